@@ -1,4 +1,4 @@
-"""Ingest's screens: the ledger, the quarantine, and what is asked for there."""
+"""Registers the screens of ingest: completeness, the quarantine, and requests made there."""
 
 from django.contrib import admin
 from django.utils.translation import gettext_lazy as _

@@ -16,17 +16,19 @@ class Ledger(models.Model):
     read = stored + repeated + expired + quarantined. Both always hold: one transaction changes all.
 
     Attributes:
-        quarantine_removed: The quarantined messages whose row retention has removed.
+        quarantine_removed: How many messages in `quarantined` were removed from the quarantine.
         high_watermark: The end offset at the broker; 0 for an empty partition, null if unknown.
         end_known_at: The latest moment at which high_watermark was the end.
         last_offset, last_leader_epoch, last_digest: The last message that was read, by which the
             log is recognised; see ingest/messages/message.py.
-        noted_from: From this offset on ingest_unstored has the messages that were not stored.
-        halted_explanation: From what halted_why was written; null in rows of 0.1.0.
-        forecast_at: When the consumer last asked when messages are lost.
+        noted_from: From this offset on, ingest_unstored has all messages that were not stored.
+        halted_explanation: The explanation from which halted_why was written; null in rows of
+            release 0.1.0.
+        forecast_at: When the consumer last made a forecast of losses.
         loss_at: When the broker deletes the oldest unread message if nothing more is read; null
             for never.
-        kept_seconds: For how long a message that arrives then is kept; null for ever.
+        kept_seconds: For how long the broker keeps a message that arrived at forecast_at; null for
+            ever.
         arriving_rate: Messages that arrive each second.
         reading_rate: Messages that the consumer read each second while it was behind; null if it
             never was.
@@ -67,17 +69,17 @@ class Ledger(models.Model):
     arriving_rate = models.FloatField(null=True)
     reading_rate = models.FloatField(null=True)
 
-    # What ingest.completeness.ledger_rows.load_entries() knows besides.
+    # Attributes that only ingest.completeness.ledger_rows.load_entries() sets.
     current: bool
     """False if the topic was recreated since, or its log was cut."""
     log_cut: bool
-    """Whether the log was cut and is read again under another row."""
+    """Whether the log was cut, and is read again under another row of the ledger."""
     in_quarantine: int | None
-    """The rows in quarantine, with those that retention removed; None if not counted."""
+    """The number of rows in quarantine and of rows removed from it; None if not counted."""
     retired: str
     """Why the topic is declared finished, or empty."""
     silence: Silence | None
-    """Who is silent about it; None if it needs no answer."""
+    """Who is silent about the topic partition; None if somebody reads it, or nobody needs to."""
 
     class Meta:
         db_table = "ingest_ledger"
@@ -87,7 +89,7 @@ class Ledger(models.Model):
 
     @property
     def lag(self) -> int | None:
-        """Messages at the broker that are not read yet; None if not known."""
+        """The number of unread messages at the broker; None if it is not known."""
         if not self.current:
             return 0
         if self.high_watermark is None:
@@ -96,17 +98,17 @@ class Ledger(models.Model):
 
     @property
     def newly_lost(self) -> int:
-        """Messages that the broker deleted unread and whose loss is not acknowledged."""
+        """The number of lost messages that were not acknowledged."""
         return self.lost - self.lost_acknowledged
 
     @property
     def settled(self) -> int:
-        """Messages with an outcome; equal to `read` unless the ledger was tampered with."""
+        """The number of messages with an outcome. It is `read`, unless a row was tampered with."""
         return self.stored + self.repeated + self.expired + self.quarantined
 
     @property
     def passed(self) -> int:
-        """Offsets that are accounted for: all from first_offset to next_offset."""
+        """The number of offsets that are accounted for: all from first_offset to next_offset."""
         return self.read + self.skipped + self.lost
 
     @property
@@ -148,11 +150,10 @@ class Gap(models.Model):
 class Unstored(models.Model):
     """Offsets of one batch that brought no new row and are not in quarantine.
 
-    The batch has the offsets [start_offset, end_offset). Each list has the starts and ends of
-    ranges in turn. Repeated messages were stored before, expired ones are older than retention,
-    skipped offsets do not have a message.
-
-    A row covers history.documents.record.UNSTORED_SPAN offsets at most.
+    The row is about the offsets [start_offset, end_offset), which are at most
+    history.documents.record.UNSTORED_SPAN. Each list has the starts and ends of ranges in turn.
+    Repeated messages were stored before, expired ones are older than retention, and skipped
+    offsets do not have a message.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -191,9 +192,9 @@ class RetiredTopic(models.Model):
 
 
 class AskedTopic(models.Model):
-    """The last answer of the brokers whether a topic exists.
+    """The last answer of the brokers to the question whether a topic exists.
 
-    Only topics that were absent once have a row. `asked_at` is the database's clock.
+    Only topics that were absent at some time have a row. `asked_at` is by the database's clock.
     """
 
     topic = models.CharField(max_length=249, primary_key=True)
@@ -206,10 +207,10 @@ class AskedTopic(models.Model):
 
 
 class Pace(models.Model):
-    """The counts of the ledger at the beginning of each ten minutes of the last day, for rates.
+    """The sums of the ledger at the start of each ten minutes of the last day, for rates.
 
-    `slot` numbers the ten minutes; the next day overwrites it. `came` counts the messages that
-    were at the brokers.
+    `slot` is the number of the ten minutes in the day; the next day overwrites it. `came` is the
+    number of messages that had arrived at the brokers.
     """
 
     SECONDS, SLOTS = 600, 150
@@ -226,7 +227,7 @@ class Pace(models.Model):
 
 
 class JobRun(models.Model):
-    """The latest complete run of a command that cron starts and that leaves no other trace."""
+    """The latest complete run of a cron job that leaves no other trace in the database."""
 
     RETRY = "quarantine retry"
 
@@ -242,11 +243,11 @@ class JobRun(models.Model):
 class QuarantineRequest(models.Model):
     """A request from the screens to retry or discard messages.
 
-    The database login of the screens may not do it: a process with the login of the consumer does.
+    The database login of the web process may not do that, so `annals quarantine retry` does.
 
     Attributes:
-        ids: The messages. If empty, those of reason, client_id, field and topic are meant.
-        last_id: Later messages are not meant: the person did not see them.
+        ids: The messages. If empty, the messages with this reason, client_id, field and topic.
+        last_id: Messages with a higher id are not meant, because the person did not see them.
         outcome: The number of messages by outcome, written at done_at.
     """
 
@@ -282,17 +283,17 @@ class Quarantined(models.Model):
     """A message that could not be stored, byte for byte, and its retries.
 
     Attributes:
-        day: The UTC day of its version, or else the day on which it was sent.
+        day: The UTC day of the version, or the day of the message if that is not known.
         entity, entity_id, version: The version, if the message names it.
         client_id: The service, if the message names it.
         application: The application that a message of a child names, if it can be read.
         made_at: updatedAt of the version, if it can be read.
         reason, detail: Why it was not stored at the last attempt.
         first_reason, first_detail: Why it came into quarantine, if that was another reason.
-        field: The field that is wrong, or its place in the message; empty if none is named.
-        explanation, first_explanation: From what the details were written, so that screens can
-            write them in another language; see ingest/messages/explanations.py. Null in rows of
-            0.1.0.
+        field: The place or name of the wrong field; empty if no single field is wrong.
+        explanation, first_explanation: The explanations from which the details were written, so
+            that screens can write them in another language; see ingest/messages/explanations.py.
+            Null in rows of release 0.1.0.
     """
 
     class Status(models.TextChoices):
@@ -350,8 +351,7 @@ class Quarantined(models.Model):
                 condition=~models.Q(entity_id=""),
                 name="ingest_quarantine_version",
             ),
-            # What the pages of a document, and of an application, name:
-            # history/store/quarantine_queries.py.
+            # For the pages of a document or application: history/store/quarantine_queries.py.
             models.Index(
                 fields=["entity", "entity_id", "version"],
                 condition=models.Q(status__in=["new", "retrying", "failed"]),

@@ -16,8 +16,8 @@ from annals.demo.simulator import generate_messages
 from history.documents.jsonb import from_store
 from history.documents.record import ID_LENGTH, MAX_VERSION, Record
 from ingest.messages.decode import (
-    ExpiredVersion,
-    RejectedMessage,
+    ExpiredVersionError,
+    RejectedMessageError,
     decode,
     decode_message,
 )
@@ -39,9 +39,9 @@ def classify_message(body: bytes, topic: str) -> tuple[str, Record | None]:
     """
     try:
         record = decode(make_message(body, topic=topic), WINDOW)
-    except RejectedMessage as error:
+    except RejectedMessageError as error:
         return (str(error.reason) if error.detail.encode() else "no detail"), None
-    except ExpiredVersion as error:
+    except ExpiredVersionError as error:
         return "expired", error.record
     assert 1 <= len(record.id) <= ID_LENGTH
     assert 0 <= record.version <= MAX_VERSION

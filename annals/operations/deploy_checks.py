@@ -24,7 +24,7 @@ from history.common.text_tables import pluralize
 from history.kinds.entities import ENTITIES
 from history.store.database import forms
 from ingest.kafka.brokers import Brokers
-from ingest.kafka.client import Unreachable
+from ingest.kafka.client import UnreachableError
 
 DOCS_PAGE: Final = "docs/first-hour.md"
 MIN_DIFFERENT_CHARACTERS: Final = 10  # how many different characters a secret key must have
@@ -205,7 +205,7 @@ def _check_topics() -> Iterator[CheckMessage]:
     try:
         partitions = Brokers(bootstrap, servers).list_partitions([*topics, *migration])
         visible_topics = {topic for topic, _ in partitions}
-    except Unreachable as error:
+    except UnreachableError as error:
         yield _make_warning(
             116,
             f"The brokers {bootstrap} do not answer: {error}.",

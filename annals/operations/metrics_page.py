@@ -250,9 +250,11 @@ def _forecast_losses(entries: Sequence[Ledger]) -> Iterator[Metric]:
     """
     forecasts = losses.forecast_losses(entries).items()
     places = [((topic, str(partition)), loss) for (topic, partition), loss in forecasts]
-    yield fill_family(metrics.LOSS_SECONDS, ((place, loss.seconds) for place, loss in places))
-    yield fill_family(metrics.CATCH_UP_SECONDS, ((place, loss.catch_up) for place, loss in places))
-    yield fill_family(metrics.KEPT_SECONDS, ((place, loss.kept) for place, loss in places))
+    yield fill_family(metrics.LOSS_SECONDS, ((place, loss.loss_seconds) for place, loss in places))
+    yield fill_family(
+        metrics.CATCH_UP_SECONDS, ((place, loss.catch_up_seconds) for place, loss in places)
+    )
+    yield fill_family(metrics.KEPT_SECONDS, ((place, loss.kept_seconds) for place, loss in places))
 
 
 def _count_earlier_sessions() -> Metric:

@@ -78,10 +78,12 @@ def _describe_reading(values: MetricValues) -> dict[str, Any]:
     return {
         "complete": complete,
         "stale": translate_duration(age) if age > SILENT.total_seconds() else "",
-        "loss": "" if first is None or first.seconds == inf else translate_duration(first.seconds),
+        "loss": ""
+        if first is None or first.loss_seconds == inf
+        else translate_duration(first.loss_seconds),
         # For each topic partition, the broker has reported how long it keeps unread messages.
         "never_lost": first is not None
-        and first.seconds == inf
+        and first.loss_seconds == inf
         and all((entry.topic, entry.partition) in forecasts for entry in current),
         "halted": list_halted(entries),
         "quarantine": [

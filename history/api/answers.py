@@ -93,8 +93,8 @@ def make_version(version: Version, output: AnswerFormat, after: int = 0) -> Vers
         previous_version=version.previous_version,
         missing_versions=_list_missing(version),
         missing_count=len(version.missing),
-        missing_reason=_get_absence_reason(version, version.missing_why),
-        older_versions=_get_absence_reason(version, version.older),
+        missing_reason=_get_absence_reason(version, version.why_missing),
+        older_versions=_get_absence_reason(version, version.why_nothing_older),
     )
     if version.product_instance_id is not None:
         answer.product_instance_id = version.product_instance_id
@@ -106,13 +106,13 @@ def make_version(version: Version, output: AnswerFormat, after: int = 0) -> Vers
         answer.diff = None if version.patch is None else make_operations(version.patch)
     if Include.CHANGES in include:
         listed = list_changes(
-            version.changes, output.language, after, None if after else version.listed
+            version.changes, output.language, after, None if after else version.listed_count
         )
         answer.changes, answer.change_count, answer.next_changes = listed
-    if version.old:
+    if version.is_from_old_service:
         answer.from_fallback = True
-    if version.other_moment is not None:
-        answer.fallback_updated_at = output.format_moment(version.other_moment)
+    if version.old_service_moment is not None:
+        answer.fallback_updated_at = output.format_moment(version.old_service_moment)
     return answer
 
 
@@ -127,7 +127,7 @@ def _list_missing(version: Version) -> list[int]:
 
 def _get_absence_reason(version: Version, absence: Absence | None) -> str | None:
     """Return why versions are missing. It is not "never arrived" if any of them arrived."""
-    if absence is not None and version.came:
+    if absence is not None and version.quarantined:
         return Absence.QUARANTINED.value
     return absence.value if absence else None
 
@@ -284,7 +284,7 @@ def list_uncertain(
             id=version.id,
             missing_versions=_list_missing(version),
             missing_count=len(version.missing),
-            missing_reason=_get_absence_reason(version, version.missing_why),
+            missing_reason=_get_absence_reason(version, version.why_missing),
             quarantined=[],
         )
         for version in next_versions

@@ -102,8 +102,8 @@ class SearchView(ApiView):
     def make_answer(self, request: ApiRequest) -> SearchResultsAnswer:
         text = request.parameters.read_required("q", SEARCH_VALUE_LENGTH)
         reader = request.reader.omit_documents()  # a hit says only which document has the key
-        results = timeline.search(reader, text, request.read_page_size(), request.read_page_token())
-        messages = timeline.fetch_open_messages(request.reader, results.found)
+        page = timeline.search(reader, text, request.read_page_size(), request.read_page_token())
+        messages = timeline.fetch_open_messages(request.reader, page.results)
         return SearchResultsAnswer(
             results=[
                 answers.make_search_result(
@@ -111,10 +111,10 @@ class SearchView(ApiView):
                     request.output,
                     timeline.select_messages_about(result.entity_ref, messages),
                 )
-                for result in results.found
+                for result in page.results
             ],
-            limited=results.limited,
+            limited=page.limited,
             damaged=answers.list_damaged(request.reader.damaged),
-            next_page_token=answers.make_page_token(results.next_token),
+            next_page_token=answers.make_page_token(page.next_token),
             completeness=request.make_completeness(),
         )

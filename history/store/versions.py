@@ -44,18 +44,26 @@ def parse_snapshot(snapshot: bytes) -> Json:
 
 
 class TimelineSubject(NamedTuple):
-    """The subject of a timeline: an entity, or (kind None) an application with all its children."""
+    """The subject of a timeline: a document, or (kind None) an application with its children."""
 
     kind: EntityKind | None
     id: str
 
 
-# Identifies an entity, and a version.
+# A document: its kind and id.
 EntityRef: TypeAlias = tuple[EntityKind, str]
+# A version: kind and id of its document, and its key.
 VersionRef: TypeAlias = tuple[EntityKind, str, VersionKey]
-# Versions that cannot be read, with the error; the key None stands for all of an entity.
+# A version that cannot be read, or with the key None all versions of a document.
 DamagedPlace: TypeAlias = tuple[EntityKind, str, VersionKey | None]
+# What cannot be read, with the errors.
 Damaged: TypeAlias = dict[DamagedPlace, Exception]
+
+
+def get_entity_ref(ref: VersionRef | DamagedPlace) -> EntityRef:
+    """Return the document to which a version belongs."""
+    entity, id, _ = ref
+    return entity, id
 
 
 LoginKind: TypeAlias = Literal["person", "service", "unknown"]
@@ -74,9 +82,9 @@ class LoginNames(NamedTuple):
 
 
 class SourceRow(NamedTuple):
-    """One version as a source gives it: nobody has decided yet who may see it.
+    """One version as a source gives it, before it is decided who may see it.
 
-    ViewerPolicy.apply makes a VersionRow of it, which is what everything above the sources takes.
+    ViewerPolicy.apply makes a VersionRow of it. All code above the sources takes VersionRows.
     """
 
     version: int
@@ -134,7 +142,7 @@ class NewestVersions(NamedTuple):
 
 
 class ApplicationPage(NamedTuple):
-    """One page of an application with its children: places in order, without documents."""
+    """One page of an application with its children: its versions in order, without documents."""
 
     refs: list[VersionRef]
     # all keys of each entity on the page, in number order; none of an entity that is damaged
@@ -146,7 +154,7 @@ Content = TypeVar("Content")
 
 @dataclass(frozen=True, slots=True)
 class SourceAnswer(Generic[Content]):
-    """What a source answers, sealed until the policy has decided that the viewer may know it.
+    """An answer of a source, sealed until the policy has decided that the viewer may know it.
 
     Only `ViewerPolicy.release` reads `unreleased`.
     """
@@ -157,12 +165,10 @@ class SourceAnswer(Generic[Content]):
 
 
 class NewestVersion(NamedTuple):
-    """The newest version of an entity, and the application that it names: its own id if it is no
-    child.
-    """
+    """The newest version of a document, and the application that it names."""
 
     key: VersionKey
-    application: str
+    application: str  # the document's own id if it is not a child
 
 
 # Entity, id and number of a version.
@@ -170,12 +176,10 @@ VersionNumberRef: TypeAlias = tuple[EntityKind, str, int]
 
 
 class TimelinePosition(NamedTuple):
-    """The position of a version in any timeline, also in a merged one. `kind` is an index of
-    ENTITIES.
-    """
+    """The position of a version in any timeline, also in one with several documents."""
 
     updated_at: datetime
-    kind: int
+    kind: int  # the index of the kind in ENTITIES
     id: str
     version: int
 
@@ -185,16 +189,16 @@ class TimelinePosition(NamedTuple):
         return cls(key.updated_at, ENTITIES.index(entity), id, key.version)
 
 
-# How wrong clocks may be before times prove nothing.
+# Clocks may be wrong by this much. Times that differ by less do not prove an order.
 CLOCK_TOLERANCE = timedelta(days=1)
 
 
 class VersionWithPrevious(NamedTuple):
-    """A version and the previous one, with which it is compared; None if the store has none."""
+    """A version, and the previous version with which it is compared."""
 
     row: VersionRow
-    previous: VersionRow | None
-    trusted: bool = True  # as VersionIndex.has_trusted_times
+    previous: VersionRow | None  # None if the store has none
+    trusted: bool = True  # see VersionIndex.has_trusted_times
 
     @property
     def entity(self) -> EntityKind:

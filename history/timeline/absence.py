@@ -1,9 +1,9 @@
-"""Explains why a version is not in the store, as far as the versions that are left show it.
+"""Explains why a version is not in the store, as far as the remaining versions show it.
 
-The store has no record of what retention removed. Its witnesses are createdAt in the snapshots, the
-moments of the versions that are left, and the list of archived days
-(docs/decisions/0018-missing-versions.md). What is in quarantine is known from
-history.store.quarantine_queries.
+The store does not record what retention removed. The evidence is createdAt in the snapshots, the
+moments of the remaining versions, and the list of archived days
+(docs/decisions/0018-missing-versions.md). history.store.quarantine_queries knows what is in
+quarantine.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ from history.timeline.reader import HistoryReader
 
 
 def get_retention_start() -> datetime:
-    """Return the first moment of the days that retention keeps now. Older versions may go any
-    time.
-    """
+    """Return the first moment of the days that are kept now. Older versions may be removed soon."""
     window = Window.at(clock.now(), settings.ANNALS.retention_days, 0)
     return datetime.combine(window.oldest, time(), UTC)
 
@@ -50,9 +48,15 @@ def check_retention(filters: VersionFilters) -> None:
 
 
 def explain_missing_below(reader: HistoryReader, pair: VersionWithPrevious) -> Absence | None:
-    """Return why the store has no version below its lowest one; None if there never was one.
+    """Return why the store has no version below the lowest one of a document.
 
     Runs one query if this installation has an archive.
+
+    Args:
+        pair: The lowest version.
+
+    Returns:
+        None if there never was a lower version.
     """
     entity, row = pair.entity, pair.row
     is_create = row.type == ChangeType.CREATE
@@ -80,11 +84,11 @@ def explain_missing_between(reader: HistoryReader, pair: VersionWithPrevious) ->
 def explain_missing_above(
     reader: HistoryReader, entity: EntityKind, key: VersionKey, has_trusted_times: bool
 ) -> Absence:
-    """Return why versions right above a key are missing.
+    """Return why the versions right above a key are missing.
 
-    Retention removes a version that is dated later not before the earlier one. So a missing version
-    above a kept one never arrived, unless clocks were wrong: where the key is near the start of
-    retention, or where the moments of the document contradict its numbers.
+    Retention does not remove a later version before an earlier one. So if a version is kept, the
+    missing ones above it never arrived. This does not hold if a clock may have been wrong: if the
+    key is near the start of retention, or the moments of the document contradict its numbers.
     """
     is_surely_kept = key.updated_at >= _find_first_read_moment(reader, entity) + CLOCK_TOLERANCE
     return _claim_never_arrived(reader) if is_surely_kept and has_trusted_times else Absence.UNKNOWN
@@ -93,9 +97,13 @@ def explain_missing_above(
 def explain_missing_before(
     reader: HistoryReader, pair: VersionWithPrevious, moment: datetime
 ) -> Absence | None:
-    """Return why the store has nothing of an entity at a moment before its lowest version.
+    """Return why the store has no version of a document at a moment before its lowest one.
 
-    None means that the entity did not exist at that moment.
+    Args:
+        pair: The lowest version.
+
+    Returns:
+        None if the document did not exist at that moment.
     """
     created = _parse_created_at(pair)
     if created is not None and moment < created and pair.row.type != ChangeType.CREATE:
@@ -106,11 +114,11 @@ def explain_missing_before(
 def make_not_found_error(
     absence: Absence | None, name: str, version: int | None = None
 ) -> NotFoundError:
-    """Make the exception for a version that is not there.
+    """Make the error for a version that is not in the store.
 
     Args:
-        name: What was asked for, in words.
-        version: Its number, if the store has other versions of the entity.
+        name: The version in words.
+        version: Its number, if the store has other versions of the document.
     """
     if absence is not None and absence.was_kept:
         text = _("{name}: older than what is kept")
@@ -121,14 +129,12 @@ def make_not_found_error(
 
 
 def _claim_never_arrived(reader: HistoryReader) -> Absence:
-    """Return NEVER_ARRIVED, or UNKNOWN while the old service does not answer: it may have the
-    version.
-    """
+    """Return NEVER_ARRIVED; but UNKNOWN if the old service failed, because it may have them."""
     return Absence.UNKNOWN if reader.old.failed else Absence.NEVER_ARRIVED
 
 
 def _find_first_read_moment(reader: HistoryReader, entity: EntityKind) -> datetime:
-    """Return the first moment that is read: of the days that are kept, or of the archived ones."""
+    """Return the first moment of the days that are read: kept days, and archived ones if asked."""
     oldest = reader.archive.find_oldest_day(entity) if reader.archive else None
     retention_start = get_retention_start()
     return (
@@ -139,16 +145,16 @@ def _find_first_read_moment(reader: HistoryReader, entity: EntityKind) -> dateti
 
 
 def _look_in_archive(reader: HistoryReader, entity: EntityKind, id: str) -> Absence | None:
-    """Return ARCHIVED if the archive may have the version and was not read; otherwise None."""
+    """Return ARCHIVED if the archive was not read and may have versions; otherwise None."""
     archive = None if reader.archive else reader.open_archive()
     return Absence.ARCHIVED if archive and archive.may_have(entity, id) else None
 
 
 def may_be_archived(reader: HistoryReader, entity: EntityKind, id: str) -> bool:
-    """Return whether the archive may have versions of a document that the store does not have.
+    """Return whether the archive may have versions of a document of which the store has none.
 
-    False also if the viewer must not be told: a rule decides, and nothing says whose document it
-    is.
+    Returns False also if the viewer must not know: a rule of need-to-know decides, but without a
+    version the application of the document is not known.
     """
     archive = reader.open_archive()
     if archive is None or not reader.policy.may_tell_of_archive(entity):

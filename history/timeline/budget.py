@@ -1,7 +1,8 @@
 """Limits of one answer: how large it may become, and how long a page may take.
 
-Pages and field histories end early and say how to get the rest (docs/decisions/0017-answers.md).
-What one statement may bring is READ_BYTES in history.timeline.sources.statements.
+A page that reaches a limit ends early, and has a token for the rest
+(docs/decisions/0017-answers.md). READ_BYTES in history.timeline.sources.statements limits what one
+statement may read.
 """
 
 import time
@@ -11,16 +12,18 @@ from typing import NamedTuple
 from history.diff import ValueChange
 from history.documents.exactjson import dumps
 
-# A page ends before the version that would make it larger; a single version is never too large.
+# A page ends before a version that would make it larger than this. The first version of a page is
+# never too large.
 PAGE_BYTES = 4 * 1024 * 1024
-# A page ends at the next version when it has taken this long.
+# When a page has taken this long, it ends before the next version.
 PAGE_SECONDS = 5.0
-# A path filter, blame and the history of a field read BATCH versions at a time; a page ends after
-# SCAN versions.
+# How many versions a path filter, blame and the history of a field read at a time.
 BATCH_VERSIONS = 250
+# After how many versions their page ends.
 SCAN_VERSIONS = 10_000
-# Changes of one version, and leaves of a blame, that one answer lists.
+# How many changes of one version an answer lists.
 MAX_CHANGES = 1_000
+# How many leaves of a blame an answer lists.
 MAX_LEAVES = 5_000
 
 
@@ -33,10 +36,11 @@ class PageBudget:
 
     @property
     def is_late(self) -> bool:
+        """Whether the time of the page is over."""
         return time.monotonic() >= self._until
 
     def try_spend(self, size: int) -> bool:
-        """Spend this many bytes and return True, or return False if they do not fit any more."""
+        """Spend these bytes and return True; or return False if they do not fit any more."""
         if size > self._bytes:
             self._bytes = 0
             return False
@@ -45,10 +49,10 @@ class PageBudget:
 
 
 class ListedEntries(NamedTuple):
-    """The number of entries of a list that are in one answer, and their size in bytes."""
+    """The entries of a list that one answer has."""
 
-    number: int  # how many entries are in the answer
-    size: int  # bytes
+    number: int
+    size: int  # of all of them, in bytes
 
 
 def limit_changes(changes: Sequence[ValueChange]) -> ListedEntries:

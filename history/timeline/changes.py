@@ -32,6 +32,7 @@ from history.timeline import absence, budget, compose
 from history.timeline.budget import PageBudget
 from history.timeline.compose import Version
 from history.timeline.open_changes import fetch_changes, fetch_late_changes
+from history.timeline.page_token import issue_token, read_token
 from history.timeline.pages import is_path_touched
 from history.timeline.query import (
     DEFAULT_PAGE_SIZE,
@@ -41,8 +42,6 @@ from history.timeline.query import (
     Include,
     TimelineOrder,
     VersionFilters,
-    issue_token,
-    read_token,
 )
 from history.timeline.reader import HistoryReader
 from history.timeline.time_slices import ChangesQuestion, LateQuestion, TimeSlice
@@ -274,7 +273,7 @@ def _fill_page(
                 if len(versions) == query.page_size:
                     return _Filled(tuple(versions), position, True)
                 version = composer.compose_version(pair)
-                if not budget_left.try_spend(version.size) and versions:
+                if not budget_left.try_spend(version.answer_bytes) and versions:
                     return _Filled(tuple(versions), position, False)
                 versions.append(version)
             examined += 1

@@ -1,4 +1,7 @@
-"""Makes versions of rows: who made them, when, and what changed, with names and labels."""
+"""Makes versions of rows: who made them, when, and what changed, with names and labels.
+
+Begin with `compose_versions`.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +39,14 @@ _NOTHING = Diff((), [])
 
 
 class LabelledChange(msgspec.Struct, frozen=True, gc=False):
-    """One change with the label of its field; None for a field without a label."""
+    """One change, with the label of its field."""
 
     change: ValueChange
-    label: FieldText | None
+    label: FieldText | None  # None if the field has no label
 
     @property
     def technical(self) -> bool:
+        """Whether the field is of no interest to people."""
         return self.label is not None and self.label.technical
 
 
@@ -53,12 +57,12 @@ class VersionAuthorship(msgspec.Struct, frozen=True, kw_only=True):
     type: ChangeType
     updated_at: datetime  # aware, UTC
     client_id: str
-    service: NamedLogin  # the one of client_id
-    author: NamedLogin | None  # None if the message named nobody
+    service: NamedLogin  # the name of client_id
+    author: NamedLogin | None  # None if the message named no person
 
 
 class Version(VersionAuthorship, frozen=True, kw_only=True):
-    """One version of one entity, compared with its previous version."""
+    """One version of one document, compared with its previous version."""
 
     entity: EntityKind
     id: str
@@ -67,25 +71,28 @@ class Version(VersionAuthorship, frozen=True, kw_only=True):
     data: Json  # the parsed snapshot; do not modify it
     previous_version: int | None  # the next lower number in the store; None if there is none
     previous_updated_at: datetime | None  # the moment of the previous version
-    missing: range  # the numbers in between; a range, so that a wide gap is cheap
-    missing_why: Absence | None  # never arrived, or unknown; None if none is missing
-    # why nothing is below the lowest version; None for others, and if there never was anything
-    older: Absence | None
-    # messages in quarantine with missing or older versions, by number, ascending
-    came: Mapping[int, QuarantinedMessage]
+    # the missing numbers between the previous version and this one; a range, as there may be many
+    missing: range
+    # why they are missing: never arrived, or unknown; None if none is missing
+    why_missing: Absence | None
+    # for the lowest version in the store, why there is none below it; None if there never was one,
+    # and for all other versions
+    why_nothing_older: Absence | None
+    # by number, ascending: the messages in quarantine that brought missing or older versions
+    quarantined: Mapping[int, QuarantinedMessage]
     # RFC 6902 from the previous snapshot to this one; None without one, or if not asked for
     patch: list[Operation] | None
     changes: tuple[LabelledChange, ...]  # the same for people; empty if not asked for
-    listed: int  # how many of the changes one answer lists
-    size: int  # bytes of the listed changes, the patch and the snapshot
-    old: bool = False  # the old service has it, and the store does not
-    # when the old service has it, if its clock differs from ours
-    other_moment: datetime | None = None
+    listed_count: int  # how many of the changes one answer lists
+    answer_bytes: int  # size of the snapshot, the patch and the listed changes in an answer
+    is_from_old_service: bool = False  # the old service has it, and the store does not
+    # the moment of the version in the old service, if it is another one
+    old_service_moment: datetime | None = None
 
     def drop_snapshot(self) -> Version:
         """Return the same version with an empty snapshot.
 
-        `data` keeps only the fields that other answers show.
+        Its `data` keeps only the fields that are shown beside the snapshot.
         """
         shown_fields = {self.entity.created_at: self.created_at}
         if self.entity.closed_at is not None:
@@ -94,60 +101,73 @@ class Version(VersionAuthorship, frozen=True, kw_only=True):
 
     @property
     def created_at(self) -> Json:
-        """When the entity was created, as the snapshot says it; None if it does not."""
+        """When the document was created, according to the snapshot; None if it does not say so."""
         return self.data.get(self.entity.created_at) if isinstance(self.data, dict) else None
 
     @property
     def closed_at(self) -> Json:
-        """When the entity was closed; None if its kind does not declare the field for it."""
+        """When the document was closed; None if it is open, or its kind has no field for it."""
         if self.entity.closed_at is None or not isinstance(self.data, dict):
             return None
         return self.data.get(self.entity.closed_at)
 
 
-@cache
-def get_identity(entity: EntityKind) -> ListIdentity:
-    """Return the fields that identify the items of lists in the snapshots of a kind."""
-    return ListIdentity(entity.list_keys, entity.list_places)
+def compose_versions(
+    reader: HistoryReader,
+    pairs: Sequence[VersionWithPrevious],
+    include: frozenset[Include],
+    first_path: str | None = None,
+) -> list[Version]:
+    """Make versions of pairs, in the order of the pairs.
+
+    Args:
+        include: The expensive parts to make.
+        first_path: A path. Changes that match it come first; see `VersionComposer`.
+    """
+    composer = VersionComposer(reader, pairs, include, first_path)
+    return [composer.compose_version(pair) for pair in pairs]
 
 
 @dataclass
 class VersionComposer:
     """Makes versions of pairs, one after another.
 
-    Runs at most one query for all authors, and one for the labels when these are no longer fresh.
+    Runs at most one query for all authors, and one for the labels if the cached ones are too old.
     """
 
     reader: HistoryReader
-    pairs: Sequence[VersionWithPrevious]
+    pairs: Sequence[VersionWithPrevious]  # all pairs of which it will make versions
     include: frozenset[Include]
-    # a path; the changes that match it come first, so that a list that ends early has them
-    first: str | None = None
+    # A path. The changes that match it come first: a list of changes that is cut has them then.
+    first_path: str | None = None
 
     def __post_init__(self) -> None:
         self.snapshots = SnapshotCache(parse_snapshot)
-        self._wants_patch = Include.DIFF in self.include
-        self._wants_changes = Include.CHANGES in self.include
+        self._includes_patch = Include.DIFF in self.include
+        self._includes_changes = Include.CHANGES in self.include
 
     @cached_property
     def _logins(self) -> Mapping[str, NamedLogin]:
         return _load_logins(self.pairs)
 
     def compose_version(self, pair: VersionWithPrevious) -> Version:
+        """Make the version of one of the pairs."""
         deadline.check()
         row, previous = pair.row, pair.previous
         difference = _NOTHING
-        if previous is not None and (self._wants_patch or self._wants_changes):
+        if previous is not None and (self._includes_patch or self._includes_changes):
             snapshots = self.snapshots.parse_pair(previous.data, row.data)
             difference = differ.compare_snapshots(*snapshots, get_identity(pair.entity))
-        patch = difference.patch if previous and self._wants_patch else None
-        changes = difference.changes if self._wants_changes else ()
-        if self.first is not None:
-            changes = order_matching_first(self.first, changes)
+        patch = difference.patch if previous and self._includes_patch else None
+        changes = difference.changes if self._includes_changes else ()
+        if self.first_path is not None:
+            changes = order_matching_first(self.first_path, changes)
         listed_entries = budget.limit_changes(changes)
         missing = range(previous.version + 1, row.version) if previous else range(0)
-        older = None if previous else absence.explain_missing_below(self.reader, pair)
-        absent_numbers = missing or (range(row.version) if older else range(0))
+        why_nothing_older = None
+        if previous is None:
+            why_nothing_older = absence.explain_missing_below(self.reader, pair)
+        absent_numbers = missing or (range(row.version) if why_nothing_older else range(0))
         messages = self._quarantined.get(pair.entity_ref, {}) if absent_numbers else {}
         return Version(
             **_make_authorship_fields(row, self._logins),
@@ -159,23 +179,24 @@ class VersionComposer:
             previous_version=previous.version if previous else None,
             previous_updated_at=previous.updated_at if previous else None,
             missing=missing,
-            missing_why=absence.explain_missing_between(self.reader, pair),
-            older=older,
-            came={
+            why_missing=absence.explain_missing_between(self.reader, pair),
+            why_nothing_older=why_nothing_older,
+            quarantined={
                 number: message for number, message in messages.items() if number in absent_numbers
             },
             patch=patch,
             changes=label_changes(pair.entity, changes),
-            listed=listed_entries.number,
-            size=len(row.data) + len(dumps(patch)) + listed_entries.size,
-            old=row.old,
-            other_moment=self.reader.shown_old.find_other_moment(row),
+            listed_count=listed_entries.number,
+            answer_bytes=len(row.data) + len(dumps(patch)) + listed_entries.size,
+            is_from_old_service=row.old,
+            old_service_moment=self.reader.shown_old.find_other_moment(row),
         )
 
     @cached_property
     def _quarantined(self) -> Mapping[tuple[EntityKind, str], Mapping[int, QuarantinedMessage]]:
-        """The messages in quarantine with versions that these pairs lack. One query for each
-        kind.
+        """The messages in quarantine that brought versions missing before these pairs.
+
+        By document and number. Runs one query for each kind.
         """
         ranges_by_kind: dict[EntityKind, list[VersionRange]] = {}
         for pair in self.pairs:
@@ -190,19 +211,14 @@ class VersionComposer:
         }
 
 
-def compose_versions(
-    reader: HistoryReader,
-    pairs: Sequence[VersionWithPrevious],
-    include: frozenset[Include],
-    first: str | None = None,
-) -> list[Version]:
-    """Make versions of the pairs, in their order. `first` is explained in VersionComposer."""
-    composer = VersionComposer(reader, pairs, include, first)
-    return [composer.compose_version(pair) for pair in pairs]
+@cache
+def get_identity(entity: EntityKind) -> ListIdentity:
+    """Return the fields that identify the items of lists in the snapshots of a kind."""
+    return ListIdentity(entity.list_keys, entity.list_places)
 
 
 def label_changes(entity: EntityKind, changes: Sequence[ValueChange]) -> tuple[LabelledChange, ...]:
-    """Add to each change the label of its field."""
+    """Return the changes, each with the label of its field."""
     catalogue = labels.get_catalogue()
     return tuple(
         LabelledChange(change, catalogue.find(entity.name, change.path)) for change in changes
@@ -212,7 +228,7 @@ def label_changes(entity: EntityKind, changes: Sequence[ValueChange]) -> tuple[L
 def _load_logins(pairs: Iterable[VersionWithPrevious]) -> dict[str, NamedLogin]:
     """Return the people and services that made these versions, by login and client id.
 
-    Runs no query if the sources gave all names with the rows; otherwise one.
+    Runs one query, unless the sources gave all names together with the rows.
     """
     logins: dict[str, NamedLogin] = {}
     logins_to_load: set[str] = set()
@@ -251,13 +267,14 @@ def _make_authorship_fields(row: VersionRow, authors: Mapping[str, NamedLogin]) 
 class ValueOrigin(VersionAuthorship, frozen=True, kw_only=True):
     """The version that set a value."""
 
-    exact: bool  # False if an older version that the store does not have may have set it
+    exact: bool  # False if an older version, which the store does not have, may have set the value
 
 
 def find_origins(pairs: Collection[VersionWithPrevious]) -> Mapping[VersionRef, ValueOrigin]:
     """Return the version of each pair as the origin of a value. Runs at most one query.
 
-    The same pair may be given for many values; it is looked at once.
+    Args:
+        pairs: The same pair may occur several times.
     """
     pairs_by_ref = {pair.row.ref: pair for pair in pairs}
     authors = _load_logins(pairs_by_ref.values())
@@ -268,7 +285,7 @@ def find_origins(pairs: Collection[VersionWithPrevious]) -> Mapping[VersionRef, 
 
 
 def _is_exact(pair: VersionWithPrevious) -> bool:
-    """Return whether no version that may have set the value is missing before this one."""
+    """Return False if a version before this one is missing, which may have set the value."""
     row, previous = pair.row, pair.previous
     if previous is not None:
         return previous.version == row.version - 1

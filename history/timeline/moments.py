@@ -1,5 +1,6 @@
-"""Single versions, by number or by moment; one masked value of a version; two versions compared;
-and the state of an application with its children at a moment.
+"""Fetches single versions by number or moment, compares two, and finds the state at a moment.
+
+Begin with `fetch_version`, `fetch_version_at` and `fetch_application_at`.
 """
 
 from collections import defaultdict
@@ -64,13 +65,13 @@ def fetch_version(
 
     Args:
         made_at: The moment of the version, if a producer used the number twice. None: the younger
-            one.
-        first_path: A path; the changes that match it come first, as in a timeline with this filter.
+            of the two.
+        first_path: A path. Changes that match it come first, as in a timeline with this filter.
 
     Raises:
         BadParameterError: The path is wrong.
         NoVersionError: There is no such version.
-        OlderThanRetentionError: Retention may have removed it.
+        OlderThanRetentionError: Retention may have removed the version.
     """
     if first_path is not None:
         reader.check_path([entity], first_path)
@@ -80,19 +81,18 @@ def fetch_version(
 def find_repeated_numbers(
     reader: HistoryReader, versions: Iterable[Version], *, are_all_versions: bool
 ) -> Mapping[VersionNumberRef, tuple[datetime, ...]]:
-    """Return the numbers that a producer used more than once, with the moments of all their
-    versions.
+    """Return the numbers that a producer used more than once.
 
-    The moments are in order, the oldest first.
+    Each number comes with the moments of all its versions, the oldest first.
 
     Args:
-        are_all_versions: These are all versions of their entities; otherwise one query runs for
-            each kind.
+        are_all_versions: Whether these are all versions of their documents. If not, one query for
+            each kind finds the others.
     """
     keys: defaultdict[EntityRef, list[VersionKey]] = defaultdict(list)
     for version in versions:
         keys[version.entity, version.id].append(VersionKey(version.version, version.updated_at))
-    for entity in () if are_all_versions else {entity_ref[0] for entity_ref in keys}:
+    for entity in () if are_all_versions else {entity for entity, _id in keys}:
         keys_by_id = fetch_keys(reader, entity, [id for kind, id in keys if kind is entity])
         keys.update(((entity, id), entity_keys) for id, entity_keys in keys_by_id.items())
     times: defaultdict[VersionNumberRef, list[datetime]] = defaultdict(list)
@@ -106,17 +106,20 @@ class VersionAt(NamedTuple):
     """The version that was current at a moment."""
 
     version: Version
-    # the next version, if versions between are missing: these may have come before
+    # the next version, if versions in between are missing: one of these may have been current
     following: Version | None
-    keys: VersionIndex  # those of all versions
+    keys: VersionIndex  # the keys of all versions
 
 
 def fetch_version_at(
     reader: HistoryReader, entity: EntityKind, id: str, moment: datetime
 ) -> VersionAt:
-    """The version that was current at a moment: the highest number that was there by then.
-    Patches and changes are left out. One query. Raises NoVersionError where the entity did not
-    exist yet, OlderThanRetentionError where what it was then is not kept."""
+    """Return the version that was current at a moment, without patch and changes. Runs one query.
+
+    Raises:
+        NoVersionError: The document did not exist yet.
+        OlderThanRetentionError: The version of that moment is not kept.
+    """
     document = EntityVersions.load(reader, entity, id, [VersionKey(LAST.version, moment)], 2)
     key = document.keys.find_current(moment)
     if key is None:
@@ -134,13 +137,13 @@ def fetch_version_at(
 def select_open_at(
     messages: Iterable[QuarantinedMessage], moment: datetime, keys: Mapping[EntityRef, VersionIndex]
 ) -> list[QuarantinedMessage]:
-    """Return the open messages that may have changed the state at a moment.
+    """Return the messages in quarantine that might change the state at a moment, if stored.
 
-    These are the ones that do not say that they were made later, and whose number may be the next
-    one.
+    A message is left out if its version was made later, or if the store has a version of a higher
+    number that was current then.
 
     Args:
-        keys: All keys of each document that the store has.
+        keys: All keys in the store, by document.
     """
     return [message for message in messages if _may_change_state(message, moment, keys)]
 
@@ -179,7 +182,17 @@ def compare_versions(
     before_made: datetime | None = None,
     after_made: datetime | None = None,
 ) -> VersionComparison:
-    """Compare two versions of one entity. Arguments and errors are as in fetch_version."""
+    """Compare two versions of one document.
+
+    Args:
+        before: The number of one version.
+        after: The number of the other version.
+        before_made: The moment of the first version; see `fetch_version`.
+        after_made: The moment of the other version.
+
+    Raises:
+        NoVersionError, OlderThanRetentionError: See `fetch_version`.
+    """
     requested = [(before, before_made), (after, after_made)]
     old, new = _fetch_versions(reader, entity, id, requested, frozenset())
     difference = diff.compare_snapshots(old.data, new.data, compose.get_identity(entity))
@@ -189,7 +202,7 @@ def compare_versions(
 
 
 def compare_snapshots(before: Version, after: Version) -> tuple[LabelledChange, ...]:
-    """Return what differs between two versions of one entity, as the viewer has their snapshots."""
+    """Return the changes between two versions of one document, as the viewer sees the snapshots."""
     changes = diff.list_changes(before.data, after.data, compose.get_identity(after.entity))
     return compose.label_changes(after.entity, changes)
 
@@ -202,9 +215,10 @@ def _fetch_versions(
     include: frozenset[Include],
     first_path: str | None = None,
 ) -> list[Version]:
-    """Return the versions with these numbers and moments. See fetch_version. Runs one query.
+    """Return the versions with these numbers and moments. Runs one query. See `fetch_version`.
 
-    A number may be larger than any that can be stored.
+    Args:
+        requested: Numbers and moments. A number may be too large for any version.
     """
     limits = [
         VersionKey(min(number, LAST.version), made_at or LAST.updated_at)
@@ -220,7 +234,7 @@ def _fetch_versions(
 
 
 def _choose_key(document: EntityVersions, number: int, made_at: datetime | None) -> VersionKey:
-    """Return the key of a version. See fetch_version.
+    """Return the key of a version. See `fetch_version`.
 
     Raises:
         NoVersionError, OlderThanRetentionError: There is no such version.
@@ -251,7 +265,7 @@ def _compose_versions(
 
 
 def _make_no_version_error(document: EntityVersions, number: int) -> NotFoundError:
-    """Make the exception for a number that the store does not have, though it has others."""
+    """Make the error for a number that the store does not have, although it has others."""
     reader, entity, keys = document.reader, document.entity, document.keys
     reason: Absence | None = None
     lower = keys.find_previous(VersionKey(number, LAST.updated_at))
@@ -269,7 +283,7 @@ def _make_no_version_error(document: EntityVersions, number: int) -> NotFoundErr
 
 
 def find_masked_values(entity: EntityKind, data: Json) -> dict[str, str]:
-    """Return the tokens of masked values in a snapshot by RFC 6901 pointer, in document order."""
+    """Return the tokens of masked values in a snapshot, by JSON pointer, in document order."""
     return {
         leaf.path: leaf.value
         for leaf in generate_leaves(data, compose.get_identity(entity))
@@ -280,9 +294,11 @@ def find_masked_values(entity: EntityKind, data: Json) -> dict[str, str]:
 def unmask_value(
     reader: HistoryReader, version: Version, path: str, record_access: Callable[[], None]
 ) -> Json:
-    """Return one masked value of a version that the viewer was shown.
+    """Return one masked value of a version, not masked.
 
     Args:
+        version: A version as the viewer saw it.
+        path: The JSON pointer of the value.
         record_access: Called before the value is read. If it raises, nothing is read.
 
     Raises:
@@ -303,9 +319,7 @@ def unmask_value(
 
 @dataclass(frozen=True, slots=True)
 class MissingPart:
-    """The application or a child that may have existed at a moment of which the store has no
-    version.
-    """
+    """An application or child that may have existed at a moment, but has no version of then."""
 
     entity: EntityKind
     id: str
@@ -316,17 +330,19 @@ class MissingPart:
 class ApplicationState:
     """An application as it was at a moment.
 
-    Patches and changes are left out; beyond the budget of a page the snapshots are, too.
+    The parts of an application are itself and its children. Their versions have no patches and
+    changes; when the budget of a page is spent, also no snapshots.
     """
 
     application: Version | None  # None if only children are known
-    # those that existed, by kind in the order of ENTITIES, then by id
+    # the children that existed, by kind in the order of ENTITIES, then by id
     children: tuple[Version, ...]
-    deleted: tuple[Version, ...]  # those that had been deleted
-    missing: tuple[MissingPart, ...]  # those without a version of that moment in the store
+    deleted: tuple[Version, ...]  # the children that had been deleted before
+    missing: tuple[MissingPart, ...]  # the parts without a version of that moment in the store
     unread: int  # how many parts were not read
-    members: Members  # the keys of all parts, at any time
-    # the next version of each part after a gap: may be older than the moment; no snapshots
+    members: Members  # all keys of all parts
+    # By part, the next version if versions before it are missing: one of these may have been
+    # current. Without snapshots.
     following: Mapping[EntityRef, Version]
 
 
@@ -337,16 +353,24 @@ def fetch_application_at(
     max_parts: int | None = None,
     members: Members | None = None,
 ) -> ApplicationState:
-    """The whole application as of a moment: of each part the highest version that was there. most:
-    how many parts to read, by kind and id; None: all. members: of the state of another moment.
+    """Return an application with its children as it was at a moment.
 
-    A child counts where its version of that moment names the application; one without such a
-    version where its lowest version does. One query for all keys, then one for the documents, more
-    where these are large. Raises NoVersionError where it did not exist, OlderThanRetentionError.
+    A child belongs to it if its version of that moment names the application. A child without
+    such a version belongs to it if its lowest version does.
+
+    Runs one query for all keys, then one for the documents, and more if these are large.
+
+    Args:
+        max_parts: How many parts to read, in the order of kind and id; None: all.
+        members: The members of the state at another moment. They are not read again then.
+
+    Raises:
+        NoVersionError: The application did not exist at that moment.
+        OlderThanRetentionError: Its versions of that moment are not kept.
     """
     if not is_storable_id(id):
         raise make_unknown_error(None, id)
-    of_all, reader = reader, replace(reader, damaged={})
+    all_damaged, reader = reader.damaged, replace(reader, damaged={})
     reader.shown_old.request(None, id)
     members = members or fetch_members(reader, id)
     ordered = sorted(members, key=lambda member: (ENTITIES.index(member[0]), member[1]))
@@ -389,7 +413,7 @@ def fetch_application_at(
             pair for pair in member_pairs if pair.row.key == current.get(pair.entity_ref)
         ]
         for part in compose.compose_versions(reader, current_pairs, frozenset()):
-            fits = budget.try_spend(part.size) or part.entity.root
+            fits = budget.try_spend(part.answer_bytes) or part.entity.root
             parts.append(part if fits else part.drop_snapshot())
         lowest_pairs = [pair for pair in member_pairs if pair.entity_ref in lowest]
         reasons = [
@@ -397,7 +421,7 @@ def fetch_application_at(
             for pair in lowest_pairs
         ]
         missing += [MissingPart(entity, part, reason) for entity, part, reason in reasons if reason]
-    of_all.damaged.update(reader.damaged)
+    all_damaged.update(reader.damaged)
     damaged = {(entity, part): error for (entity, part, _), error in reader.damaged.items()}
     missing += [
         MissingPart(*entity_ref, Absence.DAMAGED if entity_ref in damaged else Absence.REMOVED)
@@ -421,15 +445,15 @@ def fetch_application_at(
         unread=len(members) - len(indexes),
         members=members,
         following={
-            named: next_versions[named]
+            entity_ref: next_versions[entity_ref]
             for part in parts
-            if (named := (part.entity, part.id)) in next_versions
+            if (entity_ref := (part.entity, part.id)) in next_versions
         },
     )
 
 
 def _make_nothing_error(id: str, is_known: bool, missing: Sequence[MissingPart]) -> NotFoundError:
-    """Make the exception for an application without a version at a moment."""
+    """Make the error for an application without a version at a moment."""
     if not is_known:
         return make_unknown_error(None, id)
     if not missing:

@@ -1,4 +1,4 @@
-"""The messages in quarantine about documents, as far as the viewer may know about them."""
+"""Finds the messages in quarantine about documents, as far as the viewer may know of them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,12 @@ from history.timeline.reader import HistoryReader
 
 @dataclass(frozen=True, slots=True)
 class OpenMessagesQuestion:
-    """A question for the messages in quarantine about documents, and applications with their
-    children.
+    """A question for the messages in quarantine about documents, or applications with children.
 
-    `statement` may be sent together with others. `select_open_messages` makes the answer of its
-    rows.
+    Its `statement` can be sent together with others. `select_open_messages` takes the rows.
     """
 
-    kinds: Sequence[EntityKind]  # messages of these kinds that name no document are counted
+    kinds: Sequence[EntityKind]  # messages of these kinds that do not name a document are counted
     documents: Collection[EntityRef]
     applications: Collection[str] = ()
 
@@ -36,7 +34,7 @@ class OpenMessagesQuestion:
     def about(
         cls, kinds: Sequence[EntityKind], entity: EntityKind | None, id: str
     ) -> OpenMessagesQuestion:
-        """Ask about a document, or (entity None) about an application with its children."""
+        """Make the question about a document, or (entity None) an application with its children."""
         if entity is None:
             return cls(kinds, [(get_root(), id)], [id])
         return cls(kinds, [(entity, id)])
@@ -49,22 +47,23 @@ class OpenMessagesQuestion:
 
 
 def fetch_messages_for(reader: HistoryReader, question: OpenMessagesQuestion) -> OpenMessages:
-    """Fetch the messages in quarantine that the viewer may know about, now."""
+    """Run the query of a question, and return the messages that the viewer may know of."""
     return select_open_messages(reader, question, prepared.fetch_rows(*question.statement))
 
 
 def select_open_messages(
     reader: HistoryReader, question: OpenMessagesQuestion, rows: prepared.FetchedRows
 ) -> OpenMessages:
-    """Return the messages in quarantine that the viewer may know about.
+    """Return the messages in quarantine of which the viewer may know.
 
-    Read the rows before the documents and call this after them: a message that is stored in
-    between is then told too often, and not too seldom. A child may have messages that do not
-    name its application; if there are any, two more queries find them by the children that the
-    store has.
+    Read the rows before the documents, and call this function after them. A message that is stored
+    in between is then shown twice, and not lost from view.
+
+    A message about a child may not name its application. If there are such messages, two more
+    queries find them by the children in the store.
 
     Args:
-        rows: What `question.statement` gave.
+        rows: The rows of `question.statement`.
     """
     decoded = quarantine_queries.decode_open_messages(rows)
     messages = {message.position: message for message in decoded.messages}
@@ -73,8 +72,8 @@ def select_open_messages(
         children = reader.lists.fetch_children(question.applications)
         if children:
             child_rows = prepared.fetch_rows(*OpenMessagesQuestion((), children).statement)
-            of_children = quarantine_queries.decode_open_messages(child_rows).messages
-            messages |= {message.position: message for message in of_children}
+            child_messages = quarantine_queries.decode_open_messages(child_rows).messages
+            messages |= {message.position: message for message in child_messages}
     visible_messages = sorted(
         reader.policy.select_tellable(messages.values()), key=_get_arrival, reverse=True
     )
@@ -91,7 +90,7 @@ def select_open_messages(
 def find_quarantined(
     reader: HistoryReader, entity: EntityKind, ranges: Iterable[VersionRange]
 ) -> Mapping[str, Mapping[int, QuarantinedMessage]]:
-    """Return the messages in quarantine with versions of these ranges, by id and number."""
+    """Return the messages in quarantine that brought versions in these ranges, by id and number."""
     messages = quarantine_queries.find_by_versions(entity, ranges)
     visible_messages = reader.policy.select_tellable(
         [message for by_number in messages.values() for message in by_number.values()]
@@ -110,8 +109,9 @@ def find_quarantined(
 def find_resolved(
     reader: HistoryReader, entity: EntityKind, id: str, version: int
 ) -> QuarantinedMessage | None:
-    """Return the message that was stored out of quarantine as this version, if the viewer may
-    know it.
+    """Return the message from quarantine that was stored as this version.
+
+    Returns None if there is none, or the viewer may not know of it.
     """
     message = quarantine_queries.find_resolved(entity, id, version)
     return message if message and reader.policy.select_tellable([message]) else None

@@ -1,5 +1,6 @@
-"""Pages of timelines: of an entity, from the store or with its archive, or of an application with
-its children. Has the page tokens and the filter by changed path.
+"""Fetches pages of timelines: of one document, or of an application with its children.
+
+Begin with `fetch_page`.
 """
 
 from collections.abc import Iterator
@@ -18,10 +19,12 @@ from history.store.versions import (
     TimelinePosition,
     VersionRow,
     VersionWithPrevious,
+    get_entity_ref,
 )
 from history.timeline import absence, budget, compose
 from history.timeline.budget import PageBudget
 from history.timeline.compose import Version
+from history.timeline.page_token import issue_token, read_token
 from history.timeline.query import (
     NO_FILTERS,
     BadParameterError,
@@ -29,9 +32,7 @@ from history.timeline.query import (
     TimelineQuery,
     TimelineSort,
     is_storable_id,
-    issue_token,
     make_unknown_error,
-    read_token,
 )
 from history.timeline.reader import HistoryReader
 from history.timeline.version_index import VersionIndex, fetch_keys, fetch_members, generate_pairs
@@ -39,60 +40,70 @@ from history.timeline.version_index import VersionIndex, fetch_keys, fetch_membe
 
 @dataclass(frozen=True, slots=True)
 class TimelinePage:
-    """Some versions in display order. next_token: None on the last page. A page that its budget
-    ended has fewer versions than asked for, with a path filter even none, and a token. damaged:
-    what a page of an application lacks, because it cannot be read: versions, or all of an entity;
-    with these, the versions that would be compared with them."""
+    """Some versions in display order.
+
+    If the budget of a page is spent early, it has fewer versions than asked for, but a token. With
+    a path filter it may have no version at all.
+    """
 
     versions: tuple[Version, ...]
     next_token: str | None  # None on the last page
+    # What a page of an application lacks, because it cannot be read. The versions that would be
+    # compared with these are left out, too.
     damaged: tuple[DamagedPlace, ...] = ()
 
 
 def fetch_page(reader: HistoryReader, query: TimelineQuery) -> TimelinePage:
-    """The page of a timeline that the query asks for. Versions of an application with its children
-    are ordered by time; those of one moment in the order of ENTITIES, id, version.
+    """Return the page of a timeline that the query asks for. It ends early if its budget is spent.
 
-    Of an entity at most three queries, of an application two, and one for the labels every few
-    seconds; with a path filter more for every BATCH versions, with large documents for every
-    READ_BYTES. A query with archive=True reads all archived versions of the entity for every page.
-    It ends early where its budget is spent. Raises BadParameterError, NoVersionError where there is
-    nothing of the entity, OlderThanRetentionError where only days before retention are asked for,
-    and ArchiveUnavailableError.
+    The versions of an application with its children are ordered by time; those of one moment in
+    the order of ENTITIES, id, version.
+
+    Runs at most three queries for a document and two for an application, and every few seconds one
+    for the labels. With a path filter, more follow for every BATCH_VERSIONS; with large documents,
+    for every READ_BYTES. With the archive, all archived versions of the document are read for
+    every page.
+
+    Raises:
+        BadParameterError: A filter, the path or the token is wrong, or there is no archive.
+        NoVersionError: There is no version of the document.
+        OlderThanRetentionError: Only days before retention are asked for.
+        ArchiveUnavailableError: The archive cannot be read.
     """
-    damaged: Damaged = {}  # of this answer alone
-    every, reader = reader.damaged, replace(reader, damaged=damaged)
+    page_damaged: Damaged = {}
+    all_damaged, reader = reader.damaged, replace(reader, damaged=page_damaged)
     if query.archive:
         reader = reader.include_archive()
     _check_query(reader, query)
-    last_position, mark = None, None
+    last_position, read_from = None, None
     if query.page_token is not None:
-        position = read_token(query.binding, query.page_token)
+        values = read_token(query.binding, query.page_token)
         size = len(TimelinePosition._fields)
-        last_position, mark = TimelinePosition(*position[:size]), (*position, None)[size]
-    source = reader.choose_page_source(query.entity, query.id, query.page_token, mark)
+        # A token of an earlier release may lack the value behind the position.
+        last_position, read_from = TimelinePosition(*values[:size]), (*values, None)[size]
+    source = reader.choose_page_source(query.entity, query.id, query.page_token, read_from)
     if source.is_for_later:
         return TimelinePage((), query.page_token)
     versions, last_position = _fill_page(source.reader, query, last_position)
-    every.update(damaged)
+    all_damaged.update(page_damaged)
     if not versions and query.page_token is None:
-        for error in damaged.values():
+        for error in page_damaged.values():
             raise error
         if query.filters == NO_FILTERS or not _is_known(reader, query):
             raise make_unknown_error(query.entity, query.id, archive=query.archive)
         if not query.archive:
             absence.check_retention(query.filters)
     if last_position is None:
-        return TimelinePage(tuple(versions), None, tuple(damaged))
-    token = issue_token(query.binding, (*last_position, source.mark), compress=False)
-    return TimelinePage(tuple(versions), token, tuple(damaged))
+        return TimelinePage(tuple(versions), None, tuple(page_damaged))
+    token = issue_token(query.binding, (*last_position, source.read_from), compress=False)
+    return TimelinePage(tuple(versions), token, tuple(page_damaged))
 
 
 def fetch_newest_version(reader: HistoryReader, entity: EntityKind, id: str) -> Version:
-    """Return the version with the highest number, without its diff and changes.
+    """Return the version with the highest number, without its patch and changes.
 
     Raises:
-        NoVersionError: There is nothing of the entity.
+        NoVersionError: There is no version of the document.
     """
     query = TimelineQuery(
         entity=entity, id=id, sort=TimelineSort.VERSION, page_size=1, include=frozenset()
@@ -105,15 +116,17 @@ def _fill_page(
 ) -> tuple[list[Version], TimelinePosition | None]:
     """Return the versions of one page, and the position of the last version that was examined.
 
-    The page ends when it is full or its budget is spent. With a path filter a full page goes on, to
-    see whether any other version fits. The position is None if nothing follows.
+    The page ends when it is full or its budget is spent. With a path filter, the search goes on
+    after the page is full, because only another version that fits shows that there is a next page.
+    The position is None if there is no next page.
     """
-    size, path = query.page_size, query.filters.path
-    size, max_examined = (
-        (size, size) if path is None else (budget.BATCH_VERSIONS, budget.SCAN_VERSIONS)
-    )
-    versions, examined, budget_left = list[Version](), 0, PageBudget()
-    for pairs, has_more in _generate_slices(reader, query, position, size):
+    path = query.filters.path
+    slice_size = max_examined = query.page_size
+    if path is not None:
+        slice_size, max_examined = budget.BATCH_VERSIONS, budget.SCAN_VERSIONS
+    versions: list[Version] = []
+    examined, budget_left = 0, PageBudget()
+    for pairs, has_more in _generate_slices(reader, query, position, slice_size):
         composer = compose.VersionComposer(reader, pairs, query.include, path)
         for pair in pairs:
             deadline.check()
@@ -123,7 +136,7 @@ def _fill_page(
                 if len(versions) == query.page_size:
                     return versions, position
                 version = composer.compose_version(pair)
-                if not budget_left.try_spend(version.size) and versions:
+                if not budget_left.try_spend(version.answer_bytes) and versions:
                     return versions, position
                 versions.append(version)
             examined += 1
@@ -170,7 +183,7 @@ def _generate_slices(
 
     Args:
         after: None for the start of the timeline.
-        size: How many versions are probably wanted at once.
+        size: How many versions the caller probably needs.
     """
     if query.entity is None:
         return _generate_application_slices(reader, query, after, size)
@@ -186,7 +199,7 @@ def _generate_entity_slices(
 ) -> Slices:
     filters, entity_ref = query.filters, (entity, query.id)
     is_gapless = not filters.by_row
-    # Whether no version is outside of the rows that were read.
+    # Whether the rows that were read are all versions of the document, if no more follow.
     is_whole = is_gapless and start is None and (filters.since, filters.until) == (None, None)
     last_position, size, shown_rows, has_more = start, max_size, list[VersionRow](), True
     while has_more:
@@ -196,7 +209,7 @@ def _generate_entity_slices(
         rows = reader.policy.apply(page.rows)
         has_more = bool(page.unread) or len(rows) > size
         rows_by_ref = {row.ref: row for row in (*shown_rows[-1:], *rows)}
-        # Of large documents too the last one that was read is kept to compare the one before with.
+        # The last row is not shown yet: the version before it is compared with it.
         shown_rows = rows[: max(1, len(rows) - 1)] if has_more else rows
         keys = VersionIndex([key for *_, key in rows_by_ref])
         are_pairs_certain = all(
@@ -228,7 +241,7 @@ def _generate_application_slices(
         indexes = {
             entity_ref: VersionIndex(entity_keys) for entity_ref, entity_keys in keys.items()
         }
-        known_refs = [ref for ref in shown_refs if ref[:2] in indexes]
+        known_refs = [ref for ref in shown_refs if get_entity_ref(ref) in indexes]
         for pairs in generate_pairs(reader, known_refs, indexes, as_list=True):
             yield pairs, has_more or pairs[-1].row.ref != known_refs[-1]
         if has_more:

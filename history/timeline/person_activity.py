@@ -1,4 +1,4 @@
-"""When a person made changes, and through which services, over all documents."""
+"""Counts the changes that a person made in all documents, by day and by service."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ _COUNT_SECONDS: Final = 3.0
 
 
 class PersonActivity(NamedTuple):
-    """The changes that a person made in the days that are kept, as far as they were counted."""
+    """How many changes a person made in the days that are kept, as far as they were counted."""
 
     days: Mapping[date, Mapping[EntityKind, int]]
-    services: list[tuple[NamedLogin, int]]  # with the number of versions, the most first
-    first: datetime | None
+    services: list[tuple[NamedLogin, int]]  # with the number of versions, the largest first
+    first: datetime | None  # the moment of the first change
     last: datetime | None
-    is_whole: bool  # False if older days were not counted
+    is_whole: bool  # False if the time was over before older days were counted
 
 
 def fetch_person_activity(reader: HistoryReader, author: str, zone: str) -> PersonActivity | None:
-    """Count the changes of a person by day, the newest days first.
+    """Count the changes of a person by day. The newest days are counted first.
 
     Args:
-        zone: IANA name of the zone of the days.
+        zone: The IANA name of the time zone of the days.
 
     Returns:
-        None if a rule of need-to-know decides what the viewer sees.
+        None if a rule of need-to-know decides what the viewer may see.
     """
     reader.viewer.access.is_one_entry = True
     rows: list[ActivityRow] = []
@@ -58,11 +58,11 @@ def fetch_person_activity(reader: HistoryReader, author: str, zone: str) -> Pers
     for row in rows:
         days[row.day][ENTITIES[row.kind]] += row.versions
         counts[row.client_id] += row.versions
-    named = people.fetch_named_logins(counts)
+    logins = people.fetch_named_logins(counts)
     return PersonActivity(
-        days,
-        [(named[client_id], count) for client_id, count in counts.most_common()],
-        min((row.first for row in rows), default=None),
-        max((row.last for row in rows), default=None),
-        window.is_empty,
+        days=days,
+        services=[(logins[client_id], count) for client_id, count in counts.most_common()],
+        first=min((row.first for row in rows), default=None),
+        last=max((row.last for row in rows), default=None),
+        is_whole=window.is_empty,
     )

@@ -1,14 +1,9 @@
-"""Queries of a timeline, the errors for those that cannot be answered, and page tokens.
-
-A page token is signed, and valid only for the query that it was made for.
-"""
+"""Queries of a timeline, and the errors for queries that cannot be answered."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum, StrEnum
-from typing import Any
 
-from django.core import signing
 from django.utils.translation import gettext as _
 
 from history.documents.record import ID_LENGTH, ChangeType
@@ -31,19 +26,23 @@ class TimelineOrder(Enum):
 
 
 class Include(StrEnum):
-    """The expensive parts of a version. The snapshot itself is always read. DIFF: the RFC 6902
-    patch. CHANGES: the same for people."""
+    """The expensive parts of a version that an answer can have. The snapshot is always read."""
 
-    ENTITY = "entity"
-    DIFF = "diff"
-    CHANGES = "changes"
+    ENTITY = "entity"  # the snapshot
+    DIFF = "diff"  # the RFC 6902 patch
+    CHANGES = "changes"  # the same for people
 
 
 EVERYTHING = frozenset(Include)
 
 
 class BadParameterError(ValueError):
-    """A parameter with a bad value. name: its name in the API."""
+    """Raised for a parameter with a bad value.
+
+    Args:
+        name: The name of the parameter in the API.
+        reason: What is wrong with the value, in words.
+    """
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"{name}: {reason}")
@@ -51,7 +50,7 @@ class BadParameterError(ValueError):
 
 
 class ArchiveUnavailableError(RuntimeError):
-    """The archive does not answer, or a file of it is missing or broken."""
+    """Raised when the archive does not answer, or one of its files is missing or broken."""
 
 
 class Absence(Enum):
@@ -60,7 +59,7 @@ class Absence(Enum):
     REMOVED = "removedByRetention"
     ARCHIVED = "inArchive"  # the archive may have it: ask with archive=true
     NEVER_ARRIVED = "neverArrived"
-    QUARANTINED = "inQuarantine"  # it came, or some of several came, and could not be stored
+    QUARANTINED = "inQuarantine"  # it arrived, or some of several did, but could not be stored
     UNKNOWN = "unknown"  # removed or never arrived
     DAMAGED = "damaged"  # it is stored, and cannot be read
 
@@ -71,14 +70,19 @@ class Absence(Enum):
 
 
 class FallbackState(Enum):
-    """How the questions went that one request asked the old service."""
+    """Whether the old service answered the calls of one request."""
 
-    ANSWERED = "answered"
-    FAILED = "failed"  # of at least one
+    ANSWERED = "answered"  # all of them
+    FAILED = "failed"  # at least one call failed
 
 
 class NotFoundError(LookupError):
-    """There is nothing to show. The subclass says why."""
+    """Raised when there is nothing to show. The subclass says why.
+
+    Args:
+        version: The number that was asked for, if the store has other versions of the document.
+        why: Why the version is not in the store, if it existed.
+    """
 
     def __init__(self, reason: str, version: int | None = None, why: Absence | None = None) -> None:
         super().__init__(reason)
@@ -87,18 +91,18 @@ class NotFoundError(LookupError):
 
 
 class NoVersionError(NotFoundError):
-    """The store has no such version, or no version of the entity at all."""
+    """Raised when the store has no such version, or no version of the document at all."""
 
 
 def is_storable_id(id: str, length: int = ID_LENGTH) -> bool:
-    """Return whether an entity can have this id. With a length: a document this business key."""
+    """Return whether a document can have this id, or with `length` this business key."""
     return 0 < len(id) <= length and "\0" not in id
 
 
 def make_unknown_error(
     entity: EntityKind | None, id: str, *, archive: bool = False
 ) -> NoVersionError:
-    """Make the error for an entity of which the store has nothing.
+    """Make the error for a document or application of which the store has nothing.
 
     Args:
         entity: None for an application.
@@ -113,7 +117,7 @@ def make_unknown_error(
 
 
 class OlderThanRetentionError(NotFoundError):
-    """Everything that is asked for is older than the days that are kept."""
+    """Raised when everything that was asked for is older than the days that are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +137,7 @@ class VersionFilters:
 
     @property
     def by_row(self) -> bool:
-        """Whether the database may leave out rows between two rows that it gives."""
+        """Whether the filters may leave out rows between two rows that they select."""
         return (self.author, self.client_id, self.type) != (None, None, None)
 
 
@@ -142,7 +146,7 @@ NO_FILTERS = VersionFilters()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineQuery:
-    """A question for one page of a timeline."""
+    """One page of a timeline, as somebody asks for it."""
 
     # None: the merged timeline of an application with its children, by time
     entity: EntityKind | None = None
@@ -164,63 +168,5 @@ class TimelineQuery:
         return ("timeline", *subject, self.sort, self.order, self.filters)
 
 
-PREFIX = "v1:"  # of a token
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
-
-
-def issue_token(
-    binding: tuple[object, ...], position: tuple[Any, ...], *, compress: bool = True
-) -> str:
-    """Make the page token of a position.
-
-    Args:
-        binding: The values that the next request must not change.
-        compress: Costs more time than everything else here; a TimelinePosition does not get
-            shorter.
-    """
-    values = [
-        {"us": (value - EPOCH) // MICROSECOND} if isinstance(value, datetime) else value
-        for value in position
-    ]
-    return PREFIX + signing.dumps(values, salt=_make_salt(binding), compress=compress)
-
-
-def read_token(binding: tuple[object, ...], token: str, parameter: str = "pageToken") -> list[Any]:
-    """Return the position in a page token, moments as aware datetimes in UTC.
-
-    Args:
-        parameter: The parameter that has the token.
-
-    Raises:
-        BadParameterError: The token has a wrong signature or belongs to another query.
-    """
-    try:
-        values = signing.loads(token.removeprefix(PREFIX), salt=_make_salt(binding))
-    except signing.BadSignature:
-        values = None
-    if values is None or not token.startswith(PREFIX):
-        raise BadParameterError(
-            parameter,
-            _("is not a token of this call with these parameters; start again without it"),
-        )
-    return [
-        EPOCH + value["us"] * MICROSECOND if isinstance(value, dict) else value for value in values
-    ]
-
-
-def _make_salt(binding: tuple[object, ...]) -> str:
-    return "history.page " + repr([_to_comparable(value) for value in binding])
-
-
-def _to_comparable(value: object) -> object:
-    """Return a value whose repr is the same in every process and for every notation of one
-    moment.
-    """
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat()
-    if isinstance(value, Enum):
-        return value.name
-    if hasattr(value, "__dataclass_fields__"):
-        return [_to_comparable(getattr(value, name)) for name in value.__dataclass_fields__]
-    return value

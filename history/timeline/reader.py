@@ -1,7 +1,7 @@
-"""What one request reads the history with: the sources, and the policy of its viewer.
+"""The object with which one request reads the history: the sources, and the policy of its viewer.
 
-Only this module names the sources. Whoever asks them gets sealed answers and SourceRows, which
-`HistoryReader.policy` turns into what the viewer may see.
+Only this module imports the sources. Other modules ask them through a `HistoryReader`, and get
+sealed answers and SourceRows. `HistoryReader.policy` makes of these what the viewer may see.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _PATH_FAULTS: Final = {
     PathFault.TILDE: gettext_lazy("has a ~ without a digit from 0 to 4 after it: {part}"),
     PathFault.ITEM: gettext_lazy("has a list item that is not written [field=value]: {part}"),
 }
-# In the token of a page: which sources were read.
+# Values in a page token: the sources from which the page was read.
 STORE_ALONE: Final = "ours"
 WITH_OLD_SERVICE: Final = "both"
-# What viewers see who must not see the old service: none, which is never asked.
+# Stands for an old service that is hidden: it is never asked, and has no versions.
 _HIDDEN_OLD_SERVICE: Final = OldServiceSource()
 
 
@@ -55,21 +55,23 @@ def make_request_reader(user: Caller, access: AccessRecord) -> HistoryReader:
 
 
 def make_host_reader(*, in_clear: bool = False) -> HistoryReader:
-    """Make the reader of a program on the host, which reads every application, from the store
-    alone.
+    """Make the reader of a program on the host. It may read every application.
+
+    It does not ask the old service.
 
     Args:
-        in_clear: Show masked values: for a program that compares documents and prints none.
+        in_clear: Do not mask values. Only for a program that does not print them.
     """
     return HistoryReader(Viewer(None, in_clear=in_clear), archive.open_archive)
 
 
 class PageSource(NamedTuple):
-    """From where one page is read."""
+    """The reader for one page, and the sources from which it reads."""
 
-    reader: HistoryReader  # reads the page
-    mark: str | None = None  # for the next token; None without an old service
-    # the old service failed between two pages: the page must be read later
+    reader: HistoryReader
+    # STORE_ALONE or WITH_OLD_SERVICE, for the next token; None if there is no old service
+    read_from: str | None = None
+    # whether the old service failed between two pages, so that this page must be read later
     is_for_later: bool = False
 
 
@@ -81,41 +83,40 @@ class HistoryReader:
     `rows = reader.policy.apply(reader.policy.release(reader.source.fetch_page(...)).rows)`.
     """
 
-    viewer: Viewer  # for whom the documents are
-    open_archive: Callable[[], ArchivedSource | None]  # gives the archive; None if there is none
-    # the old service, with the answers of this request
+    viewer: Viewer  # the login that will see the documents
+    open_archive: Callable[[], ArchivedSource | None]  # returns the archive, or None without one
+    # the old service, with its answers to this request
     old: OldServiceSource = field(default_factory=OldServiceSource)
-    alone: bool = False  # the old service is hidden, and not asked for what is shown
+    alone: bool = False  # True: versions of the old service are not shown
     archive: ArchivedSource | None = None  # the archive, if it is read too
-    fields: FieldNames = None  # the only top-level fields of documents for this reader; None: all
-    # what lists have left out because it cannot be read, with the errors
+    fields: FieldNames = None  # only these top-level fields of documents are read; None: all
+    # what was left out of lists because it cannot be read, with the errors
     damaged: Damaged = field(default_factory=dict)
 
-    # The same reader for another purpose.
+    # Readers with other settings.
 
     def show_masked_values(self) -> HistoryReader:
-        """Return the same reader, but with masked values shown: for one that is unmasked."""
+        """Return the same reader, but with masked values shown. Only for unmasking one value."""
         return replace(self, viewer=replace(self.viewer, in_clear=True))
 
     def limit_to_fields(self, fields: tuple[str, ...]) -> HistoryReader:
-        """Return the same reader, for which documents have only these top-level fields, if not
-        large.
+        """Return the same reader, but documents have only these top-level fields, if small.
 
-        Titles are read so: they cost the same whatever the size of the document. What is compared
-        must not be read so.
+        Titles are read in this way, because it costs the same for documents of any size. It must
+        not be used for documents that are compared.
         """
         return replace(self, fields=fields)
 
     def omit_documents(self) -> HistoryReader:
-        """Return the same reader, for which documents are empty: for who changed them, and when."""
+        """Return the same reader, but documents are empty. It still tells who changed them when."""
         return replace(self, fields=())
 
     def hide_old_service(self) -> HistoryReader:
-        """Return the same reader, from which the old service is hidden."""
+        """Return the same reader, but without the versions of the old service."""
         return replace(self, alone=True)
 
     def include_archive(self) -> HistoryReader:
-        """Return the same reader, which reads the archive too.
+        """Return the same reader, but it reads the archive too, and not the old service.
 
         Raises:
             BadParameterError: This installation has no archive.
@@ -125,11 +126,11 @@ class HistoryReader:
             raise BadParameterError("archive", _("this installation has no archive"))
         return replace(self, alone=True, archive=opened)
 
-    # What it reads with.
+    # The sources, and the policy.
 
     @property
     def source(self) -> MergedSource:
-        """All sources as one. It answers with an error if something cannot be read."""
+        """All sources as one. What cannot be read is an error."""
         return self._merge_sources(TableSource(self.fields))
 
     @property
@@ -138,7 +139,7 @@ class HistoryReader:
         return self._merge_sources(TableSource(self.fields, self.damaged))
 
     def _merge_sources(self, tables: TableSource) -> MergedSource:
-        # Of one version the first supplement that has it counts.
+        # If several supplements have a version, the first one counts.
         supplements: list[SupplementSource] = [self.archive] if self.archive else []
         if self.shown_old.possible:
             supplements.append(self.old)
@@ -146,7 +147,7 @@ class HistoryReader:
 
     @property
     def lists(self) -> StoreLists:
-        """Lists of entities in the store alone. What cannot be read is noted in `damaged`."""
+        """Lists of documents in the store alone. What cannot be read is noted in `damaged`."""
         return StoreLists(self.fields, self.damaged)
 
     @property
@@ -156,15 +157,15 @@ class HistoryReader:
 
     @property
     def policy(self) -> ViewerPolicy:
-        """What decides which rows and facts the viewer may see."""
+        """The policy that decides which rows and facts the viewer may see."""
         return ViewerPolicy(self.viewer, self.source.fetch_owners, self._load_root_documents)
 
     def _load_root_documents(self, applications: Collection[str]) -> Mapping[str, Json]:
         """Return the newest document of each application, not masked, for the rule of need-to-know.
 
-        The rule decides before anything is shown. This is a need_to_know.LoadDocuments.
+        This is a need_to_know.LoadDocuments. Nothing of it is shown.
         """
-        damaged: Damaged = {}  # not self.damaged: who may open these is not known
+        damaged: Damaged = {}  # not self.damaged: the viewer may not be allowed to know of these
         rows = StoreLists(damaged=damaged).fetch_newest_documents(get_root(), applications)
         documents = {row.id: parse_snapshot(row.data) for row in rows}
         lacking = set(applications) - documents.keys() - {id for _, id, _ in damaged}
@@ -173,43 +174,47 @@ class HistoryReader:
     # The old service.
 
     def choose_page_source(
-        self, entity: EntityKind | None, id: str, page_token: str | None, mark: str | None
+        self, entity: EntityKind | None, id: str, page_token: str | None, read_from: str | None
     ) -> PageSource:
-        """Choose where a page is read: with the old service or without it.
+        """Choose whether a page is read with the old service or without it.
+
+        All pages of a timeline must be read from the same sources. If the old service failed for
+        the first page, it is not asked for the others.
 
         Args:
             entity: None for an application with its children.
-            id: Of the entity or the application.
-            page_token: Of the query, if it is not for the first page.
-            mark: What the page token says about the sources of the page before, if there is a
-                token.
+            id: The id of the document or application.
+            page_token: The token of the query; None for the first page.
+            read_from: The sources of the page before, as the token has them.
         """
         without_old_service, possible = self.hide_old_service(), self.shown_old.possible
-        if possible and (page_token is None or mark == WITH_OLD_SERVICE):
+        if possible and (page_token is None or read_from == WITH_OLD_SERVICE):
             if self.old.request(entity, id):
                 return PageSource(self, WITH_OLD_SERVICE)
             return PageSource(
-                without_old_service, mark or STORE_ALONE, is_for_later=mark == WITH_OLD_SERVICE
+                without_old_service,
+                read_from or STORE_ALONE,
+                is_for_later=read_from == WITH_OLD_SERVICE,
             )
-        if page_token is not None and (mark or possible):
+        if page_token is not None and (read_from or possible):
             self.old.note_missed()
-        return PageSource(without_old_service, mark)
+        return PageSource(without_old_service, read_from)
 
     def list_old_keys(self, entity: EntityKind, id: str) -> list[VersionKey]:
-        """Return the keys of all versions that the old service has of an entity.
+        """Return the keys of all versions that the old service has of a document.
 
-        Call it only for entities whose stored keys the viewer has seen.
+        Call it only for documents of which the viewer has seen the stored keys.
         """
         return list(self.shown_old.load_rows(entity, id))
 
     # Parameters.
 
     def check_path(self, kinds: Iterable[EntityKind], path: str) -> None:
-        """Check a path that a caller gives.
+        """Check a path that somebody asks for.
 
         Raises:
-            BadParameterError: The path is neither a pointer nor a key path, or it leads into a
-                field that is masked for the viewer as a whole, in one of these kinds.
+            BadParameterError: The path is neither a pointer nor a key path; or in one of these
+                kinds it leads into a field that is masked as a whole for the viewer.
         """
         try:
             parse_path(path)

@@ -1,5 +1,8 @@
-"""Search by id, or by a business key that any version of a document had: what has an id; or the
-applications of the documents that have the key."""
+"""Search by id, or by a business key that any version of a document had.
+
+Begin with `search`. A search by id finds documents and applications. A search by business key
+finds the applications to which the documents with the key belong.
+"""
 
 from __future__ import annotations
 
@@ -34,99 +37,107 @@ from history.store.versions import (
     NewestVersion,
     VersionKey,
     VersionRow,
+    get_entity_ref,
     parse_snapshot,
 )
 from history.timeline import open_messages
 from history.timeline.open_messages import OpenMessagesQuestion
+from history.timeline.page_token import issue_token, read_token
 from history.timeline.query import (
     DEFAULT_PAGE_SIZE,
     EPOCH,
     BadParameterError,
     is_storable_id,
-    issue_token,
-    read_token,
 )
 from history.timeline.reader import HistoryReader
 from history.timeline.version_index import fetch_all_versions
 
 ID_KEY = "id"
-# Of the documents with one value, only those that were seen last are looked at: for each of them
-# the newest version is looked up in every day.
+# Of the documents with one value, only the last ones that were stored are read. To find the newest
+# version of a document, every day must be searched.
 MAX_DOCUMENTS = 1_000
-# Bytes that name a hit in a page token: two of MAX_DOCUMENTS have the same ones once in two million
-# searches.
-MARK_BYTES = 5
+# How many bytes stand for a result in a page token. That two of MAX_DOCUMENTS results have the same
+# bytes happens once in two million searches.
+DIGEST_BYTES = 5
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """An entity with the id, or an application with the business key."""
+    """A document with the id, or an application with the business key.
+
+    A carrier is a document that has the business key.
+    """
 
     entity: EntityKind
     id: str
-    key: str  # name of the business key, or ID_KEY
-    # key of its newest version; None for an application with only children
+    key: str  # the name of the business key, or ID_KEY
+    # the key of the newest version; None for an application of which only children are stored
     newest: VersionKey | None
-    # of that version, or of the newest one of the carriers; for an id, of the children
+    # the moment of that version, or without one of the newest version of a carrier or child
     updated_at: datetime
-    carriers: tuple[EntityRef, ...] = ()  # the documents with the key; none for an id
-    row: VersionRow | None = None  # the newest version, once it is read
+    carriers: tuple[EntityRef, ...] = ()  # empty if the id was searched
+    row: VersionRow | None = None  # the newest version; None until it is read
 
     @property
     def entity_ref(self) -> EntityRef:
+        """The document or application that was found."""
         return self.entity, self.id
 
     @property
     def position(self) -> tuple[object, ...]:
-        """The sort key of the result: ids first by kind, then keys, the newest change first."""
+        """The sort key: results by id come first, ordered by kind; then the newest change first."""
         if self.key == ID_KEY:
             return (0, ENTITIES.index(self.entity), self.id)
         return (1, EPOCH - self.updated_at, self.id)
 
     @property
-    def mark(self) -> bytes:
-        """The bytes that name the result in a page token."""
-        return blake2b(f"{self.entity.name} {self.id}".encode(), digest_size=MARK_BYTES).digest()
+    def digest(self) -> bytes:
+        """The bytes that stand for the result in a page token."""
+        return blake2b(f"{self.entity.name} {self.id}".encode(), digest_size=DIGEST_BYTES).digest()
 
     @property
     def application(self) -> str | None:
-        """The id of its application, its own if it is one; None for a kind that stands alone."""
+        """The id of the application of the result; None for a document that stands alone."""
         if self.entity.alone:
             return None
         return (self.row.product_instance_id if self.row else None) or self.id
 
     @property
     def version(self) -> int | None:
+        """The number of the newest version, once it is read."""
         return self.row.version if self.row else None
 
     @property
     def type(self) -> ChangeType | None:
+        """The type of the newest version, once it is read."""
         return ChangeType(self.row.type) if self.row else None
 
     @cached_property
     def data(self) -> Json:
+        """The values in the snapshot of the newest version, once it is read."""
         return parse_snapshot(self.row.data) if self.row else None
 
 
 class SearchPage(NamedTuple):
-    """One page of search results, each once.
+    """One page of search results.
 
-    Entities with the id come first, in the order of ENTITIES; then applications with the key, the
+    Documents with the id come first, in the order of ENTITIES; then applications with the key, the
     newest change first.
     """
 
-    found: Sequence[SearchResult]
-    limited: bool  # more documents than MAX_DOCUMENTS have the key; the others were not looked at
-    next_token: str | None = None  # None at the end
+    results: Sequence[SearchResult]
+    limited: bool  # more than MAX_DOCUMENTS documents have the key, and only so many were read
+    next_token: str | None = None  # None on the last page
 
 
 def search(
     reader: HistoryReader, text: str, size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
 ) -> SearchPage:
-    """Return one page of what has this id, or exactly this value of a business key.
+    """Return one page of the results for an id, or for the exact value of a business key.
 
-    Each page has the newest results that were on no earlier page, which the token says. So nothing
-    is lost or repeated while versions arrive. Runs a fixed number of queries.
+    Each page has the newest results that were not on an earlier page: the token has the digests of
+    all results that were shown. So no result is lost or repeated when versions arrive between two
+    pages. Runs a fixed number of queries.
 
     Raises:
         BadParameterError: The text cannot be an id or a key, or the token is wrong.
@@ -135,30 +146,32 @@ def search(
         reason = _("must have 1 to {n} characters")
         raise BadParameterError("q", reason.format(n=SEARCH_VALUE_LENGTH))
     binding = ("search", text, "marks")
-    marks = b"" if page_token is None else b64decode(read_token(binding, page_token)[0])
-    shown_marks = {marks[start : start + MARK_BYTES] for start in range(0, len(marks), MARK_BYTES)}
-    results = _find_results(reader, [text])[text]
-    unshown = [hit for hit in results.found if hit.mark not in shown_marks]
+    digests = b"" if page_token is None else b64decode(read_token(binding, page_token)[0])
+    shown_digests = {
+        digests[start : start + DIGEST_BYTES] for start in range(0, len(digests), DIGEST_BYTES)
+    }
+    all_results = _find_results(reader, [text])[text]
+    unshown = [result for result in all_results.results if result.digest not in shown_digests]
     next_token = None
     if len(unshown) > size:
-        marks += b"".join(hit.mark for hit in unshown[:size])
-        next_token = issue_token(binding, (b64encode(marks).decode(),))
-    return _load_newest_versions(
-        reader, {text: SearchPage(unshown[:size], results.limited, next_token)}
-    )[text]
+        digests += b"".join(result.digest for result in unshown[:size])
+        next_token = issue_token(binding, (b64encode(digests).decode(),))
+    page = SearchPage(unshown[:size], all_results.limited, next_token)
+    return _load_newest_versions(reader, {text: page})[text]
 
 
 def search_all(
     reader: HistoryReader, texts: Sequence[str], size: int = DEFAULT_PAGE_SIZE
 ) -> dict[str, SearchPage]:
-    """Return the first results of each text, without tokens. Runs as many queries as for one
-    text.
+    """Return the first page of results for each text, without tokens.
+
+    Runs as many queries as for one text.
     """
     empty_pages = dict.fromkeys(texts, SearchPage([], limited=False))
     pages = empty_pages | _find_results(
         reader, [text for text in texts if is_storable_id(text, SEARCH_VALUE_LENGTH)]
     )
-    first_pages = {text: page._replace(found=page.found[:size]) for text, page in pages.items()}
+    first_pages = {text: page._replace(results=page.results[:size]) for text, page in pages.items()}
     return _load_newest_versions(reader, first_pages)
 
 
@@ -189,9 +202,9 @@ def select_messages_about(
 def fetch_newest_documents(
     reader: HistoryReader, carriers: Collection[EntityRef]
 ) -> dict[EntityRef, Json]:
-    """Return the newest snapshot of each document that the store has. One query for each kind.
+    """Return the newest snapshot of each document. Runs one query for each kind.
 
-    The snapshot of a deleted document may be older than its newest version.
+    A deletion may have no snapshot; then the one before it is returned.
     """
     documents: dict[EntityRef, Json] = {}
     for entity in ENTITIES:
@@ -220,117 +233,145 @@ def find_without_document(reader: HistoryReader, carriers: Collection[EntityRef]
 
 
 def _load_newest_versions(
-    reader: HistoryReader, results: Mapping[str, SearchPage]
+    reader: HistoryReader, pages: Mapping[str, SearchPage]
 ) -> dict[str, SearchPage]:
-    """Return the same pages with the newest version of each result.
+    """Return the same pages, with the newest version of each result.
 
-    Results that retention has just removed are left out.
+    A result whose newest version retention has just removed is left out.
     """
-    hits = [hit for page in results.values() for hit in page.found]
-    wanted = {(*hit.entity_ref, hit.newest) for hit in hits if hit.newest}
-    rows = fetch_all_versions(reader, wanted, as_list=True)
-    rows_by_entity = {ref[:2]: row for ref, row in rows.items()}
+    refs = {
+        (*result.entity_ref, result.newest)
+        for page in pages.values()
+        for result in page.results
+        if result.newest
+    }
+    rows = fetch_all_versions(reader, refs, as_list=True)
+    rows_by_entity = {get_entity_ref(ref): row for ref, row in rows.items()}
     return {
         text: page._replace(
-            found=[
-                replace(hit, row=rows_by_entity.get(hit.entity_ref))
-                for hit in page.found
-                if hit.newest is None or hit.entity_ref in rows_by_entity
+            results=[
+                replace(result, row=rows_by_entity.get(result.entity_ref))
+                for result in page.results
+                if result.newest is None or result.entity_ref in rows_by_entity
             ]
         )
-        for text, page in results.items()
+        for text, page in pages.items()
     }
 
 
 def _find_results(reader: HistoryReader, texts: Sequence[str]) -> dict[str, SearchPage]:
-    """Return all results of each text, without their versions. The number of queries is fixed."""
+    """Return all results for each text, without their versions. The number of queries is fixed."""
     if not texts:
         return {}
     results: dict[str, dict[EntityRef, SearchResult]] = {text: {} for text in texts}
-    # Keys that are masked for the reader find nothing: the number of hits would tell who has a
-    # value.
-    values = {text: list_stored_values(text) for text in texts}
+    stored_values = {text: list_stored_values(text) for text in texts}
     hits = reader.lists.fetch_search_hits(
-        texts=list(dict.fromkeys(value for forms in values.values() for value in forms)),
+        texts=list(dict.fromkeys(value for values in stored_values.values() for value in values)),
         ids=list(filter(is_storable_id, texts)),
+        # Keys that are masked for the viewer are not searched: the number of results would tell
+        # who has a value.
         keys=list_searchable_keys(reader.viewer),
         limit=MAX_DOCUMENTS + 1,
     )
-    documents = _of_texts(values, hits.documents)
+    carriers = _match_texts(
+        stored_values,
+        [Carrier(hit.value, hit.name, BY_NAME[hit.kind], hit.id) for hit in hits.documents],
+    )
     for entity in ENTITIES:
         for id, newest in hits.newest[entity].items():
             results[id][entity, id] = SearchResult(entity, id, ID_KEY, newest, newest.updated_at)
     for id, moment in hits.children.items():
         results[id].setdefault((get_root(), id), SearchResult(get_root(), id, ID_KEY, None, moment))
-    for text, result in _generate_key_results(reader, documents):
+    for text, result in _generate_key_results(reader, carriers):
         results[text].setdefault(result.entity_ref, result)
-    results = _drop_hidden_results(reader, results)
-    counts = Counter(text for text, *_ in documents)
+    visible_results = _drop_hidden_results(reader, results)
+    counts = Counter(carrier.text for carrier in carriers)
     return {
         text: SearchPage(
-            sorted(results_of_text.values(), key=attrgetter("position")),
-            counts[text] > MAX_DOCUMENTS,
+            results=sorted(results_by_ref.values(), key=attrgetter("position")),
+            limited=counts[text] > MAX_DOCUMENTS,
         )
-        for text, results_of_text in results.items()
+        for text, results_by_ref in visible_results.items()
     }
 
 
-def _of_texts(
-    values: Mapping[str, Sequence[str]], rows: Iterable[tuple[str, str, str, str]]
-) -> list[tuple[str, str, str, str]]:
-    """Return the rows of the search keys with the searched text in place of the stored value.
+class Carrier(NamedTuple):
+    """A document that has a business key with a value that was searched."""
 
-    A document with a value in two Unicode forms is there once.
+    text: str  # the searched text; before `_match_texts` the value that is stored
+    key: str  # the name of the business key
+    entity: EntityKind
+    id: str
+
+    @property
+    def entity_ref(self) -> EntityRef:
+        return self.entity, self.id
+
+
+def _match_texts(
+    stored_values: Mapping[str, Sequence[str]], carriers: Iterable[Carrier]
+) -> list[Carrier]:
+    """Replace the stored values of carriers by the texts that were searched.
+
+    A value may be stored in two Unicode forms; a document that has both occurs once.
+
+    Args:
+        stored_values: The forms in which the value of each text may be stored.
     """
-    by_value = defaultdict(list)
-    for value, *document in rows:
-        by_value[value].append(document)
-    return list(
-        dict.fromkeys(
-            (text, name, kind, id)
-            for text, forms in values.items()
-            for form in forms
-            for name, kind, id in by_value.get(form, ())
-        )
+    carriers_by_value: defaultdict[str, list[Carrier]] = defaultdict(list)
+    for carrier in carriers:
+        carriers_by_value[carrier.text].append(carrier)
+    matched = (
+        carrier._replace(text=text)
+        for text, values in stored_values.items()
+        for value in values
+        for carrier in carriers_by_value.get(value, ())
     )
+    return list(dict.fromkeys(matched))
 
 
 def _generate_key_results(
-    reader: HistoryReader, rows: Iterable[tuple[str, str, str, str]]
+    reader: HistoryReader, carriers: Iterable[Carrier]
 ) -> Iterator[tuple[str, SearchResult]]:
-    """Generate the results for documents that have a business key.
+    """Generate the results for documents that have a business key, each with the searched text.
 
-    A result is the application of the document, or a document that stands alone. A child belongs to
-    the application that its newest version names; without a kept version it belongs to none.
-
-    Args:
-        rows: Value, key name, kind and id.
+    The result is the application to which the document belongs, or a document that stands alone.
+    A child belongs to the application that its newest version names. A child without a version in
+    the store belongs to none.
     """
-    documents = sorted(
-        ((value, name, BY_NAME[kind], id) for value, name, kind, id in rows),
-        key=lambda document: (document[1], ENTITIES.index(document[2]), document[3]),
+    ordered = sorted(
+        carriers, key=lambda carrier: (carrier.key, ENTITIES.index(carrier.entity), carrier.id)
     )
     newest = _fetch_newest_keys(
-        reader, {(entity, id) for *_, entity, id in documents if entity.parent}
+        reader, {carrier.entity_ref for carrier in ordered if carrier.entity.parent}
     )
-    grouped: defaultdict[tuple[str, EntityRef], dict[EntityRef, str]] = defaultdict(dict)
-    for value, name, entity, id in documents:
-        carrier = entity, id
-        if entity.parent is None:
-            grouped[value, carrier].setdefault(carrier, name)
-        elif carrier in newest:
-            owner = get_root(), newest[carrier].application
-            grouped[value, owner].setdefault(carrier, name)
-    newest |= _fetch_newest_keys(reader, {owner for _value, owner in grouped})
-    for (value, owner), names in grouped.items():
+    # By searched text and owner, the name of the key that each carrier has.
+    keys_by_owner: defaultdict[tuple[str, EntityRef], dict[EntityRef, str]] = defaultdict(dict)
+    for carrier in ordered:
+        if carrier.entity.parent is None:
+            owner = carrier.entity_ref
+        elif carrier.entity_ref in newest:
+            owner = get_root(), newest[carrier.entity_ref].application
+        else:
+            continue
+        keys_by_owner[carrier.text, owner].setdefault(carrier.entity_ref, carrier.key)
+    newest |= _fetch_newest_keys(reader, {owner for _text, owner in keys_by_owner})
+    for (text, owner), keys in keys_by_owner.items():
         own_version = newest.get(owner)
         versions = (
-            [own_version] if own_version else [newest[child] for child in names if child in newest]
+            [own_version] if own_version else [newest[child] for child in keys if child in newest]
         )
         if versions:
-            moment = max(version.key.updated_at for version in versions)
-            key, first_name = own_version.key if own_version else None, next(iter(names.values()))
-            yield value, SearchResult(*owner, first_name, key, moment, tuple(names))
+            entity, id = owner
+            result = SearchResult(
+                entity=entity,
+                id=id,
+                key=next(iter(keys.values())),
+                newest=own_version.key if own_version else None,
+                updated_at=max(version.key.updated_at for version in versions),
+                carriers=tuple(keys),
+            )
+            yield text, result
 
 
 def _fetch_newest_keys(
@@ -350,27 +391,30 @@ def _drop_hidden_results(
 ) -> dict[str, dict[EntityRef, SearchResult]]:
     """Return the results that the viewer may see.
 
-    The others are dropped before pages are made: so no page has a gap, and no count tells of them.
+    The others are dropped before pages are made, so that neither a gap nor a count tells of them.
     """
-    hits = [hit for results_of_text in results.values() for hit in results_of_text.values()]
-    visible_refs = select_visible(
-        reader, {entity_ref for hit in hits for entity_ref in (hit.entity_ref, *hit.carriers)}
-    )
+    all_refs = {
+        entity_ref
+        for results_by_ref in results.values()
+        for result in results_by_ref.values()
+        for entity_ref in (result.entity_ref, *result.carriers)
+    }
+    visible_refs = select_visible(reader, all_refs)
     return {
         text: {
             entity_ref: replace(
-                hit, carriers=tuple(filter(visible_refs.__contains__, hit.carriers))
+                result, carriers=tuple(filter(visible_refs.__contains__, result.carriers))
             )
-            for entity_ref, hit in results_of_text.items()
+            for entity_ref, result in results_by_ref.items()
             if entity_ref in visible_refs
-            and (not hit.carriers or visible_refs.intersection(hit.carriers))
+            and (not result.carriers or visible_refs.intersection(result.carriers))
         }
-        for text, results_of_text in results.items()
+        for text, results_by_ref in results.items()
     }
 
 
 def select_visible(reader: HistoryReader, entity_refs: Collection[EntityRef]) -> set[EntityRef]:
-    """Return those of the entities that the viewer may see. For lists."""
+    """Return the documents that the viewer may see. For lists, which leave out the others."""
     if not need_to_know.is_rule_applied(reader.viewer):
         return set(entity_refs)
     owners = {

@@ -1,4 +1,4 @@
-"""Slices of a window of time, and what is asked and answered about the changes in one.
+"""Slices of a window of time, and questions and answers about the changes in a slice.
 
 Slices of a window follow one another in the order of the list, so that no statement sorts more
 than one slice.
@@ -39,8 +39,7 @@ class ListedChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TimeSlice:
-    """A part of a window of time: low <= updated_at < high. Slices of a window follow one another
-    in the order of the list, so that no statement sorts more than one slice."""
+    """A part of a window of time: low <= updated_at < high."""
 
     low: datetime
     high: datetime

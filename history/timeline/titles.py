@@ -1,4 +1,4 @@
-"""Titles of documents, from the fields that usually have one."""
+"""Makes titles of documents from fields that usually have a name."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def fetch_application_titles(
 def get_headline(data: object) -> str:
     """Return the first text among HEADLINE_KEYS, with the number or model if there is one.
 
-    Empty if no key has a text. A masked text does not count.
+    Returns an empty text if no key has a text. A masked text does not count.
     """
     if not isinstance(data, dict):
         return ""

@@ -1,4 +1,7 @@
-"""Who set the values of an entity: each leaf of its newest version, or all values of one field."""
+"""Finds who set the values of a document: each leaf of its newest version, or one field's values.
+
+Begin with `blame_leaves` and `fetch_field_history`.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,13 +26,12 @@ from history.store.versions import (
 )
 from history.timeline import budget, compose
 from history.timeline.compose import ValueOrigin, Version
+from history.timeline.page_token import issue_token, read_token
 from history.timeline.query import (
     DEFAULT_PAGE_SIZE,
     BadParameterError,
     NoVersionError,
-    issue_token,
     make_unknown_error,
-    read_token,
 )
 from history.timeline.reader import HistoryReader
 from history.timeline.version_index import descend_versions
@@ -37,7 +39,7 @@ from history.timeline.version_index import descend_versions
 
 @dataclass(frozen=True, slots=True)
 class BlamedLeaf:
-    """A leaf of the newest snapshot, and who last changed it. Paths are as in SnapshotLeaf."""
+    """A leaf of the newest snapshot, with its paths as in SnapshotLeaf, and who last changed it."""
 
     path: str
     key_path: str
@@ -49,19 +51,19 @@ class BlamedLeaf:
 
 @dataclass(frozen=True, slots=True)
 class BlameResult:
-    """The newest version of an entity, and its leaves in document order."""
+    """The newest version of a document, and its leaves in document order."""
 
     newest: Version
     leaves: tuple[BlamedLeaf, ...]
 
 
 def blame_leaves(reader: HistoryReader, entity: EntityKind, id: str) -> BlameResult:
-    """Return the newest version of an entity and who last changed each leaf of it.
+    """Return the newest version of a document, and who last changed each leaf of it.
 
-    Reads older versions until every leaf is blamed.
+    Reads older versions, until it is known for every leaf which version changed it last.
 
     Raises:
-        NoVersionError: There is nothing of the entity.
+        NoVersionError: There is no version of the document.
     """
     pairs = descend_versions(reader, entity, id)
     newest_pair = pair = next(pairs, None)
@@ -69,9 +71,9 @@ def blame_leaves(reader: HistoryReader, entity: EntityKind, id: str) -> BlameRes
         raise make_unknown_error(entity, id)
     snapshots = SnapshotCache(parse_snapshot)
     data = snapshots.parse(newest_pair.row.data)
-    blamed: dict[str, VersionWithPrevious] = {}
+    pairs_by_path: dict[str, VersionWithPrevious] = {}
     identity = compose.get_identity(entity)
-    walk: BlameWalk[VersionWithPrevious] = BlameWalk(data, identity, blamed.__setitem__)
+    walk: BlameWalk[VersionWithPrevious] = BlameWalk(data, identity, pairs_by_path.__setitem__)
     while pair.previous is not None:
         deadline.check()
         walk.blame_version(snapshots.parse(pair.previous.data, pair.row.data), pair)
@@ -79,40 +81,39 @@ def blame_leaves(reader: HistoryReader, entity: EntityKind, id: str) -> BlameRes
             break
         pair = next(pairs, VersionWithPrevious(pair.previous, None))
     walk.blame_rest(pair)
-    origins = compose.find_origins(blamed.values())
+    origins = compose.find_origins(pairs_by_path.values())
     catalogue = labels.get_catalogue()
     blamed_leaves = tuple(
         BlamedLeaf(
             *leaf,
-            catalogue.find(entity.name, leaf.path),
-            origins[blamed[leaf.path].row.ref],
+            label=catalogue.find(entity.name, leaf.path),
+            origin=origins[pairs_by_path[leaf.path].row.ref],
         )
         for leaf in generate_leaves(data, identity)
     )
-    return BlameResult(
-        compose.compose_versions(reader, [newest_pair], frozenset())[0], blamed_leaves
-    )
+    [newest] = compose.compose_versions(reader, [newest_pair], frozenset())
+    return BlameResult(newest, blamed_leaves)
 
 
 @dataclass(frozen=True, slots=True)
 class FieldValue:
     """A value that a field had."""
 
-    value: MaybeJson  # MISSING if there was no such field
+    value: MaybeJson  # MISSING if the snapshot did not have the field
     origin: ValueOrigin  # the version that set it
-    until: datetime | None  # when the next value was set; None for the newest
+    until: datetime | None  # when the next value was set; None for the newest value
 
 
 @dataclass(frozen=True, slots=True)
 class FieldHistory:
     """The values of a field, newest first.
 
-    A page that its budget ended may be short or empty and still have a token.
+    If the budget of the page is spent early, it may have few values or none, but it has a token.
     """
 
     label: FieldText | None
     values: tuple[FieldValue, ...]
-    next_token: str | None  # None at the end
+    next_token: str | None  # None on the last page
 
 
 def fetch_field_history(
@@ -123,27 +124,29 @@ def fetch_field_history(
     size: int = DEFAULT_PAGE_SIZE,
     page_token: str | None = None,
 ) -> FieldHistory:
-    """Return the values that one field had, since when and by whom, in the order of version
-    numbers.
+    """Return the values that one field had, with the versions that set them.
+
+    They are in the order of the version numbers, the newest first.
 
     Args:
         path: A pointer or a key path that names one field.
 
     Raises:
-        BadParameterError: The path is wrong, or the token.
-        NoVersionError: There is nothing of the entity.
+        BadParameterError: The path or the token is wrong.
+        NoVersionError: There is no version of the document.
     """
     reader.check_path([entity], path)
     if "*" in path.split("/"):
         raise BadParameterError("path", _("must name one field; * would name many"))
     binding = ("values", entity.name, id, path)
-    start, until, mark = LAST, None, None
+    start, until, read_from = LAST, None, None
     if page_token is not None:
-        version, moment, until, mark, *_rest = (*read_token(binding, page_token), None)
+        # A token of an earlier release may lack the last value.
+        version, moment, until, read_from, *_rest = (*read_token(binding, page_token), None)
         start = VersionKey(version, moment)
     label = labels.get_catalogue().find(entity.name, path)
-    source = reader.choose_page_source(entity, id, page_token, mark)
-    if source.is_for_later:  # which value is the next one is not known
+    source = reader.choose_page_source(entity, id, page_token, read_from)
+    if source.is_for_later:  # only the old service may know the next value
         return FieldHistory(label, (), page_token)
     try:
         scan = _scan_field(descend_versions(source.reader, entity, id, start), path, size, until)
@@ -151,46 +154,61 @@ def fetch_field_history(
         if page_token is None:
             raise
         scan = _FieldScan([], None, None)  # retention has removed the rest
-    origins = compose.find_origins([pair for pair, _, _ in scan.values])
-    next_position = (*scan.following, scan.until, source.mark) if scan.following else None
+    origins = compose.find_origins([changed.pair for changed in scan.values])
+    next_token = None
+    if scan.next_key is not None:
+        next_token = issue_token(binding, (*scan.next_key, scan.until, source.read_from))
     return FieldHistory(
         label=label,
         values=tuple(
-            FieldValue(value, origins[pair.row.ref], to) for pair, value, to in scan.values
+            FieldValue(changed.value, origins[changed.pair.row.ref], changed.until)
+            for changed in scan.values
         ),
-        next_token=issue_token(binding, next_position) if next_position else None,
+        next_token=next_token,
     )
 
 
-class _FieldScan(NamedTuple):
-    """What one page found: the versions that set the value."""
+class _ChangedValue(NamedTuple):
+    """A version that changed the field."""
 
-    # each version with the value and the moment of the next value
-    values: list[tuple[VersionWithPrevious, MaybeJson, datetime | None]]
-    following: VersionKey | None  # where the next page begins
-    until: datetime | None
+    pair: VersionWithPrevious
+    value: MaybeJson
+    until: datetime | None  # when the next value was set
+
+
+class _FieldScan(NamedTuple):
+    """The versions of one page that changed the field, and where the next page begins."""
+
+    values: list[_ChangedValue]
+    next_key: VersionKey | None  # None on the last page
+    until: datetime | None  # when the value after those of the next page was set
 
 
 def _scan_field(
     pairs: Iterable[VersionWithPrevious], path: str, size: int, until: datetime | None
 ) -> _FieldScan:
-    values: list[tuple[VersionWithPrevious, MaybeJson, datetime | None]] = []
+    """Find the versions that changed a field, until the page is full or its budget is spent.
+
+    Args:
+        pairs: Versions, the newest first.
+        size: How many values the page has.
+        until: When the value after the first one was set.
+    """
+    values: list[_ChangedValue] = []
     budget_left, snapshots = budget.PageBudget(), SnapshotCache(parse_snapshot)
     for scanned, pair in enumerate(pairs):
         deadline.check()
         data = snapshots.parse(pair.row.data)
         previous = snapshots.parse(pair.previous.data, pair.row.data) if pair.previous else MISSING
-        changed = is_different(path, previous, data, compose.get_identity(pair.entity))
+        is_changed = is_different(path, previous, data, compose.get_identity(pair.entity))
         is_spent = scanned and (scanned == budget.SCAN_VERSIONS or budget_left.is_late)
-        if is_spent or (changed and len(values) == size):
+        if is_spent or (is_changed and len(values) == size):
             return _FieldScan(values, pair.row.key, until)
-        if changed:
+        if is_changed:
             value = next((value for _, value in find_values(path, data)), MISSING)
-            if (
-                not budget_left.try_spend(len(dumps(value)) if value is not MISSING else 0)
-                and values
-            ):
+            value_bytes = len(dumps(value)) if value is not MISSING else 0
+            if not budget_left.try_spend(value_bytes) and values:
                 return _FieldScan(values, pair.row.key, until)
-            values.append((pair, value, until))
+            values.append(_ChangedValue(pair, value, until))
             until = pair.row.updated_at
     return _FieldScan(values, None, until)

@@ -1,5 +1,8 @@
-"""The keys of an entity's versions: which was current at a moment, which comes before which; and
-versions, each read with the one that it is compared with."""
+"""Orders the versions of a document by their keys, and reads versions in pairs for comparison.
+
+`VersionIndex` tells which version was current at a moment, and which is the previous one.
+`generate_pairs` reads versions, each with its previous one.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,7 @@ from history.store.versions import (
     VersionRef,
     VersionRow,
     VersionWithPrevious,
+    get_entity_ref,
 )
 from history.timeline import budget
 from history.timeline.query import is_storable_id, make_unknown_error
@@ -29,9 +33,9 @@ from history.timeline.reader import HistoryReader
 
 
 class VersionIndex:
-    """The version numbers and moments of one entity that are in the store, in number order.
+    """The version numbers and moments of one document that are in the store, in number order.
 
-    Never empty. A number can occur twice with different moments if a producer used it twice.
+    Never empty. A number occurs twice, with different moments, if a producer used it twice.
     """
 
     def __init__(self, keys: Sequence[VersionKey]) -> None:
@@ -53,7 +57,7 @@ class VersionIndex:
 
     @cached_property
     def has_trusted_times(self) -> bool:
-        """Whether the moments follow the numbers, give or take CLOCK_TOLERANCE."""
+        """Whether higher numbers have later moments. A difference of CLOCK_TOLERANCE is allowed."""
         newest = FIRST.updated_at
         for key in self._keys:
             if newest - key.updated_at > CLOCK_TOLERANCE:
@@ -67,10 +71,10 @@ class VersionIndex:
         return next(candidates, None)
 
     def find_previous(self, key: VersionKey) -> VersionKey | None:
-        """Return the key with the next lower version number; None if there is none.
+        """Return the key with the next lower version number, or None if there is none.
 
-        If a producer gave that number twice, it is the latest one that is not younger than `key`,
-        or else the oldest.
+        If a producer gave that number twice, the latest version that is not younger than `key`
+        counts, or the oldest if all are younger.
         """
         index = bisect_left(self._keys, (key.version,))
         if index == 0:
@@ -84,22 +88,18 @@ class VersionIndex:
         return lower
 
     def find_after_gap(self, version: int) -> VersionKey | None:
-        """Return the next key above this number, if numbers between the two are missing; otherwise
-        None.
-        """
+        """Return the next key above a number if numbers in between are missing, otherwise None."""
         index = bisect_left(self._keys, (version + 1,))
         next_key = self._keys[index] if index < len(self._keys) else None
         return next_key if next_key and next_key.version > version + 1 else None
 
     def find_above(self, key: VersionKey | None) -> VersionKey | None:
-        """Return the lowest key with a higher number than that of `key`; of None, the lowest
-        one.
-        """
+        """Return the lowest key with a higher number than `key`, or the lowest of all for None."""
         index = bisect_left(self._keys, (key.version + 1,)) if key else 0
         return self._keys[index] if index < len(self._keys) else None
 
     def descend_from(self, key: VersionKey) -> Iterator[VersionKey]:
-        """Generate this key, or the highest one below it, and then each previous one."""
+        """Generate this key, or the highest key below it, then its previous key, and so on."""
         index = bisect_right(self._keys, key)
         lower = self._keys[index - 1] if index else None
         while lower is not None:
@@ -118,7 +118,7 @@ class VersionIndex:
         return previous.version == key.version - 1 and previous.updated_at <= key.updated_at
 
     def list_with_number(self, version: int) -> Sequence[VersionKey]:
-        """Return every key with this number: none, one, or several if a producer used it again."""
+        """Return all keys with a number: none, one, or several if a producer used it again."""
         start = bisect_left(self._keys, (version,))
         return self._keys[start : bisect_left(self._keys, (version + 1,))]
 
@@ -131,16 +131,16 @@ def generate_pairs(
     *,
     as_list: bool = False,
 ) -> Iterator[list[VersionWithPrevious]]:
-    """Generate pairs of these versions, in their order and in batches.
+    """Generate these versions in their order, each with its previous one, in batches.
 
-    One query reads the documents of a batch: BATCH_VERSIONS of them, fewer if READ_BYTES do not
-    allow more. Versions that retention has just removed are left out.
+    One query reads the documents of a batch: BATCH_VERSIONS, or fewer if they would exceed
+    READ_BYTES. Versions that retention has just removed are left out.
 
     Args:
-        indexes: The keys of each of the entities.
-        rows_read: The versions that were read before. There is no query if these are all.
-        as_list: Leave out what cannot be read, and what would be compared with it.
-            HistoryReader.damaged then has the former.
+        indexes: The keys of all documents of these versions.
+        rows_read: Versions that were read before. If they are all that is needed, no query runs.
+        as_list: Leave out versions that cannot be read, and versions that would be compared with
+            them. The former are noted in HistoryReader.damaged. False: they are errors.
     """
     refs_to_pair, count, rows = list(refs), budget.BATCH_VERSIONS, dict(rows_read)
     while refs_to_pair:
@@ -154,7 +154,8 @@ def generate_pairs(
                 ready_count = next(
                     position for position, pair in enumerate(pairs) if not unread.isdisjoint(pair)
                 )
-        # Where documents are large, all that are asked for are measured.
+        # PostgreSQL measures all documents that a query asks for. So if they are large, the next
+        # query asks for fewer.
         refs_to_pair, count = (
             refs_to_pair[ready_count:],
             min(budget.BATCH_VERSIONS, 2 * max(1, ready_count)),
@@ -163,7 +164,7 @@ def generate_pairs(
             VersionWithPrevious(
                 rows[ref],
                 rows.get(previous) if previous else None,
-                indexes[ref[:2]].has_trusted_times,
+                indexes[get_entity_ref(ref)].has_trusted_times,
             )
             for ref, previous in pairs[:ready_count]
             if ref in rows and not (previous and previous in reader.damaged)
@@ -172,7 +173,7 @@ def generate_pairs(
 
 
 class _VersionsByRef(NamedTuple):
-    """Versions as the viewer may see them, and those that were too large to be read with them."""
+    """Versions as the viewer may see them, and versions that were too large to be read as well."""
 
     rows: dict[VersionRef, VersionRow]
     unread: set[VersionRef]
@@ -190,7 +191,7 @@ def _fetch_versions(
 def fetch_all_versions(
     reader: HistoryReader, refs: Iterable[VersionRef], *, as_list: bool = False
 ) -> dict[VersionRef, VersionRow]:
-    """Return all of these versions that are still stored.
+    """Return the versions that are still stored, in as many queries as needed.
 
     Args:
         as_list: Leave out what cannot be read, and note it in HistoryReader.damaged.
@@ -209,14 +210,15 @@ def fetch_all_versions(
 def fetch_keys(
     reader: HistoryReader, entity: EntityKind, ids: Collection[str]
 ) -> dict[str, list[VersionKey]]:
-    """Return the keys of all versions of these entities, ascending. Entities without any are left
-    out.
+    """Return the keys of all versions of these documents, ascending.
+
+    Documents without a version are left out.
     """
     return reader.policy.release(reader.source.fetch_keys(entity, ids))
 
 
 def fetch_members(reader: HistoryReader, application: str) -> dict[EntityRef, list[VersionKey]]:
-    """Return the application and the children that name it in any version, each with all its keys.
+    """Return the application, and the children that name it in any version, with all their keys.
 
     What cannot be read is left out, and noted in HistoryReader.damaged.
     """
@@ -233,7 +235,7 @@ def _find_previous_ref(
 
 @dataclass(frozen=True, slots=True)
 class EntityVersions:
-    """All keys of one entity, and the versions that were read together with them."""
+    """All keys of one document, and the versions that were read together with them."""
 
     reader: HistoryReader
     entity: EntityKind
@@ -250,13 +252,12 @@ class EntityVersions:
         limits: Sequence[VersionKey] = (),
         count: int = 0,
     ) -> EntityVersions:
-        """Load all keys of an entity, and the newest `count` versions at or before each of
-        `limits`.
+        """Load all keys of a document, and the newest `count` versions at or before each limit.
 
         Asks the old service too. Runs one query.
 
         Raises:
-            NoVersionError: There is nothing of the entity.
+            NoVersionError: There is no version of the document.
         """
         if is_storable_id(id):
             reader.shown_old.request(entity, id)
@@ -278,20 +279,20 @@ class EntityVersions:
         return list(chain.from_iterable(self.generate_pairs(keys)))
 
     def read_lowest(self) -> VersionWithPrevious | None:
-        """Return the lowest stored version; None if retention has just removed it."""
+        """Return the lowest stored version, or None if retention has just removed it."""
         return next(iter(self.read_pairs(self.keys.lowest)), None)
 
 
 def descend_versions(
     reader: HistoryReader, entity: EntityKind, id: str, start: VersionKey = LAST
 ) -> Iterator[VersionWithPrevious]:
-    """Generate the versions of an entity from `start` down, or from the highest one below it.
+    """Generate the versions of a document from `start` down, or from the highest one below it.
 
-    Each version is the one that the pair before it was compared with. A version of a repeated
-    number that no version is compared with is left out.
+    Each version is the previous one of the pair before it. If a number was used twice, a version
+    that is not the previous one of any other is left out.
 
     Raises:
-        NoVersionError: There is nothing of the entity.
+        NoVersionError: There is no version of the document.
     """
     document = EntityVersions.load(reader, entity, id, [start], budget.BATCH_VERSIONS + 1)
     for pair in chain.from_iterable(document.generate_pairs(document.keys.descend_from(start))):

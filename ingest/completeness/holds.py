@@ -1,4 +1,7 @@
-"""The days that must not be dropped yet, because they may still get rows."""
+"""Finds the days that must not be dropped yet, because they may still get rows.
+
+Begin with `explain_days_to_hold`.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection
@@ -15,19 +18,12 @@ from ingest.messages.explanations import Code, Explanation, join_english
 
 TableAndDay: TypeAlias = tuple[str, date]
 
-# Clocks of producers differ by less.
+# The clocks of producers differ by less than this.
 CLOCK_TOLERANCE: Final = timedelta(hours=1)
-
-_QUARANTINED = """
-SELECT topic, coalesce(day, (coalesce(timestamp, first_seen) AT TIME ZONE 'UTC')::date), count(*)
-FROM ingest_quarantine
-WHERE status IN ('new', 'retrying', 'failed') AND topic = ANY(%s)
-GROUP BY 1, 2
-"""
 
 
 def find_days_to_hold(days: Collection[TableAndDay]) -> dict[TableAndDay, str]:
-    """Return those of the days that may still get rows, with the reasons in English.
+    """Return which of the days may still get rows, with the reasons in English.
 
     See `explain_days_to_hold`.
     """
@@ -36,9 +32,9 @@ def find_days_to_hold(days: Collection[TableAndDay]) -> dict[TableAndDay, str]:
 
 
 def find_unsettled_days(days: Collection[TableAndDay]) -> dict[TableAndDay, str]:
-    """Return those of the days that may still get rows from unsettled messages, with the reasons.
+    """Return which of the days have unsettled messages, with the reasons in English.
 
-    The reasons are in English.
+    Tables whose topics are not fully known do not count here. See `explain_days_to_hold`.
     """
     reasons = _explain_unsettled_days(days)
     return {place: join_english(explanations) for place, explanations in reasons.items()}
@@ -47,12 +43,14 @@ def find_unsettled_days(days: Collection[TableAndDay]) -> dict[TableAndDay, str]
 def explain_days_to_hold(
     days: Collection[TableAndDay],
 ) -> dict[TableAndDay, list[Explanation]]:
-    """Return those of the days that may still get rows, with the reasons.
+    """Return which of the days may still get rows, with the reasons.
 
-    These are the days of unsettled messages. All days of a table are held while one of its topics
-    was never read, or while the end of the topic is unknown or was seen neither today (UTC) nor
-    just now: earlier messages may wait there. A topic that does not exist holds nothing, and
-    neither does a retired one.
+    A day is held while it has unsettled messages: in quarantine, unread, or not accounted for in
+    the ledger.
+
+    All days of a table are held while one of its topics may have unread messages of any day: the
+    topic was never read, its end is not known, or no consumer has seen its end today (UTC) or
+    just now. A topic that does not exist holds nothing, and a retired topic holds nothing.
     """
     reasons = _explain_unsettled_days(days)
     unknown = _find_unknown_tables()
@@ -65,22 +63,23 @@ def explain_days_to_hold(
 def _explain_unsettled_days(
     days: Collection[TableAndDay],
 ) -> dict[TableAndDay, list[Explanation]]:
-    """Return those of the days that may still get rows from unsettled messages."""
+    """Return which of the days have unsettled messages, with the reasons."""
     if not days:
         return {}
     reasons: dict[TableAndDay, list[Explanation]] = {}
     for (table, day), count in _count_quarantined({table for table, _ in days}).items():
         if (table, day) in days:
             reasons.setdefault((table, day), []).append(Explanation(Code.UNRESOLVED, n=count))
-    for table, since, reason in _find_unaccounted():
-        for held_table, day in days:
-            if held_table == table and (since is None or day >= since):
-                reasons.setdefault((table, day), []).append(reason)
+    for unaccounted in _find_unaccounted():
+        for table, day in days:
+            is_possible_day = unaccounted.since is None or day >= unaccounted.since
+            if table == unaccounted.table and is_possible_day:
+                reasons.setdefault((table, day), []).append(unaccounted.reason)
     return reasons
 
 
 def _find_unknown_tables() -> dict[str, list[Explanation]]:
-    """Return the tables with topics that may hold unread messages, with the reasons."""
+    """Return the tables whose topics may have unread messages of any day, with the reasons."""
     reasons_by_table: defaultdict[str, list[Explanation]] = defaultdict(list)
     ledger, now = load_entries(), clock.now()
     for topic in find_never_read_topics(ledger):
@@ -104,12 +103,20 @@ def _find_unknown_tables() -> dict[str, list[Explanation]]:
     return {table: reasons for table, reasons in reasons_by_table.items() if reasons}
 
 
-def _count_quarantined(tables: Collection[str]) -> Counter[tuple[str, date]]:
-    """Return the number of unresolved messages of each table and day."""
+_COUNT_QUARANTINED = """
+SELECT topic, coalesce(day, (coalesce(timestamp, first_seen) AT TIME ZONE 'UTC')::date), count(*)
+FROM ingest_quarantine
+WHERE status IN ('new', 'retrying', 'failed') AND topic = ANY(%(topics)s)
+GROUP BY 1, 2
+"""
+
+
+def _count_quarantined(tables: Collection[str]) -> Counter[TableAndDay]:
+    """Return the number of unresolved messages in quarantine for each table and day."""
     topics = [topic for entity in ENTITIES if entity.table in tables for topic in entity.topics]
-    counts: Counter[tuple[str, date]] = Counter()
+    counts: Counter[TableAndDay] = Counter()
     with connection.cursor() as cursor:
-        cursor.execute(_QUARANTINED, [topics])
+        cursor.execute(_COUNT_QUARANTINED, {"topics": topics})
         for topic, day, count in cursor.fetchall():
             counts[BY_TOPIC[topic].table, day] += count
     return counts
@@ -119,12 +126,12 @@ class UnaccountedMessages(NamedTuple):
     """Messages of one topic partition that may still become rows."""
 
     table: str
-    since: date | None  # the first day that they can have; None for any day
+    since: date | None  # the first day that their versions can have; None: any day
     reason: Explanation
 
 
 def _find_unaccounted() -> list[UnaccountedMessages]:
-    """Return what each topic partition has not read, or does not account for."""
+    """Return the messages that were not read yet, or that the ledger does not account for."""
     unaccounted: list[UnaccountedMessages] = []
     horizon = clock.now() + CLOCK_TOLERANCE
     for entry in load_entries():
@@ -137,8 +144,9 @@ def _find_unaccounted() -> list[UnaccountedMessages]:
             reason = Explanation(Code.SUMS_WRONG, where=where)
             unaccounted.append(UnaccountedMessages(entity.table, None, reason))
         if entry.lag and not entry.retired:
-            # A migration topic carries old versions in new messages: their time says nothing. Nor
-            # does a time that is still to come.
+            # Unread messages of the live topic are not older than the newest message that was
+            # read, unless a wrong clock put its time into the future. A message of a migration
+            # topic can have a version of any age.
             newest = entry.newest_timestamp if entry.topic == entity.topics[0] else None
             since = newest.astimezone(UTC).date() if newest and newest < horizon else None
             code = Code.UNREAD_ONE if entry.lag == 1 else Code.UNREAD

@@ -1,4 +1,7 @@
-"""The figures of the ledger, and the faults where they do not add up."""
+"""Reads the rows of the ledger, finds faults in them, and makes figures for commands and API.
+
+Begin with `load_entries`.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -24,38 +27,41 @@ from ingest.models import AskedTopic, Gap, Ledger, Quarantined, RetiredTopic
 def load_entries(count_quarantine: bool = True) -> list[Ledger]:
     """Return the ledger rows by topic and partition; recreated topics in order of creation.
 
-    `count_quarantine` also counts the rows in quarantine, which reads all unresolved ones.
+    Args:
+        count_quarantine: Also count the rows in quarantine, which reads all unresolved ones.
     """
-    place = ("topic", "topic_id", "partition")
+    key = ("topic", "topic_id", "partition")
     unresolved = (
         Quarantined.objects.exclude(status=Quarantined.Status.RESOLVED)
-        .filter(**{name: OuterRef(name) for name in place})
-        # Where a topic is read again, the ledger counts what was read since.
+        .filter(**{name: OuterRef(name) for name in key})
+        # While a topic is read again, the ledger counts only offsets that were read again.
         .filter(offset__gte=OuterRef("first_offset"), offset__lt=OuterRef("next_offset"))
         .order_by()
-        .values(*place)
+        .values(*key)
         .annotate(count=Count("id"))
         .values("count")
     )
-    # One statement, so that both are of one moment: a batch moves both.
+    # One statement reads ledger and quarantine at one moment, because a batch changes both.
     quarantine_count = Coalesce(Subquery(unresolved), 0) + F("quarantine_removed")
     count = quarantine_count if count_quarantine else Value(None, IntegerField())
     reason = RetiredTopic.objects.filter(topic=OuterRef("topic")).values("why")
-    counted = Ledger.objects.annotate(held=count, finished=Coalesce(Subquery(reason), Value("")))
-    now, rows = clock.now(), list(counted.order_by("topic", "partition", "checked_at"))
-    newest = {(row.topic, row.partition): row.topic_id for row in rows}
-    places = {(row.topic, row.topic_id, row.partition) for row in rows}
+    annotated = Ledger.objects.annotate(
+        quarantine_count=count, retirement=Coalesce(Subquery(reason), Value(""))
+    )
+    now, rows = clock.now(), list(annotated.order_by("topic", "partition", "checked_at"))
+    newest_ids = {(row.topic, row.partition): row.topic_id for row in rows}
+    keys = {(row.topic, row.topic_id, row.partition) for row in rows}
     for row in rows:
-        row.current = newest[row.topic, row.partition] == row.topic_id
-        row.in_quarantine, row.retired = row.held, row.finished
-        needed = row.current and not row.retired
-        row.silence = find_silence(row.checked_at, row.end_known_at, now) if needed else None
-        row.log_cut = (row.topic, _get_topic_id_after_cut(row), row.partition) in places
+        row.current = newest_ids[row.topic, row.partition] == row.topic_id
+        row.in_quarantine, row.retired = row.quarantine_count, row.retirement
+        is_awaited = row.current and not row.retired
+        row.silence = find_silence(row.checked_at, row.end_known_at, now) if is_awaited else None
+        row.log_cut = (row.topic, _get_topic_id_after_cut(row), row.partition) in keys
     return [*rows]
 
 
 def _get_topic_id_after_cut(row: Ledger) -> str:
-    """Return the topic id under which the ledger continues if the log was cut."""
+    """Return the topic id of the ledger row that continues this one if the log was cut."""
     return TopicPartition(row.topic, row.topic_id, row.partition).make_successor().topic_id
 
 
@@ -68,10 +74,9 @@ def load_retired_topics() -> dict[str, RetiredTopic]:
 
 
 def find_never_read_topics(entries: Sequence[Ledger]) -> list[str]:
-    """Return the topics that may have messages and were never read.
+    """Return the declared topics that may have messages and were never read.
 
-    That is each one without a ledger row, unless it is retired or the brokers say that it does not
-    exist: see absent().
+    These have no ledger row, are not retired, and are not absent (see `find_absent_topics`).
     """
     read = {entry.topic for entry in entries}
     excluded = {*load_retired_topics(), *find_absent_topics(entries)}
@@ -79,8 +84,13 @@ def find_never_read_topics(entries: Sequence[Ledger]) -> list[str]:
 
 
 def find_absent_topics(entries: Sequence[Ledger]) -> dict[str, datetime]:
-    """Return the topics that were never read because the brokers say that they do not exist, each
-    with the moment at which a consumer last asked. Retired ones are not among them."""
+    """Return the topics that were never read because the brokers say that they do not exist.
+
+    Retired topics are left out.
+
+    Returns:
+        By topic, the moment at which a consumer last asked the brokers.
+    """
     asked_at = dict(AskedTopic.objects.filter(absent=True).values_list("topic", "asked_at"))
     absent_topics = (
         asked_at.keys()
@@ -90,12 +100,12 @@ def find_absent_topics(entries: Sequence[Ledger]) -> dict[str, datetime]:
 
 
 def find_unexpectedly_absent_topics(entries: Sequence[Ledger]) -> list[str]:
-    """Return the topics of absent() that services send to: only migration topics may be absent."""
+    """Return the absent topics to which services send. Only migration topics may be absent."""
     return [topic for topic in find_absent_topics(entries) if topic == BY_TOPIC[topic].topics[0]]
 
 
 def find_undeclared_topics(entries: Sequence[Ledger]) -> list[str]:
-    """Return the topics that were read and belong to no kind any more, without retired ones."""
+    """Return the topics that were read, but which no declared kind has now; not retired ones."""
     current = {entry.topic for entry in entries if entry.current and not entry.retired}
     return sorted(current - BY_TOPIC.keys())
 
@@ -192,7 +202,7 @@ class LedgerEntry(Answer, kw_only=True):
 
 
 class LedgerFigures(Answer, kw_only=True):
-    """The ledger as `ledger --json` and `GET completeness` have it."""
+    """The ledger as `annals ledger --json` prints it and `GET completeness` answers it."""
 
     ok: Annotated[bool, Meta(description="Every sum adds up and no loss is unacknowledged.")]
     faults: list[str]
@@ -230,7 +240,7 @@ class LedgerFigures(Answer, kw_only=True):
 def make_figures(
     entries: Sequence[Ledger], faults: Sequence[str], losses: list[LossEntry]
 ) -> LedgerFigures:
-    """Return partitions, totals, faults, forecasts, and retired and never read topics."""
+    """Make the figures that commands print and the API answers."""
     return LedgerFigures(
         ok=not faults,
         faults=list(faults),
@@ -296,24 +306,27 @@ def acknowledge_losses(topic: str, partition: int | None, reason: str) -> int:
 
     Later losses are reported again.
 
+    Args:
+        partition: None for all partitions of the topic.
+
     Returns:
-        The number of lost messages.
+        The number of lost messages that were not acknowledged before.
     """
-    place = {"topic": topic} if partition is None else {"topic": topic, "partition": partition}
+    conditions = {"topic": topic} if partition is None else {"topic": topic, "partition": partition}
     with transaction.atomic():
-        rows = Ledger.objects.filter(**place, lost__gt=F("lost_acknowledged"))
+        rows = Ledger.objects.filter(**conditions, lost__gt=F("lost_acknowledged"))
         lossy_rows = list(rows.select_for_update().order_by("topic", "topic_id", "partition"))
         for row in lossy_rows:
             Ledger.objects.filter(pk=row.pk).update(lost_acknowledged=row.lost)
-        Gap.objects.filter(**place, lost=True, why="").update(why=reason)
+        Gap.objects.filter(**conditions, lost=True, why="").update(why=reason)
     return sum(row.lost - row.lost_acknowledged for row in lossy_rows)
 
 
 def retire_topic(topic: str, reason: str) -> int:
-    """Declare a topic finished, or change the reason of a finished one.
+    """Declare a topic finished, or change the reason if it is declared finished already.
 
     Returns:
-        The number of its known messages that were not read.
+        How many messages of the topic were not read, as far as they are known.
     """
     RetiredTopic.objects.update_or_create(
         topic=topic,

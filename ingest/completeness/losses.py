@@ -1,4 +1,7 @@
-"""When unread messages are lost and how long catching up takes, by the figures of the ledger."""
+"""Forecasts when unread messages are lost, and how long catching up takes, from the ledger.
+
+Begin with `forecast_losses`.
+"""
 
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -19,9 +22,8 @@ from ingest.kafka.retention_forecast import (
 from ingest.messages.message import KafkaPartition
 from ingest.models import Ledger
 
-# As in the alert AnnalsLossNear.
+# The limit of the alert AnnalsLossNear.
 NEAR_SECONDS = 7_200.0
-UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,34 +31,35 @@ class LossForecast:
     """The forecast of one topic partition.
 
     Attributes:
-        seconds: Until the broker deletes its oldest unread message; inf for never.
-        catch_up: Seconds until it is read to its end if a consumer begins now; inf for never.
-        kept: For how many seconds a new message is kept.
+        loss_seconds: Until the broker deletes the oldest unread message; inf for never.
+        catch_up_seconds: Until the topic partition is read to its end, if a consumer begins now;
+            inf for never.
+        kept_seconds: For how long a new message is kept; inf for ever.
         unread: The number of unread messages.
-        halted: Whether its consumer has stopped reading.
+        is_halted: Whether the consumer has stopped reading the topic partition.
     """
 
-    seconds: float
-    catch_up: float
-    kept: float
+    loss_seconds: float
+    catch_up_seconds: float
+    kept_seconds: float
     unread: int
-    halted: bool = False
+    is_halted: bool = False
 
     @property
-    def ends(self) -> bool:
-        """Whether catching up ends."""
-        return self.catch_up < inf
+    def catches_up(self) -> bool:
+        """Whether the topic partition can be read to its end at all."""
+        return self.catch_up_seconds < inf
 
     @property
-    def pressing(self) -> bool:
-        """Whether to act now, as AnnalsLossNear and AnnalsCatchUpTooSlow ask."""
-        near = self.seconds < min(NEAR_SECONDS, self.kept / 2)
-        return near or self.catch_up > self.seconds
+    def is_urgent(self) -> bool:
+        """Whether the alert AnnalsLossNear or AnnalsCatchUpTooSlow is raised."""
+        is_near = self.loss_seconds < min(NEAR_SECONDS, self.kept_seconds / 2)
+        return is_near or self.catch_up_seconds > self.loss_seconds
 
     @property
-    def begun(self) -> bool:
-        """Whether what is not read is past its retention. The broker deletes it minutes later."""
-        return self.seconds == 0
+    def is_losing(self) -> bool:
+        """Whether unread messages are past their retention: the broker deletes them in minutes."""
+        return self.loss_seconds == 0
 
 
 def forecast_losses(
@@ -66,59 +69,71 @@ def forecast_losses(
 ) -> dict[KafkaPartition, LossForecast]:
     """Return the forecast of each topic partition, the most endangered first.
 
-    Retired topics and earlier topics of the same name are left out. Messages that arrived since
-    the last known end are added at the rate of that time.
+    Retired topics and earlier topics of the same name are left out. If the last known end is old,
+    the messages that arrived since are estimated from the rate of arrival.
 
     Args:
         entries: The ledger rows.
         never_read: The answers of the brokers about partitions that are not in the ledger.
-        now: The moment of the forecast, by default the clock.
+        now: The moment of the forecast; None for the moment of the call.
     """
-    # The brokers' clock, which no test moves.
+    # Not clock.now(): the moments to compare with come from the brokers' real clock.
     moment = now or datetime.fromtimestamp(time.time(), UTC)
     backlogs: dict[KafkaPartition, Backlog] = {}
     halted: set[KafkaPartition] = set()
     for entry in entries:
         if entry.current and not entry.retired and entry.forecast_at is not None:
-            arriving = entry.arriving_rate or 0.0
-            age = (moment - (entry.end_known_at or entry.forecast_at)).total_seconds()
-            arrived = arriving * age if age > SILENT.total_seconds() else 0.0
-            seconds = inf
-            if entry.loss_at is not None:
-                seconds = max(0.0, (entry.loss_at - moment).total_seconds())
-            kept_seconds = inf if entry.kept_seconds is None else entry.kept_seconds
-            unread = (entry.lag or 0) + int(arrived)
-            backlogs[entry.topic, entry.partition] = Backlog(
-                unread, arriving, seconds, kept_seconds
-            )
+            backlogs[entry.topic, entry.partition] = _estimate_backlog(entry, moment)
             if entry.halted_at is not None:
                 halted.add((entry.topic, entry.partition))
-    for place, outlook in (never_read or {}).items():
+    for partition, outlook in (never_read or {}).items():
         forecast = outlook.forecast
         if forecast is not None:
-            seconds = inf if forecast.at is None else max(0.0, forecast.at - moment.timestamp())
-            kept_seconds = inf if forecast.kept is None else forecast.kept
-            backlogs[place] = Backlog(forecast.unread, outlook.log.arriving, seconds, kept_seconds)
-    read = {place: backlog for place, backlog in backlogs.items() if place not in halted}
-    catch_up_seconds = compute_catch_up(read, get_reading_rate(entries))
+            backlogs[partition] = Backlog(
+                unread=forecast.unread,
+                arriving=outlook.log.arriving,
+                loss_seconds=inf
+                if forecast.at is None
+                else max(0.0, forecast.at - moment.timestamp()),
+                kept_seconds=inf if forecast.kept_seconds is None else forecast.kept_seconds,
+            )
+    running = {place: backlog for place, backlog in backlogs.items() if place not in halted}
+    catch_up_seconds = compute_catch_up(running, get_reading_rate(entries))
     catch_up_seconds |= {place: inf if backlogs[place].unread else 0.0 for place in halted}
-    ordered = sorted(backlogs.items(), key=lambda item: item[1].seconds)
+    ordered = sorted(backlogs.items(), key=lambda item: item[1].loss_seconds)
     return {
-        place: LossForecast(
-            seconds=backlog.seconds,
-            catch_up=catch_up_seconds[place],
-            kept=backlog.kept,
+        partition: LossForecast(
+            loss_seconds=backlog.loss_seconds,
+            catch_up_seconds=catch_up_seconds[partition],
+            kept_seconds=backlog.kept_seconds,
             unread=backlog.unread,
-            halted=place in halted,
+            is_halted=partition in halted,
         )
-        for place, backlog in ordered
+        for partition, backlog in ordered
     }
+
+
+def _estimate_backlog(entry: Ledger, moment: datetime) -> Backlog:
+    """Return the unread messages of a ledger row, with those that arrived since it was written."""
+    arriving = entry.arriving_rate or 0.0
+    end_known_at = entry.end_known_at or entry.forecast_at or moment
+    age = (moment - end_known_at).total_seconds()
+    arrived = arriving * age if age > SILENT.total_seconds() else 0.0
+    loss_seconds = inf
+    if entry.loss_at is not None:
+        loss_seconds = max(0.0, (entry.loss_at - moment).total_seconds())
+    return Backlog(
+        unread=(entry.lag or 0) + int(arrived),
+        arriving=arriving,
+        loss_seconds=loss_seconds,
+        kept_seconds=inf if entry.kept_seconds is None else entry.kept_seconds,
+    )
 
 
 def describe_deleted(
     outlooks: Mapping[KafkaPartition, Outlook], retired: Container[str]
 ) -> list[str]:
-    """Return a sentence for each topic partition with unread messages that the broker deleted."""
+    """Return a sentence for each topic partition of which the broker deleted unread messages."""
     return [
         f"{topic}[{partition}]: the broker has deleted "
         + pluralize(
@@ -130,7 +145,7 @@ def describe_deleted(
 
 
 class LossEntry(Answer, kw_only=True):
-    """The forecast of one topic partition in an answer; null stands for never."""
+    """The forecast of one topic partition as the API answers it. A null stands for never."""
 
     topic: str
     partition: Count
@@ -141,28 +156,36 @@ class LossEntry(Answer, kw_only=True):
 
 
 def list_losses(losses: Mapping[KafkaPartition, LossForecast]) -> list[LossEntry]:
-    """Return the forecasts as entries of an answer."""
+    """Return the forecasts as the API answers them."""
     return [
         LossEntry(
             topic=topic,
             partition=partition,
             unread=loss.unread,
-            loss_seconds=_finite(loss.seconds),
-            catch_up_seconds=_finite(loss.catch_up),
-            kept_seconds=_finite(loss.kept),
+            loss_seconds=_round_finite(loss.loss_seconds),
+            catch_up_seconds=_round_finite(loss.catch_up_seconds),
+            kept_seconds=_round_finite(loss.kept_seconds),
         )
         for (topic, partition), loss in losses.items()
     ]
 
 
-def format_duration(seconds: float, translate: Callable[[str], str] = str) -> str:
-    """Write a duration in two units, rounded down: "2 h 10 min".
+def _round_finite(seconds: float) -> float | None:
+    return round(seconds, 1) if isfinite(seconds) else None
 
-    `translate` translates d, h, min and s.
+
+_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+
+
+def format_duration(seconds: float, translate: Callable[[str], str] = str) -> str:
+    """Return a duration in at most two units, rounded down: "2 h 10 min".
+
+    Args:
+        translate: Translates d, h, min and s.
     """
     remaining = int(seconds)
     words: list[str] = []
-    for unit, size in UNITS:
+    for unit, size in _UNITS:
         count, remaining = divmod(remaining, size)
         if count or words or unit == "s":
             words.append(f"{count} {translate(unit)}")
@@ -170,13 +193,13 @@ def format_duration(seconds: float, translate: Callable[[str], str] = str) -> st
 
 
 def get_reading_rate(entries: Sequence[Ledger]) -> float:
-    """Return the messages per second of the fastest consumer, measured while it was behind."""
+    """Return how many messages the fastest consumer read in a second while it was behind."""
     rates = [entry.reading_rate for entry in entries if entry.reading_rate]
     return max(rates, default=ASSUMED_RATE)
 
 
 def collect_seen_ends(entries: Sequence[Ledger]) -> dict[KafkaPartition, SeenEnd]:
-    """Return the end of each topic partition when a consumer last saw it."""
+    """Return the end of each topic partition as a consumer last saw it."""
     return {
         (entry.topic, entry.partition): SeenEnd(
             entry.end_known_at.timestamp(),
@@ -189,7 +212,7 @@ def collect_seen_ends(entries: Sequence[Ledger]) -> dict[KafkaPartition, SeenEnd
 
 
 def update_entries(entries: Sequence[Ledger], outlooks: Mapping[KafkaPartition, Outlook]) -> None:
-    """Put the current answers of the brokers into the entries, without saving them."""
+    """Set the current answers of the brokers in the entries, but do not save them."""
     for entry in entries:
         outlook = outlooks.get((entry.topic, entry.partition))
         if outlook is None or not entry.current:
@@ -202,8 +225,4 @@ def update_entries(entries: Sequence[Ledger], outlooks: Mapping[KafkaPartition, 
             entry.loss_at = (
                 None if forecast.at is None else datetime.fromtimestamp(forecast.at, UTC)
             )
-            entry.kept_seconds = forecast.kept
-
-
-def _finite(seconds: float) -> float | None:
-    return round(seconds, 1) if isfinite(seconds) else None
+            entry.kept_seconds = forecast.kept_seconds

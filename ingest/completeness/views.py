@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from math import inf
-from typing import Annotated, Any, Final
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 from django.contrib import admin
@@ -37,23 +37,18 @@ COUNTS: Final = {
 
 
 def show_completeness(request: HttpRequest) -> HttpResponse:
-    """Show the ledger, with the lag that the consumer recorded last: Kafka is not asked."""
+    """Show the ledger, with the lag that the consumer recorded last. Kafka is not asked."""
     entries = ledger_rows.load_entries()
     forecasts = losses.forecast_losses(entries)
-    lines: dict[bool, list[Any]] = {True: [], False: []}
-    # Where nobody reads, one sentence says it for all.
-    one_by_one = any(not entry.silence for entry in entries if entry.current and not entry.retired)
+    urgent_lines: list[LedgerLine] = []
+    calm_lines: list[LedgerLine] = []
+    # If all topic partitions are silent, one sentence on the page says so for all of them.
+    is_any_read = any(not entry.silence for entry in entries if entry.current and not entry.retired)
     for entry in entries:
-        loss = forecasts.get((entry.topic, entry.partition)) if entry.current else None
-        line = (
-            entry,
-            [(words, format_figure(getattr(entry, name))) for name, words in COUNTS.items()],
-            format_figure(entry.lost_acknowledged) if entry.lost_acknowledged else "",
-            "?" if entry.lag is None else format_figure(entry.lag),
-            *_format_loss(loss),
-        )
-        is_folded = entry.silence is not None and one_by_one
-        lines[is_folded or _needs_attention(entry, loss)].append(line)
+        forecast = forecasts.get((entry.topic, entry.partition)) if entry.current else None
+        is_alone_silent = entry.silence is not None and is_any_read
+        is_first = is_alone_silent or _needs_attention(entry, forecast)
+        (urgent_lines if is_first else calm_lines).append(_make_line(entry, forecast))
     totals = [
         (words, format_figure(sum(getattr(entry, name) for entry in entries)))
         for name, words in COUNTS.items()
@@ -65,28 +60,28 @@ def show_completeness(request: HttpRequest) -> HttpResponse:
             **admin.site.each_context(request),
             **admin.site.get_completeness(),  # type: ignore[attr-defined] # see history.admin.site.apps
             "title": _("Completeness"),
-            "wrong": lines[True],
-            "right": lines[False],
+            "urgent_lines": urgent_lines,
+            "calm_lines": calm_lines,
             "totals": totals,
             "counted": COUNTS.values(),
             "faults": ledger_rows.find_faults(entries),
             "gaps": gaps.fetch_totals(),
-            "pressing": [
-                (
-                    topic,
-                    partition,
-                    translate_duration(loss.seconds),
-                    translate_duration(loss.catch_up),
-                    loss,
+            "urgent_losses": [
+                UrgentLoss(
+                    topic=topic,
+                    partition=partition,
+                    loss=translate_duration(forecast.loss_seconds),
+                    catch_up=translate_duration(forecast.catch_up_seconds),
+                    forecast=forecast,
                 )
-                for (topic, partition), loss in forecasts.items()
-                if loss.pressing
+                for (topic, partition), forecast in forecasts.items()
+                if forecast.is_urgent
             ],
             "first_loss": next(
                 (
-                    translate_duration(loss.seconds)
-                    for loss in forecasts.values()
-                    if loss.seconds < inf
+                    translate_duration(forecast.loss_seconds)
+                    for forecast in forecasts.values()
+                    if forecast.loss_seconds < inf
                 ),
                 "",
             ),
@@ -103,28 +98,51 @@ def show_completeness(request: HttpRequest) -> HttpResponse:
     )
 
 
-def _needs_attention(entry: Ledger, loss: LossForecast | None) -> bool:
-    """Return whether a topic partition is shown first: it is faulty or not read to its end."""
-    behind = entry.lag != 0 and not entry.retired
-    return bool(
-        list_halted([entry])
-        or behind
-        or ledger_rows.find_faults([entry])
-        or (loss and loss.pressing)
+class LedgerLine(NamedTuple):
+    """One topic partition on the page; figures and durations as texts, empty if there is none."""
+
+    entry: Ledger
+    counts: list[tuple[object, str]]  # each with its title
+    acknowledged: str
+    lag: str
+    loss: str
+    catch_up: str
+
+
+def _make_line(entry: Ledger, forecast: LossForecast | None) -> LedgerLine:
+    return LedgerLine(
+        entry=entry,
+        counts=[(title, format_figure(getattr(entry, name))) for name, title in COUNTS.items()],
+        acknowledged=format_figure(entry.lost_acknowledged) if entry.lost_acknowledged else "",
+        lag="?" if entry.lag is None else format_figure(entry.lag),
+        loss="" if forecast is None else translate_duration(forecast.loss_seconds),
+        catch_up="" if forecast is None else translate_duration(forecast.catch_up_seconds),
     )
 
 
-def _format_loss(loss: LossForecast | None) -> tuple[str, str]:
-    """Return when unread messages are lost and how long catching up takes, in words."""
-    return (
-        ("", "")
-        if loss is None
-        else (translate_duration(loss.seconds), translate_duration(loss.catch_up))
+class UrgentLoss(NamedTuple):
+    """A topic partition of which messages will be lost soon, with the durations in words."""
+
+    topic: str
+    partition: int
+    loss: str
+    catch_up: str
+    forecast: LossForecast
+
+
+def _needs_attention(entry: Ledger, forecast: LossForecast | None) -> bool:
+    """Return whether a topic partition is faulty, or is not read to its end."""
+    is_behind = entry.lag != 0 and not entry.retired
+    return bool(
+        list_halted([entry])
+        or is_behind
+        or ledger_rows.find_faults([entry])
+        or (forecast and forecast.is_urgent)
     )
 
 
 def translate_duration(seconds: float) -> str:
-    """Write a duration in the language of the page."""
+    """Return a duration in the language of the page."""
     units = {
         "d": _("d"),
         "h": _("h"),
@@ -135,7 +153,7 @@ def translate_duration(seconds: float) -> str:
 
 
 def list_halted(entries: Iterable[Ledger]) -> list[tuple[Ledger, str]]:
-    """Return the halted topic partitions with the reason in the language of the page."""
+    """Return the halted topic partitions, each with the reason in the language of the page."""
     return [
         (entry, translate_stored(entry.halted_why, entry.halted_explanation))
         for entry in entries

@@ -1,4 +1,4 @@
-"""Rebalancing: partitions that the group assigns are claimed in the ledger before they are read."""
+"""Rebalancing: the consumer claims assigned partitions in the ledger before it reads them."""
 
 import logging
 import time
@@ -8,7 +8,7 @@ from threading import Event
 from ingest.consumer import metrics
 from ingest.consumer.state_machine import StateMachine
 from ingest.consumer.writers import WriterThreads
-from ingest.kafka.client import Unreachable
+from ingest.kafka.client import UnreachableError
 from ingest.kafka.source import GroupMember
 from ingest.messages.message import KafkaPartition
 
@@ -23,10 +23,10 @@ OpenMember = Callable[
 
 
 class PartitionClaimer:
-    """Claims what the group assigns, and gives claims up. Belongs to the thread of the loop.
+    """Claims the partitions that the group assigns, and gives claims up.
 
-    The group calls back while its member polls. Therefore each wait for an answer polls as well:
-    a consumer that does not poll would be taken for dead.
+    Only the thread of the loop may use it. Every wait here polls, for two reasons: callbacks of
+    the group run while its member polls, and the group drops a member that does not poll.
     """
 
     def __init__(
@@ -40,8 +40,8 @@ class PartitionClaimer:
         """Join the group.
 
         Args:
-            stopping: Set when the consumer must end; no wait outlasts it.
-            hand_over: Writes what was read, called while the partitions are still ours.
+            stopping: Set when the consumer must end. It ends every wait here.
+            hand_over: Called to write what was read, while the partitions are still ours.
         """
         self._machine = machine
         self._positions = machine.positions
@@ -51,12 +51,15 @@ class PartitionClaimer:
         self.member = open_member(self._handle_assigned, self._handle_revoked, self._handle_lost)
 
     def claim_when_due(self) -> None:
-        """Claim the assigned partitions if that is due, and start to read at their offsets."""
+        """Claim the assigned partitions if that is due, and begin to read at their offsets."""
         if self._machine.is_claim_due(time.monotonic()):
             self._claim_partitions()
 
     def claim_again(self, reason: str) -> None:
-        """Forget what is not written and claim everything again: the ledger knows the offsets."""
+        """Forget what is not written, and claim all partitions again.
+
+        Nothing is lost: reading continues at the offsets of the ledger.
+        """
         self._machine.release(time.monotonic())
         self.stop_reading(reason)
 
@@ -73,7 +76,7 @@ class PartitionClaimer:
             return
         try:
             bounds = request.get_answer()
-        except Unreachable as error:
+        except UnreachableError as error:
             logger.warning("waiting for Kafka: %s", error)
             self._machine.release(time.monotonic() + CLAIM_AFTER_UNREACHABLE_SECONDS)
             return
@@ -91,7 +94,7 @@ class PartitionClaimer:
         logger.info("reading %d partitions", len(self._positions.claimed))
 
     def _wait_in_group(self, is_done: Callable[[], bool], generation: int) -> bool:
-        """Wait and stay in the group meanwhile: no partition is read, only callbacks run.
+        """Wait, and poll meanwhile to stay in the group. No partition is read.
 
         Returns:
             False if the claims changed, or the consumer must end.
@@ -100,7 +103,7 @@ class PartitionClaimer:
             metrics.TURN.set_to_current_time()
             self.member.poll(1, POLL_WHILE_WAITING_SECONDS)
             if self._positions.generation != generation:
-                # A claim that is on its way must not fence the next owner later.
+                # A claim that still waits for the database would fence the next owner later.
                 self._writers.abandon_waiting_work()
         return self._positions.generation == generation and not self._stopping.is_set()
 
@@ -113,6 +116,6 @@ class PartitionClaimer:
         self._machine.revoke()
 
     def _handle_lost(self) -> None:
-        """Drop what was read: the partitions are not ours any more, the ledger would refuse it."""
+        """Drop what was read: the partitions are no longer ours, so the ledger would refuse it."""
         self._writers.abandon_waiting_work()
         self._machine.revoke()

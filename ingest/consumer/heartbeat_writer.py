@@ -1,4 +1,4 @@
-"""The heartbeats of a consumer in the ledger: who reads a partition, its end, its forecast."""
+"""Writes the heartbeats of a consumer to the ledger: its partitions, their ends and forecasts."""
 
 import logging
 import time
@@ -22,7 +22,10 @@ PACE_SECONDS = 60.0
 
 
 class HeartbeatWriter:
-    """Writes heartbeats on its own thread and connection, so that no batch delays them."""
+    """Writes heartbeats in a thread and connection of its own, so that batches do not delay them.
+
+    Its `submit` methods never wait. A failure is logged, because the next heartbeat follows soon.
+    """
 
     def __init__(self, session: DatabaseSession) -> None:
         self._session = session
@@ -36,19 +39,19 @@ class HeartbeatWriter:
         answered: Container[Claim],
         seen_at: float | None,
     ) -> None:
-        """Write a heartbeat if the last one is written. Never waits.
+        """Have a heartbeat written, unless the last one is not written yet.
 
         Args: See `ledger.record_heartbeat`.
         """
         if self._last is None or self._last.done():
-            beat = partial(
+            heartbeat = partial(
                 ledger.record_heartbeat,
                 ends=ends,
                 seen_at=seen_at,
-                given_at=time.monotonic(),
+                beat_at=time.monotonic(),
                 answered=answered,
             )
-            self._last = self._submit_job(beat)
+            self._last = self._submit_job(heartbeat)
             if time.monotonic() >= self._pace_due:
                 self._pace_due = time.monotonic() + PACE_SECONDS
                 self._submit_job(ledger.record_pace)
@@ -61,22 +64,24 @@ class HeartbeatWriter:
     def submit_forecast(
         self, outlooks: Mapping[Claim, Outlook], reading_rate: float | None
     ) -> None:
-        """Write when unread messages will be lost. Never waits. Safe in any thread."""
+        """Have the forecast written when unread messages will be lost. Safe in any thread."""
         self._submit_job(
             partial(ledger.record_forecast, outlooks=outlooks, reading_rate=reading_rate)
         )
 
-    def submit_topics(self, there: Sequence[str], absent: Sequence[str], asked_at: float) -> None:
-        """Write which topics exist. Never waits.
+    def submit_topics(
+        self, existing: Sequence[str], absent: Sequence[str], asked_at: float
+    ) -> None:
+        """Have it written which topics exist.
 
         Args: See `ledger.record_topics`.
         """
         self._submit_job(
-            partial(ledger.record_topics, there=there, absent=absent, asked_at=asked_at)
+            partial(ledger.record_topics, existing=existing, absent=absent, asked_at=asked_at)
         )
 
     def close(self, seconds: float) -> None:
-        """End the thread. Waits at most `seconds` for a database that does not answer."""
+        """End the thread, and wait at most `seconds` for a statement that is running."""
         if not self._worker.close(0):
             self._session.break_connection()
         if self._worker.close(seconds):
@@ -89,5 +94,5 @@ class HeartbeatWriter:
         try:
             job(self._session.connection)
         except psycopg.Error as error:
-            logger.warning("no heartbeat is written, the next follows: %s", describe(error))
+            logger.warning("a heartbeat was not written, the next follows: %s", describe(error))
             self._session.close()

@@ -1,4 +1,4 @@
-"""Lanes: each reads a share of the claimed partitions into batches of its own."""
+"""Lanes: each collects the messages of a share of the claimed partitions, in its own batches."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from history.store.search_index.keys import KeyFingerprint
 from ingest.messages.message import KafkaPartition
 from ingest.store.batch import Batch, Claim, Claims, Limits
 
-# For how many entities a consumer remembers the search keys.
+# For how many documents a consumer remembers the search keys.
 REMEMBERED = 30_000
 
 
 class FingerprintCache:
-    """Keeps the fingerprints of at least the last `size` names, and at most twice as many."""
+    """Remembers the newest fingerprints: at least `size` of them, and at most twice as many."""
 
     def __init__(self, size: int = REMEMBERED) -> None:
         self._size = size
@@ -33,7 +33,7 @@ class FingerprintCache:
 
 
 class NoFlightError(RuntimeError):
-    """Raised if the batch in flight of a lane is taken although there is none: a program error."""
+    """Raised when the batch in flight of a lane is taken, but there is none: a program error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +46,20 @@ class Flight:
 
 
 class Lane:
-    """A batch that fills, the one in flight before it, and a cache of stored search keys."""
+    """The batch that fills, the batch in flight before it, and a cache of stored search keys."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.flight: Flight | None = None
-        self.launched_at = 0.0  # of the batch in flight, or when the lane got its partitions
+        # When the last batch was launched, or when the lane got its partitions.
+        self.launched_at = 0.0
         self.begin(Limits(1, 1))
 
     def begin(self, limits: Limits, lanes: int = 1) -> None:
-        """Begin an empty batch and forget all search keys.
+        """Begin an empty batch, and forget all search keys.
 
         Args:
-            limits: The limits of the batches of all lanes together.
+            limits: The limits for all lanes together; each batch gets an equal share.
             lanes: How many lanes are in use.
         """
         self._limits = Limits(max(1, limits.rows // lanes), max(1, limits.bytes // lanes))
@@ -67,12 +68,12 @@ class Lane:
 
     def drop(self) -> None:
         """Replace the filling batch by an empty one."""
-        self.filling = Batch(self._limits, self._fingerprints)
+        self.filling_batch = Batch(self._limits, self._fingerprints)
 
     @property
     def ready(self) -> bool:
         """Whether the filling batch can be launched."""
-        return self.flight is None and bool(self.filling.progress)
+        return self.flight is None and bool(self.filling_batch.progress)
 
     def remember(self, fingerprints: Mapping[str, KeyFingerprint]) -> None:
         """Remember search keys that are stored, so that they are not stored again."""
@@ -80,7 +81,7 @@ class Lane:
 
     def launch(self, claims: Mapping[KafkaPartition, Claim], generation: int, now: float) -> Flight:
         """Put the filling batch in flight and begin another. The lane must be ready."""
-        batch = self.filling
+        batch = self.filling_batch
         batch.arrange()
         batch_claims = {source: claims[source.kafka] for source in batch.progress}
         self.flight = Flight(batch, batch_claims, generation)
@@ -92,13 +93,14 @@ class Lane:
 def assign_lanes(partitions: Iterable[KafkaPartition], lanes: int) -> dict[KafkaPartition, int]:
     """Return the number of the lane of each partition.
 
-    A partition and the partition of that number of the migration twin have the same documents, so
-    they share a lane. All others are assigned in turn.
+    The two topics of a kind have the same documents in partitions of the same number, so such
+    partitions share a lane. Otherwise the lanes are assigned in turn.
     """
     partitions = list(partitions)
-    places = {
+    # Partitions with the same documents have the same share.
+    shares = {
         (topic, number): (BY_TOPIC[topic].name if topic in BY_TOPIC else topic, number)
         for topic, number in partitions
     }
-    turns = {place: turn for turn, place in enumerate(sorted(set(places.values())))}
-    return {partition: turns[places[partition]] % lanes for partition in partitions}
+    turns = {share: turn for turn, share in enumerate(sorted(set(shares.values())))}
+    return {partition: turns[shares[partition]] % lanes for partition in partitions}

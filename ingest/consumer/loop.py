@@ -22,7 +22,7 @@ from ingest.consumer.state_machine import AdmissionVerdict, StateMachine
 from ingest.consumer.topics import TopicWatch
 from ingest.consumer.totals import RunMeter, Totals
 from ingest.consumer.writers import AbandonedError, RetryingWriter, WriterThreads
-from ingest.kafka.client import Unreachable
+from ingest.kafka.client import UnreachableError
 from ingest.messages.decode import DecodedMessage, decode_message
 from ingest.messages.message import KafkaPartition, Message
 from ingest.store.batch import Batch, Limits
@@ -32,47 +32,48 @@ logger = logging.getLogger(__name__)
 
 # Messages in one poll: few enough that holding them twice needs little memory.
 POLL_MESSAGES = 500
-# After this many of them the loop checks whether a batch in flight is written.
+# After this many messages the loop checks whether a batch in flight is written.
 CHECK_EVERY_MESSAGES = 20
 POLL_WHILE_WRITING_SECONDS = 0.002
 POLL_WHILE_IDLE_SECONDS = 0.2
-# A full batch waits this long for the one in flight before reading is paused.
+# How long a full batch waits for the batch in flight before reading is paused.
 PAUSE_AFTER_SECONDS = 0.5
-# How long a batch may take to be written when partitions are revoked, or at the end.
+# How long to wait for batches to be written when partitions are revoked, and at the end.
 HAND_OVER_SECONDS = 2.0
-# How long other work in the database may take at the end.
+# How long to wait at the end for other work in the database.
 END_SECONDS = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
-    """How a consumer works."""
+class ConsumerSettings:
+    """How large batches are, how many bad messages are tolerated, and when the consumer ends."""
 
     limits: Limits
     tolerance: Tolerance
-    window: Callable[[], Window]  # called for the days to keep now
-    until_idle: float | None = None  # return after this many seconds without a message
+    window: Callable[[], Window]  # returns the days that are kept now
+    # return after this many seconds without a message; None: run until stopped
+    until_idle: float | None = None
 
 
 class Consumer:
-    """One member of the group. `run` returns after `stop`, or once idle for `until_idle`."""
+    """One member of the consumer group, which stores what it reads. See `run`."""
 
     def __init__(
         self,
-        policy: Policy,
+        settings: ConsumerSettings,
         open_member: OpenMember,
         writers: Sequence[RetryingWriter],
         probe: Probe,
         heartbeats: HeartbeatWriter,
         forecaster: LossForecaster,
     ) -> None:
-        self._policy = policy
-        self._window = policy.window()
+        self._settings = settings
+        self._window = settings.window()
         self._stopping = Event()
         self._meter = RunMeter()
         self._writers = WriterThreads(writers)
-        self._topics = TopicWatch(policy.until_idle)
-        self._machine = StateMachine(policy.limits, policy.tolerance, lanes=len(writers))
+        self._topics = TopicWatch(settings.until_idle)
+        self._machine = StateMachine(settings.limits, settings.tolerance, lanes=len(writers))
         self._positions = self._machine.positions
         self._claimer = PartitionClaimer(
             self._machine, self._writers, self._stopping, open_member, self._hand_over
@@ -81,11 +82,11 @@ class Consumer:
         self._periodic_work = PeriodicWork(
             probe, heartbeats, forecaster, self._writers.submit_job, self._claimer.claim_again
         )
-        # The first offset at the broker of partitions that were asked about since the last poll.
+        # The first offsets at the broker that were asked for since the last poll.
         self._low_watermarks: dict[KafkaPartition, int] = {}
 
     def stop(self) -> None:
-        """Write what was read, and return from `run`. Safe in a signal handler."""
+        """Make `run` write what was read, and return. Safe in a signal handler."""
         self._stopping.set()
 
     @property
@@ -94,14 +95,18 @@ class Consumer:
         return self._stopping.is_set()
 
     def run(self) -> Totals:
-        """Consume until stopped. Waits during outages of the brokers and of the database.
+        """Consume until `stop` is called, or for `until_idle` seconds no message came.
+
+        Waits during outages of the brokers and of the database.
+
+        Returns:
+            What the run did.
 
         Raises:
             RefusedError: The brokers do not accept the login, and never did.
-            NothingToReadError: Only in a run with an end. The brokers have none of the topics, or
-                do not let the login read.
-            RefusedByDatabaseError: Only in a run with an end. Rights, tables or the login are
-                wrong.
+            NothingToReadError: Only with `until_idle`. The brokers have none of the topics, or do
+                not let the login read.
+            RefusedByDatabaseError: Only with `until_idle`. Rights, tables or the login are wrong.
         """
         metrics.IN_FLIGHT_SECONDS.set_function(self._writers.get_oldest_age)
         metrics.DATABASE_UP.set_function(self._writers.is_database_up)
@@ -125,9 +130,9 @@ class Consumer:
         return self._meter.totals
 
     def _run_once(self) -> None:
-        """Poll, decode, add to batches; write those that are due; commit those that are written."""
+        """Poll, decode, and add messages to batches; write due batches; commit written ones."""
         self._commit_written_batches()
-        self._window = self._policy.window()
+        self._window = self._settings.window()
         self._do_periodic_work()
         self._write_due_batches()
         self._claimer.claim_when_due()
@@ -152,8 +157,8 @@ class Consumer:
         """Decode messages and add them to batches, in chunks.
 
         Returns:
-            False if the rest is left because the claims changed or the consumer must end. The next
-            claim reads it again.
+            False if some messages were not added, because the claims changed or the consumer must
+            end. They are read again after the next claim.
         """
         for start in range(0, len(messages), CHECK_EVERY_MESSAGES):
             generation = self._positions.generation
@@ -166,28 +171,28 @@ class Consumer:
         return True
 
     def _add_chunk(self, chunk: list[DecodedMessage]) -> bool:
-        """Add decoded messages to batches. Return False as `_add_all` does."""
+        """Add decoded messages to batches. Return False if some were not added, as `_add_all`."""
         generation = self._positions.generation
         while chunk:
             first = chunk[0].message
             low = self._low_watermarks.get((first.topic, first.partition))
-            done, verdict = self._machine.admit(chunk, low)
-            next_message = chunk[done - 1 if done else 0].message
-            if verdict is not None and not self._act_on_verdict(verdict, next_message):
+            handled, verdict = self._machine.admit(chunk, low)
+            judged_message = chunk[handled - 1 if handled else 0].message
+            if verdict is not None and not self._act_on_verdict(verdict, judged_message):
                 return False
             if self._positions.generation != generation:
                 return False
-            del chunk[:done]
+            del chunk[:handled]
         return True
 
     def _act_on_verdict(self, verdict: AdmissionVerdict, message: Message) -> bool:
         """Do what the state machine asks for before the next message.
 
         Args:
-            message: The one that halted its partition, or that was not admitted.
+            message: The message that halted its partition, or that was not admitted.
 
         Returns:
-            False if reading stops until the next claim.
+            False if no more messages can be admitted before the next claim.
         """
         partition = (message.topic, message.partition)
         if verdict is AdmissionVerdict.HALTED:
@@ -197,16 +202,17 @@ class Consumer:
             return self._make_room(self._machine.get_lane(partition))
         if verdict is AdmissionVerdict.GAP:
             return self._load_low_watermark(partition) is not None
-        where = f"{message.topic}[{message.partition}]"
         if verdict is AdmissionVerdict.CUT:
             problem = "the log at the broker is not the one that was read"
         else:
             problem = "reading continued at an unexpected offset"
-        self._claimer.claim_again(f"{where}: {problem}; got offset {message.offset}")
+        self._claimer.claim_again(
+            f"{message.topic}[{message.partition}]: {problem}; got offset {message.offset}"
+        )
         return False
 
     def _advance_to_ends(self) -> None:
-        """Advance partitions that were read to their end, over the markers of transactions."""
+        """Advance partitions that were read to their end, over markers of transactions there."""
         for partition, end in self._member.take_reached_ends().items():
             verdict = self._machine.advance_to_end(partition, end)
             if verdict is AdmissionVerdict.GAP:
@@ -223,27 +229,30 @@ class Consumer:
                 return
 
     def _load_low_watermark(self, partition: KafkaPartition) -> int | None:
-        """Return the first offset of a partition at the broker, asked for once in each poll.
+        """Return the first offset of a partition at the broker. Ask for it once in each poll.
 
         Returns:
-            None if it is not known or the consumer must end; then everything is claimed again.
+            None if the offset cannot be had: all partitions are claimed again, or the consumer
+            must end.
         """
-        low = self._low_watermarks.get(partition)
-        if low is None:
-            request = self._member.ask_offsets([partition])
-            while not request.wait(POLL_WHILE_IDLE_SECONDS):
-                if self._stopping.is_set():
-                    return None
-            try:
-                low_watermarks = [first for first, _ in request.get_answer().values()]
-            except Unreachable as error:
-                self._claimer.claim_again(f"the brokers do not answer: {error}")
+        known_offset = self._low_watermarks.get(partition)
+        if known_offset is not None:
+            return known_offset
+        request = self._member.ask_offsets([partition])
+        while not request.wait(POLL_WHILE_IDLE_SECONDS):
+            if self._stopping.is_set():
                 return None
-            if not low_watermarks:
-                self._claimer.claim_again(f"topic {partition[0]} does not exist any more")
-                return None
-            low = self._low_watermarks[partition] = low_watermarks[0]
-        return low
+        try:
+            bounds = list(request.get_answer().values())
+        except UnreachableError as error:
+            self._claimer.claim_again(f"the brokers do not answer: {error}")
+            return None
+        if not bounds:
+            self._claimer.claim_again(f"topic {partition[0]} does not exist any more")
+            return None
+        first_offset, _ = bounds[0]
+        self._low_watermarks[partition] = first_offset
+        return first_offset
 
     def _halt_partition(self, claimed: ClaimedPartition) -> None:
         """Stop reading a partition that has too many bad messages."""
@@ -270,7 +279,7 @@ class Consumer:
             self._commit_batch(self._machine.lanes[number])
 
     def _commit_batch(self, lane: Lane) -> None:
-        """Commit the offsets of a lane's written batch. Due batches go to their writers first."""
+        """Commit the offsets of a lane's written batch, but give due batches to writers first."""
         try:
             written = self._writers.take_result(lane.number)
         except FencedError:
@@ -292,7 +301,8 @@ class Consumer:
     def _make_room(self, lane: Lane) -> bool:
         """Wait until the filling batch of a lane can go to its writer.
 
-        After PAUSE_AFTER_SECONDS reading is paused and polling goes on.
+        After PAUSE_AFTER_SECONDS, reading is paused, but polling goes on: the group would drop a
+        member that does not poll.
 
         Returns:
             False if the claims changed, or the consumer must end.
@@ -300,10 +310,10 @@ class Consumer:
         if lane.ready:
             self._write_batch(lane)
             return True
-        lane.filling.arrange()
+        lane.filling_batch.arrange()
         generation = self._positions.generation
         until = time.monotonic() + PAUSE_AFTER_SECONDS
-        flight = lane.flight  # the next one may be launched as soon as this one is written
+        flight = lane.flight  # the filling batch can be launched as soon as this one is written
         while lane.flight is flight and self._writers.wait_for_one(until - time.monotonic()):
             self._commit_written_batches()
         if lane.flight is flight:
@@ -317,7 +327,7 @@ class Consumer:
         while self._machine.paused and lane.flight is flight and not self._stopping.is_set():
             self._do_periodic_work()
             for message in self._member.poll(1, POLL_WHILE_IDLE_SECONDS):
-                # Paused partitions deliver nothing. If one does, the ledger knows where to go on.
+                # A paused partition should deliver nothing. If it does, the verdict is UNEXPECTED.
                 self._add_chunk([decode_message(message, self._window)])
             self._commit_written_batches()
             self._write_due_batches()
@@ -325,9 +335,12 @@ class Consumer:
         metrics.PAUSED.set(0)
 
     def _hand_over(self) -> None:
-        """Write what was read within HAND_OVER_SECONDS. The next consumer reads the rest again."""
+        """Write what was read, for at most HAND_OVER_SECONDS.
+
+        The next consumer reads again what was not written in this time.
+        """
         until = time.monotonic() + HAND_OVER_SECONDS
-        for _ in range(2):
+        for _ in range(2):  # the batches in flight, and then the filling ones
             if not self._writers.wait_for_all(until - time.monotonic()):
                 self._writers.abandon_waiting_work()
                 break
@@ -337,8 +350,8 @@ class Consumer:
                     self._write_batch(lane)
 
     def _is_idle_long_enough(self) -> bool:
-        limit, now = self._policy.until_idle, time.monotonic()
-        self._topics.check(self._member, assigned=self._positions.assigned is not None, now=now)
+        limit, now = self._settings.until_idle, time.monotonic()
+        self._topics.check(self._member, self._positions.assigned is not None, now)
         if limit is None:
             return False
         since = self._machine.get_idle_start()

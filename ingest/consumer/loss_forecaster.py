@@ -1,90 +1,107 @@
-"""Forecasts when the brokers delete messages that this consumer has not read."""
+"""Has the consumer forecast when the brokers delete messages that it has not read."""
 
 import logging
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from typing import NamedTuple
 
 from ingest.consumer.heartbeat_writer import HeartbeatWriter
 from ingest.consumer.positions import Positions
 from ingest.consumer.writers import WorkerThread
-from ingest.kafka.client import Unreachable
+from ingest.kafka.client import UnreachableError
 from ingest.kafka.retention_forecast import Outlook
 from ingest.kafka.source import GroupMember
 from ingest.messages.message import KafkaPartition
 
 logger = logging.getLogger(__name__)
 
-# When to ask first: a consumer that ends at once does not ask.
+# The first forecast is not made earlier, so that a short run makes none.
 FIRST_SECONDS = 3.0
 FORECAST_SECONDS = 30.0
-# The rate of reading is measured over this time, while enough messages stay unread.
-# With fewer unread messages it would be the rate of the senders.
+# The rate of reading is measured over this time.
 MEASURE_SECONDS = 5.0
+# It is measured only while more messages than this are unread. Otherwise the consumer waits for
+# messages, and the rate would be that of the producers.
 MEASURE_UNREAD = 1_000
+# How much a new measurement counts beside the earlier ones.
 RATE_WEIGHT = 0.3
 
 AskOutlooks = Callable[[Mapping[KafkaPartition, int | None]], dict[KafkaPartition, Outlook]]
 
 
-class LossForecaster:
-    """Asks for forecasts on its own thread. Its methods never wait."""
+class RateSample(NamedTuple):
+    """How far a consumer had read at a moment."""
 
-    def __init__(self, ask: AskOutlooks, beats: HeartbeatWriter) -> None:
+    at: float  # time.monotonic()
+    position: int  # the sum of the next offsets of all claimed partitions
+    generation: int  # of the claims
+
+
+class LossForecaster:
+    """Asks the brokers in a thread of its own. The methods of this class never wait."""
+
+    def __init__(self, ask: AskOutlooks, heartbeats: HeartbeatWriter) -> None:
         self._ask = ask
-        self._beats = beats
+        self._heartbeats = heartbeats
         self._worker = WorkerThread("forecast")
-        self._asked: Future[dict[KafkaPartition, Outlook]] | None = None
+        self._request: Future[dict[KafkaPartition, Outlook]] | None = None
         self._due = time.monotonic() + FIRST_SECONDS
-        self._measured: tuple[float, int, int] | None = None
+        self._sample: RateSample | None = None
         self.reading_rate: float | None = None
 
-    def ask_when_due(self, source: GroupMember, positions: Positions) -> None:
+    def ask_when_due(self, member: GroupMember, positions: Positions) -> None:
         """Record an answer that has come, and ask again if that is due."""
-        self._measure(source, positions)
+        self._measure_rate(member, positions)
         self._record_answer(positions)
-        if self._asked is None and time.monotonic() >= self._due and positions.claimed:
+        if self._request is None and time.monotonic() >= self._due and positions.claimed:
             self._due = time.monotonic() + FORECAST_SECONDS
-            nexts = {place: claimed.expected for place, claimed in positions.claimed.items()}
-            self._asked = self._worker.submit(lambda: self._ask(nexts))
+            next_offsets = {name: claimed.expected for name, claimed in positions.claimed.items()}
+            self._request = self._worker.submit(lambda: self._ask(next_offsets))
 
     def close(self) -> None:
         """End the thread without waiting for an answer."""
         self._worker.close(0)
 
     def _record_answer(self, positions: Positions) -> None:
-        if self._asked is None or not self._asked.done():
+        if self._request is None or not self._request.done():
             return
-        future, self._asked = self._asked, None
+        future, self._request = self._request, None
         try:
             outlooks = future.result()
-        except Unreachable as error:
-            logger.warning("no forecast of losses: %s", error)
+        except UnreachableError as error:
+            logger.warning("no forecast of losses this time: %s", error)
             return
         except Exception:  # reading must go on, whatever a broker answered
-            logger.exception("no forecast of losses")
+            logger.exception("no forecast of losses this time")
             return
         outlooks_by_claim = {
-            positions.claimed[place].claim: outlook
-            for place, outlook in outlooks.items()
-            if place in positions.claimed
+            positions.claimed[name].claim: outlook
+            for name, outlook in outlooks.items()
+            if name in positions.claimed
         }
-        self._beats.submit_forecast(outlooks_by_claim, self.reading_rate)
+        self._heartbeats.submit_forecast(outlooks_by_claim, self.reading_rate)
 
-    def _measure(self, source: GroupMember, positions: Positions) -> None:
+    def _measure_rate(self, member: GroupMember, positions: Positions) -> None:
         """Measure the rate of reading while there are enough unread messages."""
-        now = time.monotonic()
         position = sum(claimed.expected for claimed in positions.claimed.values())
-        before, generation = self._measured, positions.generation
-        if before is None or before[2] != generation:
-            self._measured = (now, position, generation)
-        elif now - before[0] >= MEASURE_SECONDS:
-            self._measured = (now, position, generation)
-            highs = (
-                (source.get_high_watermark(p), c.expected) for p, c in positions.claimed.items()
-            )
-            unread = sum(max(0, high - expected) for high, expected in highs if high is not None)
-            rate = (position - before[1]) / (now - before[0])
-            if rate > 0 and unread > MEASURE_UNREAD:
-                old = rate if self.reading_rate is None else self.reading_rate
-                self.reading_rate = old + RATE_WEIGHT * (rate - old)
+        sample = RateSample(time.monotonic(), position, positions.generation)
+        earlier = self._sample
+        if earlier is None or earlier.generation != sample.generation:
+            self._sample = sample
+        elif sample.at - earlier.at >= MEASURE_SECONDS:
+            self._sample = sample
+            rate = (sample.position - earlier.position) / (sample.at - earlier.at)
+            if rate > 0 and _count_unread(member, positions) > MEASURE_UNREAD:
+                mean = rate if self.reading_rate is None else self.reading_rate
+                self.reading_rate = mean + RATE_WEIGHT * (rate - mean)
+
+
+def _count_unread(member: GroupMember, positions: Positions) -> int:
+    """Return how many offsets are unread, in the partitions with a known end."""
+    unread = 0
+    for name, claimed in positions.claimed.items():
+        end = member.get_high_watermark(name)
+        if end is not None:
+            unread += max(0, end - claimed.expected)
+    return unread

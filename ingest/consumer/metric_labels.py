@@ -1,4 +1,4 @@
-"""Labels that metrics of the consumer and of the store have."""
+"""Labels that the metrics of the consumer and of the store share."""
 
 from typing import Final
 

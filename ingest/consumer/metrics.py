@@ -45,7 +45,7 @@ LAG = REGISTER.add_gauge(
 PAUSED = REGISTER.add_gauge(
     "annals_paused", "0 or 1", "1 while reading is paused until the database has caught up."
 )
-# Not the state of the process: an endpoint also answers while the loop or a write hangs.
+# The endpoint of the metrics answers even while the loop hangs, so only this metric shows it.
 TURN = REGISTER.add_gauge(
     "annals_consumer_turn_timestamp_seconds",
     "Unix time",

@@ -1,4 +1,7 @@
-"""What the consumer does every few seconds: heartbeats, lag, forecasts, halted partitions."""
+"""Does what the consumer must do every few seconds: heartbeats, lag, forecasts, probes.
+
+Begin with `PeriodicWork.run_due_work`.
+"""
 
 import logging
 import time
@@ -17,12 +20,12 @@ from ingest.consumer.positions import Positions, StandstillTimer, Tolerance
 from ingest.consumer.topics import TopicCensus
 from ingest.consumer.writers import WorkerThread
 from ingest.kafka.brokers import Bounds, BrokerSnapshot
-from ingest.kafka.client import Unreachable
+from ingest.kafka.client import UnreachableError
 from ingest.kafka.source import GroupMember
-from ingest.messages.decode import ExpiredVersion, decode
+from ingest.messages.decode import ExpiredVersionError, decode
 from ingest.messages.explanations import Explanation
 from ingest.messages.message import KafkaPartition, Message, TopicPartition
-from ingest.messages.rejection import RejectedMessage
+from ingest.messages.rejection import RejectedMessageError
 from ingest.store import ledger
 from ingest.store.batch import Claim
 from ingest.store.ledger import Connection
@@ -39,7 +42,7 @@ AskBounds = Callable[[list[KafkaPartition]], Mapping[TopicPartition, Bounds]]
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Finds out whether a halted partition may be read again."""
+    """Finds out whether a halted partition may be read again. Waits for servers."""
 
     connect: Callable[[], Connection]
     peek: Peek
@@ -49,10 +52,16 @@ class Probe:
     def __call__(
         self, partition: KafkaPartition, claim: Claim, expected: int, window: Window
     ) -> int | None:
-        """Return the offset before which bad messages go to quarantine, whatever the limits say.
+        """Return the offset before which bad messages must not halt the partition again.
 
-        It is `expected` if the next messages are good, and the end of the partition if only the
-        newest ones are. None: the partition stays halted.
+        It is what an operator allowed by `annals quarantine resume`; or `expected` if the next
+        messages are good; or the end of the partition if at least its newest messages are good.
+
+        Args:
+            expected: The next offset.
+
+        Returns:
+            None if the partition stays halted.
         """
         try:
             end = max((end for _, end in self.bounds([partition]).values()), default=expected)
@@ -68,27 +77,27 @@ class Probe:
                 partition, max(expected, end - SAMPLE_MESSAGES), window
             ):
                 return end
-        except (Unreachable, psycopg.Error) as error:
+        except (UnreachableError, psycopg.Error) as error:
             logger.warning("%s[%d] stays halted: %s", *partition, error)
         return None
 
     def _has_tolerable_messages(
         self, partition: KafkaPartition, start: int, window: Window
     ) -> bool:
-        """Return whether there are messages, with fewer bad ones among them than tolerated."""
+        """Return whether there are messages from `start` on, with few enough bad ones."""
         messages, bad = self.peek(partition, start, SAMPLE_MESSAGES), 0
         for message in messages:
             try:
                 decode(message, window)
-            except RejectedMessage:
+            except RejectedMessageError:
                 bad += 1
-            except ExpiredVersion:
+            except ExpiredVersionError:
                 pass
         return bool(messages) and bad < self.tolerance.ratio * len(messages)
 
 
 class PeriodicWork:
-    """Called each time the loop goes round; never waits for a server."""
+    """The work that the loop of the consumer does when it is due. Only `finish` waits."""
 
     def __init__(
         self,
@@ -102,7 +111,8 @@ class PeriodicWork:
 
         Args:
             submit_job: Runs a job in the database on another thread.
-            claim_again: Gives all claims up and claims again; gets the reason as a sentence.
+            claim_again: Called to give up all claims, and to claim again. Gets the reason as a
+                sentence.
         """
         self._probe = probe
         self._heartbeats = heartbeats
@@ -111,9 +121,11 @@ class PeriodicWork:
         self._submit_job = submit_job
         self._claim_again = claim_again
         self._probes: dict[KafkaPartition, Future[int | None]] = {}
-        # One at a time: a database that was away must not get one for each round of the loop.
+        # The job that records halts. One at a time: otherwise jobs would pile up while the
+        # database is away.
         self._halting: Future[None] | None = None
-        # A probe may wait for brokers that are away, and the end must not.
+        # Probes have a thread that the end of the consumer does not wait for: the brokers may be
+        # away.
         self._prober = WorkerThread("probe")
         self._due = 0.0
         self._last_claims: list[Claim] = []
@@ -142,9 +154,10 @@ class PeriodicWork:
             self._claim_again("a topic was deleted and created again")
 
     def finish(self, member: GroupMember, positions: Positions) -> None:
-        """Record the ends that a consumer saw before it ends by itself. Waits a few seconds.
+        """Record the ends of the partitions once more, before a consumer ends by itself.
 
-        Otherwise the ledger would not know how much is unread until the next run.
+        Otherwise the ledger would not know until the next run how much is unread. Waits a few
+        seconds for the brokers.
         """
         if not positions.claimed:
             return
@@ -161,7 +174,7 @@ class PeriodicWork:
     def _write_heartbeat(
         self, member: GroupMember, positions: Positions, snapshot: BrokerSnapshot | None
     ) -> Mapping[KafkaPartition, int]:
-        """Submit a heartbeat. Return the end offsets that the brokers answered."""
+        """Submit a heartbeat, and return the end offsets that the brokers answered."""
         claimed = positions.claimed
         broker_ends = select_claimed_ends(snapshot, positions) if snapshot else {}
         highs = {
@@ -178,10 +191,10 @@ class PeriodicWork:
         return broker_ends
 
     def _write_heartbeat_without_brokers(self, member: GroupMember) -> None:
-        """Submit a heartbeat after the brokers went away and took the partitions with them.
+        """Submit a heartbeat while the brokers are away, so that the group assigns no partitions.
 
-        The consumer still runs, and the ledger should say so. Partitions that another consumer has
-        claimed since are passed over.
+        The ledger should show that this consumer still runs. Partitions that another consumer has
+        claimed since are left alone.
         """
         if member.poll_snapshot([claim.source.kafka for claim in self._last_claims]) is None:
             self._heartbeats.submit_heartbeat(dict.fromkeys(self._last_claims), (), None)
@@ -200,7 +213,7 @@ class PeriodicWork:
         return self._standstill_timer.note_positions(time.monotonic(), expected, behind)
 
     def record_halts(self, positions: Positions) -> None:
-        """Record which partitions are halted. Repeated each time, because it may fail."""
+        """Record which partitions are halted. The loop repeats this, because a job may fail."""
         halted: dict[Claim, Explanation] = {
             claimed.claim: claimed.halted
             for claimed in positions.select_halted().values()
@@ -224,9 +237,12 @@ class PeriodicWork:
                 del self._probes[partition]
                 until = future.result()
                 if until is not None:
+                    topic, number = partition
                     logger.warning(
-                        "%s[%d] is read again; bad messages before %d are quarantined",
-                        *(*partition, until),
+                        "%s[%d] is read again; bad messages before offset %d go to quarantine",
+                        topic,
+                        number,
+                        until,
                     )
                     resume = partial(ledger.record_resume, claim=claimed.claim, until=until)
                     self._submit_job(resume)
@@ -241,17 +257,24 @@ class PeriodicWork:
 def select_claimed_ends(
     snapshot: BrokerSnapshot, positions: Positions
 ) -> dict[KafkaPartition, int]:
-    """Return the ends that the brokers answered, without those of a later topic of that name."""
-    ids = {p: claimed.claim.source.broker_id for p, claimed in positions.claimed.items()}
+    """Return the ends of claimed partitions that the brokers answered.
+
+    Left out are partitions whose topic was deleted and created again: their end is of another log.
+    """
+    claimed_ids = {
+        name: partition.claim.source.broker_id for name, partition in positions.claimed.items()
+    }
     return {
-        p: end for p, end in snapshot.ends.items() if p in ids and snapshot.ids.get(p[0]) == ids[p]
+        (topic, number): end
+        for (topic, number), end in snapshot.ends.items()
+        if (topic, number) in claimed_ids and snapshot.ids.get(topic) == claimed_ids[topic, number]
     }
 
 
 def _choose_newest_end(
     member: GroupMember, partition: KafkaPartition, broker_ends: Mapping[KafkaPartition, int]
 ) -> int | None:
-    """Return the end offset of a partition, from the brokers' answer or from the last fetch."""
+    """Return the higher end offset: that of the last fetch, or that of the brokers' answer."""
     candidates = (member.get_high_watermark(partition), broker_ends.get(partition))
     return max((end for end in candidates if end is not None), default=None)
 

@@ -1,6 +1,6 @@
-"""The partitions that are assigned and claimed, and the next offset of each.
+"""The partitions of a consumer: which the group assigned, which are claimed, and their offsets.
 
-Pure: times are passed in, in seconds.
+No function here reads a clock: callers pass times in, in seconds.
 """
 
 from collections import deque
@@ -15,27 +15,27 @@ from ingest.store.batch import Claim
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How many bad messages are tolerated: in a row, or as a share of the last `window` ones."""
+    """How many bad messages of a partition are tolerated before its reading is halted."""
 
-    consecutive: int
-    ratio: float
+    consecutive: int  # this many bad messages in a row are too many
+    ratio: float  # this share of bad messages among the last `window` messages is too large
     window: int
 
 
 @dataclass(slots=True)
 class Breaker:
-    """Counts the good and bad ones among the last messages of a partition."""
+    """Counts bad messages among the last messages of a partition."""
 
     tolerance: Tolerance
-    _recent: deque[bool] = field(default_factory=deque)
-    _bad: int = 0
-    _row: int = 0
+    _recent: deque[bool] = field(default_factory=deque)  # of the last messages, whether each is bad
+    _bad: int = 0  # how many of them are bad
+    _bad_in_a_row: int = 0
 
-    def note(self, bad: bool) -> None:
+    def note(self, is_bad: bool) -> None:
         """Count one message."""
-        self._recent.append(bad)
-        self._bad += bad
-        self._row = self._row + 1 if bad else 0
+        self._recent.append(is_bad)
+        self._bad += is_bad
+        self._bad_in_a_row = self._bad_in_a_row + 1 if is_bad else 0
         if len(self._recent) > self.tolerance.window:
             self._bad -= self._recent.popleft()
 
@@ -45,16 +45,16 @@ class Breaker:
             return
         recent = self._recent
         recent.extend(repeat(False, count))
-        self._row = 0
+        self._bad_in_a_row = 0
         for _ in range(len(recent) - self.tolerance.window):
             self._bad -= recent.popleft()
 
     def explain_trip(self) -> Explanation | None:
         """Return why reading must stop, or None if it may continue."""
-        if self._row >= self.tolerance.consecutive:
-            return Explanation(Code.BAD_IN_A_ROW, n=self._row)
-        full = len(self._recent) >= self.tolerance.window
-        if full and self._bad >= self.tolerance.ratio * self.tolerance.window:
+        if self._bad_in_a_row >= self.tolerance.consecutive:
+            return Explanation(Code.BAD_IN_A_ROW, n=self._bad_in_a_row)
+        is_full = len(self._recent) >= self.tolerance.window
+        if is_full and self._bad >= self.tolerance.ratio * self.tolerance.window:
             return Explanation(Code.BAD_AMONG_LAST, n=self._bad, all=self.tolerance.window)
         return None
 
@@ -66,12 +66,12 @@ class ClaimedPartition:
     claim: Claim
     expected: int  # the next offset
     breaker: Breaker
-    # The message before the expected one. The log delivers it first, or it is another log. None
-    # once the expected message came.
-    last: LastMessage | None = None
-    found: bool = False  # `last` was delivered
-    halted: Explanation | None = None  # why its reading has stopped
-    lane: int = 0  # the number of the lane whose batches have its messages
+    # The last message that was read before the claim. Reading begins with it, to verify that the
+    # log at the broker is still the same. None once a later message was admitted.
+    unverified_last: LastMessage | None = None
+    is_last_delivered: bool = False  # the broker has delivered `unverified_last` again
+    halted: Explanation | None = None  # why reading has stopped; None while the partition is read
+    lane: int = 0  # the number of the lane in which its messages are collected
 
 
 @dataclass(slots=True)
@@ -82,8 +82,10 @@ class Positions:
     assigned: list[KafkaPartition] | None = None  # None before the group assigned any
     claim_at: float | None = None  # when to claim; None if there is nothing to claim
     generation: int = 0  # changes whenever `claimed` changes
-    suspects: set[KafkaPartition] = field(default_factory=set)  # the log may have been truncated
-    cut: set[TopicPartition] = field(default_factory=set)  # the log is not the one that was read
+    # partitions whose log may have been truncated
+    suspects: set[KafkaPartition] = field(default_factory=set)
+    # partitions whose log is certainly not the one that was read
+    cut: set[TopicPartition] = field(default_factory=set)
 
     def assign(self, partitions: list[KafkaPartition], now: float) -> None:
         """Note the partitions that the group assigned. They are due to be claimed."""
@@ -99,7 +101,7 @@ class Positions:
                 claim,
                 claim.next_offset,
                 Breaker(tolerance),
-                claim.last,
+                unverified_last=claim.last,
                 halted=Explanation(Code.HALTED_BEFORE) if claim.halted else None,
             )
             for claim in claims
@@ -142,16 +144,19 @@ class Positions:
     def get_start_offsets(self) -> dict[KafkaPartition, int]:
         """Return the offset from which to read each claimed partition."""
         return {
-            name: partition.expected if partition.last is None else partition.last.offset
+            name: partition.expected
+            if partition.unverified_last is None
+            else partition.unverified_last.offset
             for name, partition in self.claimed.items()
         }
 
 
 class StandstillTimer:
-    """Notices a client that delivers nothing although partitions have more.
+    """Notices that a client delivers no messages although there are unread ones.
 
     Args:
-        seconds: How long nothing may come. Doubles after each time, until something comes.
+        seconds: How long a client may deliver nothing. The time doubles after each standstill,
+            until a message is delivered.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -165,20 +170,20 @@ class StandstillTimer:
         positions: Mapping[KafkaPartition, int],
         behind: Collection[KafkaPartition],
     ) -> bool:
-        """Note the positions and return whether the client should be replaced.
+        """Note the positions, and return whether the client should be replaced.
 
         Args:
             positions: The next offset of each partition.
-            behind: The partitions that have more than was delivered.
+            behind: The partitions that have messages which were not delivered.
         """
-        moved = any(
+        has_moved = any(
             self._positions.get(partition, position) != position
             for partition, position in positions.items()
         )
         self._positions = dict(positions)
-        if moved:
+        if has_moved:
             self._wait = self._seconds
-        if moved or not behind:
+        if has_moved or not behind:
             self._since = None
         elif self._since is None:
             self._since = now

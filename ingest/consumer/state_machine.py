@@ -1,6 +1,7 @@
-"""The decisions of the consumer: no thread, no clock, no Kafka, no database.
+"""Decides what the consumer does with each message; the loop acts on the decisions.
 
-The loop acts on them. Times are passed in, in seconds of one clock.
+Nothing here starts a thread, reads a clock, or uses Kafka or the database. Callers pass times in,
+in seconds of one clock. Begin with `StateMachine.admit`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +21,7 @@ SMALL_BATCH_SECONDS = 0.25
 
 
 class AdmissionVerdict(Enum):
-    """What to do before the next message is offered."""
+    """What the loop must do before it offers the next message."""
 
     HALTED = auto()
     """The last message was admitted and halted its partition: pause it, and record that."""
@@ -35,10 +36,10 @@ class AdmissionVerdict(Enum):
 
 
 class Admission(NamedTuple):
-    """How many of the offered messages are done with, and what to do before the next one."""
+    """The outcome of one call of `StateMachine.admit`."""
 
-    done: int
-    verdict: AdmissionVerdict | None
+    handled: int  # how many of the offered messages must not be offered again
+    verdict: AdmissionVerdict | None  # None: offer the next message
 
 
 class StateMachine:
@@ -52,7 +53,7 @@ class StateMachine:
     def __init__(self, limits: Limits, tolerance: Tolerance, lanes: int = 1) -> None:
         self._limits = limits
         self._tolerance = tolerance
-        self._active_at: float | None = None
+        self._active_at: float | None = None  # when a batch was launched last, or claims granted
         self.positions = Positions()
         self.lanes = [Lane(number) for number in range(lanes)]
         self.paused: list[KafkaPartition] = []
@@ -73,100 +74,108 @@ class StateMachine:
         self.positions.release(claim_at)
 
     def is_claim_due(self, now: float) -> bool:
-        """Return whether to claim what is assigned. Never while a batch is in flight."""
+        """Return whether to claim the assigned partitions. Never while a batch is in flight."""
         return not self.in_flight and self.positions.is_claim_due(now)
 
     def grant(self, claims: Iterable[Claim], now: float) -> None:
         """Start reading with the claims that the ledger granted, from their offsets."""
         self.positions.grant(claims, self._tolerance)
         claimed = self.positions.claimed
-        dealt = assign_lanes(claimed, len(self.lanes))
-        for partition, number in dealt.items():
+        lane_numbers = assign_lanes(claimed, len(self.lanes))
+        for partition, number in lane_numbers.items():
             claimed[partition].lane = number
         for lane in self.lanes:
-            # A batch may have been abandoned, and its business keys with it.
-            lane.begin(self._limits, max(1, len(set(dealt.values()))))
+            # The lane forgets stored search keys: a batch with some of them may have been
+            # abandoned.
+            lane.begin(self._limits, max(1, len(set(lane_numbers.values()))))
             lane.launched_at = now
         self.paused = []
         self._active_at = now
 
     def admit(self, messages: Sequence[DecodedMessage], low: int | None = None) -> Admission:
-        """Add the first message, and those that follow it, to the filling batch of their lane.
+        """Add the first message, and the messages after it, to the filling batch of their lane.
 
-        Stops before the first message that needs a decision, and after one that breaks the
-        contract. A message of a partition that is not claimed, or is halted, is left out and
-        counts as done. A message that was not admitted must be offered again before later ones of
-        its partition.
+        Stops before the first message that needs a decision, and after a message that breaks the
+        contract. A message of a partition that is not claimed, or is halted, is left out, and
+        counts as handled. A message that was not admitted must be offered again before later
+        messages of its partition.
 
         Args:
-            low: The first offset of the first message's partition at the broker, if known.
+            messages: At least one, in the order in which the client delivered them.
+            low: The first offset at the broker in the partition of the first message, if known.
         """
         first = messages[0]
-        claimed = self.positions.claimed.get((first.message.topic, first.message.partition))
-        if claimed is None or claimed.halted is not None:
+        partition = self.positions.claimed.get((first.message.topic, first.message.partition))
+        if partition is None or partition.halted is not None:
             return Admission(1, None)
         if (
-            claimed.last is None
+            partition.unverified_last is None
             and not self.paused
-            and claimed.expected >= claimed.claim.resume_until
+            and partition.expected >= partition.claim.resume_until
         ):
-            admission = self._admit_run(claimed, messages, low)
-            if admission.done:
+            admission = self._admit_run(partition, messages, low)
+            if admission.handled:
                 return admission
-        verdict = self._admit_one(claimed, first, low)
-        admitted = verdict is None or verdict is AdmissionVerdict.HALTED
-        return Admission(1 if admitted else 0, verdict)
+        verdict = self._admit_one(partition, first, low)
+        is_admitted = verdict is None or verdict is AdmissionVerdict.HALTED
+        return Admission(1 if is_admitted else 0, verdict)
 
     def _admit_run(
-        self, claimed: ClaimedPartition, messages: Sequence[DecodedMessage], low: int | None
+        self, partition: ClaimedPartition, messages: Sequence[DecodedMessage], low: int | None
     ) -> Admission:
         """Add messages while they follow one another in this partition and need no decision."""
-        filling = self.lanes[claimed.lane].filling
-        # Nothing that is expected was deleted, so offsets that are left out never were messages.
-        skipping = low is not None and low <= claimed.expected
-        count, bad_message = filling.add_run(
-            messages, claimed.claim.source, claimed.expected, skipping
+        batch = self.lanes[partition.lane].filling_batch
+        # If the broker still has the expected offset, it has deleted none after it. An offset that
+        # it does not deliver then never was a message.
+        may_skip = low is not None and low <= partition.expected
+        count, bad_message = batch.add_run(
+            messages, partition.claim.source, partition.expected, may_skip
         )
         if count:
-            claimed.expected = messages[count - 1].message.offset + 1
-        good = count - (bad_message is not None)
-        if good:
-            claimed.breaker.note_good(good)
-        halts = bad_message is not None and self._count_and_judge(
-            claimed, claimed.expected - 1, bad=True
+            partition.expected = messages[count - 1].message.offset + 1
+        good_count = count - (bad_message is not None)
+        if good_count:
+            partition.breaker.note_good(good_count)
+        is_halted = bad_message is not None and self._count_and_judge(
+            partition, partition.expected - 1, is_bad=True
         )
-        return Admission(count, AdmissionVerdict.HALTED if halts else None)
+        return Admission(count, AdmissionVerdict.HALTED if is_halted else None)
 
     def _admit_one(
-        self, claimed: ClaimedPartition, decoded: DecodedMessage, low: int | None
+        self, partition: ClaimedPartition, decoded: DecodedMessage, low: int | None
     ) -> AdmissionVerdict | None:
-        """Add one message, or return what must be done first. None: it was added, or known."""
+        """Add one message, or return what the loop must do first.
+
+        Returns:
+            None if the message was added, or was only read to verify the log.
+        """
         message = decoded.message
-        offset, expected = message.offset, claimed.expected
-        if claimed.last is not None and offset >= claimed.last.offset:
-            verdict = self._verify_continuation(claimed, claimed.last, message, low)
+        offset, expected = message.offset, partition.expected
+        last = partition.unverified_last
+        if last is not None and offset >= last.offset:
+            verdict = self._verify_log(partition, last, message, low)
             if verdict is not None or offset < expected:
                 return verdict
         if offset < expected:
-            self.positions.suspects.add(claimed.claim.source.kafka)
+            self.positions.suspects.add(partition.claim.source.kafka)
             return AdmissionVerdict.UNEXPECTED
         if self.paused:
             return AdmissionVerdict.UNEXPECTED
-        filling = self.lanes[claimed.lane].filling
-        if not filling.fits(decoded.size):
+        batch = self.lanes[partition.lane].filling_batch
+        if not batch.fits(decoded.size):
             return AdmissionVerdict.FULL
         gaps: tuple[OffsetGap, ...] = ()
         if offset > expected:
             if low is None:
                 return AdmissionVerdict.GAP
             gaps = _describe_gaps(expected, low, offset)
-        bad_message = filling.add(decoded, claimed.claim.source, expected, gaps)
-        claimed.expected = offset + 1
-        halts = self._count_and_judge(claimed, offset, bad=bad_message is not None)
-        return AdmissionVerdict.HALTED if halts else None
+        bad_message = batch.add(decoded, partition.claim.source, expected, gaps)
+        partition.expected = offset + 1
+        is_halted = self._count_and_judge(partition, offset, is_bad=bad_message is not None)
+        return AdmissionVerdict.HALTED if is_halted else None
 
     def advance_to_end(
-        self, partition: KafkaPartition, end: int, low: int | None = None
+        self, name: KafkaPartition, end: int, low: int | None = None
     ) -> AdmissionVerdict | None:
         """Advance a partition to its end, over offsets that are not messages.
 
@@ -180,48 +189,54 @@ class StateMachine:
             None when the partition is at its end. GAP: call again with `low`. UNEXPECTED: the log
             may have been truncated. CUT: the log is not the one that was read.
         """
-        claimed = self.positions.claimed.get(partition)
-        if claimed is None or claimed.halted is not None:
+        partition = self.positions.claimed.get(name)
+        if partition is None or partition.halted is not None:
             return None
-        last = claimed.last
-        missing = last is not None and not claimed.found
-        if last is not None and missing and last.offset >= end:
-            self.positions.suspects.add(partition)
+        last = None if partition.is_last_delivered else partition.unverified_last
+        if last is not None and last.offset >= end:
+            self.positions.suspects.add(name)
             return AdmissionVerdict.UNEXPECTED
-        if claimed.expected >= end and not missing:
+        if partition.expected >= end and last is None:
             return None
         if low is None:
             return AdmissionVerdict.GAP
-        if last is not None and missing:
+        if last is not None:
             if not last.may_be_gone(low, -1):
-                return self._note_cut_log(claimed)
-            claimed.last = None
-        if claimed.expected < end:
-            gaps = _describe_gaps(claimed.expected, low, end)
-            filling = self.lanes[claimed.lane].filling
-            filling.skip(claimed.claim.source, claimed.expected, end, gaps)
-            claimed.expected = end
+                return self._note_cut_log(partition)
+            partition.unverified_last = None
+        if partition.expected < end:
+            gaps = _describe_gaps(partition.expected, low, end)
+            batch = self.lanes[partition.lane].filling_batch
+            batch.skip(partition.claim.source, partition.expected, end, gaps)
+            partition.expected = end
         return None
 
-    def _verify_continuation(
-        self, claimed: ClaimedPartition, last: LastMessage, message: Message, low: int | None
+    def _verify_log(
+        self, partition: ClaimedPartition, last: LastMessage, message: Message, low: int | None
     ) -> AdmissionVerdict | None:
-        """Compare the first messages since the claim with the last message before it."""
-        if message.offset < claimed.expected:
+        """Verify by the first messages after a claim that the log is the one that was read.
+
+        Args:
+            last: The last message that was read before the claim.
+
+        Returns:
+            None if the log is the same. GAP: call again with `low`. CUT: it is another log.
+        """
+        if message.offset < partition.expected:
             if not last.is_same(message):
-                return self._note_cut_log(claimed)
-            claimed.found = True
+                return self._note_cut_log(partition)
+            partition.is_last_delivered = True
             return None
-        if not claimed.found:
+        if not partition.is_last_delivered:
             if low is None:
                 return AdmissionVerdict.GAP
             if not last.may_be_gone(low, message.leader_epoch):
-                return self._note_cut_log(claimed)
-        claimed.last = None
+                return self._note_cut_log(partition)
+        partition.unverified_last = None
         return None
 
-    def _note_cut_log(self, claimed: ClaimedPartition) -> AdmissionVerdict:
-        self.positions.cut.add(claimed.claim.source)
+    def _note_cut_log(self, partition: ClaimedPartition) -> AdmissionVerdict:
+        self.positions.cut.add(partition.claim.source)
         return AdmissionVerdict.CUT
 
     def get_lane(self, partition: KafkaPartition) -> Lane:
@@ -240,14 +255,18 @@ class StateMachine:
         them, but not longer than SMALL_BATCH_SECONDS.
         """
         flights = (lane.flight for lane in self.lanes)
-        least = max((flight.batch.messages for flight in flights if flight is not None), default=0)
+        sizes = (flight.batch.messages for flight in flights if flight is not None)
+        min_messages = max(sizes, default=0)
         due_lanes = (
             lane
             for lane in self.lanes
             if lane.ready
-            and (lane.filling.messages >= least or now - lane.launched_at >= SMALL_BATCH_SECONDS)
+            and (
+                lane.filling_batch.messages >= min_messages
+                or now - lane.launched_at >= SMALL_BATCH_SECONDS
+            )
         )
-        return max(due_lanes, key=lambda lane: lane.filling.messages, default=None)
+        return max(due_lanes, key=lambda lane: lane.filling_batch.messages, default=None)
 
     def launch(self, lane: Lane, now: float) -> Flight:
         """Put the filling batch of a lane in flight, and begin another. The lane must be ready."""
@@ -263,22 +282,24 @@ class StateMachine:
         return flight
 
     def judge(self, rejects: Iterable[BadMessage]) -> list[ClaimedPartition]:
-        """Count bad messages that the database found. Return the partitions that are halted now."""
-        halts = []
+        """Count messages that the database refused. Return the partitions that this halts."""
+        halted_partitions = []
         for reject in rejects:
             message = reject.message
-            claimed = self.positions.claimed.get((message.topic, message.partition))
-            if claimed is not None and self._count_and_judge(claimed, message.offset, bad=True):
-                halts.append(claimed)
-        return halts
+            partition = self.positions.claimed.get((message.topic, message.partition))
+            if partition is not None and self._count_and_judge(
+                partition, message.offset, is_bad=True
+            ):
+                halted_partitions.append(partition)
+        return halted_partitions
 
     def get_commit_offsets(self, flight: Flight) -> dict[KafkaPartition, int]:
-        """Return the offsets to commit for a written batch, of partitions that are still ours."""
+        """Return the offsets to commit for a written batch: of partitions that are still ours."""
         claimed = self.positions.claimed
         return {
             source.kafka: progress.next
             for source, progress in flight.batch.progress.items()
-            if (own := claimed.get(source.kafka)) and own.claim == flight.claims[source]
+            if (partition := claimed.get(source.kafka)) and partition.claim == flight.claims[source]
         }
 
     def handle_fenced(self, lane: Lane, now: float) -> None:
@@ -287,7 +308,7 @@ class StateMachine:
         self.release(now + CLAIM_AFTER_FENCED_SECONDS)
 
     def handle_abandoned(self, lane: Lane, now: float) -> None:
-        """Drop a batch that was given up, and claim again if its claims still hold."""
+        """Drop a batch that was given up, and claim again unless the claims changed meanwhile."""
         flight = self.take_written_flight(lane)
         if flight.generation == self.positions.generation:
             self.release(now)
@@ -298,38 +319,46 @@ class StateMachine:
         return self.paused
 
     def resume(self) -> list[KafkaPartition]:
-        """Return the paused partitions that were not halted meanwhile, to be resumed."""
+        """Return the partitions to resume: those that were paused and not halted meanwhile."""
         reading = self.positions.list_reading()
         resumed = [partition for partition in self.paused if partition in reading]
         self.paused = []
         return resumed
 
     def get_idle_start(self) -> float | None:
-        """Return since when nothing came, or None while something is left to claim or write."""
-        filling = any(lane.filling.progress for lane in self.lanes)
-        if self.in_flight or filling or not self.positions.settled:
+        """Return since when there was nothing to do, or None while there is something to do."""
+        is_filling = any(lane.filling_batch.progress for lane in self.lanes)
+        if self.in_flight or is_filling or not self.positions.settled:
             return None
         return self._active_at
 
     def _drop_filling_batches(self) -> None:
-        """Forget the messages of the filling batches, and that reading was paused."""
+        """Replace the filling batches by empty ones, and forget that reading was paused."""
         for lane in self.lanes:
             lane.drop()
         self.paused = []
 
-    def _count_and_judge(self, claimed: ClaimedPartition, offset: int, bad: bool) -> bool:
-        """Count a message and return whether it halts its partition."""
-        if offset < claimed.claim.resume_until:
+    def _count_and_judge(self, partition: ClaimedPartition, offset: int, is_bad: bool) -> bool:
+        """Count a message, and return whether it halts its partition."""
+        if offset < partition.claim.resume_until:
             return False
-        claimed.breaker.note(bad)
-        if bad and claimed.halted is None:
-            claimed.halted = claimed.breaker.explain_trip()
-            return claimed.halted is not None
+        partition.breaker.note(is_bad)
+        if is_bad and partition.halted is None:
+            partition.halted = partition.breaker.explain_trip()
+            return partition.halted is not None
         return False
 
 
 def _describe_gaps(expected: int, low: int, offset: int) -> tuple[OffsetGap, ...]:
-    """Return the gaps that cover the offsets from the expected one to the one that came."""
+    """Return the gaps between the expected offset and the one that was delivered.
+
+    Args:
+        low: The first offset at the broker. It deleted the offsets before; later ones never were
+            messages.
+    """
     first_available = min(max(low, expected), offset)
-    gaps = (OffsetGap(expected, first_available, True), OffsetGap(first_available, offset, False))
+    gaps = (
+        OffsetGap(expected, first_available, lost=True),
+        OffsetGap(first_available, offset, lost=False),
+    )
     return tuple(gap for gap in gaps if gap.end > gap.start)

@@ -1,4 +1,4 @@
-"""Which of the topics exist: recorded for the ledger, and reported while some are missing."""
+"""Asks the brokers which topics exist, records the answer, and reports what is wrong."""
 
 import logging
 import time
@@ -25,17 +25,18 @@ _RIGHTS = (
 
 
 class TopicWatch:
-    """Asks the brokers for the topics, at the start and while something is wrong with them.
+    """Asks the brokers for the topics of this consumer, and reports topics that cannot be read.
 
-    The consumer's loop calls it; nothing in it waits.
+    It asks at the start, and while something is wrong. The consumer's loop calls it; it never
+    waits.
     """
 
     def __init__(self, until_idle: float | None) -> None:
         """Begin to watch.
 
         Args:
-            until_idle: How many seconds a run with an end waits for topics. None: the run has no
-                end.
+            until_idle: For how many seconds a run that ends by itself waits for topics. None: the
+                run does not end by itself.
         """
         self._until_idle = until_idle
         self._began_at = self._reported_at = time.monotonic()
@@ -49,18 +50,18 @@ class TopicWatch:
         """Ask the brokers if that is due, and report what is wrong.
 
         Args:
-            assigned: Whether the group has given this consumer partitions.
+            assigned: Whether the group has assigned partitions to this consumer.
             now: The time.monotonic().
 
         Raises:
-            NothingToReadError: A run with an end has waited long enough for topics.
+            NothingToReadError: A run that ends by itself has waited long enough for topics.
         """
         if assigned and not self._assigned:
             self._states = None  # the answer may be older than the topics
         self._assigned = assigned
-        known = self._states is not None and assigned and member.denied is None
+        is_settled = self._states is not None and assigned and member.denied is None
         pause = ASK_FIRST_SECONDS if self._states is None else ASK_AGAIN_SECONDS
-        if not known and now - self._asked_at >= pause:
+        if not is_settled and now - self._asked_at >= pause:
             self._asked_at = now
             self._ask(member)
         if self._states is None and member.denied is None:
@@ -70,35 +71,35 @@ class TopicWatch:
         problem = self._explain_problem(member, assigned)
         if problem is None:
             return
-        waited = now - self._began_at
-        if self._until_idle is not None and not assigned and waited >= self._until_idle:
+        waited_seconds = now - self._began_at
+        if self._until_idle is not None and not assigned and waited_seconds >= self._until_idle:
             raise NothingToReadError(problem)
         if now - self._reported_at >= REPORT_EVERY_SECONDS:
             self._reported_at = now
             logger.error("%s", problem)
 
     def end(self, member: GroupMember) -> None:
-        """Check the topics at the end of a run with an end; what could be read is stored.
+        """Check the topics when a run ends by itself, after what could be read was stored.
 
         Raises:
-            NothingToReadError: Topics may not be read.
+            NothingToReadError: The brokers do not let this login read all topics.
         """
         if (problem := self._explain_problem(member, assigned=True)) is not None:
             raise NothingToReadError(problem)
 
     def _ask(self, member: GroupMember) -> None:
-        """Take the answer to the last request if it is there, and ask again."""
+        """Take the answer to the last request if it has come, and ask again."""
         if self._request is not None:
             if not self._request.wait():
                 return
             states = self._request.get_states()
-            answered = len(states.existing) + len(states.missing) + len(states.denied)
-            if answered == len(set(member.topics)):
+            answered_count = len(states.existing) + len(states.missing) + len(states.denied)
+            if answered_count == len(set(member.topics)):
                 self._states = states
         self._request = member.ask_topics(member.topics)
 
     def _explain_problem(self, member: GroupMember, assigned: bool) -> str | None:
-        """Return why nothing can be read, or not all. None if only some topics are missing."""
+        """Return why no topic can be read, or why some are denied. None if neither is the case."""
         denied = [f"the topic {topic}" for topic in (self._states.denied if self._states else ())]
         if member.denied is not None and member.denied not in denied:
             denied.append(member.denied)
@@ -108,7 +109,7 @@ class TopicWatch:
             return None
         return (
             f"the brokers have no topic {', '.join(member.topics)}. Correct "
-            "KAFKA_BOOTSTRAP_SERVERS, or create the topics: Annals makes none"
+            "KAFKA_BOOTSTRAP_SERVERS, or create the topics: Annals does not create them"
         )
 
     def _report_missing(self) -> None:
@@ -122,10 +123,10 @@ class TopicWatch:
 
 
 class TopicCensus:
-    """Records which topics of the declared kinds do not exist: they hold nothing back.
+    """Records in the ledger which topics of the declared kinds do not exist.
 
-    It asks for the topics that other consumers read, too. The consumer's loop calls it; only
-    `finish` waits.
+    Completeness does not wait for a topic that does not exist. The census also asks for topics
+    that other consumers read. The consumer's loop calls it; only `finish` waits.
     """
 
     def __init__(self, heartbeats: HeartbeatWriter) -> None:
@@ -143,15 +144,15 @@ class TopicCensus:
             self._request = member.ask_topics(BY_TOPIC)
 
     def finish(self, member: GroupMember, seconds: float) -> None:
-        """Ask a last time and wait for the answer: no consumer may ask before the next run."""
+        """Ask once more and wait for the answer, because no consumer asks until the next run."""
         request = member.ask_topics(BY_TOPIC)
         if request.wait(seconds):
             self._submit_answer(request)
 
     def _submit_answer(self, request: TopicRequest) -> None:
-        """Have the answer written to the ledger, unless the brokers know none of the topics.
+        """Have the answer written to the ledger, unless none of the topics exists.
 
-        Such an answer says nothing: it may come from a broker that has just started, or from
+        Such an answer proves nothing: a broker that has just started gives it, or a broker of
         another cluster.
         """
         states = request.get_states()

@@ -5,19 +5,24 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
+from typing import NamedTuple
 
 from ingest.consumer import metrics
+from ingest.consumer.metric_labels import OUTCOMES
 from ingest.store.batch import Batch
 from ingest.store.transaction import WriteResult
 
-# The senders of messages choose the names of services, so their number must be limited.
-MOST_CLIENTS, OTHER_CLIENTS = 50, "other"
+# How many services have a label of their own. Whoever sends messages chooses the names of
+# services, so the number of labels must be limited.
+MOST_CLIENTS = 50
+# The label of all other services.
+OTHER_CLIENTS = "other"
 _CLIENT_ID = attrgetter("record.client_id")
 
 
 @dataclass(slots=True)
 class Totals:
-    """The counts of one run, in messages."""
+    """What one run of the consumer did. The first five fields count messages."""
 
     read: int = 0
     stored: int = 0
@@ -29,43 +34,53 @@ class Totals:
     # From the first message read to the last batch written, by the wall clock and in CPU time.
     active_seconds: float = 0.0
     cpu_seconds: float = 0.0
-    halted: list[str] = field(default_factory=list)  # not read to the end: too many bad messages
+    # The partitions that were not read to their end, because they have too many bad messages.
+    halted: list[str] = field(default_factory=list)
+
+
+class Clocks(NamedTuple):
+    """The readings of two clocks at one moment, in seconds."""
+
+    wall: float
+    cpu: float
 
 
 class RunMeter:
-    """Updates the totals and the metrics."""
+    """Counts what a run does, in its totals and in the metrics."""
 
     def __init__(self) -> None:
         self.totals = Totals()
         self._clients: set[str] = set()  # the services with a label of their own
-        self._began: tuple[float, float] | None = None
+        self._started: Clocks | None = None
 
     def start_clocks(self) -> None:
-        """Start the clocks at the first message."""
-        if self._began is None:
-            self._began = (time.monotonic(), time.process_time())
+        """Start the clocks of the totals. Only the first call, at the first message, counts."""
+        if self._started is None:
+            self._started = Clocks(time.monotonic(), time.process_time())
 
     def count_written_batch(self, batch: Batch, written: WriteResult) -> None:
         """Count a batch that is in the database."""
         totals = self.totals
         for source, progress in batch.progress.items():
-            counts = {
-                "stored": written.stored[source],
-                "repeated": written.repeated.get(source, 0),
-                "expired": progress.expired,
-            }
-            counts["quarantined"] = progress.read - sum(counts.values())
-            for outcome, count in counts.items():
-                setattr(totals, outcome, getattr(totals, outcome) + count)
+            stored = written.stored[source]
+            repeated = written.repeated.get(source, 0)
+            expired = progress.expired
+            quarantined = progress.read - stored - repeated - expired
+            totals.stored += stored
+            totals.repeated += repeated
+            totals.expired += expired
+            totals.quarantined += quarantined
+            for outcome, count in zip(
+                OUTCOMES, (stored, repeated, expired, quarantined), strict=True
+            ):
                 if count:
                     metrics.MESSAGES.labels(source.topic, outcome).inc(count)
         totals.read += batch.messages
         totals.batches += 1
-        if self._began is not None:
-            began, used = self._began
-            totals.active_seconds = round(time.monotonic() - began, 3)
-            totals.cpu_seconds = round(time.process_time() - used, 3)
         totals.largest_batch = max(totals.largest_batch, batch.messages)
+        if self._started is not None:
+            totals.active_seconds = round(time.monotonic() - self._started.wall, 3)
+            totals.cpu_seconds = round(time.process_time() - self._started.cpu, 3)
         clients = Counter(map(_CLIENT_ID, chain.from_iterable(batch.rows.values())))
         for client_id, count in clients.items():
             metrics.CLIENTS.labels(self._choose_client_label(client_id)).inc(count)
@@ -73,7 +88,10 @@ class RunMeter:
             metrics.REJECTS.labels(reject.message.topic, str(reject.reason)).inc()
 
     def _choose_client_label(self, client_id: str) -> str:
-        """Return the value of the label `client`: the first services keep their name."""
+        """Return the value of the label `client`: the name of a service, or OTHER_CLIENTS.
+
+        The first MOST_CLIENTS services are named.
+        """
         if client_id in self._clients:
             return client_id
         if len(self._clients) >= MOST_CLIENTS:

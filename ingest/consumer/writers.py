@@ -1,4 +1,7 @@
-"""The threads that write to the database, and the repetition of their work through outages."""
+"""Writes batches to the database in threads, and repeats the work during outages.
+
+`WriterThreads` is what the loop uses. `RetryingWriter` does the work of one thread.
+"""
 
 from __future__ import annotations
 
@@ -34,17 +37,23 @@ LONGEST_PAUSE_SECONDS = 2.0
 
 
 class WriterThreads:
-    """The writers of a consumer, each with a thread and a connection; numbered as the lanes.
+    """The writers of a consumer, one for each lane and with its number.
 
-    No method waits unless its name says so. The first writer also claims partitions and runs the
-    jobs of `submit_job`, in the order in which they were submitted.
+    Each writer has a thread and a connection of its own. No method waits unless its name says so.
+    The first writer also claims partitions and runs the jobs of `submit_job`, in the order in
+    which they were submitted.
     """
 
     def __init__(self, writers: Sequence[RetryingWriter]) -> None:
         self._threads = [_WriterThread(writer) for writer in writers]
 
     def write(self, number: int, flight: Flight, high: Ends) -> None:
-        """Begin to write a batch. See `list_done` and `take_result`."""
+        """Begin to write a batch. `list_done` and `take_result` tell when it is written.
+
+        Args:
+            number: The number of the writer.
+            high: The end offset of each partition; None if it is not known.
+        """
         thread = self._threads[number]
         thread.writer.allow_waiting()
         thread.launched_at = time.monotonic()
@@ -54,11 +63,11 @@ class WriterThreads:
 
     @property
     def writing(self) -> bool:
-        """Whether the result of a write was not taken yet."""
+        """Whether there is a write whose result was not taken yet."""
         return any(thread.written is not None for thread in self._threads)
 
     def list_done(self) -> list[int]:
-        """Return the numbers of the writers with a finished write that was not taken."""
+        """Return the numbers of the writers with a finished write whose result was not taken."""
         return [
             number
             for number, thread in enumerate(self._threads)
@@ -66,7 +75,11 @@ class WriterThreads:
         ]
 
     def take_result(self, number: int) -> WriteResult:
-        """Take the result of a finished write. Raises what `RetryingWriter.write` raised."""
+        """Take the result of a finished write.
+
+        Raises:
+            FencedError, AbandonedError, RefusedByDatabaseError: See `RetryingWriter.write`.
+        """
         thread = self._threads[number]
         written, thread.written = thread.written, None
         if written is None:
@@ -74,11 +87,11 @@ class WriterThreads:
         return written.result()
 
     def wait_for_one(self, seconds: float) -> bool:
-        """Wait until one write has ended. Return False if none did in this time."""
+        """Wait until one write has ended. Return False if none ended in this time."""
         return bool(wait(self._list_futures(), max(0.0, seconds), FIRST_COMPLETED).done)
 
     def wait_for_all(self, seconds: float) -> bool:
-        """Wait until all writes have ended. Return False if some did not in this time."""
+        """Wait until all writes have ended. Return False if some are still running then."""
         return not wait(self._list_futures(), max(0.0, seconds), ALL_COMPLETED).not_done
 
     def claim(
@@ -86,35 +99,42 @@ class WriterThreads:
         sources: Mapping[TopicPartition, tuple[int, int | None]],
         cut: Container[TopicPartition],
     ) -> Future[list[Claim]]:
-        """Claim partitions; see `RetryingWriter.claim`. Only while nothing is being written."""
+        """Begin to claim partitions. Call it only while no batch is being written.
+
+        Args: See `RetryingWriter.claim`.
+        """
         first = self._threads[0]
         first.writer.allow_waiting()
         return first.worker.submit(partial(first.writer.claim, sources, cut))
 
     def submit_job(self, job: Callable[[Connection], object]) -> Future[None]:
-        """Run a job once on the first writer and log a failure."""
+        """Begin to run a job on the first writer. A failure is logged, and the job not repeated."""
         first = self._threads[0]
         return first.worker.submit(partial(first.writer.run_job, job))
 
     def abandon_waiting_work(self) -> None:
-        """Give up work that waits for the database. A running statement is not interrupted."""
+        """Give up all work that waits for the database. Running statements are not interrupted."""
         for thread in self._threads:
             thread.writer.stop_waiting()
 
     def get_oldest_age(self) -> float:
-        """Return the age in seconds of the oldest batch being written, or 0. Thread-safe."""
+        """Return for how many seconds the oldest batch has been written, or 0. Thread-safe."""
         return max(thread.age for thread in self._threads)
 
     def is_database_up(self) -> bool:
-        """Return whether no writer repeats its work after an error. Thread-safe."""
+        """Return False while a writer repeats its work after an error. Thread-safe."""
         return not any(thread.writer.failing for thread in self._threads)
 
     def end(self, seconds: float) -> None:
-        """End the threads. Work other than writes gets `seconds`, then its connection is cut."""
+        """End the threads. A batch that is still being written is not waited for.
+
+        Its connection is broken at once, and PostgreSQL rolls the batch back: the next consumer
+        reads its messages again. Other work, such as a job, first has `seconds` to finish.
+        """
         until = time.monotonic() + seconds
         for thread in self._threads:
-            ended = thread.worker.close(0 if thread.pending else until - time.monotonic())
-            if not ended:
+            has_ended = thread.worker.close(0 if thread.pending else until - time.monotonic())
+            if not has_ended:
                 thread.writer.writer.break_connection()
         until = time.monotonic() + seconds
         for thread in self._threads:
@@ -131,59 +151,67 @@ class _WriterThread:
     def __init__(self, writer: RetryingWriter) -> None:
         self.writer = writer
         self.worker = WorkerThread("database")
-        self.written: Future[WriteResult] | None = None
+        self.written: Future[WriteResult] | None = None  # None once the result is taken
         self.launched_at = 0.0
 
     @property
     def pending(self) -> bool:
+        """Whether the write has not ended yet."""
         return self.written is not None and not self.written.done()
 
     @property
     def age(self) -> float:
+        """For how many seconds the batch has been written, or 0."""
         return time.monotonic() - self.launched_at if self.pending else 0.0
 
 
 class AbandonedError(Exception):
-    """The work was given up between two attempts. Nothing is known to be committed."""
+    """Raised when work was given up between two attempts. An attempt may have been committed."""
 
 
 class RefusedByDatabaseError(ExplainedError):
-    """Raised where the database goes on to refuse the work. Nothing of it was committed."""
+    """Raised when the database has refused work for too long. Nothing of it was committed."""
 
 
 class RetryingWriter:
-    """A consumer's work in the database, repeated through outages. Belongs to one thread."""
+    """Does a consumer's work in the database, and repeats it until it succeeds.
+
+    Only one thread may use it, except for `stop_waiting`.
+    """
 
     def __init__(self, writer: BatchWriter, refused_seconds: float | None = None) -> None:
         """Set up the writer.
 
         Args:
-            refused_seconds: How long to repeat the work after an error that does not pass by
-                waiting, such as a missing right. None: without an end, because somebody may
-                correct it.
+            refused_seconds: How long to repeat the work after an error that waiting does not
+                cure, such as a missing right. None: for ever, because somebody may correct it.
         """
         self.writer = writer
         self._refused_seconds = refused_seconds
         self._abandoned = Event()
-        self.failing = False  # the work is being repeated after an error
+        self.failing = False  # True while work is repeated after an error
 
     def stop_waiting(self) -> None:
         """Give up work that waits for the database. A running statement is not interrupted."""
         self._abandoned.set()
 
     def allow_waiting(self) -> None:
-        """Undo `stop_waiting`, for new work."""
+        """Let new work wait for the database again, after `stop_waiting`."""
         self._abandoned.clear()
 
     def write(self, batch: Batch, claims: Claims, high: Ends) -> WriteResult:
         """Store a batch. Waits while the database is not available.
+
+        Args: See `BatchWriter.write`.
 
         Raises:
             FencedError: Another consumer has claimed or advanced one of the partitions.
             AbandonedError: `stop_waiting` was called.
             RefusedByDatabaseError: The database refused the batch for `refused_seconds`.
         """
-        return self._repeat_until_done(lambda retry: self._write_once(batch, claims, high, retry))
+        return self._repeat_until_done(
+            lambda is_retry: self._write_once(batch, claims, high, is_retry)
+        )
 
     def claim(
         self,
@@ -193,15 +221,15 @@ class RetryingWriter:
         """Claim partitions in the ledger.
 
         Args:
-            sources: Each with the first offset at the broker and, if its log may have been
-                truncated, the end offset.
-            cut: See `ledger.claim_partition`.
+            sources: For each partition the first offset at the broker, and the end offset if the
+                log may have been truncated, otherwise None.
+            cut: Partitions whose log is not the one that was read. See `ledger.claim_partition`.
 
         Raises:
             AbandonedError, RefusedByDatabaseError: See `write`.
         """
 
-        def once(_: bool) -> list[Claim]:
+        def claim_once(_: bool) -> list[Claim]:
             connection = self.writer.connection
             with connection.transaction():
                 # Always in the same order: two consumers that claim at once must not deadlock.
@@ -210,27 +238,32 @@ class RetryingWriter:
                     for partition in sorted(sources)
                 ]
 
-        claims = self._repeat_until_done(once)
+        claims = self._repeat_until_done(claim_once)
         metrics.LOGS_CUT.inc(sum(claim.epoch == 1 and claim.source.cuts > 0 for claim in claims))
         return claims
 
     def run_job(self, job: Callable[[Connection], object]) -> None:
-        """Run a job once and log a failure. For jobs that are repeated anyway."""
+        """Run a job once, and log a failure. Only for jobs that the caller submits again anyway."""
         try:
             job(self.writer.connection)
         except psycopg.Error as error:
             logger.warning("not written, the next attempt follows: %s", describe(error))
             self.writer.close()
 
-    def _write_once(self, batch: Batch, claims: Claims, high: Ends, retry: bool) -> WriteResult:
-        # A commit whose answer was lost may succeed: the ledger is asked before each attempt.
-        if retry and self._is_written(batch, claims):
+    def _write_once(self, batch: Batch, claims: Claims, high: Ends, is_retry: bool) -> WriteResult:
+        """Make one attempt to store a batch, unless an earlier attempt has stored it.
+
+        An earlier attempt may have been committed although its answer was lost. So the ledger is
+        asked before each later attempt, and again if that attempt is fenced: the earlier commit
+        may come late.
+        """
+        if is_retry and self._is_written(batch, claims):
             return _make_assumed_result(batch)
         with metrics.WRITE_SECONDS.time():
             try:
                 return self.writer.write(batch, claims, high)
             except FencedError:
-                if retry and self._is_written(batch, claims):
+                if is_retry and self._is_written(batch, claims):
                     return _make_assumed_result(batch)
                 raise
 
@@ -238,12 +271,20 @@ class RetryingWriter:
         ends = {claims[source]: progress.next for source, progress in batch.progress.items()}
         return ledger.is_at_offsets(self.writer.connection, ends)
 
-    def _repeat_until_done(self, once: Callable[[bool], T]) -> T:
-        pause, retry = FIRST_PAUSE_SECONDS, False
+    def _repeat_until_done(self, attempt: Callable[[bool], T]) -> T:
+        """Make attempts until one succeeds, with growing pauses, and return its result.
+
+        Args:
+            attempt: Gets False at first, then True.
+
+        Raises:
+            AbandonedError, RefusedByDatabaseError: See `write`.
+        """
+        pause, is_retry = FIRST_PAUSE_SECONDS, False
         refused_since: float | None = None
         while True:
             try:
-                result = once(retry)
+                result = attempt(is_retry)
             except psycopg.Error as error:
                 _log_error(error)
                 if not _is_lasting(error):
@@ -265,7 +306,7 @@ class RetryingWriter:
             if self._abandoned.wait(pause):
                 self.failing = False
                 raise AbandonedError
-            pause, retry = min(pause * 2, LONGEST_PAUSE_SECONDS), True
+            pause, is_retry = min(pause * 2, LONGEST_PAUSE_SECONDS), True
 
     def _is_refused_long_enough(self, refused_since: float | None) -> bool:
         if refused_since is None or self._refused_seconds is None:
@@ -274,7 +315,10 @@ class RetryingWriter:
 
 
 def _make_assumed_result(batch: Batch) -> WriteResult:
-    """Return the result of a batch that the ledger has counted although the answer was lost."""
+    """Make the result of a batch that was committed, but whose answer was lost.
+
+    Which of its messages were repeats or refused is not known: all count as stored here.
+    """
     return WriteResult({source: progress.good for source, progress in batch.progress.items()}, {})
 
 
@@ -284,7 +328,7 @@ def _is_lasting(error: psycopg.Error) -> bool:
 
 
 def _explain_refusal(error: psycopg.Error) -> str:
-    """Return what the database refuses, and who can correct it."""
+    """Return a sentence about what the database refuses, and what to do."""
     if (sentence := explain_no_connection(error)) is not None:
         return f"{sentence}. Nothing is lost"
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
@@ -315,9 +359,10 @@ def _log_error(error: psycopg.Error) -> None:
 
 
 class WorkerThread:
-    """A daemon thread that runs jobs in order.
+    """A thread that runs jobs in order.
 
-    The process can end while a job waits for a server that does not answer.
+    It is a daemon thread, so that the process can end while a job waits for a server that does
+    not answer.
     """
 
     def __init__(self, name: str) -> None:
@@ -327,7 +372,7 @@ class WorkerThread:
         self._thread.start()
 
     def submit(self, job: Callable[[], T]) -> Future[T]:
-        """Run a job after all jobs that were submitted before."""
+        """Have a job run after all jobs that were submitted before. Does not wait for it."""
         future: Future[T] = Future()
 
         def run() -> None:
@@ -343,9 +388,12 @@ class WorkerThread:
         return future
 
     def close(self, seconds: float) -> bool:
-        """Finish the jobs, for at most `seconds`; those that have not begun by then are cancelled.
+        """Wait at most `seconds` for the jobs, then cancel the jobs that have not begun.
 
-        May be called again, to wait longer. Returns whether the thread has ended.
+        A second call waits longer for the job that is running.
+
+        Returns:
+            Whether the thread has ended.
         """
         self._jobs.put(None)
         self._thread.join(seconds)

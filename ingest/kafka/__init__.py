@@ -1,5 +1,5 @@
-"""Reading from Kafka: messages, topics and offsets, and decoding what a message says.
+"""Reading from Kafka: messages, topics, offsets, and forecasts of losses.
 
-Begin with kafka.py (a member of the consumer group) and decode.py (from bytes to a record). Only
-this folder imports confluent_kafka.
+Begin with source.py, a member of the consumer group. Of the code that reads messages, only this
+folder imports confluent_kafka.
 """

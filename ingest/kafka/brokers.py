@@ -1,4 +1,7 @@
-"""Asks the brokers for topic ids and for the first and end offsets of partitions."""
+"""Asks the brokers which topics exist, and for topic ids and first and end offsets of partitions.
+
+Begin with `Brokers`. Each of its `ask` methods returns a request whose answer comes later.
+"""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -16,7 +19,7 @@ from ingest.kafka.client import (
     TIMEOUT_SECONDS,
     Config,
     ConnectionStatus,
-    Unreachable,
+    UnreachableError,
     create_client,
 )
 from ingest.messages.message import KafkaPartition, TopicPartition
@@ -31,7 +34,7 @@ LEADERS_TIMEOUT_SECONDS = 1.0
 
 # The first offset of a partition at the broker, and its end offset.
 Bounds = tuple[int, int]
-# Futures by topic or by partition.
+# The answers that are on their way, by topic or by partition.
 Futures = Mapping[Any, Future[Any]]
 
 
@@ -46,15 +49,18 @@ class BrokerSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class TopicStates:
-    """What the brokers say of topics. A topic is in none of the tuples if no broker answered."""
+    """Which topics exist, as the brokers answered.
+
+    A topic is in none of the tuples if no broker answered for it.
+    """
 
     existing: tuple[str, ...]
     missing: tuple[str, ...]
-    denied: tuple[str, ...]  # this login may not describe them; whether they exist is not known
+    denied: tuple[str, ...]  # the login may not describe them, so they may exist or not
 
 
 class TopicRequest:
-    """A request which topics exist, whose answer may still be on its way."""
+    """A request that asks which topics exist. Its answer may still be on its way."""
 
     def __init__(self, futures: Futures) -> None:
         self.asked_at = time.monotonic()
@@ -68,25 +74,29 @@ class TopicRequest:
         """Return what the brokers answered."""
         codes = {topic: _get_error_code(future) for topic, future in self._futures.items()}
         existing, missing, denied = (
-            tuple(topic for topic, code in codes.items() if code == wanted_code)
-            for wanted_code in (None, _MISSING, _DENIED)
+            tuple(topic for topic, topic_code in codes.items() if topic_code == code)
+            for code in (None, _MISSING, _DENIED)
         )
         return TopicStates(existing, missing, denied)
 
 
 class OffsetRequest:
-    """A request for topic ids and offsets of partitions, whose answer may still be on its way."""
+    """A request for topic ids and offsets of partitions. Its answer may still be on its way."""
 
     def __init__(self, ids: Futures, low: Futures, end: Futures) -> None:
         self._ids, self._low, self._end = ids, low, end
 
     def wait(self, seconds: float = 0) -> bool:
-        """Wait up to `seconds` for the answer, and return whether it is there."""
+        """Wait for the answer. Return False if it did not come in this time."""
         futures = (*self._ids.values(), *self._low.values(), *self._end.values())
         return not wait(futures, seconds).not_done
 
     def get_answer(self) -> dict[TopicPartition, Bounds]:
-        """Return the bounds of the partitions that exist. Raises Unreachable."""
+        """Return the bounds of the partitions that exist.
+
+        Raises:
+            UnreachableError: A broker did not answer.
+        """
         ids = _collect_topic_ids(self._ids)
         return {
             TopicPartition(topic, ids[topic], number): (
@@ -101,17 +111,18 @@ class OffsetRequest:
         """Return the answer as a snapshot, or None if no broker answered."""
         try:
             ids = _collect_topic_ids(self._ids)
-        except Unreachable:
+        except UnreachableError:
             return None
         return BrokerSnapshot(asked_at, ids, _collect_known_offsets(self._end)) if ids else None
 
     def get_known_bounds(self) -> dict[TopicPartition, Bounds]:
-        """Return the bounds of the partitions whose leader has answered. Raises Unreachable."""
-        ids, low, end = (
-            _collect_topic_ids(self._ids),
-            _collect_known_offsets(self._low),
-            _collect_known_offsets(self._end),
-        )
+        """Return the bounds of the partitions whose leaders answered.
+
+        Raises:
+            UnreachableError: No broker told the ids of the topics.
+        """
+        ids = _collect_topic_ids(self._ids)
+        low, end = _collect_known_offsets(self._low), _collect_known_offsets(self._end)
         return {
             TopicPartition(topic, ids[topic], number): (low[topic, number], end[topic, number])
             for topic, number in self._low
@@ -120,28 +131,32 @@ class OffsetRequest:
 
 
 class Brokers:
-    """A client of the brokers outside any group.
+    """A client of the brokers outside any consumer group.
 
     Args:
-        overrides: Settings of librdkafka. WrongSettingError is raised for a wrong one.
+        bootstrap: The addresses of brokers, as host:port,host:port.
+        overrides: Settings of librdkafka. A wrong one raises WrongSettingError at the first use.
     """
 
     def __init__(self, bootstrap: str, overrides: Mapping[str, str]) -> None:
         self._settings: Config = {**COMMON_CONFIG, "bootstrap.servers": bootstrap, **overrides}
-        self._heard = ConnectionStatus()
-        self._question = OffsetRequest({}, {}, {})
+        self._status = ConnectionStatus()
+        self._snapshot_request = OffsetRequest({}, {}, {})
         self._asked_at = 0.0
         self._leaders_until = 0.0
 
     @cached_property
     def _admin(self) -> AdminClient:
-        """The admin client, connected when needed: most runs of a consumer never need it."""
-        return create_client(AdminClient, self._settings, self._heard)
+        """The admin client, connected at its first use: most runs of a consumer never need it."""
+        return create_client(AdminClient, self._settings, self._status)
 
-    def ask(self, partitions: Iterable[KafkaPartition]) -> OffsetRequest:
+    def ask_offsets(self, partitions: Iterable[KafkaPartition]) -> OffsetRequest:
         """Ask for the topic ids and offsets of partitions. Never waits."""
         requested = [*partitions]
-        low, end = self._ask_offsets(requested, EARLIEST), self._ask_offsets(requested, LATEST)
+        low, end = (
+            self._request_offsets(requested, EARLIEST),
+            self._request_offsets(requested, LATEST),
+        )
         return OffsetRequest(_ask_ids(self._admin, {topic for topic, _ in requested}), low, end)
 
     def ask_topics(self, topics: Iterable[str]) -> TopicRequest:
@@ -149,38 +164,49 @@ class Brokers:
         return TopicRequest(_ask_ids(self._admin, topics))
 
     def list_partitions(self, topics: Iterable[str]) -> list[KafkaPartition]:
-        """Return the partitions of the topics that exist. Waits. Raises Unreachable."""
+        """Return the partitions of the topics that exist. Waits for the answer.
+
+        Raises:
+            UnreachableError: No broker answered in time.
+        """
         names = set(topics)
         try:
             existing = self._admin.list_topics(timeout=TIMEOUT_SECONDS).topics
         except ck.KafkaException as error:
-            raise self._heard.make_unreachable_error(self._admin, error) from error
+            raise self._status.make_unreachable_error(self._admin, error) from error
         selected = [topic for topic in existing.values() if topic.topic in names]
         return sorted(
             (str(selection.topic), int(n)) for selection in selected for n in selection.partitions
         )
 
     def fetch_bounds(self, partitions: Iterable[KafkaPartition]) -> dict[TopicPartition, Bounds]:
-        """Return the bounds of the partitions that exist and have a leader. Waits.
+        """Return the bounds of the partitions that exist and have a leader. Waits for the answer.
 
-        Raises Unreachable.
+        Raises:
+            UnreachableError: No broker answered in time.
         """
         requested = set(partitions)
         existing = requested & set(self.list_partitions({topic for topic, _ in requested}))
-        question = self.ask(existing)
-        if not question.wait(TIMEOUT_SECONDS):
-            raise Unreachable(self._heard.why or f"no answer in {TIMEOUT_SECONDS:g} seconds")
-        bounds = question.get_known_bounds()
+        request = self.ask_offsets(existing)
+        if not request.wait(TIMEOUT_SECONDS):
+            raise UnreachableError(
+                self._status.reason or f"no answer in {TIMEOUT_SECONDS:g} seconds"
+            )
+        bounds = request.get_known_bounds()
         if existing and not bounds:
-            question.get_answer()
+            request.get_answer()  # raises the error of the first leader
         return bounds
 
     def poll_snapshot(self, partitions: Iterable[KafkaPartition]) -> BrokerSnapshot | None:
-        """Return the answer to the previous call, or None if there is none yet; then ask again."""
-        if not self._question.wait():
+        """Return the answer to the request of an earlier call, and send the next request.
+
+        Never waits. Returns None while the answer is on its way, or if no broker answered.
+        """
+        if not self._snapshot_request.wait():
             return None
-        snapshot = self._question.get_snapshot(self._asked_at)
-        self._asked_at, self._question = time.monotonic(), self.ask(partitions)
+        snapshot = self._snapshot_request.get_snapshot(self._asked_at)
+        self._asked_at = time.monotonic()
+        self._snapshot_request = self.ask_offsets(partitions)
         return snapshot
 
     def is_reachable(self, seconds: float) -> bool:
@@ -191,7 +217,7 @@ class Brokers:
             return False
         return True
 
-    def _ask_offsets(self, partitions: Iterable[KafkaPartition], spec: OffsetSpec) -> Futures:
+    def _request_offsets(self, partitions: Iterable[KafkaPartition], spec: OffsetSpec) -> Futures:
         specs = {ck.TopicPartition(*partition): spec for partition in partitions}
         if not specs:
             return {}
@@ -201,17 +227,17 @@ class Brokers:
             return {(spec.topic, spec.partition): _make_failed_future(error) for spec in specs}
         futures = self._admin.list_offsets(
             specs,
-            # The end as a consumer sees it: before the first transaction that is open.
+            # A consumer reads only up to the first open transaction, so that is the end here too.
             isolation_level=ck.IsolationLevel.READ_COMMITTED,
             request_timeout=TIMEOUT_SECONDS,
         )
         return {(spec.topic, spec.partition): future for spec, future in futures.items()}
 
     def _load_leaders(self) -> None:
-        """Load the leaders of all partitions before offsets are asked for.
+        """Load the leaders of all partitions, before a request for offsets.
 
-        librdkafka 2.16 looks for unknown leaders in the caller's thread and in its own at once, and
-        can crash there.
+        If leaders are unknown, librdkafka 2.16 looks for them in the caller's thread and in its
+        own at the same time, and can crash.
         """
         if time.monotonic() > self._leaders_until:
             self._admin.list_topics(timeout=LEADERS_TIMEOUT_SECONDS)
@@ -254,16 +280,16 @@ def _collect_topic_ids(futures: Futures) -> dict[str, str]:
         except ck.KafkaException as error:
             if error.args[0].code() == ck.KafkaError.UNKNOWN_TOPIC_OR_PART:
                 continue
-            raise Unreachable(error) from error
+            raise UnreachableError(error) from error
         ids[topic] = "" if text in NO_TOPIC_ID else text
     return ids
 
 
 def _collect_known_offsets(futures: Futures) -> dict[KafkaPartition, int]:
-    """Return the offsets that were answered."""
+    """Return the offsets that leaders have answered; partitions without an answer are left out."""
     offsets = {}
     for partition, future in futures.items():
-        with suppress(Unreachable):
+        with suppress(UnreachableError):
             offsets[partition] = _read_offset(future)
     return offsets
 
@@ -272,4 +298,4 @@ def _read_offset(future: Future[Any]) -> int:
     try:
         return int(future.result(0).offset)
     except ck.KafkaException as error:
-        raise Unreachable(error) from error
+        raise UnreachableError(error) from error

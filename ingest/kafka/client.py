@@ -1,4 +1,7 @@
-"""What all clients of Kafka share: their settings, their log, and their errors as sentences."""
+"""Creates clients of Kafka, with common settings, a log, and errors as sentences.
+
+Begin with `create_client` and `ConnectionStatus`.
+"""
 
 import logging
 import re
@@ -11,14 +14,16 @@ import confluent_kafka as ck
 
 from history.common.complaints import ExplainedError
 
-_PLACE: Final = re.compile(r"^(?:\w+://)?(\S+?)/\S+?: (.*)", re.DOTALL)
-_AFTER: Final = re.compile(r" \(after \d+ms in state \w+\)?.*", re.DOTALL)
-# Messages without an address, which repeat what messages with an address said before.
-_NOTHING: Final = re.compile(r"\d+/\d+ brokers are down|No brokers configured")
+# An error of librdkafka begins with the address of the broker.
+_ADDRESS: Final = re.compile(r"^(?:\w+://)?(\S+?)/\S+?: (.*)", re.DOTALL)
+_DURATION: Final = re.compile(r" \(after \d+ms in state \w+\)?.*", re.DOTALL)
+# Errors without an address. They repeat earlier errors that had one.
+_REPETITION: Final = re.compile(r"\d+/\d+ brokers are down|No brokers configured")
 
-# Patterns of librdkafka's messages with their meaning; the first that matches counts.
-_MEANINGS: Final[Mapping[str, str]] = {
-    r"Unsupported SASL mechanism|handshake failed": "Kafka at {place} does not offer the "
+# Patterns in errors of librdkafka with the sentences for people; the first that matches counts.
+# librdkafka has one code for most of these causes, so only its text tells them apart.
+_SENTENCES: Final[Mapping[str, str]] = {
+    r"Unsupported SASL mechanism|(?<!SSL )handshake failed": "Kafka at {place} does not offer the "
     "mechanism of ANNALS_KAFKA_SASL_MECHANISM, or asks for no password at all: correct it and "
     "ANNALS_KAFKA_SECURITY_PROTOCOL",
     r"authentication|Authentication|credentials": "Kafka at {place} refuses the login: correct "
@@ -29,18 +34,18 @@ _MEANINGS: Final[Mapping[str, str]] = {
     r"security.protocol|might require SASL|ApiVersion|Receive failed|Disconnected": "Kafka at "
     "{place} closes the connection: is ANNALS_KAFKA_SECURITY_PROTOCOL the right one",
     r"SSL handshake|ssl|certificate": "Kafka at {place} and this process agree on no TLS: correct "
-    "ANNALS_KAFKA_SECURITY_PROTOCOL and ANNALS_KAFKA_SSL_CA_LOCATION ({said})",
+    "ANNALS_KAFKA_SECURITY_PROTOCOL and ANNALS_KAFKA_SSL_CA_LOCATION ({message})",
 }
 
 
 def explain_connection_error(text: str) -> str | None:
-    """Return a sentence for an error of a connection, or None if earlier errors said it already."""
-    if _NOTHING.fullmatch(text):
+    """Return a sentence for an error of a connection, or None if it repeats earlier errors."""
+    if _REPETITION.fullmatch(text):
         return None
-    match = _PLACE.match(text)
+    match = _ADDRESS.match(text)
     place, message = match.groups() if match else ("the brokers", text)
-    message = _AFTER.sub("", message)
-    for pattern, sentence in _MEANINGS.items():
+    message = _DURATION.sub("", message)
+    for pattern, sentence in _SENTENCES.items():
         if re.search(pattern, message):
             return sentence.format(place=place, message=message)
     return f"Kafka at {place}: {message}"
@@ -51,12 +56,12 @@ _NUMBERS = re.compile(r"\d+")
 
 
 class ThrottledLog(logging.Filter):
-    """Passes each message once in REPEAT_LOG_SECONDS.
+    """Lets each message pass once in REPEAT_LOG_SECONDS.
 
     Messages that differ only in numbers count as the same.
 
     Args:
-        read_clock: Returns seconds that never go back.
+        read_clock: Returns seconds of a clock that never goes back.
     """
 
     def __init__(self, read_clock: Callable[[], float] = time.monotonic) -> None:
@@ -75,29 +80,30 @@ class ThrottledLog(logging.Filter):
         return True
 
 
-# For librdkafka's own messages, which in an outage repeat dozens of times a second.
+# Gets the messages of librdkafka. In an outage they repeat dozens of times a second.
 client_logger = logging.getLogger(__name__)
 
 
-def _is_not_said_elsewhere(record: logging.LogRecord) -> bool:
-    """Return whether a message should be logged: ConnectionStatus logs errors in clearer words."""
+def _should_log(record: logging.LogRecord) -> bool:
+    """Return False for errors of connections: ConnectionStatus logs these in clearer words."""
     facility = record.args[0] if isinstance(record.args, tuple) and record.args else ""
     return facility not in ("FAIL", "ERROR") or client_logger.isEnabledFor(logging.DEBUG)
 
 
-client_logger.addFilter(_is_not_said_elsewhere)
+client_logger.addFilter(_should_log)
 client_logger.addFilter(ThrottledLog())
 
 Config = dict[str, Any]
 
-# Settings of every client. Those from the environment override them.
+# Settings of every client. Settings from the environment override them.
 COMMON_CONFIG: Config = {
     "client.id": "annals",
     # With the default of 10 seconds a client notices late that its broker is back.
     "reconnect.backoff.max.ms": 1_000,
 }
 TIMEOUT_SECONDS = 10.0
-# A refused client connects again at least every second and reports the refusal each time.
+# A login counts as refused for this long after the last refusal. A refused client connects again
+# at least every second, and reports the refusal each time.
 REFUSED_SECONDS: Final = 35.0
 
 PROTOCOL: Final = "ANNALS_KAFKA_SECURITY_PROTOCOL"
@@ -107,7 +113,7 @@ SETTING_NAMES: Final = "ANNALS_KAFKA_* or ANNALS_LIBRDKAFKA_FILE"
 T = TypeVar("T")
 
 
-class Unreachable(ExplainedError):
+class UnreachableError(ExplainedError):
     """Raised when no broker answers in time. Ask again later."""
 
     def __init__(self, error: ck.KafkaException | str) -> None:
@@ -119,7 +125,7 @@ class RefusedError(ExplainedError):
 
 
 class NothingToReadError(ExplainedError):
-    """Raised where a run that has an end would wait for nothing.
+    """Raised at the end of a run with `until_idle` that could not read.
 
     The brokers have none of the topics, or do not let the login of this process read.
     """
@@ -130,16 +136,16 @@ class WrongSettingError(ExplainedError, ValueError):
 
 
 class ConnectionStatus:
-    """Why a client has no connection, as its last error says.
+    """Why a client has no connection, according to its last error.
 
     Args:
-        goes_on: A sentence that is logged after each error.
+        log_suffix: A text that is logged after each error.
     """
 
-    def __init__(self, goes_on: str = "") -> None:
-        self.why = ""
-        self.place = "the brokers"
-        self._goes_on = goes_on
+    def __init__(self, log_suffix: str = "") -> None:
+        self.reason = ""  # the last error as a sentence
+        self.place = "the brokers"  # their addresses, for sentences
+        self._log_suffix = log_suffix
         self._refused_at = -REFUSED_SECONDS
 
     def note_error(self, error: ck.KafkaError) -> None:
@@ -149,8 +155,8 @@ class ConnectionStatus:
         if error.code() == ck.KafkaError._AUTHENTICATION:
             self._refused_at, level = time.monotonic(), logging.ERROR
         if sentence is not None:
-            self.why = sentence
-            client_logger.log(level, "%s%s", sentence, self._goes_on)
+            self.reason = sentence
+            client_logger.log(level, "%s%s", sentence, self._log_suffix)
 
     @property
     def refused(self) -> bool:
@@ -161,19 +167,27 @@ class ConnectionStatus:
         """Note that a broker has accepted the login."""
         self._refused_at = -REFUSED_SECONDS
 
-    def make_unreachable_error(self, client: Any, error: ck.KafkaException) -> Unreachable:
+    def make_unreachable_error(self, client: Any, error: ck.KafkaException) -> UnreachableError:
         """Return the error for a request that no broker answered in time."""
         client.poll(0)  # delivers pending errors to note_error
         if error.args[0].code() in (ck.KafkaError._TRANSPORT, ck.KafkaError._TIMED_OUT):
-            silent = f"Kafka at {self.place} does not answer. Is {PROTOCOL} the right one"
-            return Unreachable(self.why or silent)
-        return Unreachable(self.why or error.args[0].str())
+            silence = f"Kafka at {self.place} does not answer. Is {PROTOCOL} the right one"
+            return UnreachableError(self.reason or silence)
+        return UnreachableError(self.reason or error.args[0].str())
 
 
 def create_client(
     kind: Callable[..., T], settings: Mapping[str, Any], status: ConnectionStatus | None = None
 ) -> T:
-    """Create a client with these settings. Raises WrongSettingError."""
+    """Create a client with these settings.
+
+    Args:
+        kind: The class of the client.
+        status: Gets the errors of its connections.
+
+    Raises:
+        WrongSettingError: librdkafka does not accept the settings.
+    """
     connection_status = status or ConnectionStatus()
     connection_status.place = settings.get("bootstrap.servers", connection_status.place)
     try:
@@ -182,29 +196,30 @@ def create_client(
         message = error.args[0].str()
     problem = _explain_setting_error(message, settings)
     raise WrongSettingError(
-        f"Kafka's client does not take the settings of {SETTING_NAMES}: {problem}"
+        f"Kafka's client does not accept the settings of {SETTING_NAMES}: {problem}"
     )
 
 
 def _explain_setting_error(message: str, settings: Mapping[str, Any]) -> str:
-    """Return a sentence for librdkafka's error about a setting, without values of passwords."""
+    """Return a sentence for librdkafka's error about a setting. It quotes no password."""
     if match := re.search(r"(\S+\.location) failed", message):
         file = settings.get(match[1], "nothing")
-        return f"{match[1]} is {file}, which is no file that can be read as what it should be"
+        return f"{match[1]} is {file}, which cannot be read as the file that it should be"
     return message.partition("client: ")[2] or message
 
 
-# How long to wait before asking brokers again that do not answer.
+# How long to wait before a request to brokers that did not answer is repeated.
 ASK_AGAIN_SECONDS = 2.0
 
 
 class StuckMemberTimer:
     """Decides when a member of a group counts as stuck.
 
-    A member is stuck if it has no partitions although the brokers answered for a whole wait.
+    A member is stuck if it had no partitions for a whole wait, although the brokers answered.
 
     Args:
-        seconds: The first wait. It doubles after each time, so that members do not act in turn.
+        seconds: The length of the first wait. Each later one is twice as long, so that members do
+            not disturb each other in turn.
     """
 
     def __init__(self, seconds: float, now: float) -> None:
@@ -218,39 +233,40 @@ class StuckMemberTimer:
             answer: Whether the brokers answer; False if they may be away.
         """
         self._since: float | None = now
-        self._wait, self._away = self._seconds, not answer
+        self._wait, self._may_be_away = self._seconds, not answer
 
     def end(self) -> None:
         """Stop waiting: the member has partitions."""
         self._since = None
 
     def is_due(self, now: float) -> bool:
-        """Return whether to ask the brokers now; report `note_unanswered` or `note_answered`."""
-        wait = min(ASK_AGAIN_SECONDS, self._wait) if self._away else self._wait
+        """Return whether to ask the brokers now. Then call `note_unanswered` or `note_answered`."""
+        wait = min(ASK_AGAIN_SECONDS, self._wait) if self._may_be_away else self._wait
         return self._since is not None and now - self._since >= wait
 
     def note_unanswered(self, now: float) -> None:
         """Note that the brokers do not answer."""
-        self._since, self._away = now, True
+        self._since, self._may_be_away = now, True
 
     def note_answered(self, now: float) -> bool:
         """Note that the brokers answer, and return whether the member is stuck."""
-        stuck, self._since, self._away = not self._away, now, False
-        if stuck:
+        is_stuck = not self._may_be_away
+        self._since, self._may_be_away = now, False
+        if is_stuck:
             self._wait *= 2
-        return stuck
+        return is_stuck
 
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
-# Calls raw.headers() with the check of its result that an optimized direct call leaves out.
+# Calls raw.headers(). A direct call, which Python optimizes, would not check its result.
 _call_headers = methodcaller("headers")
 # The name that stands for headers which the client cannot decode.
 NOT_READABLE = "(not readable)"
 
 
 def read_headers(raw: ck.Message) -> Headers:
-    """Return pairs of name and value; one NOT_READABLE pair if a name is not UTF-8."""
+    """Return the headers as pairs of name and value; a NOT_READABLE one if a name is not UTF-8."""
     try:
         return tuple(_call_headers(raw) or ())
     except (SystemError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""Produces to Kafka: idempotent, acknowledged by all replicas, compressed."""
+"""Sends messages to Kafka: idempotent, acknowledged by all replicas, compressed."""
 
 from collections.abc import Iterable, Mapping
 from time import monotonic
@@ -29,17 +29,17 @@ class ProducerError(ExplainedError):
 
 
 class KafkaProducer:
-    """Sends without waiting, and counts what the broker confirmed and refused.
+    """Sends messages without waiting, and counts those that the broker confirmed or refused.
 
     Args:
-        settings: Settings of librdkafka with `bootstrap.servers`; they override the defaults.
-            WrongSettingError is raised for a wrong one.
+        settings: Settings of librdkafka, with `bootstrap.servers`; they override the defaults. A
+            wrong one raises WrongSettingError.
     """
 
     def __init__(self, settings: Mapping[str, str | int | float | bool]) -> None:
         self._settings: dict[str, str | int | float | bool] = dict(settings)
-        self._heard = ConnectionStatus()
-        self._client = create_client(Client, {**_SETTINGS, **settings}, self._heard)
+        self._status = ConnectionStatus()
+        self._client = create_client(Client, {**_SETTINGS, **settings}, self._status)
         self.sent = 0
         self.delivered = 0
         self.failed = 0
@@ -57,26 +57,30 @@ class KafkaProducer:
         self._client.poll(0)
 
     def wait(self, seconds: float) -> None:
-        """Wait, and handle confirmations meanwhile."""
+        """Wait for this time, and handle confirmations meanwhile."""
         until = monotonic() + seconds
         while (remaining := until - monotonic()) > 0:
             self._client.poll(remaining)
 
     def flush(self, seconds: float = 60.0) -> int:
-        """Wait for outstanding confirmations. Return how many are still missing."""
+        """Wait for outstanding confirmations, and return how many are still missing."""
         return self._client.flush(seconds)
 
     def create_topics(self, names: Iterable[str], partitions: int) -> None:
-        """Create the missing topics with the broker's replication factor. Raises ProducerError."""
+        """Create those of the topics that are missing, with the broker's replication factor.
+
+        Raises:
+            ProducerError: No broker answers, or it refuses to create a topic.
+        """
         status = ConnectionStatus()
         admin = create_client(AdminClient, self._settings, status)
         try:
             existing = admin.list_topics(timeout=TIMEOUT_SECONDS).topics
         except KafkaException as error:
-            why = status.make_unreachable_error(admin, error)
+            unreachable = status.make_unreachable_error(admin, error)
             raise ProducerError(
-                f"{why}. No answer in {TIMEOUT_SECONDS:g} seconds, so nothing was sent. Check "
-                "KAFKA_BOOTSTRAP_SERVERS and whether Kafka runs"
+                f"{unreachable}. No answer in {TIMEOUT_SECONDS:g} seconds, so nothing was sent. "
+                "Check KAFKA_BOOTSTRAP_SERVERS and whether Kafka runs"
             ) from None
         missing = [name for name in names if name not in existing]
         if not missing:
@@ -95,4 +99,4 @@ class KafkaProducer:
             self.delivered += 1
             return
         self.failed += 1
-        self.first_error = self.first_error or self._heard.why or error.str()
+        self.first_error = self.first_error or self._status.reason or error.str()

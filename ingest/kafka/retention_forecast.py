@@ -1,6 +1,7 @@
-"""When the brokers delete unread messages. Pure functions; times are seconds since 1970.
+"""Forecasts when the brokers delete unread messages. Times are in seconds since 1970.
 
-Brokers delete whole segments, so a forecast may be too early but not too late.
+Begin with `forecast_deletion`. Brokers delete whole segments, so a forecast may be too early but
+not too late. No function here reads a clock or asks a broker.
 """
 
 from __future__ import annotations
@@ -12,26 +13,25 @@ from typing import NamedTuple, TypeVar
 
 P = TypeVar("P", bound=Hashable)
 
-# Messages per second of one consumer, where none has measured it yet: below every measured rate.
+# How many messages one consumer reads in a second, until it has been measured. Less than any
+# measured rate.
 ASSUMED_RATE = 5_000.0
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long the brokers keep a topic. None stands for no limit.
-
-    `deletes` is False if only compaction removes messages.
-    """
+    """How long the brokers keep the messages of a topic. None stands for no limit."""
 
     seconds: float | None
     bytes: int | None
-    deletes: bool = True
+    deletes: bool = True  # False if only compaction removes messages
 
     @classmethod
     def from_configuration(cls, configuration: Mapping[str, str]) -> Retention | None:
-        """Read the configuration of a topic, the defaults of the broker included.
+        """Return the retention that the configuration of a topic sets.
 
-        None if they are missing: some brokers answer only what was set for the topic.
+        Returns None if the broker's defaults are not in it: some brokers answer only with the
+        settings of the topic itself.
         """
         try:
             policies = configuration["cleanup.policy"].replace(" ", "").split(",")
@@ -64,7 +64,7 @@ class PartitionLog:
 
 
 class SeenEnd(NamedTuple):
-    """The end offset of a topic partition at a moment, and how many arrived each second before."""
+    """The end offset of a topic partition at a moment, and the rate of arrival before it."""
 
     at: float
     end: int
@@ -76,24 +76,26 @@ class DeletionForecast:
     """What happens to a topic partition if nothing more of it is read.
 
     Attributes:
-        at: When its oldest unread message, or else the next one, is deleted; None for never.
+        at: When the broker deletes the oldest unread message, or the next message that arrives if
+            nothing is unread. None for never.
         unread: The number of unread offsets.
         deleted: The number of offsets that were deleted unread.
-        kept: For how many seconds at least a new message is kept; None for ever.
+        kept_seconds: For how many seconds a message that arrives now is kept, at the least. None
+            for ever.
     """
 
     at: float | None
     unread: int
     deleted: int
-    kept: float | None
+    kept_seconds: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What the brokers answer about one topic partition; no forecast if retention is unknown."""
+    """The log of one topic partition at the broker, and the forecast of its losses."""
 
     log: PartitionLog
-    forecast: DeletionForecast | None
+    forecast: DeletionForecast | None  # None if the retention is not known
 
 
 def forecast_deletion(
@@ -101,31 +103,38 @@ def forecast_deletion(
 ) -> DeletionForecast:
     """Return the forecast of a topic partition that is read up to `next_offset`.
 
-    The broker looks every few minutes (log.retention.check.interval.ms) and deletes that much
-    later.
+    The broker checks its segments every few minutes (log.retention.check.interval.ms), so it may
+    delete messages that much later.
 
     Args:
         retention: How long the topic is kept.
         log: The topic partition at the broker.
         next_offset: The first unread offset.
-        oldest_at: The time of the message there, from which retention.ms counts and which a
-            producer may set; None if unknown.
+        oldest_at: The time of the message at that offset, from which retention.ms counts. A
+            producer may have set it. None if it is not known.
     """
     unread = max(0, log.end - max(next_offset, log.start))
-    next_gone = _predict_deletion(retention, log, 0, log.at)
-    kept_seconds = None if next_gone == inf else max(0.0, next_gone - log.at)
+    new_message_deleted_at = _predict_deletion(retention, log, newer=0, time=log.at)
+    kept_seconds = (
+        None if new_message_deleted_at == inf else max(0.0, new_message_deleted_at - log.at)
+    )
     if next_offset < log.start:
         return DeletionForecast(log.at, unread, log.start - next_offset, kept_seconds)
-    at = _predict_deletion(retention, log, unread, oldest_at) if unread else next_gone
-    return DeletionForecast(None if at == inf else max(at, log.at), unread, 0, kept_seconds)
+    deleted_at = new_message_deleted_at
+    if unread:
+        deleted_at = _predict_deletion(retention, log, newer=unread, time=oldest_at)
+    at = None if deleted_at == inf else max(deleted_at, log.at)
+    return DeletionForecast(at, unread, 0, kept_seconds)
 
 
 def _predict_deletion(
     retention: Retention, log: PartitionLog, newer: int, time: float | None
 ) -> float:
-    """Return when a message is deleted.
+    """Return when the broker deletes a message; inf for never.
 
-    `newer` is how many messages follow it, `time` its own time.
+    Args:
+        newer: The number of messages after it.
+        time: The time of the message; None if it is not known.
     """
     if not retention.deletes:
         return inf
@@ -148,22 +157,25 @@ class Backlog:
     Attributes:
         unread: The number of unread offsets.
         arriving: Offsets that arrive each second.
-        seconds: Until the first unread message is lost; inf for never.
-        kept: For how many seconds a new message is kept; inf for ever.
+        loss_seconds: Until the first unread message is lost; inf for never.
+        kept_seconds: For how many seconds a new message is kept; inf for ever.
     """
 
     unread: int
     arriving: float
-    seconds: float
-    kept: float = inf
+    loss_seconds: float
+    kept_seconds: float = inf
 
 
 def compute_catch_up(backlogs: Mapping[P, Backlog], rate: float) -> dict[P, float]:
-    """Return the seconds until each topic partition is read to its end, at the latest.
+    """Return after how many seconds each topic partition is read to its end, at the latest.
 
-    inf if as many messages arrive as are read. `rate` is the messages per second that are read of
-    all topic partitions together.
+    It is inf if messages arrive at least as fast as they are read.
+
+    Args:
+        rate: How many messages are read in a second, from all topic partitions together.
     """
-    net = rate - sum(backlog.arriving for backlog in backlogs.values())
-    all_read = sum(backlog.unread for backlog in backlogs.values()) / net if net > 0 else inf
-    return {place: all_read if backlog.unread else 0.0 for place, backlog in backlogs.items()}
+    net_rate = rate - sum(backlog.arriving for backlog in backlogs.values())
+    unread = sum(backlog.unread for backlog in backlogs.values())
+    seconds = unread / net_rate if net_rate > 0 else inf
+    return {place: seconds if backlog.unread else 0.0 for place, backlog in backlogs.items()}

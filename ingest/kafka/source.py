@@ -46,7 +46,7 @@ FIXED_CONFIG: Config = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
 }
-# The broker has accepted the login, and does not let it read.
+# Errors of a broker that has accepted the login, but does not let it read.
 _DENIALS = frozenset(
     {
         ck.KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -58,7 +58,7 @@ LEAVING_SECONDS = 2.0
 TOPICS_SECONDS = 1.0
 # The group counts as stuck after this many session timeouts without partitions.
 STUCK_AFTER_SESSIONS = 1.5
-# How many session timeouts partitions with unread messages may deliver nothing.
+# For how many session timeouts partitions with unread messages may deliver nothing.
 STILL_AFTER_SESSIONS = 3
 # A producer can set any timestamp; one beyond the year 9999 counts as unknown.
 MAX_TIMESTAMP = 253_402_300_799_999
@@ -67,9 +67,15 @@ MAX_TIMESTAMP = 253_402_300_799_999
 class GroupMember:
     """A member of a consumer group, subscribed to topics. Not thread-safe.
 
-    Callbacks run within `poll`. `on_assigned` gets the partitions, which are not read before
-    `start`. `on_revoked` runs while the partitions are still ours, `on_lost` when they are not.
-    `on_stuck` runs each time the brokers answered for long and the group gave no partitions.
+    Args:
+        overrides: Settings of librdkafka.
+        on_assigned: Gets the partitions that the group assigned. None is read before `start`.
+        on_revoked: Called when the group takes the partitions away, while they are still ours.
+        on_lost: Called when the partitions are no longer ours.
+        on_stuck: Called each time the brokers have answered for a long time, but the group has
+            assigned no partitions.
+
+    The callbacks run within `poll`.
     """
 
     def __init__(
@@ -77,24 +83,24 @@ class GroupMember:
         bootstrap: str,
         group: str,
         topics: Sequence[str],
-        given: Mapping[str, str],
+        overrides: Mapping[str, str],
         on_assigned: Callable[[list[KafkaPartition]], None],
         on_revoked: Callable[[], None],
         on_lost: Callable[[], None],
         on_stuck: Callable[[], None] | None = None,
     ) -> None:
-        common: Config = {**COMMON_CONFIG, "bootstrap.servers": bootstrap, **given}
+        common: Config = {**COMMON_CONFIG, "bootstrap.servers": bootstrap, **overrides}
         self._settings: Config = {**READING_CONFIG, **common, **FIXED_CONFIG, "group.id": group}
-        self._heard = ConnectionStatus(". Nothing is lost; trying again")
-        self._brokers = Brokers(bootstrap, given)
+        self._status = ConnectionStatus(". Nothing is lost; trying again")
+        self._brokers = Brokers(bootstrap, overrides)
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
         self._on_stuck = on_stuck
         self._paused: set[KafkaPartition] = set()
-        self._ends: dict[KafkaPartition, int] = {}
-        self._denied: dict[str, None] = {}
+        self._reached_ends: dict[KafkaPartition, int] = {}
+        self._denied: dict[str, None] = {}  # in words, in the order in which they were denied
         self._group, self._topics = group, topics
         self._session_seconds = int(self._settings["session.timeout.ms"]) / 1000
-        self._patience = StuckMemberTimer(
+        self._stuck_timer = StuckMemberTimer(
             STUCK_AFTER_SESSIONS * self._session_seconds, time.monotonic()
         )
         self._was_member = False
@@ -107,8 +113,8 @@ class GroupMember:
             RefusedError: The brokers do not accept the login, and never did.
         """
         first = self._consumer.poll(timeout)
-        if self._heard.refused and not self._was_member and not self._are_brokers_reachable():
-            raise RefusedError(self._heard.why)
+        if self._status.refused and not self._was_member and not self._are_brokers_reachable():
+            raise RefusedError(self._status.reason)
         if first is None:
             self._unstick()
             return []
@@ -126,23 +132,23 @@ class GroupMember:
     @property
     def refused(self) -> bool:
         """Whether a broker does not accept the login at present."""
-        return self._heard.refused
+        return self._status.refused
 
     def take_reached_ends(self) -> dict[KafkaPartition, int]:
         """Return the partitions that `poll` read to their end since the last call, with that end.
 
         The messages that `poll` returned must be handled first.
         """
-        ends, self._ends = self._ends, {}
+        ends, self._reached_ends = self._reached_ends, {}
         return ends
 
     def start(self, offsets: Mapping[KafkaPartition, int]) -> None:
         """Read exactly these partitions from these offsets, none of them paused."""
         # librdkafka keeps a partition paused through rebalances and assignments.
         self.resume(list(self._paused))
-        self._ends = {}
+        self._reached_ends = {}
         self._consumer.assign(
-            [ck.TopicPartition(*partition, at) for partition, at in offsets.items()]
+            [ck.TopicPartition(*partition, offset) for partition, offset in offsets.items()]
         )
 
     @property
@@ -152,10 +158,10 @@ class GroupMember:
 
     @property
     def denied(self) -> str | None:
-        """What the brokers do not let this login read, in words, or None.
+        """The topics and the group that the brokers do not let this login read, in words, or None.
 
-        A topic counts as denied until one of its messages or its end is read, the group until
-        partitions are assigned.
+        A topic counts as denied until one of its messages or its end is read, and the group until
+        it assigns partitions.
         """
         return ", ".join(self._denied) or None
 
@@ -181,7 +187,7 @@ class GroupMember:
 
     @property
     def standstill_seconds(self) -> float:
-        """How long partitions with unread messages may deliver nothing."""
+        """For how many seconds partitions with unread messages may deliver nothing."""
         return STILL_AFTER_SESSIONS * self._session_seconds
 
     def commit(self, offsets: Mapping[KafkaPartition, int]) -> None:
@@ -190,17 +196,21 @@ class GroupMember:
             return
         try:
             self._consumer.commit(
-                offsets=[ck.TopicPartition(*partition, at) for partition, at in offsets.items()]
+                offsets=[
+                    ck.TopicPartition(*partition, offset) for partition, offset in offsets.items()
+                ]
             )
         except ck.KafkaException as error:
-            logger.warning("offsets not committed to Kafka: %s", error)
+            logger.warning(
+                "offsets not committed to Kafka: %s. Nothing is lost: the ledger has them", error
+            )
 
     def ask_offsets(self, partitions: Iterable[KafkaPartition]) -> OffsetRequest:
         """Ask the brokers for the topic ids and offsets of partitions. Never waits."""
-        return self._brokers.ask(partitions)
+        return self._brokers.ask_offsets(partitions)
 
     def poll_snapshot(self, partitions: Iterable[KafkaPartition]) -> BrokerSnapshot | None:
-        """Return what the brokers answered last. Never waits. See `Brokers.poll_snapshot`."""
+        """Return the newest answer of the brokers. Never waits. See `Brokers.poll_snapshot`."""
         return self._brokers.poll_snapshot(partitions)
 
     def get_high_watermark(self, partition: KafkaPartition) -> int | None:
@@ -209,7 +219,7 @@ class GroupMember:
         return int(high) if high >= 0 else None
 
     def close(self) -> None:
-        """Leave the group after outstanding commits. Does not wait for brokers that are away."""
+        """Leave the group after outstanding commits, but wait at most LEAVING_SECONDS."""
         self._on_revoked = self._on_lost = lambda: None
         leaving = self._close_in_thread()
         leaving.join(LEAVING_SECONDS)
@@ -217,14 +227,14 @@ class GroupMember:
             logger.warning("ended without leaving the group: the brokers do not answer")
 
     def join_again(self) -> None:
-        """Give up the partitions as if the brokers had taken them, and replace the client."""
-        self._patience.begin(time.monotonic(), answer=False)
+        """Give up the partitions as if they were lost, and join the group with a new client."""
+        self._stuck_timer.begin(time.monotonic(), answer=False)
         self._on_lost()
         self._replace_client("nothing is delivered")
 
     def _create_subscribed_client(self) -> ck.Consumer:
         """Create a client that joins the group."""
-        client = create_client(ck.Consumer, self._settings, self._heard)
+        client = create_client(ck.Consumer, self._settings, self._status)
         client.subscribe(
             list(self._topics),
             on_assign=self._handle_assigned,
@@ -240,43 +250,48 @@ class GroupMember:
         return leaving
 
     def _unstick(self) -> None:
-        """Replace a client that has no partitions for long although the brokers answer."""
-        if not self._patience.is_due(time.monotonic()):
+        """Replace the client if it has been without partitions for long while brokers answered."""
+        if not self._stuck_timer.is_due(time.monotonic()):
             return
         if not self._are_brokers_reachable():
-            self._patience.note_unanswered(time.monotonic())
-        elif self._patience.note_answered(time.monotonic()):
+            self._stuck_timer.note_unanswered(time.monotonic())
+        elif self._stuck_timer.note_answered(time.monotonic()):
             if self._on_stuck is not None:
                 self._on_stuck()
             if self._was_member:  # else the topics may be missing
                 self._replace_client("no partitions")
 
     def _are_brokers_reachable(self) -> bool:
-        """Return whether the brokers answer another client: ours may be the one that is stuck."""
+        """Return whether the brokers answer a second client, because this one may be stuck."""
         return self._brokers.is_reachable(TOPICS_SECONDS)
 
     def _replace_client(self, reason: str) -> None:
-        """Replace the client by a new one. No partition is assigned, so nothing is lost."""
-        logger.warning("%s although the brokers answer: joining the group %s again",
-                       reason, self._group)  # fmt: skip
+        """Replace the client by a new one. No partition is assigned, so nothing is lost.
+
+        Args:
+            reason: What is wrong although the brokers answer.
+        """
+        logger.warning(
+            "%s, although the brokers answer: joining the group %s again", reason, self._group
+        )
         self._close_in_thread()
-        self._paused, self._ends = set(), {}
+        self._paused, self._reached_ends = set(), {}
         self._consumer = self._create_subscribed_client()
 
     def _note_event(self, raw: ck.Message, error: ck.KafkaError) -> bool:
-        """Handle an event that is not a message. Returns False, so that `poll` drops it."""
+        """Handle an event that is not a message. Return False, so that `poll` leaves it out."""
         topic, number, offset = raw.topic(), raw.partition(), raw.offset()
         if error.code() == ck.KafkaError._PARTITION_EOF:
             if topic is not None and number is not None and offset is not None and offset >= 0:
-                self._ends[topic, number] = offset
+                self._reached_ends[topic, number] = offset
             self._denied.pop(f"the topic {topic}", None)
         elif error.code() in _DENIALS:
             group = error.code() == ck.KafkaError.GROUP_AUTHORIZATION_FAILED
-            what = f"the group {self._group}" if group or topic is None else f"the topic {topic}"
-            self._denied[what] = None
+            subject = f"the group {self._group}" if group or topic is None else f"the topic {topic}"
+            self._denied[subject] = None
         elif error.code() != ck.KafkaError.UNKNOWN_TOPIC_OR_PART:
-            # A topic that is not created yet, or deleted, is read once it exists.
-            logger.warning("Kafka: %s", error.str())
+            # An unknown topic is not worth a line here: it is read once it exists.
+            logger.warning("Kafka reports: %s", error.str())
         return False
 
     def _handle_assigned(self, consumer: ck.Consumer, partitions: list[ck.TopicPartition]) -> None:
@@ -286,31 +301,34 @@ class GroupMember:
         consumer.assign([])
         self._was_member = True
         self._denied.pop(f"the group {self._group}", None)
-        self._heard.note_accepted_login()
-        self._patience.end()
+        self._status.note_accepted_login()
+        self._stuck_timer.end()
         self._on_assigned([(partition.topic, partition.partition) for partition in partitions])
 
     def _handle_revoked(self, consumer: ck.Consumer, _: list[ck.TopicPartition]) -> None:
         if consumer is not self._consumer:
             return
-        self._patience.begin(time.monotonic())
+        self._stuck_timer.begin(time.monotonic())
         self._on_revoked()
         consumer.unassign()
 
     def _handle_lost(self, consumer: ck.Consumer, _: list[ck.TopicPartition]) -> None:
         if consumer is not self._consumer:
             return
-        # Its session timed out, so the brokers may be away.
-        self._patience.begin(time.monotonic(), answer=False)
+        # The session of this member timed out, so the brokers may be away.
+        self._stuck_timer.begin(time.monotonic(), answer=False)
         self._on_lost()
         consumer.unassign()
 
 
 def create_reader(settings: Config, status: ConnectionStatus) -> ck.Consumer:
-    """Create a client outside any group, to read a few messages. Raises WrongSettingError.
+    """Create a client outside any group, to read a few messages.
 
     Args:
         settings: Settings of librdkafka.
+
+    Raises:
+        WrongSettingError: librdkafka does not accept the settings.
     """
     fixed: Config = {
         **FIXED_CONFIG,
@@ -322,11 +340,19 @@ def create_reader(settings: Config, status: ConnectionStatus) -> ck.Consumer:
 
 
 def peek_messages(
-    bootstrap: str, given: Mapping[str, str], partition: KafkaPartition, offset: int, count: int
+    bootstrap: str, overrides: Mapping[str, str], partition: KafkaPartition, offset: int, count: int
 ) -> list[Message]:
-    """Return up to `count` messages from an offset on. Raises Unreachable, WrongSettingError."""
+    """Return up to `count` messages from an offset on.
+
+    Args:
+        overrides: Settings of librdkafka.
+
+    Raises:
+        UnreachableError: No broker answered in time.
+        WrongSettingError: librdkafka does not accept the settings.
+    """
     status = ConnectionStatus()
-    consumer = create_reader({**COMMON_CONFIG, "bootstrap.servers": bootstrap, **given}, status)
+    consumer = create_reader({**COMMON_CONFIG, "bootstrap.servers": bootstrap, **overrides}, status)
     messages: list[Message] = []
     try:
         consumer.assign([ck.TopicPartition(*partition, offset)])

@@ -1,1 +1,1 @@
-"""Helpers for the commands about messages."""
+"""Checks of arguments and preconditions for the commands about messages."""

@@ -1,4 +1,4 @@
-"""Checks of arguments: a topic or message that does not exist is refused, not answered empty."""
+"""Refuses arguments that name a topic or message that does not exist."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches

@@ -1,4 +1,4 @@
-"""Checks before a command about messages starts: a broker is named, the tables fit this release."""
+"""Checks before a command about messages starts: a broker is configured, the tables fit."""
 
 import logging
 
@@ -16,12 +16,13 @@ logger = logging.getLogger(__name__)
 
 
 def refuse_other_tables() -> None:
-    """Refuse to start if the tables are of another release or the login is refused.
+    """Refuse to start if the tables belong to another release, or the login is refused.
 
-    A database that does not answer is waited for later, as in any outage.
+    If the database does not answer, the consumer starts, and waits as in any outage.
 
     Raises:
-        CommandError: Why the consumer cannot start.
+        CommandError: The consumer cannot start; the text says why.
+        psycopg.Error: PostgreSQL refuses the login.
     """
     try:
         with open_connection("annals-check") as connection:

@@ -1,6 +1,7 @@
-"""Decodes one message into a record, or into the reason why it is bad. Pure.
+"""Decodes one message into a record, or into the reason why it is bad.
 
-The snapshot stays the bytes that came: only its syntax is checked and its search keys are read.
+Begin with `decode_message`. The snapshot stays the bytes of the message: only its syntax is
+checked, and its search keys are read. No function here reads a clock, a file or a database.
 """
 
 import re
@@ -27,13 +28,13 @@ from ingest.messages.envelope import (
 from ingest.messages.explanations import Code, Explanation
 from ingest.messages.forms import DECLARED_PARSERS
 from ingest.messages.message import Message
-from ingest.messages.rejection import Reason, RejectedMessage, RepeatedMessage
+from ingest.messages.rejection import Reason, RejectedMessageError, RepeatedMessageError
 
 MAX_NESTING = 500
 
 
-class ExpiredVersion(Exception):
-    """Raised for a version that is older than the window. It is stored if its day exists."""
+class ExpiredVersionError(Exception):
+    """Raised for a version that is older than the window. It is stored only if its day exists."""
 
     def __init__(self, record: Record) -> None:
         super().__init__("older than the window")
@@ -41,12 +42,16 @@ class ExpiredVersion(Exception):
 
 
 class DecodedMessage(msgspec.Struct, frozen=True, gc=False):
-    """A message with what its decoding gave: a record, a reason why it is bad, or neither."""
+    """A message and what it was decoded into.
+
+    That is a record, a reason why the message is bad, or neither if it says nothing new.
+    """
 
     message: Message
     size: int  # bytes of key, value and headers
     record: Record | None = None  # None if the message is bad or says nothing new
-    search_keys: DecodedValues | None = None  # what the record has at its search keys, if looked up
+    # the values of the record's search keys, if they were looked up
+    search_keys: DecodedValues | None = None
     is_expired: bool = False  # the record is older than the window
     reason: Reason | None = None  # why the message is bad
     explanation: Explanation | None = None  # given with a reason
@@ -68,8 +73,8 @@ _DATA, _NO_DATA = b'"data":', b'"data":null}'
 _SHORTEST = len('{"id":"1","version":1,"type":1,"updatedAt":"2026-01-01","clientId":"1"')
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - compared with naive UTC
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
-# Nearly all times look like 2025-07-03T11:42:48.510186035, with or without Z. For these
-# fromisoformat() accepts the right ones; other forms are checked by the regular expression.
+# Nearly all times look like 2025-07-03T11:42:48.510186035, with or without Z. Of these,
+# fromisoformat() accepts exactly the right ones. Others are checked by the regular expression.
 LONGEST_FRACTION = 9
 
 
@@ -77,55 +82,59 @@ class Decoder:
     """Decodes messages.
 
     Args:
-        shapes: The parsers of topics whose envelope differs from the contract.
+        parsers: The parsers of topics whose envelope differs from the contract's.
     """
 
-    def __init__(self, shapes: EnvelopeParsers = DECLARED_PARSERS) -> None:
-        self._shapes = shapes
+    def __init__(self, parsers: EnvelopeParsers = DECLARED_PARSERS) -> None:
+        self._parsers = parsers
 
     def __call__(self, message: Message, window: Window) -> Record:
         """Return the record of a message.
 
         Raises:
-            RejectedMessage: With the first rule that the message breaks.
-            RepeatedMessage: The message says nothing new.
-            ExpiredVersion: The message is good, but older than the window.
+            RejectedMessageError: The message breaks a rule of the contract; the error has the
+                first one.
+            RepeatedMessageError: The message says nothing new.
+            ExpiredVersionError: The message is good, but older than the window.
         """
         return self.decode_with_keys(message, window)[0]
 
     def decode_with_keys(
         self, message: Message, window: Window
     ) -> tuple[Record, DecodedValues | None]:
-        """Return the record and the values of its search keys for `NewKeys.add`.
+        """Return the record, and the values of its search keys for `NewSearchKeys.add_record`.
 
-        The values are None if they were not looked up. Raises the same errors as a call.
+        The values are None if they were not looked up.
+
+        Raises:
+            RejectedMessageError, RepeatedMessageError, ExpiredVersionError: See `__call__`.
         """
         topic, value = message.topic, message.value
         entity = BY_TOPIC.get(topic)
         if entity is None:
-            raise RejectedMessage(
+            raise RejectedMessageError(
                 Reason.UNKNOWN_TOPIC, Explanation(Code.UNDECLARED_TOPIC, topic=topic)
             )
-        shape = self._shapes.get(topic)
+        parser = self._parsers.get(topic)
         if not value:
-            value = _check_empty_value(message, shape)
-        parts = _split_message(value, entity) if shape is None else None
+            value = _check_empty_value(message, parser)
+        parts = _split_message(value, entity) if parser is None else None
         if parts is None:
-            envelope, search_keys = _decode_envelope(message, value, shape), None
+            envelope, search_keys = _decode_envelope(message, value, parser), None
             data = None if envelope.data is UNSET else memoryview(envelope.data)
         else:
             envelope, data, search_keys = parts
         kind = _TYPES.get(envelope.rev_type if envelope.type is None else envelope.type)
         if kind is None:
-            raise _reject_field(Reason.BAD_TYPE, Explanation(Code.NO_TYPE, field="type"), shape)
+            raise _reject_field(Reason.BAD_TYPE, Explanation(Code.NO_TYPE, field="type"), parser)
         application = None
         if entity.parent is not None:
             application = envelope.product_instance_id
             if not application:
-                raise RejectedMessage(
+                raise RejectedMessageError(
                     Reason.NO_APPLICATION, Explanation(Code.NO_APPLICATION, field=entity.parent)
                 )
-        updated_at = parse_time(envelope.updated_at, shape)
+        updated_at = parse_time(envelope.updated_at, parser)
         has_nul = may_have_nul(value)
         record = Record(
             entity.name,
@@ -136,60 +145,67 @@ class Decoder:
             envelope.client_id,
             envelope.author or None,
             application,
-            _check_snapshot(data, kind, value, has_nul, shape),
+            _check_snapshot(data, kind, value, has_nul, parser),
         )
         if has_nul and "\0" in f"{record.id}{record.client_id}{application}{record.author}":
-            raise RejectedMessage(Reason.BAD_TEXT, Explanation(Code.NUL_CHARACTER, field="id"))
+            raise RejectedMessageError(Reason.BAD_TEXT, Explanation(Code.NUL_CHARACTER, field="id"))
         if updated_at >= window.end:
             day = str(window.newest)
             explanation = Explanation(Code.AFTER_LAST_DAY, field="updatedAt", day=day)
-            raise _reject_field(Reason.FUTURE, explanation, shape)
+            raise _reject_field(Reason.FUTURE, explanation, parser)
         if updated_at < window.start:
-            raise ExpiredVersion(record)
+            raise ExpiredVersionError(record)
         return record, search_keys
 
 
-# With the contract's envelopes.
+# Decodes with the envelopes that this installation declares.
 decode = Decoder()
 
 
 def decode_message(message: Message, window: Window) -> DecodedMessage:
-    """Decode a message without raising. `window`: the days that are accepted."""
+    """Decode a message. A bad message does not raise; the result says why it is bad.
+
+    Args:
+        window: The days that are kept.
+    """
     size = message.size
     try:
         record, search_keys = decode.decode_with_keys(message, window)
-    except RepeatedMessage:
+    except RepeatedMessageError:
         return DecodedMessage(message, size)
-    except RejectedMessage as error:
+    except RejectedMessageError as error:
         return DecodedMessage(message, size, reason=error.reason, explanation=error.explanation)
-    except ExpiredVersion as error:
+    except ExpiredVersionError as error:
         return DecodedMessage(message, size, error.record, is_expired=True)
     return DecodedMessage(message, size, record, search_keys)
 
 
-def parse_time(text: str, shape: EnvelopeParser | None = None) -> int:
+def parse_time(text: str, parser: EnvelopeParser | None = None) -> int:
     """Return the microseconds since the epoch of an ISO 8601 time, truncated.
 
-    A time without an offset is UTC. Raises RejectedMessage.
+    A time without an offset is UTC.
 
     Args:
-        shape: The parser of the declared envelope in which the time came.
+        parser: The parser of the envelope in which the time came; None for the contract's.
+
+    Raises:
+        RejectedMessageError: The text is not a time, or the time does not exist.
     """
     separators = text[4:20:3]
     if separators == "--T::.":
         fraction = text[20:].removesuffix("Z")
-        plain = fraction.isdigit() and len(fraction) <= LONGEST_FRACTION and text.isascii()
+        is_usual = fraction.isdigit() and len(fraction) <= LONGEST_FRACTION and text.isascii()
     else:
-        plain = separators == "--T::"
-    if not plain and _TIME.fullmatch(text) is None:
+        is_usual = separators == "--T::"
+    if not is_usual and _TIME.fullmatch(text) is None:
         explanation = Explanation(Code.NOT_A_TIME, field="updatedAt")
-        raise _reject_field(Reason.BAD_TIME, explanation, shape)
+        raise _reject_field(Reason.BAD_TIME, explanation, parser)
     try:
         parsed = datetime.fromisoformat(text)
     except ValueError:
         code = Code.NOT_A_TIME if _TIME.fullmatch(text) is None else Code.NO_SUCH_TIME
         explanation = Explanation(code, field="updatedAt")
-        raise _reject_field(Reason.BAD_TIME, explanation, shape) from None
+        raise _reject_field(Reason.BAD_TIME, explanation, parser) from None
     elapsed = parsed - (_EPOCH if parsed.tzinfo is None else _EPOCH_UTC)
     return (elapsed.days * 86_400 + elapsed.seconds) * 1_000_000 + elapsed.microseconds
 
@@ -197,74 +213,101 @@ def parse_time(text: str, shape: EnvelopeParser | None = None) -> int:
 def _split_message(
     value: bytes, entity: EntityKind
 ) -> tuple[Envelope, memoryview, DecodedValues] | None:
-    """Split a message that ends with its snapshot, in one pass; None if it does not."""
+    """Return the envelope, the snapshot and the search keys of a message, all in one pass.
+
+    Only for the usual message, which ends with its snapshot. Returns None for all others.
+    """
     lookup = LOOKUPS[entity.name]
-    name = value.find(_DATA, _SHORTEST)
-    if lookup is None or name < 0 or value[name - 1] == _BACKSLASH or value[-2:] != b"}}":
+    name_start = value.find(_DATA, _SHORTEST)
+    if (
+        lookup is None
+        or name_start < 0
+        or value[name_start - 1] == _BACKSLASH
+        or value[-2:] != b"}}"
+    ):
         return None
-    start = name + len(_DATA)
+    start = name_start + len(_DATA)
     if value[start] == _SPACE:
         start += 1
     if value[start] != _BRACE:
         return None
     data = memoryview(value)[start:-1]
     try:
-        return _DECODER.decode(value[:name] + _NO_DATA), data, lookup.decode(data)
+        return _DECODER.decode(value[:name_start] + _NO_DATA), data, lookup.decode(data)
     except UNREADABLE:
         return None
 
 
 def _reject_field(
-    reason: Reason, explanation: Explanation, shape: EnvelopeParser | None
-) -> RejectedMessage:
-    """Return the error that names the field by its place in the envelope of its topic."""
-    if shape is not None:
-        explanation = explanation.name_field(shape.pointers)
-    return RejectedMessage(reason, explanation)
+    reason: Reason, explanation: Explanation, parser: EnvelopeParser | None
+) -> RejectedMessageError:
+    """Return the error for a wrong field, with the field's place in a declared envelope."""
+    if parser is not None:
+        explanation = explanation.name_field(parser.pointers)
+    return RejectedMessageError(reason, explanation)
 
 
-def _check_empty_value(message: Message, shape: EnvelopeParser | None) -> bytes:
-    """Return an empty value if the headers say everything; otherwise raise."""
-    meaning = EmptyValueMeaning.BAD if shape is None else shape.without_value(message)
+def _check_empty_value(message: Message, parser: EnvelopeParser | None) -> bytes:
+    """Return an empty value if the headers have all fields; otherwise raise.
+
+    Raises:
+        RepeatedMessageError: The message says nothing new.
+        RejectedMessageError: The message must have a value.
+    """
+    meaning = EmptyValueMeaning.BAD if parser is None else parser.get_empty_value_meaning(message)
     if meaning is EmptyValueMeaning.READ:
         return b""
-    error = RepeatedMessage if meaning is EmptyValueMeaning.REPEATED else RejectedMessage
+    error = RepeatedMessageError if meaning is EmptyValueMeaning.REPEATED else RejectedMessageError
     raise error(Reason.EMPTY, Explanation(Code.NO_VALUE))
 
 
-def _decode_envelope(message: Message, value: bytes, shape: EnvelopeParser | None) -> Envelope:
+def _decode_envelope(message: Message, value: bytes, parser: EnvelopeParser | None) -> Envelope:
     try:
-        return _DECODER.decode(value) if shape is None else shape.read(message)
+        return _DECODER.decode(value) if parser is None else parser.parse_envelope(message)
     except msgspec.ValidationError:
         unclear = Explanation(Code.UNCLEAR_FIELD)
-        explanation = explain_wrong_fields(value, None) if shape is None else unclear
-        raise RejectedMessage(Reason.BAD_FIELD, explanation) from None
+        explanation = explain_wrong_fields(value, None) if parser is None else unclear
+        raise RejectedMessageError(Reason.BAD_FIELD, explanation) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise RejectedMessage(Reason.NOT_JSON, explain_syntax_error(error, value)) from None
+        raise RejectedMessageError(Reason.NOT_JSON, explain_syntax_error(error, value)) from None
     except RecursionError:
-        raise RejectedMessage(Reason.TOO_DEEP, Explanation(Code.TOO_DEEP, n=MAX_NESTING)) from None
+        raise RejectedMessageError(
+            Reason.TOO_DEEP, Explanation(Code.TOO_DEEP, n=MAX_NESTING)
+        ) from None
 
 
 def _check_snapshot(
-    data: memoryview | None, kind: int, message: bytes, has_nul: bool, shape: EnvelopeParser | None
+    data: memoryview | None, kind: int, message: bytes, has_nul: bool, parser: EnvelopeParser | None
 ) -> bytes | memoryview:
-    """Return the snapshot as a view of the message, or a copy if it has a NUL character."""
+    """Return the snapshot as a view of the message, or a copy if it has a NUL character.
+
+    Args:
+        message: The value of the whole message.
+
+    Raises:
+        RejectedMessageError: The snapshot is missing, not an object, too deep or too large.
+    """
     if data is not None:
         if data[0] == _BRACE:
             if _may_be_deep(message) and is_deeper(bytes(data), MAX_NESTING):
-                raise RejectedMessage(Reason.TOO_DEEP, Explanation(Code.TOO_DEEP, n=MAX_NESTING))
+                raise RejectedMessageError(
+                    Reason.TOO_DEEP, Explanation(Code.TOO_DEEP, n=MAX_NESTING)
+                )
             digits = jsonb.count_excess_digits(data)
             if digits:
                 explanation = Explanation(Code.TOO_MANY_DIGITS, n=digits, most=jsonb.MAX_DIGITS)
-                raise RejectedMessage(Reason.TOO_LARGE, explanation)
+                raise RejectedMessageError(Reason.TOO_LARGE, explanation)
             return to_store(bytes(data)) if has_nul else data
         if kind == ChangeType.DELETE and bytes(data) == b"null":
             return data
-    raise _reject_field(Reason.BAD_DATA, Explanation(Code.NO_DATA, field="data"), shape)
+    raise _reject_field(Reason.BAD_DATA, Explanation(Code.NO_DATA, field="data"), parser)
 
 
 def _may_be_deep(message: bytes) -> bool:
-    """Return False if there are too few brackets. Cheap: called for every message."""
+    """Return False if a text has too few brackets to be nested deeper than MAX_NESTING.
+
+    Cheap, because it is called for every message.
+    """
     return (
         len(message) > 2 * MAX_NESTING and message.count(b"{") + message.count(b"[") > MAX_NESTING
     )

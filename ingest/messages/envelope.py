@@ -1,4 +1,8 @@
-"""The envelope of a snapshot: the fields of the contract, and what is wrong with one. Pure."""
+"""The envelope of a snapshot: the fields of the contract, and explanations of wrong ones.
+
+`EnvelopeParser` is what reads an envelope; `ContractEnvelopeParser` and the parsers in forms.py
+implement it. No function here reads a clock, a file or a database.
+"""
 
 import json
 import re
@@ -19,14 +23,14 @@ from history.documents.record import (
 )
 from ingest.messages.explanations import Code, Explanation, Fault
 from ingest.messages.message import Message
-from ingest.messages.rejection import Reason, RejectedMessage
+from ingest.messages.rejection import Reason, RejectedMessageError
 
 PARENT: Final = "productInstanceId"
 Identifier = Annotated[str, Meta(min_length=1, max_length=ID_LENGTH)]
 
 
 class Envelope(msgspec.Struct, gc=False, rename="camel"):
-    """The fields of a message by the contract. Unknown fields are ignored."""
+    """The fields that the contract gives a message. Unknown fields are ignored."""
 
     id: Identifier
     version: Annotated[int, Meta(ge=0, le=MAX_VERSION)]
@@ -43,68 +47,84 @@ _FIELDS = {field.encode_name: field for field in msgspec.structs.fields(Envelope
 _TYPES = get_type_hints(Envelope, include_extras=True)
 
 
-RawIdentity: TypeAlias = tuple[Raw | UnsetType, Raw | UnsetType]
-# The id of the application and the time, both as texts; None for what cannot be read.
-RawPlace: TypeAlias = tuple[str | None, str | None]
+class RawIdentity(NamedTuple):
+    """The id and the version of a message as JSON; UNSET for what it does not have."""
+
+    id: Raw | UnsetType
+    version: Raw | UnsetType
+
+
+class RawParentAndTime(NamedTuple):
+    """The id of the application and updatedAt as texts; None for what cannot be read."""
+
+    application: str | None
+    updated_at: str | None
 
 
 class EmptyValueMeaning(Enum):
     """What it means that a message has no value."""
 
     BAD = "bad"
-    REPEATED = "repeated"  # it says nothing that the message before it did not say
-    READ = "read"  # its headers say all
+    REPEATED = "repeated"  # the message before it said the same
+    READ = "read"  # the headers have all fields
 
 
 class EnvelopeParser(Protocol):
-    """Parses the envelopes of one topic."""
+    """Parses the envelopes of one topic.
+
+    `parse_envelope` checks the contract. The `get` methods read what is there in a message that
+    may be bad, for the quarantine.
+    """
 
     pointers: Mapping[str, str]  # where the contract's fields are, for explanations
 
-    def without_value(self, message: Message, /) -> EmptyValueMeaning: ...
-
-    def read(self, message: Message, /) -> Envelope:
+    def parse_envelope(self, message: Message, /) -> Envelope:
         """Return the envelope of a message.
 
         Raises:
             msgspec.DecodeError, UnicodeDecodeError, RecursionError: The JSON cannot be read.
-            RejectedMessage: A field is missing or wrong, or anything else.
+            RejectedMessageError: A field is missing or wrong, or another rule is broken.
         """
 
-    def name(self, message: Message, /) -> RawIdentity:
-        """Return the raw values of id and version, whatever they are.
+    def get_empty_value_meaning(self, message: Message, /) -> EmptyValueMeaning:
+        """Return what it means that a message has no value."""
+
+    def get_identity(self, message: Message, /) -> RawIdentity:
+        """Return id and version, of whatever type they are.
 
         Raises:
             msgspec.ValidationError: Something around them is not an object.
-            msgspec.DecodeError, UnicodeDecodeError, RecursionError, RejectedMessage: See `read`.
+            msgspec.DecodeError, UnicodeDecodeError, RecursionError, RejectedMessageError: See
+                `parse_envelope`.
         """
 
-    def client_id(self, message: Message, /) -> object:
-        """Return what is in the place of the clientId, whatever it is.
+    def get_client_id(self, message: Message, /) -> object:
+        """Return the clientId, of whatever type it is, or None if the message has none.
 
-        Returns:
-            The service that is declared for all messages, if one is; None without either. Raises as
-            `name` does.
+        If the kind declares one service for all messages, that is returned.
+
+        Raises:
+            msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError,
+            RejectedMessageError: See `get_identity`.
         """
 
-    def id_of_key(self, key: bytes | None, /) -> str:
-        """Return the id that the key of a message names, or an empty text if it names none."""
+    def get_parent_and_time(self, message: Message, /) -> RawParentAndTime:
+        """Return the application and the updatedAt that a message names.
 
-    def place(self, message: Message, /) -> RawPlace:
-        """Return the application and the updatedAt that a message names. Raises as `name` does."""
+        Raises:
+            msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError,
+            RejectedMessageError: See `get_identity`.
+        """
+
+    def parse_key_id(self, key: bytes | None, /) -> str:
+        """Return the id in the key of a message, or an empty text if it has none."""
 
 
 EnvelopeParsers: TypeAlias = Mapping[str, EnvelopeParser]
 
 
-class _JsonKey(msgspec.Struct):
-    """The key of a message that was written as a JSON object."""
-
-    id: str
-
-
-class ContractEnvelope:
-    """The contract's envelope with another field that names the application.
+class ContractEnvelopeParser:
+    """Parses the contract's envelope, in which another field than usual names the application.
 
     Args:
         parent: The field that names the application, or a JSON pointer to it.
@@ -114,65 +134,64 @@ class ContractEnvelope:
         self.pointers: Mapping[str, str] = {
             name: as_pointer(parent if name == PARENT else name) for name in _FIELDS
         }
-        self._names = [_FIELDS[name].name for name in _FIELDS]
+        self._attributes = [field.name for field in _FIELDS.values()]
         self._lookup = PointerLookup(
             [
                 (pointer, Raw if name == "data" else _TYPES[_FIELDS[name].name])
                 for name, pointer in self.pointers.items()
             ]
         )
-        self._name_lookup = PointerLookup([("/id", Raw), ("/version", Raw)])
+        self._identity_lookup = PointerLookup([("/id", Raw), ("/version", Raw)])
         self._client_lookup = PointerLookup([("/clientId", Raw)])
-        self._place_lookup = PointerLookup([(self.pointers[PARENT], Raw), ("/updatedAt", Raw)])
+        self._parent_lookup = PointerLookup([(self.pointers[PARENT], Raw), ("/updatedAt", Raw)])
 
-    def without_value(self, _: Message) -> EmptyValueMeaning:
-        """Return that a message without a value is bad."""
-        return EmptyValueMeaning.BAD
-
-    def read(self, message: Message) -> Envelope:
-        """Return the envelope of a message. See `EnvelopeParser.read`."""
-        value = message.value or b""
+    def parse_envelope(self, message: Message) -> Envelope:
+        """Return the envelope of a message. See `EnvelopeParser.parse_envelope`."""
+        text = message.value or b""
         try:
-            values = self._lookup(value)
+            values = self._lookup(text)
         except msgspec.ValidationError:
-            explanation = explain_wrong_fields(value, self.pointers, _FIELD_TYPES)
-            raise RejectedMessage(Reason.BAD_FIELD, explanation) from None
-        fields = {
-            name: field
-            for name, field in zip(self._names, values, strict=True)
-            if field is not UNSET
+            explanation = explain_wrong_fields(text, self.pointers, _FIELD_TYPES)
+            raise RejectedMessageError(Reason.BAD_FIELD, explanation) from None
+        attributes = {
+            attribute: value
+            for attribute, value in zip(self._attributes, values, strict=True)
+            if value is not UNSET
         }
         for name, pointer in self.pointers.items():
-            if _FIELDS[name].required and _FIELDS[name].name not in fields:
+            if _FIELDS[name].required and _FIELDS[name].name not in attributes:
                 raise make_missing_field(name, pointer)
-        return Envelope(**fields)
+        return Envelope(**attributes)
 
-    def name(self, message: Message) -> RawIdentity:
-        """Return the raw values of id and version. See `EnvelopeParser.name`."""
-        id, version = self._name_lookup(message.value or b"")
-        return id, version
+    def get_empty_value_meaning(self, _: Message) -> EmptyValueMeaning:
+        """Return BAD: the fields are in the value."""
+        return EmptyValueMeaning.BAD
 
-    def client_id(self, message: Message) -> object:
-        """Return what is in clientId. Raises msgspec.DecodeError, RecursionError."""
+    def get_identity(self, message: Message) -> RawIdentity:
+        """Return id and version. See `EnvelopeParser.get_identity`."""
+        return RawIdentity(*self._identity_lookup(message.value or b""))
+
+    def get_client_id(self, message: Message) -> object:
+        """Return the clientId. See `EnvelopeParser.get_client_id`."""
         (value,) = self._client_lookup(message.value or b"")
         return None if value is UNSET else msgspec.json.decode(value)
 
-    def id_of_key(self, key: bytes | None) -> str:
-        """Return the id that a key is: its text."""
-        return key_text(key)
+    def get_parent_and_time(self, message: Message) -> RawParentAndTime:
+        """Return the application and the time. See `EnvelopeParser.get_parent_and_time`."""
+        application, updated_at = self._parent_lookup(message.value or b"")
+        return RawParentAndTime(parse_text(application), parse_text(updated_at))
 
-    def place(self, message: Message) -> RawPlace:
-        """Return the application and updatedAt. Raises msgspec.DecodeError, RecursionError."""
-        application, updated_at = self._place_lookup(message.value or b"")
-        return json_text(application), json_text(updated_at)
+    def parse_key_id(self, key: bytes | None) -> str:
+        """Return the id in the key of a message. See `EnvelopeParser.parse_key_id`."""
+        return parse_key_text(key)
 
 
-def key_text(key: bytes | None) -> str:
-    """Return the text of a key, or an empty text if it is not UTF-8.
+def parse_key_text(key: bytes | None) -> str:
+    """Return the text of a message's key, or an empty text if it is not UTF-8.
 
-    Of a key that was written as JSON this is the text in it: `"A1"`, or the `id` of `{"id": "A1"}`.
-    Taken as it is, such a key would name a document that never was, and the pages of the real
-    document would not tell of the message.
+    Some producers write the key as JSON: `"A1"` or `{"id": "A1"}`. The text is A1 then. Taken
+    literally, such a key would name a document that does not exist, and the pages of the real
+    document would not show the message.
     """
     try:
         text = (key or b"").decode()
@@ -187,8 +206,14 @@ def key_text(key: bytes | None) -> str:
     return text
 
 
-def json_text(value: Raw | UnsetType) -> str | None:
-    """Return the text that a JSON value is, or None where it is another value."""
+class _JsonKey(msgspec.Struct):
+    """The key of a message that was written as a JSON object."""
+
+    id: str
+
+
+def parse_text(value: Raw | UnsetType) -> str | None:
+    """Return the text in a JSON string, or None if the value is absent or of another type."""
     if not isinstance(value, Raw):
         return None
     try:
@@ -200,14 +225,14 @@ def json_text(value: Raw | UnsetType) -> str | None:
 class _FieldType(NamedTuple):
     """The values that a field of the contract may have."""
 
-    kinds: frozenset[str]
-    shortest: int | None = None  # of a text
-    longest: int | None = None
-    least: int | None = None  # of a number
-    most: int | None = None
+    faults_of_types: frozenset[str]  # allowed types, each as the Fault of a value of that type
+    min_length: int | None = None  # of a text
+    max_length: int | None = None
+    min_value: int | None = None  # of a number
+    max_value: int | None = None
 
 
-_KINDS: Final[Mapping[type[msgspec.inspect.Type], str]] = {
+_FAULT_BY_TYPE: Final[Mapping[type[msgspec.inspect.Type], str]] = {
     msgspec.inspect.IntType: Fault.INTEGER,
     msgspec.inspect.StrType: Fault.TEXT,
     msgspec.inspect.NoneType: Fault.NULL,
@@ -216,13 +241,15 @@ _KINDS: Final[Mapping[type[msgspec.inspect.Type], str]] = {
 
 def _describe_type(info: msgspec.inspect.Type) -> _FieldType:
     members = info.types if isinstance(info, msgspec.inspect.UnionType) else (info,)
-    described = _FieldType(frozenset(_KINDS[type(member)] for member in members))
+    field_type = _FieldType(frozenset(_FAULT_BY_TYPE[type(member)] for member in members))
     for member in members:
         if isinstance(member, msgspec.inspect.StrType):
-            described = described._replace(shortest=member.min_length, longest=member.max_length)
+            field_type = field_type._replace(
+                min_length=member.min_length, max_length=member.max_length
+            )
         elif isinstance(member, msgspec.inspect.IntType):
-            described = described._replace(least=member.ge, most=member.le)
-    return described
+            field_type = field_type._replace(min_value=member.ge, max_value=member.le)
+    return field_type
 
 
 _FIELD_TYPES: Final[Mapping[str, _FieldType]] = {
@@ -230,17 +257,17 @@ _FIELD_TYPES: Final[Mapping[str, _FieldType]] = {
     for name, field in _FIELDS.items()
     if name != "data"
 }
-_AT_BYTE: Final = re.compile(r"(?:JSON is malformed: )?(.*) \(byte (\d+)\)", re.DOTALL)
-_LONE_SURROGATE: Final = re.compile(
-    rb"\\u[dD](?:[89aAbB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|[c-fC-F][0-9a-fA-F]{2})"
-)
 
 
-def make_missing_field(name: str, pointer: str | None = None) -> RejectedMessage:
-    """Return the error of a message without a field. `pointer`: its place, if it is declared."""
-    place = {} if pointer is None else {"pointer": pointer}
-    explanation = Explanation(Code.WRONG_FIELD, fault=Fault.MISSING, field=name, **place)
-    return RejectedMessage(Reason.BAD_FIELD, explanation)
+def make_missing_field(name: str, pointer: str | None = None) -> RejectedMessageError:
+    """Return the error for a message without a field.
+
+    Args:
+        pointer: Where a declared envelope has the field. None: the contract's envelope.
+    """
+    parameters = {} if pointer is None else {"pointer": pointer}
+    explanation = Explanation(Code.WRONG_FIELD, fault=Fault.MISSING, field=name, **parameters)
+    return RejectedMessageError(Reason.BAD_FIELD, explanation)
 
 
 def explain_wrong_fields(
@@ -249,16 +276,18 @@ def explain_wrong_fields(
     checked: Container[str] = (),
     at: str = "",
 ) -> Explanation:
-    """Explain why a text has no fields that msgspec accepts, by looking at them one by one.
+    """Explain which field made msgspec refuse a text: look at the fields one by one.
 
-    As msgspec does, it stops at the first wrong value: what follows need not be JSON.
+    The search ends at the first wrong value, where msgspec ended too. The text after it may not
+    be JSON.
 
     Args:
         text: A text that msgspec refused with a ValidationError.
         pointers: Where a declared envelope has the contract's fields. None: the contract's
             envelope, with all of its fields checked.
-        checked: The fields with a type to check; of others only the objects around them count.
-        at: The pointer to the text itself.
+        checked: The fields whose types are checked. For other fields only the objects around
+            them are checked.
+        at: The JSON pointer from the message to the text.
     """
     document, explanation = bytes(text).decode("utf-8", "surrogateescape").lstrip(), None
     try:
@@ -267,8 +296,8 @@ def explain_wrong_fields(
         elif pointers is None:
             explanation = _find_wrong_contract_field(document)
         else:
-            places = {name: tuple(split_pointer(place)) for name, place in pointers.items()}
-            explanation = _find_wrong_value(_scan_members(document), places, checked, at)
+            paths = {name: tuple(split_pointer(pointer)) for name, pointer in pointers.items()}
+            explanation = _find_wrong_value(_scan_members(document), paths, checked, at)
     except (ValueError, IndexError, RecursionError):
         pass
     return explanation or Explanation(Code.UNCLEAR_FIELD)
@@ -279,41 +308,42 @@ _JSON_SPACE: Final = re.compile(r"[ \t\n\r]*")
 
 
 def _decode_first_value(document: str) -> object:
-    """Return the value that a text begins with; of a list only that it is one."""
+    """Return the JSON value at the start of a text; an empty list stands for any list."""
     return [] if document.startswith("[") else _JSON_DECODER.raw_decode(document)[0]
 
 
 def _scan_members(document: str) -> Iterator[tuple[str, object]]:
-    """Yield the members of the object that a text begins with, in order.
+    """Yield name and value of each member of the object at the start of a text, in order.
 
     Raises:
         ValueError, IndexError: The text is not JSON from here on.
     """
 
-    def skip(place: int, expected: str = "") -> int:
-        """Return the place after white space, and after the character that must follow it."""
-        place = _JSON_SPACE.match(document, place).end()  # type: ignore[union-attr] # matches
-        if not document.startswith(expected, place):
+    def skip(index: int, expected: str = "") -> int:
+        """Skip white space, the expected character, and white space; return the next index."""
+        index = _JSON_SPACE.match(document, index).end()  # type: ignore[union-attr] # matches
+        if not document.startswith(expected, index):
             raise ValueError
-        return _JSON_SPACE.match(document, place + len(expected)).end()  # type: ignore[union-attr]
+        return _JSON_SPACE.match(document, index + len(expected)).end()  # type: ignore[union-attr]
 
-    place = skip(0, "{")
-    while document[place] != "}":
-        key, place = _JSON_DECODER.raw_decode(document, place)
-        value, place = _JSON_DECODER.raw_decode(document, skip(place, ":"))
-        yield key, value
-        place = skip(place)
-        if document[place] != "}":
-            place = skip(place, ",")
+    index = skip(0, "{")
+    while document[index] != "}":
+        name, index = _JSON_DECODER.raw_decode(document, index)
+        value, index = _JSON_DECODER.raw_decode(document, skip(index, ":"))
+        yield name, value
+        index = skip(index)
+        if document[index] != "}":
+            index = skip(index, ",")
 
 
 def _find_wrong_contract_field(document: str) -> Explanation | None:
+    """Explain the first wrong field of the contract's envelope, or the first that is missing."""
     names = set()
     for name, value in _scan_members(document):
         names.add(name)
-        wrong = _find_fault(name, value) if name in _FIELD_TYPES else None
-        if wrong is not None:
-            return Explanation(Code.WRONG_FIELD, field=name, **wrong)
+        fault = _find_fault(name, value) if name in _FIELD_TYPES else None
+        if fault is not None:
+            return Explanation(Code.WRONG_FIELD, field=name, **fault)
     for name, field in _FIELDS.items():
         if field.required and name not in names:
             return make_missing_field(name).explanation
@@ -322,34 +352,42 @@ def _find_wrong_contract_field(document: str) -> Explanation | None:
 
 def _find_wrong_value(
     members: Iterable[tuple[str, object]],
-    places: Mapping[str, tuple[str, ...]],
+    paths: Mapping[str, tuple[str, ...]],
     checked: Container[str],
     at: str,
 ) -> Explanation | None:
-    """Return the first value that is not an object, or a wrong field, in the order of the text."""
-    for key, value in members:
-        pointer = f"{at}/{key.replace('~', '~0').replace('/', '~1')}"
-        inner = {name: rest[1:] for name, rest in places.items() if rest[:1] == (key,)}
-        deeper = {name: rest for name, rest in inner.items() if rest}
-        # Null stands for an absent value, but not for one that is read itself and looked into.
-        if value is None and (not deeper or len(deeper) == len(inner)):
+    """Explain the first wrong field, or the first value that should be an object around a field.
+
+    Args:
+        members: The members of one object, in the order of the text.
+        paths: By field, the names that lead from this object to the field.
+        checked: See `explain_wrong_fields`.
+        at: The JSON pointer from the message to this object.
+    """
+    for member, value in members:
+        pointer = f"{at}/{member.replace('~', '~0').replace('/', '~1')}"
+        member_paths = {name: path[1:] for name, path in paths.items() if path[:1] == (member,)}
+        inner_paths = {name: path for name, path in member_paths.items() if path}
+        # A null counts as absent, unless it is itself a field and other fields should be inside.
+        if value is None and (not inner_paths or len(inner_paths) == len(member_paths)):
             continue
-        if deeper:
+        if inner_paths:
             if not isinstance(value, dict):
                 return _explain_no_object(value, pointer)
-            explanation = _find_wrong_value(value.items(), deeper, checked, pointer)
+            explanation = _find_wrong_value(value.items(), inner_paths, checked, pointer)
             if explanation is not None:
                 return explanation
-        for name, rest in inner.items():
-            wrong = _find_fault(name, value) if not rest and name in checked else None
-            if wrong is not None:
-                return Explanation(Code.WRONG_FIELD, field=name, pointer=pointer, **wrong)
+        for name, path in member_paths.items():
+            fault = _find_fault(name, value) if not path and name in checked else None
+            if fault is not None:
+                return Explanation(Code.WRONG_FIELD, field=name, pointer=pointer, **fault)
     return None
 
 
 def _explain_no_object(value: object, pointer: str) -> Explanation:
-    place = {"pointer": pointer} if pointer else {}
-    return Explanation(Code.WRONG_FIELD, fault=Fault.of_value(value), **place)
+    """Explain that there should be an object in the place of this value."""
+    parameters = {"pointer": pointer} if pointer else {}
+    return Explanation(Code.WRONG_FIELD, fault=Fault.from_value(value), **parameters)
 
 
 def explain_wrong_value(name: str, value: object, pointer: str) -> Explanation:
@@ -361,21 +399,27 @@ def explain_wrong_value(name: str, value: object, pointer: str) -> Explanation:
 
 
 def _find_fault(name: str, value: object) -> dict[str, str | int] | None:
-    """Return the fault of a field's value with its limit, as parameters; None if it is right."""
-    allowed, kind = _FIELD_TYPES[name], Fault.of_value(value)
-    if kind not in allowed.kinds:
-        return {"fault": kind}
+    """Return the parameters of an Explanation for a wrong value, or None if the value is right."""
+    allowed, type_of_value = _FIELD_TYPES[name], Fault.from_value(value)
+    if type_of_value not in allowed.faults_of_types:
+        return {"fault": type_of_value}
     if isinstance(value, str):
-        if allowed.shortest and not value:
+        if allowed.min_length and not value:
             return {"fault": Fault.EMPTY}
-        if allowed.longest is not None and len(value) > allowed.longest:
-            return {"fault": Fault.TOO_LONG, "n": allowed.longest}
+        if allowed.max_length is not None and len(value) > allowed.max_length:
+            return {"fault": Fault.TOO_LONG, "n": allowed.max_length}
     if isinstance(value, int):
-        if allowed.least is not None and value < allowed.least:
-            return {"fault": Fault.TOO_SMALL, "n": allowed.least}
-        if allowed.most is not None and value > allowed.most:
-            return {"fault": Fault.TOO_LARGE, "n": allowed.most}
+        if allowed.min_value is not None and value < allowed.min_value:
+            return {"fault": Fault.TOO_SMALL, "n": allowed.min_value}
+        if allowed.max_value is not None and value > allowed.max_value:
+            return {"fault": Fault.TOO_LARGE, "n": allowed.max_value}
     return None
+
+
+_AT_BYTE: Final = re.compile(r"(?:JSON is malformed: )?(.*) \(byte (\d+)\)", re.DOTALL)
+_LONE_SURROGATE: Final = re.compile(
+    rb"\\u[dD](?:[89aAbB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|[c-fC-F][0-9a-fA-F]{2})"
+)
 
 
 def explain_syntax_error(error: Exception, value: bytes) -> Explanation:
@@ -384,7 +428,9 @@ def explain_syntax_error(error: Exception, value: bytes) -> Explanation:
         return Explanation(Code.NOT_UTF8)
     if _LONE_SURROGATE.search(value):
         return Explanation(Code.LONE_SURROGATE)
-    # msgspec gives the place of a mistake only in its text. Nothing depends on it but the words.
+    # msgspec tells the place of a mistake only in the text of its error. The standard library's
+    # JSONDecodeError has it as a number, but is no substitute: it accepts NaN, and in a misspelled
+    # true it points at the first letter. If msgspec's text changes, only the words for people do.
     match = _AT_BYTE.fullmatch(str(error))
     if match is None:
         return Explanation(Code.TRUNCATED)

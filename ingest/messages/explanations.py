@@ -1,7 +1,7 @@
-"""Why a message was not stored, or what a day waits for: codes with parameters, and sentences.
+"""Explains why a message was not stored, or what a day waits for: codes, parameters, sentences.
 
-An `Explanation` is what is stored and passed on. Its sentence is made where it is shown: in
-English for logs and commands, in the language of the page by ingest.messages.translation. Pure.
+An `Explanation` is stored and passed on. Its sentence is made where it is shown: in English for
+logs and commands, in the language of the page by ingest.messages.translation.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ Translate: TypeAlias = Callable[[str], str]
 
 
 def _(text: str) -> str:
-    """Mark a text for the catalogue of translations, as Django's gettext_noop."""
+    """Mark a text for the catalogue of translations, as Django's gettext_noop does."""
     return text
 
 
-# The longest name of a field that the quarantine groups messages by.
+# The quarantine groups messages by field, but not by fields with a longer name than this.
 LONGEST_FIELD: Final = 200
 # Characters that PostgreSQL cannot store in a text.
 _UNSTORABLE: Final = re.compile("[\0\ud800-\udfff]")
 
 
 class Code(StrEnum):
-    """What an explanation says. These words are stored: a new meaning gets a new word."""
+    """What an explanation says. The values are stored, so a new meaning needs a new value."""
 
     # The message cannot be read.
     NO_VALUE = "no_value"
@@ -65,7 +65,7 @@ class Code(StrEnum):
     ROW_IS_ONLY_KEY = "row_is_only_key"
     DELETION_OUT_OF_RANGE = "deletion_out_of_range"
     DELETION_WITHOUT_SOURCE = "deletion_without_source"
-    # PostgreSQL does not store the version.
+    # PostgreSQL cannot store the version.
     DATA_NOT_UTF8 = "data_not_utf8"
     DATA_LONE_SURROGATE = "data_lone_surrogate"
     NUMBER_TOO_LONG = "number_too_long"
@@ -93,11 +93,11 @@ class Explanation:
     """A code with the parameters of its sentence.
 
     Args:
-        code: What is said.
+        code: What the explanation says.
         parameters: Texts and numbers for the sentence. They quote nothing of a document. These
-            names are the same for all codes: `field` is the field of the contract that is wrong,
-            or the place that stands for it; `pointer` is where a declared envelope has the field;
-            `sqlstate` is the code of PostgreSQL's error.
+            names mean the same for all codes: `field` is the wrong field, by its name in the
+            contract; `pointer` is the place of that field in a declared envelope; `sqlstate` is
+            the code of PostgreSQL's error.
     """
 
     __slots__ = ("code", "parameters")
@@ -122,16 +122,20 @@ class Explanation:
 
     @property
     def field(self) -> str:
-        """The place of the field that is wrong, or an empty text. Messages are grouped by it."""
+        """The place or name of the wrong field, or an empty text. Messages are grouped by it."""
         field = str(self.parameters.get("pointer") or self.parameters.get("field") or "")
         return field if len(field) <= LONGEST_FIELD else ""
 
     def write(self, translate: Translate) -> str:
-        """Return the sentence. `translate` translates a template of the catalogue."""
+        """Return the sentence.
+
+        Args:
+            translate: Translates a template of the catalogue.
+        """
         return _write_sentence(self, translate)
 
     def name_field(self, pointers: Mapping[str, str]) -> Explanation:
-        """Return this explanation with the place of its field in a declared envelope.
+        """Return this explanation, with the place that its field has in a declared envelope.
 
         Args:
             pointers: Where the envelope has the fields of the contract.
@@ -143,7 +147,7 @@ class Explanation:
         return Explanation(self.code, **{**self.parameters, "pointer": pointer})
 
     def to_json(self) -> dict[str, Any]:
-        """Return what is stored. See `from_json`."""
+        """Return the JSON object that is stored. `from_json` reads it."""
         parameters = {
             name: escape_unstorable(value) if isinstance(value, str) else value
             for name, value in self.parameters.items()
@@ -152,7 +156,7 @@ class Explanation:
 
     @classmethod
     def from_json(cls, stored: Any) -> Explanation | None:
-        """Return the explanation that was stored, or None if this release does not know it."""
+        """Return a stored explanation, or None if this release does not know its code."""
         try:
             return cls(Code(stored["code"]), **stored["parameters"])
         except (KeyError, TypeError, ValueError):
@@ -170,7 +174,13 @@ def join_english(explanations: Iterable[Explanation]) -> str:
 
 
 class Rule:
-    """What the contract asks of a field, as it ends a sentence. `n` is its longest or largest."""
+    """What the contract requires of a field, in words that end a sentence.
+
+    Args:
+        template: The words, with the places {n} and {example}.
+        n: The largest value, or the greatest length.
+        example: A right value.
+    """
 
     def __init__(self, template: str, n: int = 0, example: str = "") -> None:
         self._template = template
@@ -213,7 +223,7 @@ class Fault(StrEnum):
     TOO_LONG = "too_long"
     TOO_SMALL = "too_small"
     TOO_LARGE = "too_large"
-    # It is a value of this type instead.
+    # The value has this type, which the field may not have.
     INTEGER = "int"
     FRACTION = "float"
     TEXT = "str"
@@ -223,7 +233,7 @@ class Fault(StrEnum):
     OBJECT = "object"
 
     @classmethod
-    def of_value(cls, value: object) -> Fault:
+    def from_value(cls, value: object) -> Fault:
         """Return the fault of a decoded JSON value that should have another type."""
         if value is None:
             return cls.NULL
@@ -353,14 +363,14 @@ _TEMPLATES: Final[Mapping[Code, tuple[str, ...]]] = {
     Code.UNREAD: (_("{n:,} messages of {where} not read yet"),),
     Code.UNREAD_ONE: (_("{n} message of {where} not read yet"),),
 }
-# What no message changes in the sentences of a code.
+# Parameters that are the same in every sentence of a code.
 _CONSTANTS: Final[Mapping[Code, Mapping[str, Parameter]]] = {
     Code.LONE_SURROGATE: {"example": "\\ud800"},
     Code.NUL_CHARACTER: {"fields": "`id`, `clientId`, `author` or `productInstanceId`"},
     Code.NOT_A_TIME: {"example": "2025-07-03T11:42:48.510186035", "offset": "+03:00"},
     Code.NUMBER_TOO_LONG: {"n": MAX_BEFORE_POINT, "m": MAX_AFTER_POINT},
 }
-# The reader's words for what msgspec calls a mistake in JSON; other mistakes stay in English.
+# The mistakes in JSON, as msgspec names them, that have a translation. Others stay in English.
 _SYNTAX_ERRORS: Final = (
     _("object keys must be strings"),
     _("invalid character"),
@@ -400,7 +410,7 @@ def _choose_rule(explanation: Explanation) -> Rule:
 
 
 def _write_place(parameters: Mapping[str, Parameter], translate: Translate) -> str:
-    """Return the place of the field, with its name in the contract where it has another one."""
+    """Return the place of the field, and its name in the contract if that is different."""
     field, pointer = parameters.get("field", ""), parameters.get("pointer")
     if not pointer:
         return f"`{field}`"

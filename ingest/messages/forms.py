@@ -1,82 +1,106 @@
-"""The envelopes of topics that differ from the contract's."""
+"""The envelopes of topics that differ from the contract's: other JSON, CloudEvents, Debezium.
+
+Begin with `create_parser`. Each class below is an `EnvelopeParser` (envelope.py) for one form.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any, Final, get_type_hints
+from typing import Any, Final, NamedTuple, get_type_hints
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from history.documents.json_pointer import PointerLookup, split_pointer
 from history.documents.record import MAX_VERSION
-from history.kinds import EnvelopeDeclaration as Declared
-from history.kinds import EnvelopeForm
+from history.kinds import EnvelopeDeclaration, EnvelopeForm
 from history.kinds.entities import BY_TOPIC, EntityKind
 from ingest.messages.envelope import (
     PARENT,
-    ContractEnvelope,
+    ContractEnvelopeParser,
     EmptyValueMeaning,
     Envelope,
     EnvelopeParser,
     EnvelopeParsers,
     RawIdentity,
-    RawPlace,
+    RawParentAndTime,
     explain_wrong_fields,
     explain_wrong_value,
-    json_text,
-    key_text,
     make_missing_field,
+    parse_key_text,
+    parse_text,
 )
 from ingest.messages.explanations import Code, Explanation, Fault
 from ingest.messages.message import Message
-from ingest.messages.rejection import Reason, RejectedMessage
+from ingest.messages.rejection import Reason, RejectedMessageError
 from ingest.messages.unavailable import DEFAULT_PLACEHOLDER, Placeholder
 
 _NULL: Final = b"null"
-# Microseconds in a unit; of a nanosecond the other way round.
-_UNITS: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
-_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - written without an offset, which is UTC
-_FIELDS: Final = {field.encode_name: field.name for field in msgspec.structs.fields(Envelope)}
+# Attributes of Envelope by their names in the contract, and the types of these attributes.
+_ATTRIBUTES: Final = {field.encode_name: field.name for field in msgspec.structs.fields(Envelope)}
 _TYPES: Final = get_type_hints(Envelope, include_extras=True)
-_IDS: Final = ("id", PARENT)
+_ID_FIELDS: Final = ("id", PARENT)
 
 
-class PlainEnvelope:
-    """Parses any JSON: the fields are where the declaration says.
-    pointers: by the contract's names."""
+def create_parser(declaration: EnvelopeDeclaration) -> EnvelopeParser:
+    """Return the parser of the envelopes that a kind declares."""
+    match declaration.form:
+        case EnvelopeForm.PLAIN:
+            return JsonEnvelopeParser(declaration)
+        case EnvelopeForm.CLOUDEVENTS:
+            return CloudEventsParser(declaration)
+        case EnvelopeForm.DEBEZIUM:
+            return DebeziumParser(declaration)
 
-    def __init__(self, declared: Declared) -> None:
-        self.pointers: Mapping[str, str] = dict(declared.places)
-        self._types = dict(declared.types)
-        self._unit = declared.time_unit
-        self._client = declared.client
-        self._lookup = JsonLookup(self.pointers)
 
-    def without_value(self, _: Message) -> EmptyValueMeaning:
-        return EmptyValueMeaning.BAD
+class JsonEnvelopeParser:
+    """Parses any JSON. A declaration says where it has the fields of the contract.
 
-    def read(self, message: Message) -> Envelope:
+    Attributes:
+        pointers: The JSON pointer of each declared field, by the field's name in the contract.
+    """
+
+    def __init__(self, declaration: EnvelopeDeclaration) -> None:
+        self.pointers: Mapping[str, str] = dict(declaration.places)
+        self._change_types = dict(declaration.types)
+        self._time_unit = declaration.time_unit
+        self._client_of_all = declaration.client
+        self._lookup = FieldLookup(self.pointers)
+
+    def parse_envelope(self, message: Message) -> Envelope:
+        """Return the envelope of a message. See `EnvelopeParser.parse_envelope`."""
         values = _look_up_fields(self._lookup, message.value or b"")
         return self._build_envelope(values, values.get("data", UNSET))
 
-    def name(self, message: Message) -> RawIdentity:
-        return _get_identity(self._lookup(self._get_json(message)))
+    def get_empty_value_meaning(self, _: Message) -> EmptyValueMeaning:
+        """Return BAD: the fields are in the value."""
+        return EmptyValueMeaning.BAD
 
-    def client_id(self, message: Message) -> object:
-        if self._client is not None:
-            return self._client
-        return self._decode_client(self._lookup(self._get_json(message)))
+    def get_identity(self, message: Message) -> RawIdentity:
+        """Return the raw id and version. See `EnvelopeParser.get_identity`."""
+        return _get_identity(self._lookup.find_values(self._get_json(message)))
 
-    def _decode_client(self, values: Mapping[str, Raw]) -> object:
-        return msgspec.json.decode(values.get("clientId", _NULL))
+    def get_client_id(self, message: Message) -> object:
+        """Return the client id. See `EnvelopeParser.get_client_id`."""
+        if self._client_of_all is not None:
+            return self._client_of_all
+        return _decode_client_id(self._lookup.find_values(self._get_json(message)))
 
-    def id_of_key(self, key: bytes | None) -> str:
-        """Return the id that a key is: its text."""
-        return key_text(key)
+    def get_parent_and_time(self, message: Message) -> RawParentAndTime:
+        """Return the application and the time. See `EnvelopeParser.get_parent_and_time`."""
+        values = self._lookup.find_values(self._get_json(message))
+        return RawParentAndTime(
+            self._read_text(PARENT, values), self._read_text("updatedAt", values)
+        )
 
-    def place(self, message: Message) -> RawPlace:
-        values = self._lookup(self._get_json(message))
-        return self._read_text(PARENT, values), self._read_text("updatedAt", values)
+    def parse_key_id(self, key: bytes | None) -> str:
+        """Return the id in the key of a message. See `EnvelopeParser.parse_key_id`."""
+        return parse_key_text(key)
+
+    def _get_json(self, message: Message) -> bytes:
+        """Return the JSON text in which the pointers are looked up."""
+        return message.value or b""
 
     def _read_text(self, name: str, values: Mapping[str, Raw]) -> str | None:
         """Return the text of a field, or None where it is missing or breaks its rule."""
@@ -85,305 +109,129 @@ class PlainEnvelope:
             return None
         try:
             return str(self._convert_value(name, value))
-        except (msgspec.MsgspecError, RejectedMessage):
+        except (msgspec.MsgspecError, RejectedMessageError):
             return None
 
-    def _get_json(self, message: Message) -> bytes:
-        """What the pointers are into."""
-        return message.value or b""
-
     def _build_envelope(self, values: Mapping[str, Raw], data: Raw | UnsetType) -> Envelope:
-        """Return the envelope of these values, by the contract's names; null is absent.
+        """Make an envelope of raw values. A null counts as absent.
+
+        Args:
+            values: The values by the contract's names of the fields.
+            data: The snapshot.
 
         Raises:
-            msgspec.DecodeError, RejectedMessage: See `EnvelopeParser.read`.
+            msgspec.DecodeError, RejectedMessageError: See `EnvelopeParser.parse_envelope`.
         """
-        fields: dict[str, Any] = {"data": data, "type": None}
+        attributes: dict[str, Any] = {"data": data, "type": None}
         for name, value in values.items():
             if name == "data" or bytes(value) == _NULL:
                 continue
-            fields[_FIELDS[name]] = self._convert_value(name, value)
-        if self._client is not None:
-            fields["client_id"] = self._client
+            attributes[_ATTRIBUTES[name]] = self._convert_value(name, value)
+        if self._client_of_all is not None:
+            attributes["client_id"] = self._client_of_all
         for name in ("id", "version", "updatedAt", "clientId"):
-            if _FIELDS[name] not in fields:
+            if _ATTRIBUTES[name] not in attributes:
                 raise make_missing_field(name, self.pointers.get(name, name))
-        return Envelope(**fields)
+        return Envelope(**attributes)
 
-    def _parse_change_type(self, spelling: object) -> str:
-        """Return CREATE, UPDATE or DELETE. Raises RejectedMessage."""
-        change = None if isinstance(spelling, bool) else self._types.get(str(spelling))
-        if change is None:
-            words = ", ".join(self._types)
-            raise RejectedMessage(
-                Reason.BAD_TYPE, Explanation(Code.UNKNOWN_CHANGE_TYPE, words=words)
-            )
-        return change
+    def _convert_value(self, name: str, raw_value: Raw) -> Any:
+        """Return a value as the contract has it: the types, times and numbers are translated.
 
-    def _convert_value(self, name: str, value: Raw) -> Any:
-        plain = msgspec.json.decode(value)
+        Raises:
+            msgspec.DecodeError, RejectedMessageError: See `EnvelopeParser.parse_envelope`.
+        """
+        value = msgspec.json.decode(raw_value)
         if name == "type":
-            return self._parse_change_type(plain)
-        if name == "updatedAt" and self._unit is not None:
-            return _format_time(plain, self._unit)
-        if name in _IDS and isinstance(plain, int) and not isinstance(plain, bool):
-            plain = str(plain)
-        if name == "version" and isinstance(plain, str) and plain.isascii() and plain.isdigit():
-            plain = int(_cut_digits(plain, 11))
+            return self._parse_change_type(value)
+        if name == "updatedAt" and self._time_unit is not None:
+            return _format_time(value, self._time_unit)
+        if name in _ID_FIELDS and isinstance(value, int) and not isinstance(value, bool):
+            value = str(value)
+        if name == "version" and isinstance(value, str) and value.isascii() and value.isdigit():
+            value = int(_truncate_digits(value, 11))
         try:
-            return msgspec.convert(plain, _TYPES[_FIELDS[name]])
+            return msgspec.convert(value, _TYPES[_ATTRIBUTES[name]])
         except msgspec.ValidationError:
             pointer = self.pointers.get(name, f"/{name}")
-            raise RejectedMessage(
-                Reason.BAD_FIELD, explain_wrong_value(name, plain, pointer)
+            raise RejectedMessageError(
+                Reason.BAD_FIELD, explain_wrong_value(name, value, pointer)
             ) from None
 
+    def _parse_change_type(self, spelling: object) -> str:
+        """Return CREATE, UPDATE or DELETE.
 
-class CloudEventsEnvelope(PlainEnvelope):
-    """CloudEvents 1.0 in Kafka: structured mode as JSON, and binary mode, whose attributes are
-    headers and whose value is the data. An event without data has null instead."""
+        Raises:
+            RejectedMessageError: The kind does not declare this spelling.
+        """
+        change_type = None if isinstance(spelling, bool) else self._change_types.get(str(spelling))
+        if change_type is None:
+            words = ", ".join(self._change_types)
+            raise RejectedMessageError(
+                Reason.BAD_TYPE, Explanation(Code.UNKNOWN_CHANGE_TYPE, words=words)
+            )
+        return change_type
 
-    def __init__(self, declared: Declared) -> None:
-        super().__init__(declared)
-        wanted = {**self.pointers, "specversion": "/specversion", "base64": "/data_base64"}
-        self._lookup = JsonLookup(wanted)
-        names = {split_pointer(at)[0] for at in wanted.values()} - {"data", "data_base64"}
-        self._headers = {f"ce_{name}": name for name in names}
 
-    def without_value(self, message: Message) -> EmptyValueMeaning:
-        return EmptyValueMeaning.READ if _is_binary(message) else EmptyValueMeaning.BAD
+class CloudEventsParser(JsonEnvelopeParser):
+    """Parses CloudEvents 1.0, in both modes of the specification for Kafka.
 
-    def read(self, message: Message) -> Envelope:
+    In structured mode the value is the event as JSON. In binary mode the headers are its
+    attributes and the value is its data. An event without data counts as one with null.
+    """
+
+    def __init__(self, declaration: EnvelopeDeclaration) -> None:
+        super().__init__(declaration)
+        pointers = {**self.pointers, "specversion": "/specversion", "base64": "/data_base64"}
+        self._lookup = FieldLookup(pointers)
+        attributes = {split_pointer(pointer)[0] for pointer in pointers.values()}
+        self._attributes_by_header = {
+            f"ce_{attribute}": attribute for attribute in attributes - {"data", "data_base64"}
+        }
+
+    def parse_envelope(self, message: Message) -> Envelope:
+        """Return the envelope of an event. See `EnvelopeParser.parse_envelope`."""
         try:
             values = _look_up_fields(self._lookup, self._get_json(message))
-        except RejectedMessage as error:
+        except RejectedMessageError as error:
             if error.explanation.parameters.get("pointer") != "/data":
                 raise
             explanation = Explanation(Code.DATA_NOT_AN_OBJECT, field="data")
-            raise RejectedMessage(Reason.BAD_DATA, explanation) from None
+            raise RejectedMessageError(Reason.BAD_DATA, explanation) from None
         if bytes(values.pop("specversion", _NULL)) != b'"1.0"':
-            raise RejectedMessage(
+            raise RejectedMessageError(
                 Reason.BAD_FIELD, Explanation(Code.OTHER_SPECVERSION, field="specversion")
             )
         if values.pop("base64", None) is not None:
-            raise RejectedMessage(Reason.BAD_DATA, Explanation(Code.BASE64_DATA))
+            raise RejectedMessageError(Reason.BAD_DATA, Explanation(Code.BASE64_DATA))
         return self._build_envelope(values, values.get("data", Raw(_NULL)))
 
+    def get_empty_value_meaning(self, message: Message) -> EmptyValueMeaning:
+        """Return READ in binary mode, where headers have the attributes; otherwise BAD."""
+        return EmptyValueMeaning.READ if _is_in_binary_mode(message) else EmptyValueMeaning.BAD
+
     def _get_json(self, message: Message) -> bytes:
-        """The event in structured mode. Raises msgspec.DecodeError, UnicodeDecodeError."""
+        """Return the event as it would be in structured mode.
+
+        Raises:
+            msgspec.DecodeError, UnicodeDecodeError: The value or a header cannot be read.
+        """
         value = message.value or b""
-        if not _is_binary(message):
+        if not _is_in_binary_mode(message):
             return value
         data = msgspec.json.decode(value, type=Raw) if value else None
         attributes = {
-            self._headers[name]: text.decode()
-            for name, text in message.headers
-            if name in self._headers and text is not None
+            self._attributes_by_header[header]: text.decode()
+            for header, text in message.headers
+            if header in self._attributes_by_header and text is not None
         }
         return msgspec.json.encode({"data": data, **attributes})
 
 
-class _DebeziumEvent(msgspec.Struct, gc=False):
-    op: str | None = None
-    before: Raw | UnsetType = UNSET
-    after: Raw | UnsetType = UNSET
-    source: Raw | UnsetType = UNSET
-    payload: Raw | UnsetType = UNSET
+def _is_in_binary_mode(message: Message) -> bool:
+    """Return whether a message is a CloudEvent in binary mode.
 
-
-_DECODER: Final = msgspec.json.Decoder(_DebeziumEvent)
-
-
-class DebeziumEnvelope(PlainEnvelope):
-    """Debezium's change events as JSON, with or without `schema` and `payload`. Pointers are into
-    the row; time and source are the event's where the row has none.
-
-    A DELETE has the row as it was before, so its version is one more, and its time and source are
-    the event's; who deleted it is not known. A tombstone says nothing new.
+    The content type decides, as in the specification.
     """
-
-    def __init__(self, declared: Declared) -> None:
-        super().__init__(declared)
-        of_source = {
-            name: at
-            for name, at in {"updatedAt": "/ts_ms", "clientId": "/name"}.items()
-            if name not in self.pointers and (name != "clientId" or declared.client is None)
-        }
-        if "updatedAt" in of_source:
-            self._unit = "ms"
-        self._placeholder = Placeholder(declared.placeholder or DEFAULT_PLACEHOLDER)
-        self._of_source = JsonLookup(of_source)
-        self._of_deletion = JsonLookup({"updatedAt": "/ts_ms", "clientId": "/name"})
-        self.pointers = {
-            **self.pointers,
-            **{name: f"/source{at}" for name, at in of_source.items()},
-        }
-
-    def without_value(self, _: Message) -> EmptyValueMeaning:
-        return EmptyValueMeaning.REPEATED
-
-    def read(self, message: Message) -> Envelope:
-        event, change, row = self._split_event(message)
-        if self._placeholder.is_in(bytes(row)):
-            raise RejectedMessage(Reason.BAD_DATA, Explanation(Code.ROW_LACKS_VALUE))
-        values = _look_up_fields(self._lookup, row)
-        if change == "DELETE" and bytes(values.get("version", _NULL)) == _NULL:
-            raise RejectedMessage(Reason.BAD_FIELD, Explanation(Code.ROW_IS_ONLY_KEY))
-        if isinstance(event.source, Raw) and bytes(event.source) != _NULL:
-            values |= _look_up_fields(self._of_source, event.source, at="/source")
-        envelope = self._build_envelope(values, row)
-        envelope.type = change
-        if change == "DELETE":
-            if envelope.version == MAX_VERSION:
-                raise RejectedMessage(Reason.BAD_FIELD, Explanation(Code.DELETION_OUT_OF_RANGE))
-            envelope.version += 1
-            self._set_origin_of_deletion(envelope, event.source)
-        return envelope
-
-    def _set_origin_of_deletion(self, envelope: Envelope, source: Raw | UnsetType) -> None:
-        """Set what the event of a deletion knows of it, and nothing of the change before."""
-        values = (
-            _look_up_fields(self._of_deletion, source, at="/source")
-            if isinstance(source, Raw)
-            else {}
-        )
-        at, name = (
-            msgspec.json.decode(values.get(field, _NULL)) for field in ("updatedAt", "clientId")
-        )
-        if not isinstance(at, int) or not isinstance(name, str):
-            raise RejectedMessage(
-                Reason.BAD_FIELD, Explanation(Code.DELETION_WITHOUT_SOURCE, field="source")
-            )
-        envelope.author = None
-        envelope.updated_at = _format_time(at, "ms")
-        envelope.client_id = self._client or self._convert_value("clientId", values["clientId"])
-
-    def name(self, message: Message) -> RawIdentity:
-        _, change, row = self._split_event(message)
-        id, version = _get_identity(self._lookup(row))
-        digits = bytes(version) if isinstance(version, Raw) else b""
-        # No more of them than a version can have: Python makes no number of thousands.
-        if change == "DELETE" and digits.isdigit() and len(digits) <= len(str(MAX_VERSION)):
-            version = Raw(str(int(digits) + 1).encode())
-        return id, version
-
-    def client_id(self, message: Message) -> object:
-        if self._client is not None:
-            return self._client
-        event, _, row = self._split_event(message)
-        values = self._lookup(row)
-        if isinstance(event.source, Raw) and bytes(event.source) != _NULL:
-            values |= self._of_source(event.source)
-        return self._decode_client(values)
-
-    def place(self, message: Message) -> RawPlace:
-        event, change, row = self._split_event(message)
-        values = self._lookup(row)
-        application = self._read_text(PARENT, values)
-        if isinstance(event.source, Raw) and bytes(event.source) != _NULL:
-            values |= self._of_source(event.source)
-        # The row of a deletion has the time of the change before it.
-        updated_at = None if change == "DELETE" else self._read_text("updatedAt", values)
-        return application, updated_at
-
-    def id_of_key(self, key: bytes | None) -> str:
-        """Return the id that the key of an event names, with or without `schema` and `payload`;
-        empty where it names none."""
-        try:
-            event = _DECODER.decode(key or b"")
-            row = event.payload if isinstance(event.payload, Raw) else (key or b"")
-            id, _ = _get_identity(self._lookup(row))
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return ""
-        return json_text(id) or ""
-
-    def _split_event(self, message: Message) -> tuple[_DebeziumEvent, str, Raw]:
-        """Return the event, its type of change and its row."""
-        event = _decode_event(message.value or b"")
-        if event.op is None and isinstance(event.payload, Raw):
-            event = _decode_event(event.payload, at="/payload")
-        change = self._parse_change_type(event.op)
-        row = event.before if change == "DELETE" else event.after
-        if isinstance(row, Raw) and bytes(row).startswith(b"{"):
-            return event, change, row
-        explanation = (
-            Explanation(Code.NO_ROW_BEFORE, field="before")
-            if change == "DELETE"
-            else Explanation(Code.NO_ROW, field="after")
-        )
-        raise RejectedMessage(Reason.BAD_DATA, explanation)
-
-
-def _decode_event(text: bytes | Raw, at: str = "") -> _DebeziumEvent:
-    """Decode the outer part of an event. Raises as `EnvelopeParser.read` does.
-
-    Args:
-        at: The pointer to the text.
-    """
-    try:
-        return _DECODER.decode(text)
-    except msgspec.ValidationError:
-        fields = msgspec.json.decode(text)
-        if isinstance(fields, dict):
-            fault = Fault.of_value(fields.get("op"))
-            explanation = Explanation(Code.WRONG_FIELD, field="op", fault=fault)
-        else:
-            explanation = explain_wrong_fields(text, {}, at=at)
-        raise RejectedMessage(Reason.BAD_FIELD, explanation) from None
-
-
-class JsonLookup:
-    """The values at pointers of a JSON text, as JSON. Several names may have one pointer."""
-
-    def __init__(self, pointers: Mapping[str, str]) -> None:
-        self.pointers: Mapping[str, str] = dict(pointers)
-        self._places = tuple(dict.fromkeys(pointers.values()))
-        self._lookup = PointerLookup([(place, Raw) for place in self._places or ("",)])
-
-    def __call__(self, text: bytes | Raw) -> dict[str, Raw]:
-        """Return by name what is there. Raises msgspec.DecodeError, RecursionError."""
-        values = dict(zip(self._places, self._lookup(text), strict=False))
-        return {
-            name: value
-            for name, place in self.pointers.items()
-            if (value := values[place]) is not UNSET
-        }
-
-
-def _look_up_fields(lookup: JsonLookup, text: bytes | Raw, at: str = "") -> dict[str, Raw]:
-    """Look up fields. Raises as `EnvelopeParser.read` does.
-
-    Args:
-        at: The pointer to the text.
-    """
-    try:
-        return lookup(text)
-    except msgspec.ValidationError:
-        explanation = explain_wrong_fields(text, lookup.pointers, at=at)
-        raise RejectedMessage(Reason.BAD_FIELD, explanation) from None
-
-
-_READERS: Final = {
-    EnvelopeForm.PLAIN: PlainEnvelope,
-    EnvelopeForm.CLOUDEVENTS: CloudEventsEnvelope,
-    EnvelopeForm.DEBEZIUM: DebeziumEnvelope,
-}
-
-
-def create_parser(declared: Declared) -> EnvelopeParser:
-    """What reads the envelopes that a kind declares."""
-    return _READERS[declared.form](declared)
-
-
-def _create_entity_parser(entity: EntityKind) -> EnvelopeParser | None:
-    """None for the contract's envelopes."""
-    if entity.envelope is not None:
-        return create_parser(entity.envelope)
-    return None if entity.parent in (None, PARENT) else ContractEnvelope(entity.parent)
-
-
-def _is_binary(message: Message) -> bool:
-    """As the specification tells them apart: by the content type."""
     has_version = False
     for name, value in message.headers:
         if name.lower() == "content-type":
@@ -394,35 +242,303 @@ def _is_binary(message: Message) -> bool:
     return has_version
 
 
+class DebeziumParser(JsonEnvelopeParser):
+    """Parses Debezium's change events as JSON, with or without `schema` and `payload`.
+
+    Pointers are looked up in the row. If the declaration has no pointer for the time or the
+    client id, they come from the event's `source`.
+
+    The event of a DELETE has the row as it was before. Therefore the version of the deletion is
+    the row's plus one, its time and client id come from `source`, and its author is not known. A
+    tombstone, which follows a deletion, says nothing new.
+    """
+
+    def __init__(self, declaration: EnvelopeDeclaration) -> None:
+        super().__init__(declaration)
+        source_pointers = {
+            name: pointer
+            for name, pointer in _SOURCE_POINTERS.items()
+            if name not in self.pointers and (name != "clientId" or declaration.client is None)
+        }
+        if "updatedAt" in source_pointers:
+            self._time_unit = "ms"
+        self._placeholder = Placeholder(declaration.placeholder or DEFAULT_PLACEHOLDER)
+        self._source_lookup = FieldLookup(source_pointers)
+        self._deletion_lookup = FieldLookup(_SOURCE_POINTERS)
+        self.pointers = {
+            **self.pointers,
+            **{name: f"/source{pointer}" for name, pointer in source_pointers.items()},
+        }
+
+    def parse_envelope(self, message: Message) -> Envelope:
+        """Return the envelope of an event. See `EnvelopeParser.parse_envelope`."""
+        event, change_type, row = self._split_event(message)
+        if self._placeholder.is_in(bytes(row)):
+            raise RejectedMessageError(Reason.BAD_DATA, Explanation(Code.ROW_LACKS_VALUE))
+        values = _look_up_fields(self._lookup, row)
+        is_deletion = change_type == "DELETE"
+        if is_deletion and bytes(values.get("version", _NULL)) == _NULL:
+            raise RejectedMessageError(Reason.BAD_FIELD, Explanation(Code.ROW_IS_ONLY_KEY))
+        source = event.get_source()
+        if source is not None:
+            values |= _look_up_fields(self._source_lookup, source, pointer="/source")
+        envelope = self._build_envelope(values, row)
+        envelope.type = change_type
+        if is_deletion:
+            if envelope.version == MAX_VERSION:
+                raise RejectedMessageError(
+                    Reason.BAD_FIELD, Explanation(Code.DELETION_OUT_OF_RANGE)
+                )
+            envelope.version += 1
+            self._set_origin_of_deletion(envelope, event.source)
+        return envelope
+
+    def get_empty_value_meaning(self, _: Message) -> EmptyValueMeaning:
+        """Return REPEATED: a message without a value is a tombstone."""
+        return EmptyValueMeaning.REPEATED
+
+    def get_identity(self, message: Message) -> RawIdentity:
+        """Return the raw id and version. See `EnvelopeParser.get_identity`."""
+        _, change_type, row = self._split_event(message)
+        id, version = _get_identity(self._lookup.find_values(row))
+        digits = bytes(version) if isinstance(version, Raw) else b""
+        # Python refuses to convert thousands of digits, so the length is checked first.
+        if change_type == "DELETE" and digits.isdigit() and len(digits) <= len(str(MAX_VERSION)):
+            version = Raw(str(int(digits) + 1).encode())
+        return RawIdentity(id, version)
+
+    def get_client_id(self, message: Message) -> object:
+        """Return the client id. See `EnvelopeParser.get_client_id`."""
+        if self._client_of_all is not None:
+            return self._client_of_all
+        event, _, row = self._split_event(message)
+        return _decode_client_id(self._find_row_and_source_values(event, row))
+
+    def get_parent_and_time(self, message: Message) -> RawParentAndTime:
+        """Return the application and the time. See `EnvelopeParser.get_parent_and_time`."""
+        event, change_type, row = self._split_event(message)
+        application = self._read_text(PARENT, self._lookup.find_values(row))
+        values = self._find_row_and_source_values(event, row)
+        if change_type == "DELETE":  # the row has the time of the change before the deletion
+            return RawParentAndTime(application, None)
+        return RawParentAndTime(application, self._read_text("updatedAt", values))
+
+    def parse_key_id(self, key: bytes | None) -> str:
+        """Return the id in the key of an event, with or without `schema` and `payload`."""
+        try:
+            event = _EVENT_DECODER.decode(key or b"")
+            row = event.payload if isinstance(event.payload, Raw) else (key or b"")
+            id = _get_identity(self._lookup.find_values(row)).id
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return ""
+        return parse_text(id) or ""
+
+    def _split_event(self, message: Message) -> _SplitEvent:
+        """Return the event in a message, with its type of change and its row.
+
+        Raises:
+            msgspec.DecodeError, RejectedMessageError: See `EnvelopeParser.parse_envelope`.
+        """
+        event = _decode_event(message.value or b"")
+        if event.op is None and isinstance(event.payload, Raw):
+            event = _decode_event(event.payload, pointer="/payload")
+        change_type = self._parse_change_type(event.op)
+        row = event.before if change_type == "DELETE" else event.after
+        if isinstance(row, Raw) and bytes(row).startswith(b"{"):
+            return _SplitEvent(event, change_type, row)
+        explanation = (
+            Explanation(Code.NO_ROW_BEFORE, field="before")
+            if change_type == "DELETE"
+            else Explanation(Code.NO_ROW, field="after")
+        )
+        raise RejectedMessageError(Reason.BAD_DATA, explanation)
+
+    def _find_row_and_source_values(self, event: _DebeziumEvent, row: Raw) -> dict[str, Raw]:
+        """Return the raw values of the declared fields, without a check of their types."""
+        values = self._lookup.find_values(row)
+        source = event.get_source()
+        if source is not None:
+            values |= self._source_lookup.find_values(source)
+        return values
+
+    def _set_origin_of_deletion(self, envelope: Envelope, source: Raw | UnsetType) -> None:
+        """Replace author, time and client id of the change before by those of the deletion.
+
+        Raises:
+            RejectedMessageError: The event does not say them.
+        """
+        values = (
+            _look_up_fields(self._deletion_lookup, source, pointer="/source")
+            if isinstance(source, Raw)
+            else {}
+        )
+        time = msgspec.json.decode(values.get("updatedAt", _NULL))
+        client_id = msgspec.json.decode(values.get("clientId", _NULL))
+        if not isinstance(time, int) or not isinstance(client_id, str):
+            raise RejectedMessageError(
+                Reason.BAD_FIELD, Explanation(Code.DELETION_WITHOUT_SOURCE, field="source")
+            )
+        envelope.author = None
+        envelope.updated_at = _format_time(time, "ms")
+        envelope.client_id = self._client_of_all or self._convert_value(
+            "clientId", values["clientId"]
+        )
+
+
+# Where the `source` of a Debezium event has fields of the contract.
+_SOURCE_POINTERS: Final[Mapping[str, str]] = {"updatedAt": "/ts_ms", "clientId": "/name"}
+
+
+class _DebeziumEvent(msgspec.Struct, gc=False):
+    """The outer part of a change event, or the object around it that has it as `payload`."""
+
+    op: str | None = None  # the type of change
+    before: Raw | UnsetType = UNSET  # the row before the change
+    after: Raw | UnsetType = UNSET  # the row after the change
+    source: Raw | UnsetType = UNSET
+    payload: Raw | UnsetType = UNSET
+
+    def get_source(self) -> Raw | None:
+        """Return `source`, or None if it is absent or null."""
+        return self.source if isinstance(self.source, Raw) and bytes(self.source) != _NULL else None
+
+
+class _SplitEvent(NamedTuple):
+    event: _DebeziumEvent
+    change_type: str  # CREATE, UPDATE or DELETE
+    row: Raw  # of a DELETE the row before, otherwise the row after
+
+
+_EVENT_DECODER: Final = msgspec.json.Decoder(_DebeziumEvent)
+
+
+def _decode_event(text: bytes | Raw, pointer: str = "") -> _DebeziumEvent:
+    """Decode the outer part of an event.
+
+    Args:
+        pointer: The JSON pointer from the message to this text.
+
+    Raises:
+        msgspec.DecodeError, RejectedMessageError: See `EnvelopeParser.parse_envelope`.
+    """
+    try:
+        return _EVENT_DECODER.decode(text)
+    except msgspec.ValidationError:
+        fields = msgspec.json.decode(text)
+        if isinstance(fields, dict):
+            fault = Fault.from_value(fields.get("op"))
+            explanation = Explanation(Code.WRONG_FIELD, field="op", fault=fault)
+        else:
+            explanation = explain_wrong_fields(text, {}, at=pointer)
+        raise RejectedMessageError(Reason.BAD_FIELD, explanation) from None
+
+
+class FieldLookup:
+    """Finds the raw values of fields in a JSON text.
+
+    Args:
+        pointers: The JSON pointer of each field. Several fields may have the same one.
+    """
+
+    def __init__(self, pointers: Mapping[str, str]) -> None:
+        self.pointers: Mapping[str, str] = dict(pointers)
+        self._distinct_pointers = tuple(dict.fromkeys(pointers.values()))
+        self._lookup = PointerLookup(
+            [(pointer, Raw) for pointer in self._distinct_pointers or ("",)]
+        )
+
+    def find_values(self, text: bytes | Raw) -> dict[str, Raw]:
+        """Return the values that the text has, by the names of their fields.
+
+        Raises:
+            msgspec.ValidationError: Something around a field is not an object.
+            msgspec.DecodeError, RecursionError: The text is not JSON, or is nested too deep.
+        """
+        values = dict(zip(self._distinct_pointers, self._lookup(text), strict=False))
+        return {
+            name: value
+            for name, pointer in self.pointers.items()
+            if (value := values[pointer]) is not UNSET
+        }
+
+
+def _look_up_fields(lookup: FieldLookup, text: bytes | Raw, pointer: str = "") -> dict[str, Raw]:
+    """Return the raw values of fields, and explain what around them is wrong.
+
+    Args:
+        pointer: The JSON pointer from the message to this text.
+
+    Raises:
+        msgspec.DecodeError, RecursionError, RejectedMessageError: See
+            `EnvelopeParser.parse_envelope`.
+    """
+    try:
+        return lookup.find_values(text)
+    except msgspec.ValidationError:
+        explanation = explain_wrong_fields(text, lookup.pointers, at=pointer)
+        raise RejectedMessageError(Reason.BAD_FIELD, explanation) from None
+
+
+def _get_identity(values: Mapping[str, Raw]) -> RawIdentity:
+    """Return the raw id and version. An id that is a number becomes a text."""
+    id = values.get("id", UNSET)
+    if isinstance(id, Raw) and bytes(id).isdigit():
+        id = Raw(b'"' + bytes(id) + b'"')
+    return RawIdentity(id, values.get("version", UNSET))
+
+
+def _decode_client_id(values: Mapping[str, Raw]) -> object:
+    return msgspec.json.decode(values.get("clientId", _NULL))
+
+
+_MICROSECONDS_PER_UNIT: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_NANOSECONDS_PER_MICROSECOND: Final = 1_000
+_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - written without an offset, which is UTC
+
+
 def _format_time(value: object, unit: str) -> str:
-    """An ISO 8601 text of a number since the epoch, truncated to microseconds."""
+    """Return the ISO 8601 text of a time since the epoch, truncated to microseconds.
+
+    Args:
+        value: A whole number, or a text with its digits.
+        unit: s, ms, us or ns.
+
+    Raises:
+        RejectedMessageError: The value is not a whole number, or is out of range.
+    """
     if isinstance(value, str) and value.removeprefix("-").isdigit() and value.isascii():
         sign = "-" * value.startswith("-")
-        value = int(sign + _cut_digits(value.removeprefix("-"), 25))
+        value = int(sign + _truncate_digits(value.removeprefix("-"), 25))
     if not isinstance(value, int) or isinstance(value, bool):
-        raise RejectedMessage(Reason.BAD_TIME, Explanation(Code.TIME_NOT_A_NUMBER, unit=unit))
-    microseconds = value // 1_000 if unit == "ns" else value * _UNITS[unit]
+        raise RejectedMessageError(Reason.BAD_TIME, Explanation(Code.TIME_NOT_A_NUMBER, unit=unit))
+    if unit == "ns":
+        microseconds = value // _NANOSECONDS_PER_MICROSECOND
+    else:
+        microseconds = value * _MICROSECONDS_PER_UNIT[unit]
     try:
         return (_EPOCH + timedelta(microseconds=microseconds)).isoformat()
     except OverflowError:
-        raise RejectedMessage(
+        raise RejectedMessageError(
             Reason.BAD_TIME, Explanation(Code.TIME_OUT_OF_RANGE, unit=unit)
         ) from None
 
 
-def _cut_digits(text: str, limit: int) -> str:
-    """A number as text, cut where it is out of range anyway."""
-    return text.lstrip("0")[:limit] or "0"
+def _truncate_digits(digits: str, limit: int) -> str:
+    """Return the first digits of a number: one with more than `limit` is out of range anyway.
+
+    Python refuses to convert thousands of digits.
+    """
+    return digits.lstrip("0")[:limit] or "0"
 
 
-def _get_identity(values: Mapping[str, Raw]) -> RawIdentity:
-    """Id and version as JSON, a number that is an id as a text."""
-    id = values.get("id", UNSET)
-    if isinstance(id, Raw) and bytes(id).isdigit():
-        id = Raw(b'"' + bytes(id) + b'"')
-    return id, values.get("version", UNSET)
+def _create_entity_parser(entity: EntityKind) -> EnvelopeParser | None:
+    """Return the parser of a kind's envelopes, or None if they are exactly the contract's."""
+    if entity.envelope is not None:
+        return create_parser(entity.envelope)
+    return None if entity.parent in (None, PARENT) else ContractEnvelopeParser(entity.parent)
 
 
+# By topic. Topics with exactly the contract's envelope are not in it: `decode.py` reads these.
 DECLARED_PARSERS: EnvelopeParsers = {
     topic: parser
     for entity in BY_TOPIC.values()

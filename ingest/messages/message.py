@@ -26,12 +26,12 @@ class TopicPartition(msgspec.Struct, frozen=True, order=True):
 
     @property
     def broker_id(self) -> str:
-        """The id of the topic at the broker, without our count of truncations."""
+        """The id of the topic at the broker: `topic_id` without our number of truncations."""
         return self.topic_id.partition(CUT)[0]
 
     @property
     def cuts(self) -> int:
-        """How often the log was truncated before."""
+        """How often the log was truncated before it became this one."""
         return int(self.topic_id.partition(CUT)[2] or 1) - 1
 
     def make_successor(self) -> TopicPartition:
@@ -40,7 +40,7 @@ class TopicPartition(msgspec.Struct, frozen=True, order=True):
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """One message, byte for byte."""
+    """One Kafka message, byte for byte."""
 
     topic: str
     partition: int
@@ -53,7 +53,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def size(self) -> int:
-        """The bytes of key, value and headers."""
+        """The number of bytes in key, value and headers."""
         size = len(self.key or b"") + len(self.value or b"")
         if self.headers:
             size += sum(len(name) + len(value or b"") for name, value in self.headers)
@@ -64,18 +64,18 @@ DIGEST_BYTES = 16
 
 
 class LastMessage(msgspec.Struct, frozen=True):
-    """The last message that was read of a partition, to recognise its log by."""
+    """The last message that was read from a partition. By it the log is recognised later."""
 
     offset: int
     leader_epoch: int  # number of the leader that wrote it to the log; -1 if not known
-    digest: bytes  # of its time, key and value
+    digest: bytes  # of the message's time, key and value
 
     @classmethod
-    def of(cls, message: Message) -> LastMessage:
+    def from_message(cls, message: Message) -> LastMessage:
         return cls(message.offset, message.leader_epoch, _hash_message(message))
 
     def is_same(self, message: Message) -> bool:
-        """Return whether `message` is this one. The same content from another leader is not."""
+        """Return whether `message` is the same. If another leader wrote it, it is not."""
         epochs = (self.leader_epoch, message.leader_epoch)
         return (
             self.offset == message.offset
@@ -84,11 +84,14 @@ class LastMessage(msgspec.Struct, frozen=True):
         )
 
     def may_be_gone(self, low: int, leader_epoch: int) -> bool:
-        """Return whether the message may be gone from an intact log, deleted or compacted.
+        """Return whether the message may be missing although the log was not truncated.
+
+        The broker may have deleted or compacted it.
 
         Args:
             low: The first offset at the broker.
-            leader_epoch: Of the next message, -1 if not known. The same leader truncates nothing.
+            leader_epoch: The leader epoch of the next message, -1 if it is not known. If it is the
+                same, the log was not truncated in between.
         """
         return low > self.offset or self.leader_epoch == leader_epoch != -1
 
@@ -96,7 +99,7 @@ class LastMessage(msgspec.Struct, frozen=True):
 def _hash_message(message: Message) -> bytes:
     hashed = blake2b(message.timestamp.to_bytes(8, signed=True), digest_size=DIGEST_BYTES)
     for part in (message.key, message.value):
-        # The length first: no two messages give the same bytes.
+        # The length comes first, so that two messages never give the same bytes.
         hashed.update((-1 if part is None else len(part)).to_bytes(8, signed=True))
         hashed.update(part or b"")
     return hashed.digest()

@@ -1,4 +1,4 @@
-"""The reasons for which a message goes to quarantine, and the error that carries one."""
+"""The reasons why a message goes to quarantine, and the error with a reason."""
 
 from enum import StrEnum
 
@@ -26,7 +26,7 @@ class Reason(StrEnum):
     NO_PARTITION = "no_partition"
 
 
-class RejectedMessage(Exception):
+class RejectedMessageError(Exception):
     """Raised for a message that breaks the contract."""
 
     def __init__(self, reason: Reason, explanation: Explanation) -> None:
@@ -43,5 +43,5 @@ class RejectedMessage(Exception):
         return self.explanation.english
 
 
-class RepeatedMessage(RejectedMessage):
-    """Raised for a message that says nothing new, in an envelope where that is usual."""
+class RepeatedMessageError(RejectedMessageError):
+    """Raised for a message that says nothing new, in an envelope in which this is no mistake."""

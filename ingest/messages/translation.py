@@ -1,4 +1,4 @@
-"""Explanations in the language of the page."""
+"""Writes explanations in the language of the page."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,12 +11,12 @@ from ingest.messages.explanations import Explanation
 def translate_stored(text: str, stored: Any) -> str:
     """Return a stored sentence in the language of the page.
 
-    It stays in English if it was stored without an explanation, or if the explanation is that of
-    another sentence: a process of an earlier release writes the sentence alone.
+    It stays in English if there is no explanation, or if the explanation belongs to an earlier
+    sentence: a process of an earlier release replaces only the sentence.
 
     Args:
         text: The sentence in English.
-        stored: What `Explanation.to_json` gave, or None.
+        stored: The result of `Explanation.to_json`, or None.
     """
     explanation = Explanation.from_json(stored)
     if explanation is None:

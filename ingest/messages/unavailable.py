@@ -1,4 +1,4 @@
-"""Debezium's placeholder for a value that the source database did not log, in each of its forms."""
+"""Recognises Debezium's placeholder for a value that the source database did not log."""
 
 import base64
 import hashlib
@@ -11,7 +11,7 @@ from history.documents.exactjson import Json
 
 DEFAULT_PLACEHOLDER: Final = "__debezium_unavailable_value"
 _HEX_PREFIX: Final = "hex:"
-# Of geometry, geography and point columns: these do not depend on the connector's setting.
+# The placeholders of geometry, geography and point columns. They do not depend on a setting.
 _GEOMETRIES: Final = frozenset(
     base64.b64encode(bytes.fromhex(wkb)).decode()
     for wkb in (
@@ -23,23 +23,25 @@ _GEOMETRIES: Final = frozenset(
 
 
 class Placeholder:
-    """The placeholder of one connector.
+    """The placeholder of one connector, in all its forms.
 
-    PostgreSQL does not log a large value that an UPDATE did not change, and Oracle no LOB. In its
-    place Debezium writes `unavailable.value.placeholder` in the type of the column: a text, bytes
-    as base64 or hexadecimal digits, a map of the text to itself, and of arrays the text, its bytes,
-    a UUID made of them, or one number for each byte. An array of booleans is one `true` for each
-    byte: this is not recognised, because such an array can be a real one.
+    PostgreSQL does not log a large value that an UPDATE did not change, and Oracle does not log a
+    LOB. In the place of such a value, Debezium writes `unavailable.value.placeholder` in the type
+    of the column: a text, bytes in base64 or hexadecimal digits, or a map of the text to itself.
+    In an array it writes the text, its bytes, a UUID of the bytes, or one number for each byte.
+
+    An array of booleans gets one `true` for each byte. It is not recognised, because a real array
+    can look like it.
     """
 
     def __init__(self, setting: str) -> None:
         """Make all forms of the placeholder.
 
         Args:
-            setting: the connector's `unavailable.value.placeholder`. After `hex:` it is bytes.
+            setting: The connector's `unavailable.value.placeholder`: a text, or `hex:` and bytes.
 
         Raises:
-            ValueError: the digits after `hex:` are not hexadecimal.
+            ValueError: The digits after `hex:` are not hexadecimal.
         """
         octets = setting.encode()
         if setting.startswith(_HEX_PREFIX):
@@ -54,7 +56,7 @@ class Placeholder:
             octets.hex(),
             octets.hex().upper(),
             str(uuid.UUID(bytes=digest, version=3)),
-            # A map as a JSON text, and a JSON text of the placeholder.
+            # A map that is written as JSON text, and the placeholder itself as JSON text.
             json.dumps({self._text: self._text}, ensure_ascii=False, separators=(",", ":")),
             json.dumps(self._text, ensure_ascii=False),
         }
@@ -68,7 +70,8 @@ class Placeholder:
         try:
             value = exactjson.loads(row)
         except ValueError:
-            # The row is not JSON, or too deep: the decoder refuses it with its own reason.
+            # The row is not JSON, or too deep. The decoder will refuse it for that reason, unless
+            # it has the placeholder.
             return json.dumps(self._text, ensure_ascii=False).encode() in row
         return self._is_at(value)
 

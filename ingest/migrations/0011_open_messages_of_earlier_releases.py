@@ -8,7 +8,7 @@ ROWS = 100
 def fill(apps, schema_editor):
     """Fill ROWS rows at a time: each may hold a large message."""
     from ingest.messages.message import Message
-    from ingest.kafka.names import read_place
+    from ingest.messages.identity import find_parent_and_time
     from ingest.store.rejects import headers_from_json
 
     rows = apps.get_model("ingest", "Quarantined").objects.using(schema_editor.connection.alias)
@@ -22,7 +22,7 @@ def fill(apps, schema_editor):
             message = Message(
                 row.topic, row.partition, row.offset, -1, key, value, headers_from_json(row.headers)
             )
-            application, made_at = read_place(message)
+            application, made_at = find_parent_and_time(message)
             if application or made_at:
                 rows.filter(id=row.id).update(application=application, made_at=made_at)
 

@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 else:  # Django's class takes no parameters where it runs
     ReadOnly = admin.ModelAdmin
 
-# The web's database login may not read them: see annals.access.grants.
+# Columns that the database login of the web process may not read: see annals.access.grants.
 CONTENTS = ("key", "value", "headers")
-# In one address; a page of the list has a hundred.
+# How many ids fit into one address. A page of the list has a hundred messages.
 MAX_MESSAGES = 500
 PLACE = ("topic", "partition", "offset", "sent")
 FATE = ("status", "attempts", "seen", "again", "settled", "outcome")
 
 
 class GroupFilter(admin.SimpleListFilter):
-    """Filters by one group of the page "Quarantine", whose links have the query of the group."""
+    """Filters the messages by one group of the page "Quarantine", which links to this list."""
 
     title, parameter_name = gettext_lazy("group"), "group"
 
@@ -64,7 +64,7 @@ class GroupFilter(admin.SimpleListFilter):
 
 
 class ReasonFilter(admin.AllValuesFieldListFilter):
-    """Filters by reason, with the reasons in words."""
+    """Filters the messages by reason. The reasons are shown in words."""
 
     def choices(self, changelist: Any) -> Iterator[Any]:
         for choice in super().choices(changelist):
@@ -72,9 +72,12 @@ class ReasonFilter(admin.AllValuesFieldListFilter):
 
 
 class QuarantinedAdmin(ReadOnly):
-    """Shows reasons and times, never the message itself: `annals quarantine show` prints that."""
+    """Lists the messages with reasons and times, but not their contents.
 
-    screen = "quarantine"  # has the groups of the messages, and leads here
+    `annals quarantine show` prints the contents on the server.
+    """
+
+    screen = "quarantine"  # the page that leads here; it has the groups of the messages
     list_display = ("why", "document", "place", "status", "seen")
     list_filter = (GroupFilter, "status", ("reason", ReasonFilter), "topic")
     search_fields = ("=id", "=offset", "entity_id__exact", "detail")
@@ -140,7 +143,7 @@ class QuarantinedAdmin(ReadOnly):
 
     @admin.display(description=gettext_lazy("first reason"))
     def why_first(self, message: Quarantined) -> str:
-        """Return why the message came here, if a retry failed for another reason."""
+        """Return why the message came into quarantine, if a retry failed for another reason."""
         first = message.first_reason
         if not first:
             return "—"
@@ -192,6 +195,6 @@ def _redirect_to_request_form(action: str, queryset: QuerySet[Quarantined]) -> H
 
 
 def describe_reason(reason: str) -> str:
-    """Return a reason in words, with its code in commands and metrics."""
+    """Return a reason in words, with the code that commands and metrics use."""
     words = REASONS.get(reason)
     return f"{words} ({reason})" if words else reason

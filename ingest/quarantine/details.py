@@ -1,4 +1,4 @@
-"""Why a message was not stored, in the language of the page, as HTML."""
+"""Writes as HTML why a message was not stored, in the language of the page."""
 
 import re
 from typing import Any
@@ -10,11 +10,12 @@ from ingest.messages.translation import translate_stored
 
 
 def translate_detail(detail: str, explanation: Any) -> SafeString:
-    """Write a detail of the quarantine as HTML; what stands between `` becomes code.
+    """Return a detail of the quarantine as HTML. Text between backticks becomes <code>.
 
     Args:
         detail: The sentence in English.
-        explanation: From what it was written, as it is stored; None in rows of 0.1.0.
+        explanation: The stored explanation from which the sentence was written; None in rows of
+            release 0.1.0.
     """
     text = escape(translate_stored(detail, explanation))
     return mark_safe(re.sub("`([^`]*)`", r"<code>\1</code>", text))  # noqa: S308 - escaped above

@@ -1,4 +1,7 @@
-"""The SQL of the quarantine: lock messages for a retry; resolve, postpone or discard them."""
+"""Retries, discards and removes messages in quarantine. The SQL for these is here too.
+
+Begin with `retry_messages`, `discard_messages` and `remove_old_messages`.
+"""
 
 import random
 import time
@@ -12,7 +15,7 @@ from psycopg import errors
 from psycopg.rows import namedtuple_row
 
 from history.store.days.window import Window
-from ingest.kafka.names import identify_message, read_place
+from ingest.messages.identity import find_parent_and_time, identify_message
 from ingest.messages.message import Message
 from ingest.store import late_versions, missing_days, rejects, session
 from ingest.store.batch import BadMessage, EntityDay
@@ -26,7 +29,7 @@ MAX_ATTEMPTS = 10
 LONGEST_PAUSE_SECONDS = 86_400
 
 
-class LedgerPlace(NamedTuple):
+class LedgerKey(NamedTuple):
     """The key of a row of the ledger."""
 
     topic: str
@@ -34,10 +37,22 @@ class LedgerPlace(NamedTuple):
     partition: int
 
 
+class OffsetRange(NamedTuple):
+    """Offsets [start, end)."""
+
+    start: int
+    end: int
+
+    def has(self, offset: int) -> bool:
+        """Return whether the range has an offset."""
+        return self.start <= offset < self.end
+
+
 OPEN = ("new", "retrying")
 UNSETTLED = (*OPEN, "failed")
 
-# Records a failed retry. What was recognised of the version before, and the first reason, are kept.
+# Records a failed retry. The first reason is kept. A part of the version that cannot be read now,
+# but was read before, is kept too.
 _POSTPONE: Final[LiteralString] = """
 UPDATE ingest_quarantine SET status = %(status)s, attempts = %(attempts)s,
     first_reason = CASE WHEN first_reason = '' AND reason <> %(reason)s THEN reason
@@ -61,19 +76,19 @@ UPDATE ingest_quarantine SET status = 'resolved', outcome = %(outcome)s, settled
     attempts = attempts + 1, next_attempt = NULL
 WHERE id = %(id)s
 """
-# Moves settled messages of one topic partition from the count `quarantined` to their outcomes.
+# Counts settled messages of one topic partition no longer as quarantined, but by their outcomes.
 _MOVE_COUNTS: Final[LiteralString] = """
 UPDATE ingest_ledger SET quarantined = quarantined - %(total)s, stored = stored + %(stored)s,
     repeated = repeated + %(repeated)s, expired = expired + %(expired)s
 WHERE topic = %(topic)s AND topic_id = %(topic_id)s AND partition = %(partition)s
 """
-# The offsets that the ledger counts of one topic partition; locks the row.
+# The offsets of one topic partition that the ledger counts. Locks the row.
 _COUNTED_OFFSETS: Final[LiteralString] = """
 SELECT first_offset, next_offset FROM ingest_ledger
 WHERE topic = %(topic)s AND topic_id = %(topic_id)s AND partition = %(partition)s
 FOR UPDATE
 """
-# Counts removed messages. Before the last of them it is not known any more what was not stored.
+# Counts removed messages. Before `noted_from`, it is no longer known which offsets were not stored.
 _NOTE_REMOVED: Final[LiteralString] = """
 UPDATE ingest_ledger SET quarantine_removed = quarantine_removed + %(count)s,
     noted_from = greatest(noted_from, least(%(end)s, next_offset))
@@ -83,7 +98,7 @@ WHERE topic = %(topic)s AND topic_id = %(topic_id)s AND partition = %(partition)
 
 @dataclass(frozen=True, slots=True)
 class LockedMessage:
-    """A message in quarantine, locked by the transaction that took it."""
+    """A message in quarantine that the open transaction has locked."""
 
     id: int
     topic_id: str
@@ -135,23 +150,24 @@ def lock_messages(
 
 
 def resolve_messages(connection: Connection, settled: Iterable[tuple[LockedMessage, str]]) -> None:
-    """Settle messages as `stored`, `repeated` or `expired`, and move them in the ledger's counts.
+    """Settle messages as `stored`, `repeated` or `expired`, and count them so in the ledger.
 
-    Call it after the rows of a transaction: it locks ledger rows in order.
+    Call it after the rows of a transaction: it locks rows of the ledger in the order of their
+    keys.
     """
-    moved: defaultdict[LedgerPlace, list[tuple[int, str]]] = defaultdict(list)
+    outcomes_by_key: defaultdict[LedgerKey, list[tuple[int, str]]] = defaultdict(list)
     for locked, outcome in settled:
         message = locked.message
-        place = LedgerPlace(message.topic, locked.topic_id, message.partition)
-        moved[place].append((message.offset, outcome))
+        key = LedgerKey(message.topic, locked.topic_id, message.partition)
+        outcomes_by_key[key].append((message.offset, outcome))
         connection.execute(_RESOLVE, {"outcome": outcome, "id": locked.id})
-    for place in sorted(moved):
-        counted = filter_counted_offsets(connection, place, (offset for offset, _ in moved[place]))
-        counts = Counter(outcome for offset, outcome in moved[place] if offset in counted)
+    for key, outcomes in sorted(outcomes_by_key.items()):
+        counted = lock_counted_offsets(connection, key)
+        counts = Counter(outcome for offset, outcome in outcomes if counted.has(offset))
         connection.execute(
             _MOVE_COUNTS,
             {
-                **place._asdict(),
+                **key._asdict(),
                 "total": counts.total(),
                 "stored": counts["stored"],
                 "repeated": counts["repeated"],
@@ -160,30 +176,28 @@ def resolve_messages(connection: Connection, settled: Iterable[tuple[LockedMessa
         )
 
 
-def filter_counted_offsets(
-    connection: Connection, place: LedgerPlace, offsets: Iterable[int]
-) -> set[int]:
-    """Return those of the offsets that the ledger counts now.
+def lock_counted_offsets(connection: Connection, key: LedgerKey) -> OffsetRange:
+    """Lock a row of the ledger, and return the offsets that it counts; none if there is no row.
 
-    These are all offsets, unless the topic partition is being read again.
+    It counts all offsets that were read, unless the topic partition is being read again.
     """
-    row = connection.execute(_COUNTED_OFFSETS, place._asdict()).fetchone()
+    row = connection.execute(_COUNTED_OFFSETS, key._asdict()).fetchone()
     if row is None:
-        return set()
-    first, end = int(row[0]), int(row[1])  # type: ignore[call-overload]
-    return {offset for offset in offsets if first <= offset < end}
+        return OffsetRange(0, 0)
+    return OffsetRange(int(row[0]), int(row[1]))  # type: ignore[call-overload]
 
 
 def postpone_message(connection: Connection, locked: LockedMessage, reject: BadMessage) -> str:
-    """Record why the message is still bad, which version it is, and when to retry.
+    """Record why the message is still bad, which version it brought, and when to retry it.
 
-    The first reason and a version that was recognised before are kept.
+    The first reason is kept. So is what was read of the version before and cannot be read now.
 
     Returns:
         The new status.
     """
     attempts = locked.attempts + 1
-    names, where = identify_message(locked.message), read_place(locked.message)
+    identity = identify_message(locked.message)
+    parent_and_time = find_parent_and_time(locked.message)
     status = "failed" if attempts >= MAX_ATTEMPTS else "retrying"
     pause = min(FIRST_PAUSE_SECONDS * 2**attempts, LONGEST_PAUSE_SECONDS)
     connection.execute(
@@ -194,11 +208,11 @@ def postpone_message(connection: Connection, locked: LockedMessage, reject: BadM
             "attempts": attempts,
             **rejects.make_reason_columns(reject),
             "pause": None if status == "failed" else pause,
-            "entity": names.entity,
-            "entity_id": names.id,
-            "version": names.version,
-            "application": where.application,
-            "made_at": where.updated_at,
+            "entity": identity.entity,
+            "entity_id": identity.id,
+            "version": identity.version,
+            "application": parent_and_time.application,
+            "made_at": parent_and_time.updated_at,
         },
     )
     return status
@@ -263,11 +277,13 @@ RETURNING topic, topic_id, partition, "offset", status, outcome
 def remove_old_messages(
     connection: Connection, window: Window, hold_days: int, now: datetime
 ) -> int:
-    """Remove settled messages older than the window, and unsettled ones `hold_days` later.
+    """Remove settled messages that are older than the window, and unsettled ones `hold_days` later.
 
-    A settled message is old if its version or its arrival is. The arrival of an unsettled message
-    counts only if its day is after the window. Each thousand is one transaction. The ledger counts
-    them as quarantined for ever.
+    A settled message is old if its version is old or it arrived long ago. An unsettled message is
+    old if its version is old; only if the day of its version is after the window, the time of its
+    arrival counts. The ledger goes on to count removed messages as quarantined.
+
+    Each transaction removes REMOVED_PER_TRANSACTION messages.
 
     Returns:
         The number of removed messages.
@@ -284,30 +300,31 @@ def remove_old_messages(
     while count == REMOVED_PER_TRANSACTION:
         with connection.transaction():
             rows = connection.execute(_REMOVE, values).fetchall()
-            removed_by_place: defaultdict[LedgerPlace, dict[int, bool]] = defaultdict(dict)
+            removed_by_key: defaultdict[LedgerKey, dict[int, bool]] = defaultdict(dict)
             for topic, topic_id, partition, offset, status, outcome in rows:
                 if outcome != "stored":
-                    place = LedgerPlace(str(topic), str(topic_id), int(partition))  # type: ignore[call-overload]
-                    removed_by_place[place][int(offset)] = status != "resolved"  # type: ignore[call-overload]
-            for place in sorted(removed_by_place):
-                _note_removed(connection, place, removed_by_place[place])
+                    key = LedgerKey(str(topic), str(topic_id), int(partition))  # type: ignore[call-overload]
+                    removed_by_key[key][int(offset)] = status != "resolved"  # type: ignore[call-overload]
+            for key, removed_offsets in sorted(removed_by_key.items()):
+                _note_removed(connection, key, removed_offsets)
         count = len(rows)
         removed += count
     return removed
 
 
-def _note_removed(connection: Connection, place: LedgerPlace, removed: Mapping[int, bool]) -> None:
-    """Note in the ledger what was removed from one topic partition.
+def _note_removed(connection: Connection, key: LedgerKey, removed: Mapping[int, bool]) -> None:
+    """Note in the ledger which messages of one topic partition were removed.
 
-    `removed` says for each offset whether the ledger still counts the message as quarantined.
-    From now on it is not known that these were not stored.
+    Up to the last of them, it is no longer known from now on which offsets were not stored.
+
+    Args:
+        removed: For each offset, whether the ledger counts its message as quarantined.
     """
-    counted = filter_counted_offsets(
-        connection, place, (offset for offset, counts in removed.items() if counts)
+    counted = lock_counted_offsets(connection, key)
+    count = sum(
+        is_quarantined and counted.has(offset) for offset, is_quarantined in removed.items()
     )
-    connection.execute(
-        _NOTE_REMOVED, {**place._asdict(), "count": len(counted), "end": max(removed) + 1}
-    )
+    connection.execute(_NOTE_REMOVED, {**key._asdict(), "count": count, "end": max(removed) + 1})
 
 
 def _get_midnight(day: date) -> datetime:
@@ -315,7 +332,8 @@ def _get_midnight(day: date) -> datetime:
 
 
 MESSAGES_PER_TRANSACTION = 100
-# A consumer of the same rows may cause a deadlock; maintain may drop a day before the insert.
+# How often a transaction is tried. It can deadlock with a consumer that stores the same rows, and
+# `maintain` may drop a day before the insert.
 CONFLICT_ATTEMPTS = 5
 
 
@@ -329,7 +347,7 @@ def retry_messages(
     Args:
         connection: A connection in autocommit mode.
         selection: The messages to retry.
-        window: Returns the days that are kept; asked for each transaction.
+        window: Returns the days that are kept. Called for each transaction.
 
     Yields:
         The outcomes of each transaction, which is committed: `stored`, `repeated`, `expired`, or
@@ -352,7 +370,7 @@ def retry_messages(
                 stored_rows = [result.stored_row for result in results if result.stored_row]
                 late_versions.note_late_versions(connection, stored_rows, ())
         except MissingDaysError as missing:
-            # Outside of the transaction, and in the window of now: midnight may have passed.
+            # Outside of the transaction. The window is asked again: midnight may have passed.
             refused |= missing_days.create_partitions(connection, missing.days, window())
         except (errors.CheckViolation, errors.DeadlockDetected) as error:
             conflicts += 1
@@ -370,15 +388,12 @@ def retry_messages(
 def _settle_messages(
     connection: Connection, locked: Iterable[LockedMessage], results: Iterable[MessageOutcome]
 ) -> Counter[str]:
-    """Resolve or postpone the messages and count the outcomes.
-
-    The ledger is updated last, in the order of its topic partitions.
-    """
-    of_message = {id(locked_message.message): locked_message for locked_message in locked}
+    """Resolve or postpone the messages, and count the outcomes."""
+    locked_by_message = {id(locked_message.message): locked_message for locked_message in locked}
     settled: list[tuple[LockedMessage, str]] = []
     outcomes: Counter[str] = Counter()
     for result in results:
-        locked_message = of_message[id(result.message)]
+        locked_message = locked_by_message[id(result.message)]
         if result.reject is None:
             settled.append((locked_message, result.outcome))
             outcomes[result.outcome] += 1

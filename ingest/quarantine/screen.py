@@ -53,8 +53,8 @@ class QuarantineGroup:
         until: When the last one came.
         example: The id of the newest message.
         detail: The detail of the newest message.
-        explanation: From what the detail was written.
-        asked: The newest request for the group; an open one comes before done ones.
+        explanation: The stored explanation from which the detail was written.
+        request: The newest request for the group. An open one comes before done ones.
     """
 
     reason: str
@@ -67,33 +67,34 @@ class QuarantineGroup:
     example: int
     detail: str
     explanation: Any
-    asked: QuarantineRequest | None = None
+    request: QuarantineRequest | None = None
 
     @property
-    def of_all(self) -> bool:
-        """Whether the open request covers all of these messages."""
-        if self.asked is None or self.asked.done_at:
+    def is_all_requested(self) -> bool:
+        """Whether an open request covers all messages of the group."""
+        if self.request is None or self.request.done_at:
             return False
-        return self.example <= self.asked.last_id
+        return self.example <= self.request.last_id
 
     @property
     def outcome(self) -> str:
         """The outcome of the request in words."""
-        return describe_outcome(self.asked.outcome) if self.asked else ""
+        return describe_outcome(self.request.outcome) if self.request else ""
 
     @property
-    def words(self) -> str:
-        """The reason with a capital letter, unless it begins with the name of a field."""
+    def title(self) -> str:
+        """The reason in words, with a capital letter unless it begins with the name of a field."""
         words = str(REASONS.get(self.reason, self.reason))
         return words if self.field and words.startswith(self.field) else capfirst(words)
 
     @property
-    def said(self) -> SafeString:
+    def translated_detail(self) -> SafeString:
         """The detail in the language of the page."""
         return details.translate_detail(self.detail, self.explanation)
 
     @property
     def query(self) -> str:
+        """The query string that names the group."""
         return urlencode({name: getattr(self, name) for name in GROUP_FIELDS})
 
 
@@ -110,7 +111,11 @@ JOIN ingest_quarantine q ON q.id = g.newest ORDER BY g.count DESC, 1, 2, 3, 4
 
 
 def describe_outcome(outcome: str) -> str:
-    """Return an outcome in words, from the names and numbers that `annals quarantine` records."""
+    """Return the outcome of a request in words.
+
+    Args:
+        outcome: Names and numbers as `annals quarantine retry` records them: "stored 2, failed 1".
+    """
     words: dict[str, object] = {
         **COUNTS,
         **dict(Quarantined.Status.choices),
@@ -129,18 +134,19 @@ def show_quarantine(request: HttpRequest) -> HttpResponse:
         rows = [(*row[:-1], row[-1] and json.loads(row[-1])) for row in cursor.fetchall()]
     done_last = F("done_at").desc(nulls_first=True), "-id"
     latest = QuarantineRequest.objects.filter(ids=[]).order_by(*done_last)[:MOST_GROUPS]
+    # The first request for a group wins, so the list is reversed.
     requests_by_group = {
         tuple(getattr(past_request, name) for name in GROUP_FIELDS): past_request
         for past_request in reversed(latest)
     }
     groups = [
-        replace(QuarantineGroup(*row), asked=requests_by_group.get(row[: len(GROUP_FIELDS)]))
+        replace(QuarantineGroup(*row), request=requests_by_group.get(row[: len(GROUP_FIELDS)]))
         for row in rows
     ]
     context = {
         "title": _("Quarantine"),
         "groups": groups,
-        "all": format_figure(sum(past_request.count for past_request in groups)),
+        "all": format_figure(sum(group.count for group in groups)),
         "requests": [
             (
                 past_request,
@@ -159,10 +165,10 @@ def show_quarantine(request: HttpRequest) -> HttpResponse:
 
 
 class RequestForm(forms.Form):
-    """What to do with which messages, and why.
+    """The form for a request: the action, the messages, and the reason.
 
-    `ids` are separated by commas; without them the group is meant. `last_id` is the newest
-    message that was there when the page was shown.
+    `ids` are separated by commas. Without ids, the messages of the group are meant. `last_id` is
+    the newest message that was in quarantine when the page was shown.
     """
 
     action = forms.ChoiceField(choices=QuarantineRequest.Action, widget=forms.HiddenInput)
@@ -188,7 +194,7 @@ class RequestForm(forms.Form):
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def request_action(request: HttpRequest) -> HttpResponse:
-    """Ask for the reason (GET), or record the request (POST)."""
+    """Show the form that asks for the reason (GET), or record the request (POST)."""
     if not request.user.has_perm(ASK_PERMISSION):
         raise PermissionDenied
     is_sent = request.method == "POST"
@@ -220,7 +226,7 @@ def _parse_ids(fields: dict[str, Any]) -> list[int]:
 
 
 def _select_messages(fields: dict[str, Any]) -> QuerySet[Quarantined]:
-    """Return the unsettled messages as ingest.quarantine.requests will select them."""
+    """Return the unsettled messages that ingest.quarantine.requests will select for a request."""
     selected = Quarantined.objects.filter(status__in=UNSETTLED)
     if fields["last_id"] is not None:
         selected = selected.filter(id__lte=fields["last_id"])
@@ -232,7 +238,7 @@ def _select_messages(fields: dict[str, Any]) -> QuerySet[Quarantined]:
 def filter_by_group(
     queryset: QuerySet[Quarantined], group: Mapping[str, Any]
 ) -> QuerySet[Quarantined]:
-    """Return those of the messages that have the reason, service, field and topic of a group."""
+    """Return the messages with the reason, service, field and topic of a group."""
     return queryset.filter(**{name: group[name] for name in GROUP_FIELDS})
 
 

@@ -80,9 +80,10 @@ class PartitionProgress:
 
 
 class Batch:
-    """Messages up to the limits; giant messages get batches of their own.
+    """The messages of one transaction, up to the limits.
 
-    The offsets of a partition are contiguous; gaps are listed.
+    Giant messages are not mixed with others. The offsets of a partition follow one another; where
+    some are missing, `gaps` of its progress has them.
 
     Args:
         known: Fingerprints of search keys that were stored before.
@@ -100,7 +101,7 @@ class Batch:
         self.expired: list[DecodedRow] = []  # older than the window
         self.rejects: list[BadMessage] = []
         self.repeated: list[Message] = []  # messages that say nothing new
-        self.unplaced: list[BadMessage] = []  # their partition cannot be created
+        self.unplaced: list[BadMessage] = []  # messages of days that cannot be created
         self.progress: dict[TopicPartition, PartitionProgress] = {}
 
     def fits(self, size: int) -> bool:
@@ -124,7 +125,7 @@ class Batch:
 
         Args:
             expected: The next offset of the partition.
-            gaps: Cover the offsets from `expected` to the message's own.
+            gaps: They cover the offsets from `expected` up to the message.
         """
         self._get_progress(source, expected).gaps.extend(gaps)
         return self._add_decoded([decoded], source)[1]
@@ -143,8 +144,8 @@ class Batch:
             skipping: Whether offsets between the messages never were messages.
 
         Returns:
-            How many messages were added: those that fit and follow one another from `expected` on.
-            The last of them as a bad message if it breaks the contract.
+            How many messages were added: those that fit, and that follow one another from
+            `expected` on. And the last of these as a bad message, if it breaks the contract.
         """
         fitting = self._count_fitting(run, source, expected, skipping)
         if not fitting:
@@ -245,10 +246,11 @@ class Batch:
         progress.next = end
 
     def arrange(self) -> None:
-        """Sort rows and keys into the order of insertion, if they are not sorted already.
+        """Sort rows and search keys by id, if they are not sorted already.
 
-        Neighbours then go to the same index pages, and two writers of the same rows do not
-        deadlock. Versions of one entity stay in the order of arrival.
+        Then rows that are inserted one after the other go to the same pages of indexes, and two
+        writers of the same rows do not deadlock. Versions of a document stay in the order of
+        arrival.
         """
         if self._arranged == self.messages:
             return
@@ -262,7 +264,7 @@ class Batch:
         return {row.day for rows in self.rows.values() for row in rows}
 
     def admit(self, days: Container[EntityDay]) -> None:
-        """Move the expired rows of these days to the rows to store."""
+        """Move the expired rows of these days back to the rows to store."""
         good = [row for row in self.expired if row.day in days]
         self.expired = [row for row in self.expired if row.day not in days]
         for row in good:
@@ -302,11 +304,11 @@ class Batch:
 
     @property
     def fingerprints(self) -> Mapping[str, KeyFingerprint]:
-        """By id, the fingerprint of the newest search keys in this batch."""
+        """The fingerprint of each document's newest search keys in this batch, by id."""
         return self._new_keys.fingerprints
 
     def clear(self) -> None:
-        """Free the rows, a few at a time."""
+        """Free the rows, a few at a time, so that other threads can run in between."""
         for rows in self.rows.values():
             while rows:
                 del rows[-_FREED_AT_ONCE:]
@@ -314,9 +316,9 @@ class Batch:
             del self.expired[-_FREED_AT_ONCE:]
 
     def list_entities(self) -> list[str]:
-        """Return the kinds of entities with rows here, in the order of their declaration.
+        """Return the kinds with rows in this batch, in the order of their declaration.
 
-        In this order two writers lock tables without a deadlock.
+        All writers lock tables in this order, so that they do not deadlock.
         """
         return [name for name in BY_NAME if name in self.rows]
 

@@ -1,4 +1,4 @@
-"""Writes rows by COPY: all of them, or all except those that PostgreSQL cannot store."""
+"""Writes rows by COPY in PostgreSQL's binary format, and finds rows that cannot be stored."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ TRAILER = b"\xff\xff"
 # Microseconds from 1970-01-01 to 2000-01-01, where PostgreSQL's timestamps start.
 _EPOCH_2000 = 946_684_800_000_000
 
-# psycopg copies what is larger than 128 KiB once more, in parts; a usual row is below 8 KiB.
+# psycopg splits and copies a chunk above 128 KiB once more. A usual row is below 8 KiB.
 CHUNK_BYTES = 120 * 1024
 
 _TIME = Struct(">iq").pack
@@ -63,22 +63,26 @@ def _encode_pieces(record: Record) -> tuple[bytes, Piece, bytes]:
 
 
 def prefix_number(number: int, row: bytes) -> bytes:
-    """Return an encoded row with one more column in front: an integer."""
+    """Return an encoded row with an integer as one more column in front."""
     count = int.from_bytes(row[:2], "big")
     return (count + 1).to_bytes(2, "big") + _INTEGER(4, number) + row[2:]
 
 
 @lru_cache(256)
-def _get_start_packer(length: int) -> Callable[..., bytes]:
-    """Return the packer of a row up to its document. `length`: of its id in bytes."""
-    return Struct(f">hi{length}siiiB").pack
+def _get_start_packer(id_length: int) -> Callable[..., bytes]:
+    """Return the function that packs a row up to its document.
+
+    Args:
+        id_length: The length of the id in bytes.
+    """
+    return Struct(f">hi{id_length}siiiB").pack
 
 
 @lru_cache(4096)
 def _encode_source(client_id: str, author: str | None, kind: int) -> bytes:
     """Encode client_id, author and type. Few combinations occur, so they are cached."""
-    login = _NULL if author is None else _encode_text(author)
-    return _encode_text(client_id) + login + _INTEGER(4, kind)
+    encoded_author = _NULL if author is None else _encode_text(author)
+    return _encode_text(client_id) + encoded_author + _INTEGER(4, kind)
 
 
 def _encode_text(value: str) -> bytes:
@@ -95,7 +99,7 @@ class RefusedRow:
 
 
 class RowsDroppedError(psycopg.OperationalError):
-    """Raised when PostgreSQL took fewer rows than were sent: the table is wrong, not the rows."""
+    """Raised when PostgreSQL took fewer rows than were sent. The table is wrong, not the rows."""
 
 
 def copy_pieces(
@@ -103,7 +107,11 @@ def copy_pieces(
 ) -> int:
     """Send encoded rows by COPY, in chunks of at least CHUNK_BYTES.
 
-    Returns how many rows PostgreSQL took.
+    Args:
+        names: The columns.
+
+    Returns:
+        How many rows PostgreSQL took.
     """
     statement = sql.SQL("COPY {table} ({names}) FROM STDIN (FORMAT binary)").format(
         table=table, names=sql.SQL(", ").join(map(sql.Identifier, names))
@@ -135,15 +143,19 @@ def isolate_bad_rows(
     rows: Sequence[DecodedRow],
     conflicts: bool = False,
 ) -> list[RefusedRow]:
-    """Store rows, halving them in savepoints until each bad row is found.
+    """Store all rows but the bad ones. To find these, rows are split in halves again and again.
 
     Args:
-        attempt: Stores rows or raises. Called in a savepoint of the caller's transaction.
-        conflicts: Whether a row that violates a unique constraint counts as bad. Otherwise that
-            error is raised, as is every error that is not the fault of the rows.
+        attempt: Stores the rows that it gets, or raises. Called in a savepoint of the caller's
+            transaction.
+        conflicts: Whether a row that violates a unique constraint counts as bad. If not, that
+            error is raised.
 
     Returns:
         The bad rows. All others are stored.
+
+    Raises:
+        psycopg.Error: An error that is not the fault of a row.
     """
     if not rows:
         return []

@@ -1,11 +1,13 @@
-"""Stores rows by one COPY into the table of their entity, all of them or none, with what belongs to
-them: their business keys, and a note about each where their day is sealed."""
+"""Stores rows by one COPY into the table of their kind: all of them, or none.
+
+Begin with `copy_rows`. Also notes rows that enter a sealed day, and stores business keys.
+"""
 
 import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from operator import attrgetter
-from typing import Final
+from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from psycopg import errors, sql
@@ -22,109 +24,131 @@ from ingest.store.batch import DecodedRow
 from ingest.store.copy import RowsDroppedError, copy_pieces, encode_rows, get_copy_columns
 from ingest.store.ledger import Connection
 
+_RECORD = attrgetter("record")
+
+
+class StoredInBlockError(errors.UniqueViolation):
+    """Raised when a block already has the version of a row."""
+
+
+def copy_rows(connection: Connection, entity: EntityKind, rows: Sequence[DecodedRow]) -> None:
+    """Store all rows, or raise an error and store none. Note the rows that enter a sealed day.
+
+    Raises:
+        psycopg.errors.UniqueViolation: A version is stored already.
+        RowsDroppedError: PostgreSQL took fewer rows than were sent.
+    """
+    chunks = encode_rows(map(_RECORD, rows))
+    count = copy_pieces(connection, sql.Identifier(entity.table), get_copy_columns(entity), chunks)
+    if count != len(rows):
+        raise RowsDroppedError(
+            f"{entity.table} took {count:,} of {len(rows):,} rows: a trigger or a rule of it drops "
+            "the others. Remove that"
+        )
+    note_late_rows(connection, entity, rows)
+
+
+def store_search_keys(connection: Connection, keys: Sequence[SearchKeyRow]) -> None:
+    """Store search keys, each with its newest day, inside the caller's transaction.
+
+    Args:
+        keys: In the order of `NewSearchKeys.list_rows`.
+    """
+    if keys:
+        upsert_keys(connection, keys)
+
+
 # Each row is found by primary key: ingest.store.session has the settings for that.
-_NOTE = """
+_NOTE_LATE_ROWS = """
 INSERT INTO late_row
     ("table", day, row_id, version, row_hash, topic, partition, "offset", noted_at, sealed)
-SELECT %s, %s, row_id, row_version, sha256({encoded}), topic, partition, "offset", now(), false
-FROM unnest(%s::text[], %s::bigint[], %s::int[], %s::text[], %s::int[], %s::bigint[])
-    AS given(row_id, moment, row_version, topic, partition, "offset")
+SELECT %(table)s, %(day)s, row_id, row_version, sha256({encoded}), topic, partition, "offset",
+    now(), false
+FROM unnest(%(ids)s::text[], %(moments)s::bigint[], %(versions)s::int[], %(topics)s::text[],
+        %(partitions)s::int[], %(offsets)s::bigint[])
+    AS late(row_id, moment, row_version, topic, partition, "offset")
 JOIN {table} ON id = row_id AND version = row_version
     AND updated_at = 'epoch'::timestamptz + moment * interval '1 microsecond'
-WHERE updated_at >= %s::timestamptz AND updated_at < %s::timestamptz
+WHERE updated_at >= %(start)s::timestamptz AND updated_at < %(end)s::timestamptz
 """
-
-
-# The rows that a block of their day has already, or may have: position 0 is one of a block that is
-# not as it was written. The moments of a block are in microseconds.
-_IN_BLOCKS = """
+# Whether a block of the day has one of the rows. A damaged block (position 0) may have any.
+_FIND_IN_BLOCKS = """
 SELECT true FROM (
-    SELECT 1 FROM unnest(%s::text[], %s::bigint[], %s::int[]) AS given(row_id, moment, row_version)
+    SELECT 1 FROM unnest(%(ids)s::text[], %(moments)s::bigint[], %(versions)s::int[])
+        AS late(row_id, moment, row_version)
     JOIN {versions} AS stored ON stored.id = row_id AND in_block
         AND (position = 0 OR stored_at >= updated_at AND stored.version = row_version
             AND updated_at = 'epoch'::timestamptz + moment * interval '1 microsecond')
-    WHERE stored_at >= %s::timestamptz AND stored_at < %s::timestamptz LIMIT 1
+    WHERE stored_at >= %(start)s::timestamptz AND stored_at < %(end)s::timestamptz LIMIT 1
 ) AS inside
 """
 
 
-class StoredInBlockError(errors.UniqueViolation):
-    """A row has the key of a version that is packed."""
+def note_late_rows(connection: Connection, entity: EntityKind, rows: Sequence[DecodedRow]) -> None:
+    """Note the rows that entered a sealed day, in the transaction that has just stored them.
 
+    Days that are not over by the server's clock are left out: they are neither sealed nor packed,
+    whatever the clock of this machine says.
 
-# For how many seconds the server's clock is trusted to go on as this machine's monotonic one: a
-# question with each batch would cost a batch of one some percent.
-SERVER_TIME_S: Final = 30.0
-# By connection: the monotonic time of the question, and the server's answer.
-SERVER_TIMES: Final[WeakKeyDictionary[Connection, tuple[float, datetime]]] = WeakKeyDictionary()
+    No late row is missed. A sealer commits its mark before it waits for the locks of the rows
+    (`announce` in history/retention/seals/day_snapshot.py), so either this transaction sees the
+    mark, or the sealer sees the rows. A day is marked as packed while no rows can be written.
 
-
-def _server_time(connection: Connection) -> datetime:
-    """Return the time by the server's clock, which does not depend on this machine's."""
-    known = SERVER_TIMES.get(connection)
-    if known is None or time.monotonic() - known[0] > SERVER_TIME_S:
-        known = SERVER_TIMES[connection] = time.monotonic(), clock.read_server_time(connection)
-    return known[1] + timedelta(seconds=time.monotonic() - known[0])
-
-
-def note(connection: Connection, entity: EntityKind, rows: Sequence[DecodedRow]) -> None:
-    """Note those of the rows that entered a sealed day, in the transaction that has just stored
-    them. Days that are not over by the server's clock are not asked about: none of them is sealed
-    or packed, whatever this machine's clock says. A sealer
-    commits its mark before it waits for the lock of the rows (seals.day_snapshot.announce), so one
-    of both sees the other; and who packs a day marks it while nobody can write. Raises
-    StoredInBlockError if a block has one of the rows."""
-    written = {row.record.updated_at // MICROSECONDS_PER_DAY for row in rows}
-    today = (_server_time(connection).date() - EPOCH).days
-    written_days = [compute_day(day * MICROSECONDS_PER_DAY) for day in written if day < today]
-    query = sql.SQL(_NOTE).format(
-        encoded=build_encoding(entity), table=sql.Identifier(entity.table)
-    )
-    for day, packed in sorted(
-        days.load_sealed_days(connection, entity.table, written_days).items()
-    ):
-        late = [row for row in rows if compute_day(row.record.updated_at) == day]
-        columns, bounds = _columns(late), days.compute_bounds(day)
-        if packed:
-            versions = sql.SQL(build_versions_query(entity))
-            inside = sql.SQL(_IN_BLOCKS).format(versions=versions)
-            if connection.execute(inside, (*columns[:3], *bounds)).fetchone() == (True,):
-                raise StoredInBlockError(f"a block of {entity.table} {day} has the row")
-        connection.execute(query, (entity.table, day, *columns, *bounds))
-
-
-def _columns(rows: Sequence[DecodedRow]) -> tuple[list[object], ...]:
-    """Key and origin of the rows, column by column."""
-    values = [
-        (
-            row.record.id,
-            row.record.updated_at,
-            row.record.version,
-            row.message.topic,
-            row.message.partition,
-            row.message.offset,
-        )
-        for row in rows
+    Raises:
+        StoredInBlockError: A block already has the version of one of the rows.
+    """
+    day_numbers = {row.record.updated_at // MICROSECONDS_PER_DAY for row in rows}
+    today = (_get_server_time(connection).date() - EPOCH).days
+    finished_days = [
+        compute_day(number * MICROSECONDS_PER_DAY) for number in day_numbers if number < today
     ]
-    return tuple(list(column) for column in zip(*values, strict=True))
-
-
-_RECORD = attrgetter("record")
-
-
-def copy_rows(connection: Connection, entity: EntityKind, rows: Sequence[DecodedRow]) -> None:
-    """Store all rows, or raise an error and store none. Those of sealed days are noted."""
-    chunks = encode_rows(map(_RECORD, rows))
-    taken = copy_pieces(connection, sql.Identifier(entity.table), get_copy_columns(entity), chunks)
-    if taken != len(rows):
-        raise RowsDroppedError(
-            f"{entity.table} took {taken:,} of {len(rows):,} rows: a trigger or a rule of it drops "
-            "the others. Remove that"
+    packed_by_day = days.load_sealed_days(connection, entity.table, finished_days)
+    for day, is_packed in sorted(packed_by_day.items()):
+        late_rows = [row for row in rows if compute_day(row.record.updated_at) == day]
+        start, end = days.compute_bounds(day)
+        parameters = {
+            "table": entity.table,
+            "day": day,
+            "ids": [row.record.id for row in late_rows],
+            "moments": [row.record.updated_at for row in late_rows],
+            "versions": [row.record.version for row in late_rows],
+            "topics": [row.message.topic for row in late_rows],
+            "partitions": [row.message.partition for row in late_rows],
+            "offsets": [row.message.offset for row in late_rows],
+            "start": start,
+            "end": end,
+        }
+        if is_packed:
+            versions = sql.SQL(build_versions_query(entity))
+            find_in_blocks = sql.SQL(_FIND_IN_BLOCKS).format(versions=versions)
+            if connection.execute(find_in_blocks, parameters).fetchone() == (True,):
+                raise StoredInBlockError(f"a block of {entity.table} {day} has the row")
+        note = sql.SQL(_NOTE_LATE_ROWS).format(
+            encoded=build_encoding(entity), table=sql.Identifier(entity.table)
         )
-    note(connection, entity, rows)
+        connection.execute(note, parameters)
 
 
-def store_search_keys(connection: Connection, keys: Sequence[SearchKeyRow]) -> None:
-    """Store keys, each with its newest day, inside the caller's transaction. keys: sorted."""
-    if keys:
-        upsert_keys(connection, keys)
+# For how many seconds the server's time is computed from this machine's monotonic clock. A request
+# with each batch would make a batch of one message some percent slower.
+SERVER_TIME_S: Final = 30.0
+
+
+class ServerTime(NamedTuple):
+    """An answer of the server's clock."""
+
+    read_at: float  # time.monotonic()
+    time: datetime
+
+
+# By connection, the last answer.
+SERVER_TIMES: Final[WeakKeyDictionary[Connection, ServerTime]] = WeakKeyDictionary()
+
+
+def _get_server_time(connection: Connection) -> datetime:
+    """Return the time by the server's clock, which does not depend on this machine's clock."""
+    answer = SERVER_TIMES.get(connection)
+    if answer is None or time.monotonic() - answer.read_at > SERVER_TIME_S:
+        answer = ServerTime(time.monotonic(), clock.read_server_time(connection))
+        SERVER_TIMES[connection] = answer
+    return answer.time + timedelta(seconds=time.monotonic() - answer.read_at)

@@ -1,4 +1,8 @@
-"""The SQL of the ledger: claim a partition of a topic, advance it in its rows' transaction."""
+"""The SQL of the ledger: claims of topic partitions, their progress, heartbeats and halts.
+
+A consumer claims a partition with `claim_partition`. `advance_partitions` moves it on in the
+transaction that stores the rows.
+"""
 
 import logging
 import time
@@ -26,16 +30,17 @@ class FencedError(Exception):
 
 
 class LedgerMove(NamedTuple):
-    """The progress of one partition by one batch."""
+    """How one batch moves one partition on. `stored` and `repeated` count messages."""
 
     claim: Claim
     progress: PartitionProgress
-    stored: int  # how many of the messages that were read
+    stored: int
     repeated: int
     high_watermark: int | None  # the end offset at the broker, if known
 
 
-# Under which id the log of a topic partition was read last: each cut of the log gives another one.
+# The id under which the log of a topic partition was read last. Each cut of the log gives it
+# another id.
 _NEWEST_TOPIC_ID: Final[LiteralString] = """
 SELECT topic_id FROM ingest_ledger
 WHERE topic = %(topic)s AND partition = %(partition)s
@@ -53,14 +58,14 @@ def claim_partition(
 ) -> Claim:
     """Take a partition over, inside the caller's transaction.
 
-    A log that is shorter than the ledger says was truncated. It is read from its start, with a row
-    of its own in the ledger.
+    If the log ends before the offset in the ledger, it was truncated. It is then read from its
+    start, under a new row of the ledger.
 
     Args:
-        earliest: The first offset at the broker, where a new partition starts.
-        end: The end offset, asked while nobody could advance the ledger. None if nothing suggests
-            a truncated log.
-        cut: Claimed partitions whose log turned out not to be the one that was read.
+        earliest: The first offset at the broker, where reading of a new partition begins.
+        end: The end offset at the broker, asked for while no consumer could advance the ledger.
+            None if nothing suggests that the log was truncated.
+        cut: Partitions whose log is known not to be the one that was read.
     """
     row = connection.execute(
         _NEWEST_TOPIC_ID,
@@ -82,7 +87,10 @@ def claim_partition(
     logger.error(
         "%s[%d]: the log at the broker was cut: the ledger is at offset %d, but %s. Reading the "
         "partition from its start; versions that are stored already count as repeated",
-        *(source.topic, source.partition, claimed.next_offset, reason),
+        source.topic,
+        source.partition,
+        claimed.next_offset,
+        reason,
     )
     return _claim_row(connection, newest.make_successor(), earliest)
 
@@ -98,8 +106,8 @@ ON CONFLICT (topic, topic_id, partition) DO UPDATE SET epoch = l.epoch + 1
 RETURNING epoch, next_offset, coalesce(resume_until, 0), halted_at IS NOT NULL,
     last_offset, last_leader_epoch, last_digest
 """
-# Up to which offset the quarantine has messages that are read again. Not within the INSERT: Citus
-# refuses that.
+# The offset up to which the quarantine has messages that will be read again. This is a statement of
+# its own, because Citus refuses it within the INSERT.
 _REREAD: Final[LiteralString] = """
 SELECT coalesce(max("offset") + 1, 0) FROM ingest_quarantine
 WHERE topic = %(topic)s AND topic_id = %(topic_id)s AND partition = %(partition)s
@@ -118,13 +126,15 @@ def _claim_row(connection: Connection, source: TopicPartition, earliest: int) ->
         },
     ).fetchone()
     epoch, next_offset, resume_until, halted, *remembered = require_row(row)
-    place = {
-        "topic": source.topic,
-        "topic_id": source.topic_id,
-        "partition": source.partition,
-        "next_offset": next_offset,
-    }
-    (reread_until,) = connection.execute(_REREAD, place).fetchone() or (0,)
+    (reread_until,) = connection.execute(
+        _REREAD,
+        {
+            "topic": source.topic,
+            "topic_id": source.topic_id,
+            "partition": source.partition,
+            "next_offset": next_offset,
+        },
+    ).fetchone() or (0,)
     last = None if remembered[0] is None else LastMessage(*remembered)  # type: ignore[arg-type]
     return Claim(
         source,
@@ -133,12 +143,12 @@ def _claim_row(connection: Connection, source: TopicPartition, earliest: int) ->
         int(resume_until),  # type: ignore[call-overload]
         bool(halted),
         int(reread_until),  # type: ignore[call-overload]
-        # Retention deletes old messages at the broker.
+        # Without a message that the broker still has, nothing can be compared.
         last if last is not None and last.offset >= earliest else None,
     )
 
 
-# Moves partitions by what their batch read, if this consumer still owns them.
+# Moves partitions on by the progress of their batch, if this consumer still owns them.
 _ADVANCE: Final[LiteralString] = """
 UPDATE ingest_ledger l SET
     next_offset = v.next, read = l.read + v.read, stored = l.stored + v.stored,
@@ -181,19 +191,21 @@ def advance_partitions(connection: Connection, moves: Sequence[LedgerMove]) -> N
     cursor = connection.execute(_ADVANCE, _make_columns(rows))
     if cursor.rowcount != len(moves):
         raise FencedError
-    # Offsets that never were messages are counted only: a transaction marker would be a row each.
+    # Other gaps are only counted: each marker of a transaction would be a row.
     for move in moves:
         for gap in move.progress.gaps:
             if gap.lost:
-                place = asdict(move.claim.source)
-                connection.execute(_ADD_LOST_OFFSETS, {**place, "start": gap.start, "end": gap.end})
+                partition = asdict(move.claim.source)
+                connection.execute(
+                    _ADD_LOST_OFFSETS, {**partition, "start": gap.start, "end": gap.end}
+                )
 
 
 def _make_advance(move: LedgerMove) -> dict[str, object]:
-    """Return what _ADVANCE needs of one partition."""
+    """Return the parameters of _ADVANCE for one partition."""
     progress = move.progress
     settled = progress.expired + move.stored + move.repeated
-    last = LastMessage.of(progress.last) if progress.last else None
+    last = LastMessage.from_message(progress.last) if progress.last else None
     return {
         **_get_row_key(move.claim),
         "start": progress.start,
@@ -213,7 +225,7 @@ def _make_advance(move: LedgerMove) -> dict[str, object]:
     }
 
 
-# Citus refuses now() in a CASE of what an UPDATE sets.
+# The moments are computed in a query of their own: Citus refuses now() in a CASE of an UPDATE.
 _HEARTBEAT = """
 WITH mine AS (
     SELECT l.topic, l.topic_id, l.partition, v.high,
@@ -261,7 +273,7 @@ def record_forecast(
 ) -> None:
     """Record when unread messages of these partitions will be lost.
 
-    A row that a write has locked is passed over, as in `record_heartbeat`.
+    A row that another transaction has locked is left alone, as in `record_heartbeat`.
 
     Args:
         reading_rate: Offsets per second of this consumer; None if it was not measured.
@@ -270,7 +282,7 @@ def record_forecast(
         {
             **_get_row_key(claim),
             "loss": outlook.forecast.at,
-            "kept": outlook.forecast.kept,
+            "kept": outlook.forecast.kept_seconds,
             "arriving": outlook.log.arriving,
         }
         for claim, outlook in outlooks.items()
@@ -283,7 +295,7 @@ def record_forecast(
 def is_at_offsets(connection: Connection, ends: Mapping[Claim, int]) -> bool:
     """Return whether the ledger is at these offsets under the same claims.
 
-    Asked when the answer to a commit was lost.
+    This tells whether a commit succeeded although its answer was lost.
     """
     for claim, end in ends.items():
         row = connection.execute(
@@ -300,25 +312,26 @@ def record_heartbeat(
     connection: Connection,
     ends: Mapping[Claim, int | None],
     seen_at: float | None,
-    given_at: float | None = None,
+    beat_at: float | None = None,
     answered: Container[Claim] | None = None,
 ) -> None:
     """Record that a consumer holds these partitions, and their end offsets.
 
-    A late heartbeat never looks newer than a claim that was made since. Neither does one that no
-    broker answered, of a topic that was created again. A row that a write has locked is passed
-    over.
+    A heartbeat that is written late does not look newer than a claim that was made since. If a
+    topic was created again, a heartbeat without an answer of the brokers does not look newer than
+    the claim of the new topic. A row that another transaction has locked is left alone.
 
     Args:
-        ends: The end offset of each claim; None if not known.
-        seen_at: `time.monotonic()` at which the ends of `answered` were certain; None if never.
-        given_at: `time.monotonic()` of the heartbeat; None for now.
+        ends: The end offset of each claim; None if it is not known.
+        seen_at: The `time.monotonic()` at which the brokers answered the ends of `answered`; None
+            if they did not.
+        beat_at: The `time.monotonic()` of the heartbeat; None for now.
         answered: The claims whose ends the brokers answered; None for all.
     """
     if not ends:
         return
     now = time.monotonic()
-    age = 0.0 if given_at is None else max(0.0, now - given_at)
+    age = 0.0 if beat_at is None else max(0.0, now - beat_at)
     age_of_end = None if seen_at is None else max(0.0, now - seen_at)
     rows = [
         {
@@ -331,8 +344,8 @@ def record_heartbeat(
     connection.execute(_HEARTBEAT, {**_make_columns(rows), "age": age, "age_of_end": age_of_end})
 
 
-# The first record of each ten minutes counts. The order does not matter: the sums only grow.
-# Citus refuses now() in the conditions of an upsert, so the new row brings the moment.
+# The first record of each ten minutes counts. Several consumers may write in any order, because the
+# sums only grow. Citus refuses now() in the conditions of an upsert, so the new row brings it.
 _PACE = """
 INSERT INTO ingest_pace AS p (slot, at, came, read, stored)
 SELECT extract(epoch FROM now())::bigint / %(seconds)s %% %(slots)s, now(),
@@ -358,7 +371,7 @@ FROM unnest(%(topics)s::text[]) AS topic
 ON CONFLICT (topic) DO UPDATE SET absent = true, asked_at = excluded.asked_at
 WHERE known.asked_at < excluded.asked_at
 """
-_THERE: Final[LiteralString] = """
+_EXISTING: Final[LiteralString] = """
 UPDATE ingest_asked_topic
 SET absent = false, asked_at = now() - make_interval(secs => %(age)s::float8)
 WHERE topic = ANY(%(topics)s) AND absent
@@ -367,7 +380,7 @@ WHERE topic = ANY(%(topics)s) AND absent
 
 
 def record_topics(
-    connection: Connection, there: Sequence[str], absent: Sequence[str], asked_at: float
+    connection: Connection, existing: Sequence[str], absent: Sequence[str], asked_at: float
 ) -> None:
     """Record which topics exist according to the brokers, and which do not.
 
@@ -377,10 +390,10 @@ def record_topics(
     age = max(0.0, time.monotonic() - asked_at)
     if absent:
         connection.execute(_ABSENT, {"age": age, "topics": list(absent)})
-    connection.execute(_THERE, {"age": age, "topics": list(there)})
+    connection.execute(_EXISTING, {"age": age, "topics": list(existing)})
 
 
-# Halts a partition, unless it is halted or was resumed meanwhile.
+# Halts a partition, unless it is halted already, or was resumed meanwhile.
 _HALT: Final[LiteralString] = """
 UPDATE ingest_ledger
 SET halted_at = now(), halted_why = %(reason)s, halted_explanation = %(explanation)s
@@ -408,7 +421,7 @@ def record_resume(connection: Connection, claim: Claim, until: int) -> None:
 
 
 def load_resume_until(connection: Connection, claim: Claim) -> int:
-    """Return the offset before which bad messages are allowed, or 0."""
+    """Return the offset before which bad messages do not halt the partition, or 0."""
     row = connection.execute(
         "SELECT coalesce(resume_until, 0) FROM ingest_ledger"
         " WHERE topic = %(topic)s AND topic_id = %(topic_id)s AND partition = %(partition)s"
@@ -419,7 +432,11 @@ def load_resume_until(connection: Connection, claim: Claim) -> int:
 
 
 def _make_columns(rows: Sequence[Mapping[str, object]]) -> dict[str, list[object]]:
-    """Return the values of at least one row by their names, as `unnest` takes them."""
+    """Return the rows as one list for each column, which `unnest` takes.
+
+    Args:
+        rows: At least one.
+    """
     return {name: [row[name] for row in rows] for name in rows[0]}
 
 

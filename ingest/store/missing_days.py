@@ -1,4 +1,7 @@
-"""Rows whose day is older than the window, or has no partition (docs/decisions/0021)."""
+"""Decides about rows whose day is older than the window or has no partition; creates partitions.
+
+See docs/decisions/0021.
+"""
 
 import logging
 from collections.abc import Callable, Collection
@@ -23,7 +26,8 @@ from ingest.store.ledger import Connection
 logger = logging.getLogger(__name__)
 logger.addFilter(ThrottledLog())
 
-# The partition is not ours, was changed while detached, or another one covers part of the day.
+# Errors after which a day cannot be created, however often one tries: the login lacks the right,
+# the partition was changed while it was detached, or another partition covers part of the day.
 REFUSED_ERRORS = (
     errors.InsufficientPrivilege,
     days.ForeignTableError,
@@ -36,7 +40,7 @@ REFUSED_ERRORS = (
 
 
 class MissingDayError(psycopg.ProgrammingError):
-    """Raised when a day is missing that this login may not create. Treated as an outage."""
+    """Raised when this login may not create a missing day. The consumer waits as in an outage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +48,18 @@ class DayRefusal:
     """Why a day cannot be created."""
 
     explanation: Explanation
-    privilege: bool  # only because this login, or this node of a cluster, may not
+    privilege: bool  # another login, or another node of a cluster, could create the day
 
 
 def admit_expired(
     connection: Connection, batch: Batch, window: Callable[[Connection], Window]
 ) -> None:
-    """Let a batch store expired rows whose day exists or is inside this window.
+    """Let a batch store those of its expired rows whose day exists, or is in the window after all.
 
-    Makes at most two queries, and none for a batch without expired rows.
+    Runs at most two queries, and none for a batch without expired rows.
+
+    Args:
+        window: Returns the days that are kept, by the earlier of our clock and the server's.
     """
     if not batch.expired:
         return
@@ -72,28 +79,32 @@ def admit_expired(
 def create_missing_partitions(connection: Connection, batch: Batch, window: Window) -> bool:
     """Create the partitions that a batch needs. Return False if none is missing.
 
-    `connection` is in autocommit mode. Rows of a day that cannot be created go to quarantine.
+    Rows of a day that cannot be created go to quarantine.
+
+    Args:
+        connection: In autocommit mode.
 
     Raises:
-        MissingDayError: A day up to tomorrow is missing that only another login may create.
+        MissingDayError: A day up to tomorrow is missing, and only another login may create it.
     """
     batch_days = batch.get_days()
     missing = batch_days - find_attached_days(connection, batch_days)
     if not missing:
         return False
     batch.expire({place for place in missing if place[1] < window.oldest})
-    waiting = []
-    # Only a wrong message has a day that is further ahead.
+    reasons_to_wait = []
+    # A day after tomorrow comes from a wrong message, so nothing waits for it.
     tomorrow = clock.now().date() + timedelta(days=1)
     for day, refusal in create_partitions(connection, missing, window).items():
         if refusal.privilege and day[1] <= tomorrow:
-            waiting.append(refusal.explanation.english)
+            reasons_to_wait.append(refusal.explanation.english)
         else:
             batch.refuse(day, refusal.explanation)
-    if waiting:
+    if reasons_to_wait:
+        count = pluralize(len(reasons_to_wait), "day is", "days are")
         raise MissingDayError(
-            f"{waiting[0]}. {pluralize(len(waiting), 'day is', 'days are')} missing: run `annals "
-            "partitions maintain` as the owner of the tables"
+            f"{reasons_to_wait[0]}. {count} missing: run `annals partitions maintain` as the owner "
+            "of the tables"
         )
     return True
 
@@ -101,9 +112,10 @@ def create_missing_partitions(connection: Connection, batch: Batch, window: Wind
 def create_partitions(
     connection: Connection, missing: Collection[EntityDay], window: Window
 ) -> dict[EntityDay, DayRefusal]:
-    """Create the partitions of these days, except before the window.
+    """Create the partitions of these days, except for days before the window.
 
-    Returns the days that this login cannot create, however long it waits.
+    Returns:
+        The days that this login cannot create, however long it waits, with the reasons.
     """
     refused = {}
     young_days = {place for place in missing if place[1] >= window.oldest}
@@ -118,7 +130,7 @@ def create_partitions(
             explanation = Explanation(Code.DAY_NOT_CREATED, table=partition, error=describe(error))
             refused[name, day] = DayRefusal(explanation, privilege)
         else:
-            # The partition exists: another process created it, or it has other bounds.
+            # A table of that name exists: another process created the day, or it has other bounds.
             if not created and not find_attached_days(connection, {(name, day)}):
                 explanation = Explanation(Code.DAY_HAS_OTHER_BOUNDS, table=partition)
                 refused[name, day] = DayRefusal(explanation, privilege=False)
@@ -132,15 +144,15 @@ def find_attached_days(connection: Connection, days_: Collection[EntityDay]) -> 
 
 
 def get_local_window() -> Window:
-    """Return the window at this moment, by the clock of this machine."""
+    """Return the days that are kept now, by the clock of this machine."""
     annals = settings.ANNALS
     return Window.at(clock.now(), annals.retention_days, annals.ahead_days)
 
 
 def get_safe_window(connection: Connection) -> Window:
-    """Return the window at this moment, by the earlier of our clock and the database server's.
+    """Return the days that are kept now, by the earlier of our clock and the database server's.
 
-    Rows before the window may be lost for good, so a single wrong clock must not decide that.
+    Rows before the window are lost for good, so one wrong clock must not decide about them.
     """
     annals = settings.ANNALS
     return Window.at(clock.get_earlier_time(connection), annals.retention_days, annals.ahead_days)

@@ -1,4 +1,7 @@
-"""Writes bad messages to the quarantine, byte for byte, in the transaction of their batch."""
+"""Writes bad messages to the quarantine, byte for byte, in the transaction of their batch.
+
+Begin with `quarantine_messages`.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
@@ -8,9 +11,9 @@ from psycopg.types.json import Jsonb
 
 from history.common import clock
 from ingest.kafka.client import Headers
-from ingest.kafka.names import identify_message, identify_service, read_place
 from ingest.messages.decode import guess_day
 from ingest.messages.explanations import escape_unstorable
+from ingest.messages.identity import find_parent_and_time, identify_message, identify_service
 from ingest.messages.message import KafkaPartition, Message, TopicPartition
 from ingest.store.batch import BadMessage, Claims, PartitionProgress
 from ingest.store.ledger import Connection
@@ -24,17 +27,17 @@ def headers_to_json(headers: Headers) -> list[list[Any]]:
 
 
 def headers_from_json(stored: list[list[Any]]) -> Headers:
-    """Return the headers that `headers_to_json` was given."""
+    """Return the headers that `headers_to_json` wrote."""
     return tuple(
         (str(name), None if value is None else bytes.fromhex(value)) for name, value in stored
     )
 
 
-# The first retry follows after this time; each later one after twice the time before it.
+# The time before the first retry. It doubles for each later one.
 FIRST_PAUSE_SECONDS: Final = 60
 
-# Adds one bad message. If it is there already, its content and reason become those of now, and the
-# first reason is kept; if it was resolved, it is a new one again.
+# Adds one bad message. If the message is there already, its content and reason are replaced, and
+# the first reason is kept. If it was resolved, it becomes new again.
 _ADD_MESSAGE: Final[LiteralString] = """
 INSERT INTO ingest_quarantine AS q (topic, topic_id, partition, "offset", timestamp, key, value,
     headers, day, entity, entity_id, version, application, made_at, client_id, reason, detail,
@@ -66,7 +69,7 @@ ON CONFLICT (topic, topic_id, partition, "offset") DO UPDATE SET
     settled_at = CASE WHEN q.status = 'resolved' THEN NULL ELSE q.settled_at END,
     outcome = CASE WHEN q.status = 'resolved' THEN '' ELSE q.outcome END
 """
-# Settles messages that were bad when their partition was read before, and are not bad now.
+# Resolves messages that were bad when their partition was read earlier, and are good now.
 _RESOLVE_READ_AGAIN: Final[LiteralString] = """
 UPDATE ingest_quarantine SET status = 'resolved', outcome = 'read again',
     settled_at = now(), next_attempt = NULL
@@ -81,8 +84,8 @@ def quarantine_messages(
 ) -> None:
     """Put messages into quarantine, inside the caller's transaction.
 
-    A message that is there already gets its new reason. It keeps its status, attempts and first
-    reason unless it was resolved.
+    A message that is in quarantine already gets the new reason. Unless it was resolved, it keeps
+    its status, its attempts and its first reason.
     """
     if not rejects:
         return
@@ -100,7 +103,7 @@ def quarantine_messages(
 def _make_row(reject: BadMessage, topic_id: str) -> dict[str, Any]:
     """Return the parameters of _ADD_MESSAGE."""
     message = reject.message
-    identity, place = identify_message(message), read_place(message)
+    identity, parent_and_time = identify_message(message), find_parent_and_time(message)
     return {
         "topic": message.topic,
         "topic_id": topic_id,
@@ -114,8 +117,8 @@ def _make_row(reject: BadMessage, topic_id: str) -> dict[str, Any]:
         "entity": identity.entity,
         "entity_id": identity.id,
         "version": identity.version,
-        "application": place.application,
-        "made_at": place.updated_at,
+        "application": parent_and_time.application,
+        "made_at": parent_and_time.updated_at,
         "client_id": identify_service(message),
         "pause": FIRST_PAUSE_SECONDS,
         **make_reason_columns(reject),
@@ -171,7 +174,7 @@ def resolve_read_again(
 
 
 def _guess_message_day(message: Message) -> date:
-    """Return the UTC day of the version, or else the day on which the message was sent."""
+    """Return the UTC day of the version, or the day of the message if that is not known."""
     day = guess_day(message.value)
     if day is not None:
         return day

@@ -1,4 +1,4 @@
-"""Stores messages from the quarantine, next to consumers that store the same versions."""
+"""Stores messages from the quarantine, while consumers may store the same versions."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from history.kinds.entities import BY_NAME, EntityKind
 from history.store.days.window import Window
-from ingest.messages.decode import ExpiredVersion, decode
+from ingest.messages.decode import ExpiredVersionError, decode
 from ingest.messages.message import Message
-from ingest.messages.rejection import Reason, RejectedMessage
+from ingest.messages.rejection import Reason, RejectedMessageError
 from ingest.store import missing_days
 from ingest.store.batch import BadMessage, DecodedRow, EntityDay
 from ingest.store.ledger import Connection
@@ -17,16 +17,19 @@ from ingest.store.slow_path import get_key, store_isolated
 
 
 class MessageOutcome(NamedTuple):
-    """What became of a message."""
+    """What became of a message that was retried."""
 
     message: Message
     outcome: str  # stored, repeated, expired or rejected
-    reject: BadMessage | None = None  # if it was rejected
+    reject: BadMessage | None = None  # why it was rejected
     stored_row: DecodedRow | None = None  # if it was stored
 
 
 class MissingDaysError(Exception):
-    """Raised when days inside the window have no partition; create them outside the transaction."""
+    """Raised when days inside the window have no partition.
+
+    The caller must create the partitions outside the transaction, and then try again.
+    """
 
     def __init__(self, days: set[EntityDay]) -> None:
         super().__init__()
@@ -41,9 +44,10 @@ def store_messages(
 ) -> list[MessageOutcome]:
     """Store messages with their search keys, inside the caller's transaction.
 
-    A version is expired if its day does not exist and is before the window.
+    A version is expired if its day is before the window and has no partition.
 
     Args:
+        window: The days that are kept.
         refused: Days that cannot be created, with the reasons.
 
     Returns:
@@ -52,32 +56,37 @@ def store_messages(
     Raises:
         MissingDaysError: Partitions must be created first.
     """
-    good: list[DecodedRow] = []
-    old: list[DecodedRow] = []
-    results: list[MessageOutcome] = []
+    current_rows: list[DecodedRow] = []
+    old_rows: list[DecodedRow] = []
+    outcomes: list[MessageOutcome] = []
     for message in messages:
         try:
-            good.append(DecodedRow(decode(message, window), message))
-        except ExpiredVersion as error:
-            old.append(DecodedRow(error.record, message))
-        except RejectedMessage as error:
+            current_rows.append(DecodedRow(decode(message, window), message))
+        except ExpiredVersionError as error:
+            old_rows.append(DecodedRow(error.record, message))
+        except RejectedMessageError as error:
             reject = BadMessage(message, error.reason, error.explanation)
-            results.append(MessageOutcome(message, "rejected", reject))
-    existing = missing_days.find_attached_days(connection, {row.day for row in (*good, *old)})
-    if missing := {row.day for row in good} - existing - refused.keys():
+            outcomes.append(MessageOutcome(message, "rejected", reject))
+    rows = [*current_rows, *old_rows]
+    existing_days = missing_days.find_attached_days(connection, {row.day for row in rows})
+    if missing := {row.day for row in current_rows} - existing_days - refused.keys():
         raise MissingDaysError(missing)
-    rows: defaultdict[str, list[DecodedRow]] = defaultdict(list)
-    for row in (*good, *old):
-        if row.day in existing:
-            rows[row.record.entity].append(row)
-    results += (MessageOutcome(row.message, "expired") for row in old if row.day not in existing)
-    for row in good:
-        if row.day not in existing:
+    rows_by_kind: defaultdict[str, list[DecodedRow]] = defaultdict(list)
+    for row in rows:
+        if row.day in existing_days:
+            rows_by_kind[row.record.entity].append(row)
+    outcomes += (
+        MessageOutcome(row.message, "expired", None)
+        for row in old_rows
+        if row.day not in existing_days
+    )
+    for row in current_rows:
+        if row.day not in existing_days:
             reject = BadMessage(row.message, Reason.NO_PARTITION, refused[row.day].explanation)
-            results.append(MessageOutcome(row.message, "rejected", reject))
+            outcomes.append(MessageOutcome(row.message, "rejected", reject))
     for name, entity in BY_NAME.items():
-        results += _store_rows(connection, entity, sorted(rows[name], key=get_key))
-    return results
+        outcomes += _store_rows(connection, entity, sorted(rows_by_kind[name], key=get_key))
+    return outcomes
 
 
 def _store_rows(
@@ -88,6 +97,9 @@ def _store_rows(
     rejected = {id(reject.message): reject for reject in outcome.rejects}
     for row in rows:
         reject = rejected.get(id(row.message))
-        again = id(row.message) in repeated
-        became = "rejected" if reject else "repeated" if again else "stored"
-        yield MessageOutcome(row.message, became, reject, row if became == "stored" else None)
+        if reject is not None:
+            yield MessageOutcome(row.message, "rejected", reject)
+        elif id(row.message) in repeated:
+            yield MessageOutcome(row.message, "repeated")
+        else:
+            yield MessageOutcome(row.message, "stored", stored_row=row)

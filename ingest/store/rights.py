@@ -15,21 +15,22 @@ READS: Final = (
 INSERTS: Final = ("ingest_gap", "ingest_unstored", "late_row")
 # `gaps heal` notes for which gaps it has asked.
 HEALS: Final[Mapping[str, str]] = {"version_gap": "SELECT, UPDATE (asked_at)"}
-# The consumer notes with which day a key came last.
+# Tables of which the consumer changes some columns.
 KEYS: Final[Mapping[str, str]] = {
+    # The last day of a version with this business key.
     "search_key": "SELECT, INSERT, UPDATE (day)",
-    # Which topics do not exist.
+    # The topics that do not exist.
     "ingest_asked_topic": "SELECT, INSERT, UPDATE (absent, asked_at)",
     # Versions that the feed of changes has passed. The right to update is that to lock the row.
     "feed_horizon": "SELECT, UPDATE (id)",
     "late_list": "SELECT, UPDATE (last_position)",
     "late_batch": "INSERT",
-    # What the pages of operators show, and what was asked for there.
+    # What the pages of operators show, and the requests that were made there.
     "ingest_pace": "SELECT, INSERT, UPDATE (at, came, read, stored)",
     "ingest_job_run": "SELECT, INSERT, UPDATE (started_at, outcome)",
     "ingest_quarantine_request": "SELECT, UPDATE (done_at, outcome)",
 }
-# What the consumer changes, but for the named columns.
+# Tables of which the consumer changes all columns except the named ones.
 UPDATES: Final[tuple[tuple[type[Model], frozenset[str]], ...]] = (
     (
         Ledger,

@@ -1,4 +1,4 @@
-"""The consumer's own connections to the database, opened again after a loss."""
+"""The database connections of the consumer: their settings, and how they are opened again."""
 
 import contextlib
 import logging
@@ -20,7 +20,10 @@ logger = logging.getLogger(__name__)
 
 
 class DatabaseSession:
-    """A connection that is opened when needed. Belongs to one thread, except break_connection."""
+    """A database connection that is opened at its first use, and again after `close`.
+
+    Only one thread may use it, except that any thread may call `break_connection`.
+    """
 
     def __init__(self, connect: Callable[[], Connection]) -> None:
         self._connect = connect
@@ -28,59 +31,64 @@ class DatabaseSession:
 
     @property
     def connection(self) -> Connection:
-        """The open connection; one is opened if there is none."""
+        """The open connection. Opens one if there is none."""
         if self._open is None:
             self._open = self._connect()
             distribution.forget_plain_answer(self._open)
         return self._open
 
     def break_connection(self) -> None:
-        """Break the connection while another thread waits on it. The server rolls back."""
+        """Break the connection, even while another thread waits for an answer on it.
+
+        PostgreSQL rolls the open transaction back.
+        """
         connection = self._open
         if connection is not None and not connection.closed:
             with (
                 contextlib.suppress(OSError, psycopg.Error),
-                socket.socket(fileno=os.dup(connection.fileno())) as wire,
+                socket.socket(fileno=os.dup(connection.fileno())) as connection_socket,
             ):
-                wire.shutdown(socket.SHUT_RDWR)
+                connection_socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the connection; the next use opens another."""
+        """Close the connection. The next use opens another one."""
         if self._open is not None:
             self._open.close()
             self._open = None
 
 
-# A writer that waited this long for a lock checks whether a frozen consumer holds it.
+# A writer that has waited this long for a lock terminates consumers that froze and may hold it.
 LOCK_TIMEOUT = "10s"
-# Overrides what ALTER ROLE may have set.
+# Overrides the path that ALTER ROLE may have set.
 SEARCH_PATH = "public"
 
 
 def open_connection(purpose: str = "annals-consume") -> Connection:
-    """Open a connection in autocommit mode, in UTC, with plans for few rows in many days.
+    """Open a connection in autocommit mode, in UTC, with settings for writing batches.
 
-    ALTER ROLE .. SET and DATABASE_URL do not change these settings. Raises
-    psycopg.OperationalError within seconds.
+    ALTER ROLE .. SET and DATABASE_URL do not change these settings.
 
     Args:
         purpose: The application_name of the session.
+
+    Raises:
+        psycopg.OperationalError: The database does not answer within seconds, or refuses.
     """
     url = settings.ANNALS.database_url or ""
     parameters = {
         **session.SESSION,
         "search_path": SEARCH_PATH,
-        # Work that is slow has no limit: a batch that takes longer would be repeated for ever.
+        # No limit: a batch that takes longer than the limit would be repeated for ever.
         "statement_timeout": "0",
-        # So long a consumer that ended during a slow statement holds its row locks,
+        # For how long a consumer that died during a statement can keep its row locks.
         "client_connection_check_interval": "2s",
-        # and so long one that is frozen between two.
+        # For how long a consumer that froze between two statements can keep its row locks.
         "idle_in_transaction_session_timeout": "10s",
         "lock_timeout": LOCK_TIMEOUT,
-        # Repeats are compared in a temporary table; with the default of 8 MB, in files. A process
-        # takes this memory only for a batch with repeats.
+        # Repeats are compared in a temporary table, which would go to files with the default of
+        # 8 MB. PostgreSQL takes this memory only for a batch with repeats.
         "temp_buffers": "32MB",
-        # Repeats are looked up by primary key, never by a plan that reads whole days.
+        # Only plans by primary key are left for looking up repeats: others would read whole days.
         "enable_seqscan": "off",
         "enable_bitmapscan": "off",
         "enable_hashjoin": "off",
@@ -91,7 +99,7 @@ def open_connection(purpose: str = "annals-consume") -> Connection:
         url,
         dbname=django_connection.settings_dict["NAME"],
         application_name=purpose,
-        client_encoding="UTF8",  # COPY sends text as UTF-8; the server would take it for another
+        client_encoding="UTF8",  # COPY sends text as UTF-8, whatever PGCLIENTENCODING says
         connect_timeout=5,
         options=f"{url_options} {session.build_options(parameters)}".strip(),
         # A server that disappears without closing the connection is noticed after 30 seconds.
@@ -113,22 +121,23 @@ def open_connection(purpose: str = "annals-consume") -> Connection:
 def terminate_frozen(connection: Connection) -> None:
     """Terminate the sessions of consumers that froze during a COPY.
 
-    PostgreSQL checks no timeouts during a COPY, so their rows would stay locked.
+    PostgreSQL checks no timeouts during a COPY, so without this their row locks would stay.
     """
-    ended = connection.execute(
+    count = connection.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         " WHERE usename = current_user AND datname = current_database()"
         " AND application_name LIKE 'annals-%%'"
         " AND pid <> pg_backend_pid() AND state = 'active' AND wait_event = 'ClientRead'"
-        " AND query_start < now() - %s::interval",
-        (LOCK_TIMEOUT,),
+        " AND query_start < now() - %(timeout)s::interval",
+        {"timeout": LOCK_TIMEOUT},
     ).rowcount
-    if ended:
-        logger.warning("terminated %d sessions of consumers that froze during a write", ended)
+    if count:
+        logger.warning("terminated %d sessions of consumers that froze during a write", count)
 
 
-# The settings of a session hold on its own node only. Workers would wait forever without them.
-_EVERYWHERE: Final = (
+# The settings of a session do not reach the other nodes of a cluster. Without a lock timeout, a
+# worker would wait for ever.
+_SET_ON_NODES: Final = (
     "SET LOCAL citus.propagate_set_commands TO 'local';"
     f"SET LOCAL lock_timeout TO '{LOCK_TIMEOUT}';"
     "SET LOCAL enable_seqscan TO off; SET LOCAL enable_bitmapscan TO off;"
@@ -137,6 +146,6 @@ _EVERYWHERE: Final = (
 
 
 def apply_settings_on_nodes(connection: Connection) -> None:
-    """Give the current transaction the settings of the session on each node of a cluster."""
+    """Apply the settings of the session to the current transaction on each node of a cluster."""
     if distribution.is_distributed(connection):
-        connection.execute(_EVERYWHERE)
+        connection.execute(_SET_ON_NODES)

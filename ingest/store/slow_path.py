@@ -1,16 +1,20 @@
-"""Stores rows some of which are stored already, or cannot be stored."""
+"""Stores rows of which some are stored already, or cannot be stored.
+
+Begin with `store_deduplicated` and `store_isolated`. New rows go to the table by COPY; the others
+go to a staging table, in which PostgreSQL compares them with the stored rows.
+"""
 
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, datetime
 from typing import NamedTuple
 
 import msgspec
 import psycopg
 from psycopg import errors, sql
-from psycopg.rows import tuple_row
+from psycopg.rows import args_row
 
 from history.common.single_row import require_row
 from history.kinds.entities import EntityKind
@@ -38,265 +42,90 @@ from ingest.store.ledger import Connection
 
 log = logging.getLogger(__name__)
 
-Key = tuple[str, int, int]
-_NUMBERS = msgspec.json.Decoder(list[int])
-
-# Each key is looked up by primary key: ingest.store.session has the settings for that. JSON arrays,
-# one per column, are cheaper to build and to parse than SQL arrays and rows. {stored_at}: the time
-# of the row that has the version; of a block, that of its newest version.
-_LOOK_UP = """
-SELECT coalesce(json_agg(k.n - 1), '[]')::text FROM (
-    SELECT n, id, version::int AS version,
-        'epoch'::timestamptz + moment::bigint * interval '1 microsecond' AS at
-    FROM ROWS FROM (json_array_elements_text(%s::json), json_array_elements_text(%s::json),
-        json_array_elements_text(%s::json)) WITH ORDINALITY AS u(id, moment, version, n)
-) k JOIN {table} t ON t.id = k.id AND {same}
-WHERE t.{stored_at} >= %s::timestamptz AND t.{stored_at} < %s::timestamptz
-"""
-
-# Not compressed, and kept whole: these rows are read once.
-_MAKE_STAGE = """
-CREATE TEMP TABLE {stage} (n integer, LIKE {table}) WITH ({whole_rows}) ON COMMIT DELETE ROWS;
-ALTER TABLE {stage} ALTER data SET STORAGE EXTERNAL
-"""
-
-_COMPARED = """
-SELECT s.n, {differs} FROM {stage} s JOIN {table} t
-    ON t.id = s.id AND t.updated_at = s.updated_at AND t.version = s.version
-WHERE s.updated_at >= %(start)s::timestamptz AND s.updated_at < %(end)s::timestamptz
-    AND t.updated_at >= %(start)s::timestamptz AND t.updated_at < %(end)s::timestamptz
-    AND t.packed IS NULL
-"""
-
-# A block comes with the first of its versions.
-_IN_BLOCKS = """
-SELECT n, id, stored_at, position, same, text,
-    CASE WHEN lag((id, stored_at, stored_version)) OVER () = (id, stored_at, stored_version)
-        THEN NULL ELSE packed END
-FROM (
-    SELECT s.n, s.data::text AS text, t.id, t.stored_at, t.stored_version, t.position, t.packed,
-        (s.type, s.client_id, s.author, s.{given})
-            IS NOT DISTINCT FROM (t.type, t.client_id, t.author, t.{theirs}) AS same
-    FROM {stage} s JOIN {versions} t ON t.id = s.id AND t.in_block AND (t.position = 0
-        OR t.stored_at >= s.updated_at AND t.updated_at = s.updated_at AND t.version = s.version)
-    WHERE s.updated_at >= %(start)s::timestamptz AND s.updated_at < %(end)s::timestamptz
-        AND t.stored_at >= %(start)s::timestamptz AND t.stored_at < %(end)s::timestamptz
-    ORDER BY t.id, t.stored_at, t.stored_version OFFSET 0
-) AS found
-"""
-
-
-def split_new_and_known(
-    connection: Connection, entity: EntityKind, rows: Iterable[DecodedRow]
-) -> tuple[list[DecodedRow], list[DecodedRow]]:
-    """Return the rows with a new key, and those whose key is stored or came before, in order."""
-    firsts: dict[Key, DecodedRow] = {}
-    later = [row for row in rows if firsts.setdefault(get_key(row), row) is not row]
-    fresh: list[DecodedRow] = []
-    known: list[DecodedRow] = []
-    for day, candidates in _group_by_day(firsts).items():
-        stored = _look_up(connection, entity, day, candidates)
-        for number, key_ in enumerate(candidates):
-            (known if number in stored else fresh).append(firsts[key_])
-    return fresh, known + later
-
-
-def _look_up(
-    connection: Connection, entity: EntityKind, day: date, keys: Sequence[Key]
-) -> frozenset[int]:
-    """Return the positions in `keys` of the keys that are stored."""
-    # A day of a topic that is read again may be packed, and may have plain rows beside its blocks.
-    same = "t.updated_at = k.at AND t.version = k.version"
-    if days.is_packed(connection, entity.table, day):
-        table, stored_at = sql.SQL(build_versions_query(entity)), "stored_at"
-        # A block that is not as it was written may have any version of its document and day.
-        same = f"(t.position = 0 OR t.stored_at >= k.at AND {same})"
-    else:
-        table, stored_at = sql.SQL(entity.table), "updated_at"
-    query = sql.SQL(_LOOK_UP).format(
-        table=table, same=sql.SQL(same), stored_at=sql.Identifier(stored_at)
-    )
-    arrays = [msgspec.json.encode(column).decode() for column in zip(*keys, strict=True)]
-    cursor = connection.execute(query, (*arrays, *days.compute_bounds(day)), prepare=False)
-    (numbers,) = require_row(cursor.fetchone())
-    return frozenset(_NUMBERS.decode(str(numbers)))
-
-
-def create_staging_table(connection: Connection, entity: EntityKind) -> None:
-    """Create the staging table if it is missing. It is emptied at the end of the transaction."""
-    name = f"pg_temp.{_get_stage_name(entity)}"
-    if connection.execute("SELECT to_regclass(%s)", (name,)).fetchone() == (None,):
-        table = sql.Identifier(entity.table)
-        make = sql.SQL(_MAKE_STAGE)
-        connection.execute(
-            make.format(stage=_get_stage(entity), table=table, whole_rows=WHOLE_ROWS)
-        )
-
-
-class Comparison(NamedTuple):
-    """Numbers of staged rows. A row that is in neither set has no stored row to compare with."""
-
-    equal: set[int]
-    differing: set[int]
-
-
-def compare_staged(
-    connection: Connection, entity: EntityKind, rows: Sequence[DecodedRow]
-) -> Comparison:
-    """Compare the staged rows with the stored rows of the same keys."""
-    query = sql.SQL(_COMPARED).format(
-        stage=_get_stage(entity),
-        table=sql.Identifier(entity.table),
-        differs=sql.SQL(" OR ").join(
-            sql.SQL("t.{0} IS DISTINCT FROM s.{0}").format(sql.Identifier(name))
-            for name in get_copy_columns(entity)
-            if name not in ("id", "updated_at", "version")
-        ),
-    )
-    numbers: dict[bool, set[int]] = {False: set(), True: set()}
-    written = {row.record.updated_at // MICROSECONDS_PER_DAY for row in rows}
-    row_days = [compute_day(day * MICROSECONDS_PER_DAY) for day in written]
-    packed = days.load_sealed_days(connection, entity.table, row_days)
-    for day in row_days:
-        start, end = days.compute_bounds(day)
-        cursor = connection.execute(query, {"start": start, "end": end}, prepare=False)
-        pairs = [(int(str(number)), bool(differs)) for number, differs in cursor]
-        if packed.get(day):
-            pairs += _compare_with_blocks(connection, entity, day)
-        for number, differs in pairs:
-            numbers[differs].add(number)
-    return Comparison(numbers[False] - numbers[True], numbers[True])
-
-
-def _compare_with_blocks(
-    connection: Connection, entity: EntityKind, day: date
-) -> Iterator[tuple[int, bool]]:
-    """Yield the number of each staged row that a block has, and whether the two differ."""
-    start, end = days.compute_bounds(day)
-    query = sql.SQL(_IN_BLOCKS).format(
-        stage=_get_stage(entity),
-        versions=sql.SQL(build_versions_query(entity)),
-        given=sql.SQL("product_instance_id" if entity.parent else "id"),
-        theirs=sql.SQL("product" if entity.parent else "id"),
-    )
-    block: list[bytes] = []
-    with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
-        cursor.execute(query, {"start": start, "end": end}, prepare=False, binary=True)
-        for n, id, at, position, same, text, packed in cursor:
-            try:
-                if packed is not None:
-                    block = []
-                    if position == 0:
-                        raise build_damage_error(entity.table, id, at)
-                    block = read_documents(connection, entity.table, id, at, packed)
-            except DamagedBlockError as error:
-                log.warning("a message that may be a repeat goes to quarantine: %s", error)
-            yield (
-                n,
-                not block
-                or not same
-                or not _is_same_document(connection, text, block[position - 1].decode()),
-            )
-
-
-def _is_same_document(connection: Connection, one: str, other: str) -> bool:
-    """Whether two texts are one document, as PostgreSQL compares it."""
-    if one == other:
-        return True
-    same = connection.execute("SELECT %s::jsonb = %s::jsonb", (one, other)).fetchone()
-    return same == (True,)
-
-
-def _group_by_day(keys: Iterable[Key]) -> dict[date, list[Key]]:
-    grouped: defaultdict[int, list[Key]] = defaultdict(list)
-    for key in keys:
-        grouped[key[1] // MICROSECONDS_PER_DAY].append(key)
-    return {compute_day(day * MICROSECONDS_PER_DAY): day_keys for day, day_keys in grouped.items()}
-
-
-def get_key(row: DecodedRow) -> Key:
-    """Return the identity of a version: the primary key of the tables."""
-    record = row.record
-    return record.id, record.updated_at, record.version
-
-
-def _get_stage(entity: EntityKind) -> sql.Identifier:
-    return sql.Identifier("pg_temp", _get_stage_name(entity))
-
-
-def _get_stage_name(entity: EntityKind) -> str:
-    return f"stage_{entity.table}"
-
 
 @dataclass(frozen=True, slots=True)
 class StoreOutcome:
-    """Which rows were not stored: stored already, or not storable. All others are in the table."""
+    """The messages whose rows were not stored. All other rows are in the table."""
 
-    repeated: list[Message] = field(default_factory=list)
-    rejects: list[BadMessage] = field(default_factory=list)
+    repeated: list[Message] = field(default_factory=list)  # stored before
+    rejects: list[BadMessage] = field(default_factory=list)  # cannot be stored
 
 
 def store_deduplicated(
     connection: Connection, entity: EntityKind, rows: Sequence[DecodedRow]
 ) -> StoreOutcome:
-    """Store new rows, without their search keys, inside the caller's transaction. Returns the rows
-    that were stored before, that differ from the stored row, and that are at fault. Raises
-    psycopg.errors.UniqueViolation if another writer stores the same new row at once."""
+    """Store the rows that are not stored yet, without their search keys.
+
+    Runs inside the caller's transaction.
+
+    Raises:
+        psycopg.errors.UniqueViolation: Another writer stores one of the rows at the same time.
+    """
     return DeduplicatingWriter(connection, entity, isolate=False).store(rows)
 
 
 def store_isolated(
     connection: Connection, entity: EntityKind, rows: Sequence[DecodedRow]
 ) -> StoreOutcome:
-    """Store rows as `store_deduplicated` does, and their search keys too."""
+    """Store the rows that are not stored yet, each with its search keys.
+
+    Runs inside the caller's transaction. A row that another writer stores at the same time is
+    looked up again, so it is no error here.
+    """
     return DeduplicatingWriter(connection, entity, isolate=True).store(rows)
 
 
 class DeduplicatingWriter:
-    """One call of store_deduplicated() or store_isolated()."""
+    """The state of one call of store_deduplicated() or store_isolated()."""
 
     def __init__(self, connection: Connection, entity: EntityKind, isolate: bool) -> None:
         self._connection = connection
         self._entity = entity
         self._isolate = isolate
         self._outcome = StoreOutcome()
-        self._known: list[DecodedRow] = []
-        # By id(): rows that violated a unique constraint although their key was not stored.
+        # Rows with a stored key, to be compared with the stored rows.
+        self._known_rows: list[DecodedRow] = []
+        # The id() of rows that violated a unique constraint although their key was not stored.
         self._conflicted: set[int] = set()
-        # By id(): rows whose stored row was gone when it was to be compared.
-        self._gone: set[int] = set()
+        # The id() of rows whose stored row was gone at the comparison.
+        self._vanished: set[int] = set()
 
     def store(self, rows: Sequence[DecodedRow]) -> StoreOutcome:
-        waiting = list(rows)
-        while waiting or self._known:
-            while waiting:
-                waiting = self._store_new_rows(waiting)
-            known, self._known = self._known, []
-            waiting = self._compare(known)
+        """Store new rows, and compare all others, until nothing is left to do."""
+        waiting_rows = list(rows)
+        while waiting_rows or self._known_rows:
+            while waiting_rows:
+                waiting_rows = self._store_new_rows(waiting_rows)
+            rows_to_compare, self._known_rows = self._known_rows, []
+            waiting_rows = self._compare(rows_to_compare)
         return self._outcome
 
     def _store_new_rows(self, rows: Sequence[DecodedRow]) -> list[DecodedRow]:
-        """Store the first row of each new key. Returns the rows to look at again."""
-        fresh, known = split_new_and_known(self._connection, self._entity, rows)
-        refused = isolate_bad_rows(self._connection, self._copy, fresh, conflicts=self._isolate)
-        missing = {get_key(refusal.row) for refusal in refused}
-        again = [refusal.row for refusal in refused if self._is_new_conflict(refusal)]
-        retried = {id(row) for row in again}
-        self._reject(refusal for refusal in refused if id(refusal.row) not in retried)
-        if not missing:
-            self._known += known
+        """Store the first row of each new key. Return the rows to look up again."""
+        split = split_new_and_known(self._connection, self._entity, rows)
+        refused_rows = isolate_bad_rows(
+            self._connection, self._copy, split.new, conflicts=self._isolate
+        )
+        refused_keys = {get_key(refused.row) for refused in refused_rows}
+        conflicting = [refused.row for refused in refused_rows if self._is_new_conflict(refused)]
+        conflicting_ids = {id(row) for row in conflicting}
+        self._reject(refused for refused in refused_rows if id(refused.row) not in conflicting_ids)
+        if not refused_keys:
+            self._known_rows += split.known
             return []
-        same_key: list[DecodedRow] = []
-        for row in known:
-            (same_key if get_key(row) in missing else self._known).append(row)
-        return again + self._storable(same_key)
+        # A row with the key of a refused one is not a repeat: it may be the first that is stored.
+        rows_of_refused_keys: list[DecodedRow] = []
+        for row in split.known:
+            has_refused_key = get_key(row) in refused_keys
+            (rows_of_refused_keys if has_refused_key else self._known_rows).append(row)
+        return conflicting + self._select_storable(rows_of_refused_keys)
 
     def _is_new_conflict(self, refused: RefusedRow) -> bool:
-        """Whether another writer may have stored the row since it was looked up."""
-        row = id(refused.row)
-        if not isinstance(refused.error, errors.UniqueViolation) or row in self._conflicted:
+        """Return whether another writer may have stored the row since it was looked up."""
+        row_id = id(refused.row)
+        if not isinstance(refused.error, errors.UniqueViolation) or row_id in self._conflicted:
             return False
-        self._conflicted.add(row)
+        self._conflicted.add(row_id)
         return True
 
     def _copy(self, rows: Sequence[DecodedRow]) -> None:
@@ -307,57 +136,330 @@ class DeduplicatingWriter:
                 keys.add_record(row.record)
             store_search_keys(self._connection, keys.list_rows())
 
-    def _storable(self, rows: Sequence[DecodedRow]) -> list[DecodedRow]:
-        """Return the rows that the types of the columns take, and reject the others."""
+    def _select_storable(self, rows: Sequence[DecodedRow]) -> list[DecodedRow]:
+        """Return the rows that the columns of the table can hold, and reject the others."""
         if not rows:
             return []
         with self._connection.transaction(force_rollback=True):
-            refused = self._stage(rows)
-        self._reject(refused)
-        bad = {id(refusal.row) for refusal in refused}
-        return [row for row in rows if id(row) not in bad]
-
-    def _stage(self, rows: Sequence[DecodedRow]) -> list[RefusedRow]:
-        """COPY repeats with their numbers into the staging table, for compare_staged()."""
-        create_staging_table(self._connection, self._entity)
-        if self._gone:  # it has the rows of the first comparison
-            self._connection.execute(sql.SQL("DELETE FROM {}").format(_get_stage(self._entity)))
-        numbers = {id(row): number for number, row in enumerate(rows)}
-
-        def attempt(part: Sequence[DecodedRow]) -> None:
-            encoded = (prefix_number(numbers[id(row)], encode_row(row.record)) for row in part)
-            names = ("n", *get_copy_columns(self._entity))
-            copy_pieces(self._connection, _get_stage(self._entity), names, encoded)
-
-        return isolate_bad_rows(self._connection, attempt, rows)
-
-    def _reject(self, refused: Iterable[RefusedRow]) -> None:
-        self._outcome.rejects.extend(make_bad_message(refusal) for refusal in refused)
+            refused_rows = self._stage(rows)
+        self._reject(refused_rows)
+        refused_ids = {id(refused.row) for refused in refused_rows}
+        return [row for row in rows if id(row) not in refused_ids]
 
     def _compare(self, rows: Sequence[DecodedRow]) -> list[DecodedRow]:
-        """Separate rows that equal the stored row with their key from rows that differ from it.
+        """Compare rows with the stored rows of their keys: equal ones are repeats, others rejects.
 
-        Return the rows whose stored row is gone, to be looked at again: `maintain` detaches a day
-        between two statements. Without a row to compare with, nothing is known to be a repeat. A
-        row that is gone twice goes to quarantine, where it is tried again later.
+        A stored row may be gone, because `maintain` detaches a day between two statements. Such a
+        row is returned, to be looked up again. If this happens to it twice, it goes to quarantine,
+        which retries it later.
         """
         if not rows:
             return []
-        refused = self._stage(rows)
-        self._reject(refused)
-        bad = {id(refusal.row) for refusal in refused}
-        equal, differing = compare_staged(self._connection, self._entity, rows)
-        again: list[DecodedRow] = []
+        refused_rows = self._stage(rows)
+        self._reject(refused_rows)
+        refused_ids = {id(refused.row) for refused in refused_rows}
+        comparison = compare_staged(self._connection, self._entity, rows)
+        rows_to_look_up: list[DecodedRow] = []
         for number, row in enumerate(rows):
-            if id(row) in bad:
+            if id(row) in refused_ids:
                 continue
-            if number in equal:
+            if number in comparison.equal:
                 self._outcome.repeated.append(row.message)
-            elif number in differing or id(row) in self._gone:
+            elif number in comparison.differing or id(row) in self._vanished:
                 self._outcome.rejects.append(
                     BadMessage(row.message, Reason.DIVERGENT, Explanation(Code.DIVERGENT))
                 )
             else:
-                self._gone.add(id(row))
-                again.append(row)
-        return again
+                self._vanished.add(id(row))
+                rows_to_look_up.append(row)
+        return rows_to_look_up
+
+    def _stage(self, rows: Sequence[DecodedRow]) -> list[RefusedRow]:
+        """Copy rows into the staging table with their positions in `rows` as numbers.
+
+        Return the rows that the columns of the table cannot hold.
+        """
+        create_staging_table(self._connection, self._entity)
+        if self._vanished:  # the staging table still has the rows of the first comparison
+            self._connection.execute(
+                sql.SQL("DELETE FROM {staging}").format(staging=_get_staging_table(self._entity))
+            )
+        numbers = {id(row): number for number, row in enumerate(rows)}
+
+        def copy_to_staging_table(part: Sequence[DecodedRow]) -> None:
+            encoded = (prefix_number(numbers[id(row)], encode_row(row.record)) for row in part)
+            columns = ("number", *get_copy_columns(self._entity))
+            copy_pieces(self._connection, _get_staging_table(self._entity), columns, encoded)
+
+        return isolate_bad_rows(self._connection, copy_to_staging_table, rows)
+
+    def _reject(self, refused_rows: Iterable[RefusedRow]) -> None:
+        self._outcome.rejects.extend(make_bad_message(refused) for refused in refused_rows)
+
+
+class RowKey(NamedTuple):
+    """The identity of a version: the primary key of the tables."""
+
+    id: str
+    updated_at: int  # microseconds since the epoch
+    version: int
+
+
+def get_key(row: DecodedRow) -> RowKey:
+    """Return the identity of the version in a row."""
+    return RowKey(row.record.id, row.record.updated_at, row.record.version)
+
+
+class SplitRows(NamedTuple):
+    """Rows in their order."""
+
+    new: list[DecodedRow]  # the first row of each key that is not stored
+    known: list[DecodedRow]  # rows whose key is stored, or came in an earlier row
+
+
+def split_new_and_known(
+    connection: Connection, entity: EntityKind, rows: Iterable[DecodedRow]
+) -> SplitRows:
+    """Look up which rows are new."""
+    first_rows: dict[RowKey, DecodedRow] = {}
+    later_rows = [row for row in rows if first_rows.setdefault(get_key(row), row) is not row]
+    new: list[DecodedRow] = []
+    known: list[DecodedRow] = []
+    for day, keys in _group_by_day(first_rows).items():
+        stored_numbers = _look_up(connection, entity, day, keys)
+        for number, key in enumerate(keys):
+            (known if number in stored_numbers else new).append(first_rows[key])
+    return SplitRows(new, known + later_rows)
+
+
+def _group_by_day(keys: Iterable[RowKey]) -> dict[date, list[RowKey]]:
+    grouped: defaultdict[int, list[RowKey]] = defaultdict(list)
+    for key in keys:
+        grouped[key.updated_at // MICROSECONDS_PER_DAY].append(key)
+    return {compute_day(day * MICROSECONDS_PER_DAY): day_keys for day, day_keys in grouped.items()}
+
+
+# Each key is looked up by primary key: ingest.store.session has the settings for that. JSON arrays,
+# one for each column, are cheaper to build and to parse than SQL arrays and rows. {stored_at} is
+# the time of the stored row: of a block, the time of its newest version.
+_LOOK_UP = """
+SELECT coalesce(json_agg(key.number - 1), '[]')::text FROM (
+    SELECT number, id, version::int AS version,
+        'epoch'::timestamptz + microseconds::bigint * interval '1 microsecond' AS updated_at
+    FROM ROWS FROM (json_array_elements_text(%(ids)s::json),
+        json_array_elements_text(%(microseconds)s::json),
+        json_array_elements_text(%(versions)s::json))
+        WITH ORDINALITY AS columns(id, microseconds, version, number)
+) key JOIN {table} t ON t.id = key.id AND {is_same_version}
+WHERE t.{stored_at} >= %(start)s::timestamptz AND t.{stored_at} < %(end)s::timestamptz
+"""
+_NUMBERS = msgspec.json.Decoder(list[int])
+
+
+def _look_up(
+    connection: Connection, entity: EntityKind, day: date, keys: Sequence[RowKey]
+) -> frozenset[int]:
+    """Return the positions in `keys` of the keys that are stored.
+
+    A topic that is read again may bring rows of a packed day. Such a day can have plain rows (see
+    the glossary) beside its blocks.
+    """
+    is_same_version = "t.updated_at = key.updated_at AND t.version = key.version"
+    if days.is_packed(connection, entity.table, day):
+        table, stored_at = sql.SQL(build_versions_query(entity)), "stored_at"
+        # A damaged block (position 0) may have any version of its document and day.
+        is_same_version = f"(t.position = 0 OR t.stored_at >= key.updated_at AND {is_same_version})"
+    else:
+        table, stored_at = sql.SQL(entity.table), "updated_at"
+    query = sql.SQL(_LOOK_UP).format(
+        table=table,
+        is_same_version=sql.SQL(is_same_version),
+        stored_at=sql.Identifier(stored_at),
+    )
+    ids, microseconds, versions = (
+        msgspec.json.encode(column).decode() for column in zip(*keys, strict=True)
+    )
+    start, end = days.compute_bounds(day)
+    parameters = {
+        "ids": ids,
+        "microseconds": microseconds,
+        "versions": versions,
+        "start": start,
+        "end": end,
+    }
+    cursor = connection.execute(query, parameters, prepare=False)
+    (numbers,) = require_row(cursor.fetchone())
+    return frozenset(_NUMBERS.decode(str(numbers)))
+
+
+# Not compressed, and not split: these rows are read once.
+_CREATE_STAGING_TABLE = """
+CREATE TEMP TABLE {staging} (number integer, LIKE {table}) WITH ({whole_rows})
+    ON COMMIT DELETE ROWS;
+ALTER TABLE {staging} ALTER data SET STORAGE EXTERNAL
+"""
+
+
+def create_staging_table(connection: Connection, entity: EntityKind) -> None:
+    """Create the staging table if it is missing. The end of each transaction empties it."""
+    name = f"pg_temp.{_get_staging_name(entity)}"
+    row = connection.execute("SELECT to_regclass(%(name)s)", {"name": name}).fetchone()
+    if row == (None,):
+        statement = sql.SQL(_CREATE_STAGING_TABLE).format(
+            staging=_get_staging_table(entity),
+            table=sql.Identifier(entity.table),
+            whole_rows=WHOLE_ROWS,
+        )
+        connection.execute(statement)
+
+
+def _get_staging_table(entity: EntityKind) -> sql.Identifier:
+    return sql.Identifier("pg_temp", _get_staging_name(entity))
+
+
+def _get_staging_name(entity: EntityKind) -> str:
+    return f"stage_{entity.table}"
+
+
+class Comparison(NamedTuple):
+    """Numbers of staged rows. A row in neither set has no stored row to compare with."""
+
+    equal: set[int]
+    differing: set[int]
+
+
+class ComparedRow(NamedTuple):
+    """A staged row that was compared with a stored row of its key."""
+
+    number: int
+    differs: bool
+
+
+_COMPARE_WITH_PLAIN_ROWS = """
+SELECT s.number, {differs} FROM {staging} s JOIN {table} t
+    ON t.id = s.id AND t.updated_at = s.updated_at AND t.version = s.version
+WHERE s.updated_at >= %(start)s::timestamptz AND s.updated_at < %(end)s::timestamptz
+    AND t.updated_at >= %(start)s::timestamptz AND t.updated_at < %(end)s::timestamptz
+    AND t.packed IS NULL
+"""
+
+
+def compare_staged(
+    connection: Connection, entity: EntityKind, rows: Sequence[DecodedRow]
+) -> Comparison:
+    """Compare the rows in the staging table with the stored rows of the same keys.
+
+    Args:
+        rows: The rows that were staged; their days are searched.
+    """
+    query = sql.SQL(_COMPARE_WITH_PLAIN_ROWS).format(
+        staging=_get_staging_table(entity),
+        table=sql.Identifier(entity.table),
+        differs=sql.SQL(" OR ").join(
+            sql.SQL("t.{0} IS DISTINCT FROM s.{0}").format(sql.Identifier(name))
+            for name in get_copy_columns(entity)
+            if name not in ("id", "updated_at", "version")
+        ),
+    )
+    equal: set[int] = set()
+    differing: set[int] = set()
+    day_numbers = {row.record.updated_at // MICROSECONDS_PER_DAY for row in rows}
+    row_days = [compute_day(number * MICROSECONDS_PER_DAY) for number in day_numbers]
+    packed_days = days.load_sealed_days(connection, entity.table, row_days)
+    for day in row_days:
+        start, end = days.compute_bounds(day)
+        cursor = connection.execute(query, {"start": start, "end": end}, prepare=False)
+        compared = [ComparedRow(int(str(number)), bool(differs)) for number, differs in cursor]
+        if packed_days.get(day):
+            compared += _compare_with_blocks(connection, entity, day)
+        for number, differs in compared:
+            (differing if differs else equal).add(number)
+    return Comparison(equal - differing, differing)
+
+
+class _StagedRowInBlock(NamedTuple):
+    """A staged row, and the version of its key in a block."""
+
+    number: int
+    id: str
+    stored_at: datetime  # the time of the block
+    position: int  # of the version in its block, from 1; 0 if the block is damaged
+    has_same_columns: bool  # all columns are equal, except for the document
+    text: str  # the staged document
+    packed: bytes | None  # the block; None if it was sent with an earlier row
+
+
+# A block is sent only with the first of its versions; `packed` is NULL in the rows after it.
+_COMPARE_WITH_BLOCKS = """
+SELECT number, id, stored_at, position, has_same_columns, text,
+    CASE WHEN lag((id, stored_at, stored_version)) OVER () = (id, stored_at, stored_version)
+        THEN NULL ELSE packed END AS packed
+FROM (
+    SELECT s.number, s.data::text AS text, t.id, t.stored_at, t.stored_version, t.position,
+        t.packed,
+        (s.type, s.client_id, s.author, s.{staged_application})
+            IS NOT DISTINCT FROM (t.type, t.client_id, t.author, t.{stored_application})
+            AS has_same_columns
+    FROM {staging} s JOIN {versions} t ON t.id = s.id AND t.in_block AND (t.position = 0
+        OR t.stored_at >= s.updated_at AND t.updated_at = s.updated_at AND t.version = s.version)
+    WHERE s.updated_at >= %(start)s::timestamptz AND s.updated_at < %(end)s::timestamptz
+        AND t.stored_at >= %(start)s::timestamptz AND t.stored_at < %(end)s::timestamptz
+    ORDER BY t.id, t.stored_at, t.stored_version OFFSET 0
+) AS pairs
+"""
+
+
+def _compare_with_blocks(
+    connection: Connection, entity: EntityKind, day: date
+) -> Iterator[ComparedRow]:
+    """Yield each staged row whose version is in a block of a day."""
+    start, end = days.compute_bounds(day)
+    query = sql.SQL(_COMPARE_WITH_BLOCKS).format(
+        staging=_get_staging_table(entity),
+        versions=sql.SQL(build_versions_query(entity)),
+        staged_application=sql.SQL("product_instance_id" if entity.parent else "id"),
+        stored_application=sql.SQL("product" if entity.parent else "id"),
+    )
+    documents: list[bytes] = []  # of the last block; empty if it cannot be read
+    with psycopg.Cursor(connection, row_factory=args_row(_StagedRowInBlock)) as cursor:
+        cursor.execute(query, {"start": start, "end": end}, prepare=False, binary=True)
+        for pair in cursor:
+            if pair.packed is not None:
+                documents = _unpack_block(
+                    connection, entity, pair.id, pair.stored_at, pair.position, pair.packed
+                )
+            is_equal = (
+                bool(documents)
+                and pair.has_same_columns
+                and _is_same_document(connection, pair.text, documents[pair.position - 1].decode())
+            )
+            yield ComparedRow(pair.number, differs=not is_equal)
+
+
+def _unpack_block(
+    connection: Connection,
+    entity: EntityKind,
+    id: str,
+    stored_at: datetime,
+    position: int,
+    packed: bytes,
+) -> list[bytes]:
+    """Return the documents in a block, or none if the block is damaged."""
+    try:
+        if position == 0:
+            raise build_damage_error(entity.table, id, stored_at)
+        return read_documents(connection, entity.table, id, stored_at, packed)
+    except DamagedBlockError as error:
+        log.warning("a message that may be a repeat goes to quarantine: %s", error)
+        return []
+
+
+def _is_same_document(connection: Connection, text: str, stored_text: str) -> bool:
+    """Return whether two JSON texts are equal for PostgreSQL."""
+    if text == stored_text:
+        return True
+    row = connection.execute(
+        "SELECT %(text)s::jsonb = %(stored_text)s::jsonb",
+        {"text": text, "stored_text": stored_text},
+    ).fetchone()
+    return row == (True,)

@@ -1,4 +1,7 @@
-"""Decides what caused an error of PostgreSQL, and so what helps (docs/decisions/0020)."""
+"""Decides what caused an error of PostgreSQL, and what helps against it (docs/decisions/0020).
+
+Begin with `classify_error`.
+"""
 
 import re
 from enum import Enum
@@ -8,21 +11,22 @@ from psycopg import errors
 
 
 class ErrorCause(Enum):
-    """Why a statement failed, and so what helps."""
+    """Why a statement failed, and what helps."""
 
     OUTAGE = "outage"
-    """The database is not available, or busy. It works later: wait and repeat."""
+    """The database is not available or busy. The same statement works later."""
 
     BATCH = "batch"
-    """The rows themselves. Repeating never helps: find the rows, quarantine them."""
+    """The rows are wrong. Repetition does not help: the wrong rows must go to quarantine."""
 
     INSTALLATION = "installation"
-    """Schema, privileges, configuration or a program error. Somebody must correct it."""
+    """Schema, rights, configuration or the program is wrong. Somebody must correct it."""
 
 
 _OUTAGE, _BATCH, _INSTALLATION = ErrorCause.OUTAGE, ErrorCause.BATCH, ErrorCause.INSTALLATION
 
-# The first two characters of a SQLSTATE. Others are INSTALLATION: nothing is lost or quarantined.
+# Causes by the first two characters of a SQLSTATE. All others are INSTALLATION, because then
+# nothing is lost or quarantined.
 CLASSES = {
     "08": _OUTAGE,  # connection; 08P01 is also how PgBouncer reports its limits
     "21": _BATCH,  # cardinality: one upsert meets the same key twice
@@ -37,7 +41,7 @@ CLASSES = {
     "72": _OUTAGE,  # snapshot too old
 }
 
-# Codes that differ from their class.
+# Causes of codes that differ from those of their class.
 CODES = {
     "22023": _INSTALLATION,  # invalid_parameter_value: of a setting or a function
     "22P03": _INSTALLATION,  # invalid_binary_representation: another column type than expected
@@ -57,7 +61,7 @@ CODES = {
 
 
 def classify_error(error: psycopg.Error) -> ErrorCause:
-    """Return the cause of an error. Errors without a SQLSTATE come from the client."""
+    """Return the cause of an error. An error without a SQLSTATE comes from the client library."""
     if is_missing_partition(error):
         return _OUTAGE
     state = error.sqlstate
@@ -75,36 +79,39 @@ _PERMANENT = frozenset({"28", "3D", "3F", "42"})
 
 
 def is_permanent(error: psycopg.Error) -> bool:
-    """Return whether an error stays, however long one waits: rights, tables or login are wrong."""
+    """Return whether rights, tables or the login are wrong, so that waiting does not help."""
     state = error.sqlstate or ""
     return state[:2] in _PERMANENT and classify_error(error) is ErrorCause.INSTALLATION
 
 
 def is_missing_partition(error: psycopg.Error) -> bool:
-    """Return whether a row has no partition: a check_violation that names no constraint."""
+    """Return whether a row has no partition.
+
+    PostgreSQL reports this as a check_violation without the name of a constraint.
+    """
     return isinstance(error, errors.CheckViolation) and error.diag.constraint_name is None
 
 
-# Of an index that another one of this name preceded, PostgreSQL numbers the name: _pkey1.
-_KEY_OF_A_SHARD = re.compile(r"_pkey\d*_\d+\b")
+# The name of a primary key of a shard. PostgreSQL puts a number after _pkey if the name is taken.
+_SHARD_KEY = re.compile(r"_pkey\d*_\d+\b")
 # libpq's message about a worker that dies while it receives rows.
-_GONE = "server closed the connection unexpectedly"
+_WORKER_DIED = "server closed the connection unexpectedly"
 
 
 def convert_shard_error(error: errors.InternalError_, table: str) -> psycopg.Error:
     """Return the real error of a COPY that a shard refused.
 
-    Citus passes the message of a shard on without its SQLSTATE. Only names in the message count,
-    so it can be in any language.
+    Citus passes on the message of the shard, but not its SQLSTATE. So the names of relations in
+    the message must tell; they are the same in every language.
 
     Args:
         table: The name of the distributed table.
     """
     text = str(error)
-    if _GONE in text:
+    if _WORKER_DIED in text:
         return errors.ConnectionFailure(text)
-    if _KEY_OF_A_SHARD.search(text):
+    if _SHARD_KEY.search(text):
         return errors.UniqueViolation(text)
     if re.search(rf"\b{table}_\d+\b", text):
-        return errors.CheckViolation(text)  # it has no partition for a row
+        return errors.CheckViolation(text)  # the shard has no partition for a row
     return error

@@ -43,8 +43,8 @@ class WriteResult:
 
     stored: Mapping[TopicPartition, int]
     repeated: Mapping[TopicPartition, int]
-    rejects: tuple[BadMessage, ...] = ()  # bad messages that the database found
-    # of stored search keys
+    rejects: tuple[BadMessage, ...] = ()  # messages that the database refused
+    # the fingerprints of the search keys that were stored, by id of the document
     fingerprints: Mapping[str, KeyFingerprint] = field(default_factory=dict)
 
 
@@ -67,7 +67,8 @@ class BatchWriter(DatabaseSession):
         """Set up the writer.
 
         Args:
-            window: Returns the days of which a missing one is created. Rows before are expired.
+            window: Returns the days that are kept. A missing one of these is created; rows of
+                earlier days are expired.
         """
         super().__init__(connect)
         self._window = window

@@ -108,7 +108,7 @@ def query(text: str, *values: Any) -> list[dict[str, Any]]:
 def search_ids(text: str) -> list[str]:
     """The ids that a search finds. Its locks are released, so that empty() can drop the days."""
     with transaction.atomic():
-        ids = [item.id for item in timeline.search(HOST, text).found]
+        ids = [item.id for item in timeline.search(HOST, text).results]
         transaction.set_rollback(True)
     return ids
 

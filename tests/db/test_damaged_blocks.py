@@ -228,7 +228,7 @@ def check(name: str, answer: Any, reader: GateReader, truth: Any) -> None:
     elif not reader.damaged:
         assert answer == truth, name
     elif name == "search":
-        assert all(hit in truth.found for hit in answer.found), name
+        assert all(hit in truth.results for hit in answer.results), name
     elif name.startswith("application at"):
         true_children = {(part.entity, part.id): part for part in truth.children}
         assert all(part == true_children[part.entity, part.id] for part in answer.children), name

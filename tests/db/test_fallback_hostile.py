@@ -235,8 +235,12 @@ def test_log_has_no_names_and_values(
         stored_application.hostile = WRONG[name]
         get_data(support, API)
     stored_application.hostile = None
-    assert "the old service: " in caplog.text
-    lines = [item for item in caplog.messages if item.startswith("the old service: ")]
+    assert "a timeline lacks versions of the old service: " in caplog.text
+    lines = [
+        item
+        for item in caplog.messages
+        if item.startswith("a timeline lacks versions of the old service: ")
+    ]
     assert not any(VALUE in item or "A1" in item or "B1" in item for item in lines)
 
 

@@ -262,12 +262,12 @@ def test_heartbeat_skips_rows_locked_by_a_write(ingested: Ingested) -> None:
 def test_late_heartbeat_does_not_look_newer_than_claim(ingested: Ingested) -> None:
     """A topic was made again and claimed while the beat for the old one waited for the database:
     the new one stays the current one."""
-    claims, given_at = ingested.claims, time.monotonic()
+    claims, beat_at = ingested.claims, time.monotonic()
     time.sleep(0.1)
     new = TopicPartition(SOURCE.topic, "made-again", 0)
     with open_connection() as plain:
         ledger.claim_partition(plain, new, 0)
-        ledger.record_heartbeat(plain, {claims[SOURCE]: 5}, None, given_at)
+        ledger.record_heartbeat(plain, {claims[SOURCE]: 5}, None, beat_at)
         time.sleep(0.01)  # and goes on: it reaches only brokers that are away
         ledger.record_heartbeat(plain, {claims[SOURCE]: None}, None, answered=())
     result = {

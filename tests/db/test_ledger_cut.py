@@ -84,7 +84,7 @@ def test_last_message_is_remembered_until_broker_deletes_it(
     claim = ledger.claim_partition(plain_connection, SOURCE, 0)
     assert claim.last is None
     sixth = make_message(b"bad", 6, leader_epoch=2)
-    last = LastMessage.of(sixth)
+    last = LastMessage.from_message(sixth)
     claim_and_advance(plain_connection, claim, PartitionProgress(0, 7, read=7, good=7, last=sixth))
     claim = ledger.claim_partition(plain_connection, SOURCE, 0)
     assert claim.last == last

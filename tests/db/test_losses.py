@@ -64,29 +64,40 @@ def four_partitions_behind(db: None) -> None:
 def test_losses_are_sorted_by_urgency(four_partitions_behind: None) -> None:
     forecasts = losses.forecast_losses(ledger_rows.load_entries(), now=NOW)
     first, second, third = forecasts.items()
-    assert (first[0], first[1].seconds, first[1].unread) == ((TOPICS[0], 0), 630.0, 24_000)
+    assert (first[0], first[1].loss_seconds, first[1].unread) == ((TOPICS[0], 0), 630.0, 24_000)
     # 50 are read a second, 20 come.
-    assert first[1].catch_up == 24_100 / 30
-    assert (second[0], second[1].seconds, second[1].catch_up) == ((TOPICS[1], 0), 8 * HOUR, 0.0)
-    assert (third[1].seconds, third[1].kept, third[1].catch_up) == (inf, inf, 24_100 / 30)
+    assert first[1].catch_up_seconds == 24_100 / 30
+    assert (second[0], second[1].loss_seconds, second[1].catch_up_seconds) == (
+        (TOPICS[1], 0),
+        8 * HOUR,
+        0.0,
+    )
+    assert (third[1].loss_seconds, third[1].kept_seconds, third[1].catch_up_seconds) == (
+        inf,
+        inf,
+        24_100 / 30,
+    )
 
 
 def test_forecast_advances_while_no_consumer_runs(four_partitions_behind: None) -> None:
     later = losses.forecast_losses(ledger_rows.load_entries(), now=NOW + timedelta(minutes=5))
-    assert later[TOPICS[0], 0].seconds == 330.0
+    assert later[TOPICS[0], 0].loss_seconds == 330.0
     assert later[TOPICS[0], 0].unread == 24_000 + 300 * 10
     assert later[TOPICS[1], 0].unread == 3_000
     assert (
         losses.forecast_losses(ledger_rows.load_entries(), now=NOW + timedelta(days=1))[
             TOPICS[1], 0
-        ].seconds
+        ].loss_seconds
         == 0
     )
 
 
 def test_catch_up_is_endless_when_as_much_arrives_as_is_read(four_partitions_behind: None) -> None:
     Ledger.objects.update(reading_rate=20.0)
-    assert losses.forecast_losses(ledger_rows.load_entries(), now=NOW)[TOPICS[0], 0].catch_up == inf
+    assert (
+        losses.forecast_losses(ledger_rows.load_entries(), now=NOW)[TOPICS[0], 0].catch_up_seconds
+        == inf
+    )
 
 
 def test_catch_up_of_halted_partition_is_endless(
@@ -95,8 +106,11 @@ def test_catch_up_of_halted_partition_is_endless(
     """And nothing waits for it."""
     Ledger.objects.filter(topic=TOPICS[0]).update(halted_at=NOW, halted_why="bad")
     forecasts = losses.forecast_losses(ledger_rows.load_entries(), now=NOW)
-    assert (forecasts[TOPICS[0], 0].catch_up, forecasts[TOPICS[0], 0].halted) == (inf, True)
-    assert forecasts[TOPICS[2], 0].catch_up == 100 / 40
+    assert (forecasts[TOPICS[0], 0].catch_up_seconds, forecasts[TOPICS[0], 0].is_halted) == (
+        inf,
+        True,
+    )
+    assert forecasts[TOPICS[2], 0].catch_up_seconds == 100 / 40
     output = read_output("ledger", "--offline")
     assert "data will be lost in 10 min" in output
     assert "catching up never ends: it is halted" in output

@@ -130,7 +130,9 @@ def check_tokens_lead_on(timeline_pages: Sequence[TimelinePage]) -> None:
 def list_versions(timeline_pages: Sequence[TimelinePage]) -> list[Version]:
     """All versions, without what a smaller budget makes different in them."""
     versions = (version for page in timeline_pages for version in page.versions)
-    return [msgspec.structs.replace(version, listed=0, size=0) for version in versions]
+    return [
+        msgspec.structs.replace(version, listed_count=0, answer_bytes=0) for version in versions
+    ]
 
 
 TWINS = [
@@ -254,7 +256,10 @@ def test_page_and_what_it_reads_stay_within_budget(
         timeline_pages = fetch_pages(
             timeline.fetch_page, TimelineQuery(entity=ROOT, id="A1", page_size=500)
         )
-    assert max(sum(version.size for version in page.versions) for page in timeline_pages) <= 100_000
+    assert (
+        max(sum(version.answer_bytes for version in page.versions) for page in timeline_pages)
+        <= 100_000
+    )
     assert max(read) <= 60_000
     assert [version.version for page in timeline_pages for version in page.versions] == [
         *range(30)

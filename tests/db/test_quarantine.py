@@ -16,7 +16,7 @@ from history.documents.record import Record
 from history.kinds.entities import BY_TOPIC, ROOT
 from history.store.days import days
 from history.store.days.window import Window
-from ingest.messages.decode import Reason, RejectedMessage, decode
+from ingest.messages.decode import Reason, RejectedMessageError, decode
 from ingest.messages.explanations import Code, Explanation
 from ingest.messages.message import Message
 from ingest.quarantine import messages
@@ -97,7 +97,9 @@ def test_first_reason_is_kept_when_retry_fails_for_another(
     assert (row["reason"], row["first_reason"]) == ("bad_data", "")
 
     def raise_undeclared(*_: Any) -> Record:
-        raise RejectedMessage(Reason.UNKNOWN_TOPIC, Explanation(Code.UNDECLARED_TOPIC, topic="t"))
+        raise RejectedMessageError(
+            Reason.UNKNOWN_TOPIC, Explanation(Code.UNDECLARED_TOPIC, topic="t")
+        )
 
     for failing in (raise_undeclared, decode, raise_undeclared):
         monkeypatch.setattr(retry_store, "decode", failing)
@@ -125,7 +127,7 @@ def test_retry_keeps_version_of_message_when_its_kind_is_gone(
     assert labels["entity_id"] == "a"
     # Its own copy: an entry that is put back comes last, and other tests see the order.
     other_topics = {topic: entity for topic, entity in BY_TOPIC.items() if topic != TOPIC}
-    for module in ("messages.decode", "kafka.names"):
+    for module in ("messages.decode", "messages.identity"):
         monkeypatch.setattr(f"ingest.{module}.BY_TOPIC", other_topics)
     assert retry_selected() == {"retrying": 1}
     [quarantine_rows] = list_quarantined()

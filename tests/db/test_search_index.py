@@ -40,7 +40,7 @@ def run_search_command(capsys: pytest.CaptureFixture[str], *options: str) -> dic
 
 
 def find_ids(text: str) -> list[str]:
-    return [item.id for item in timeline.search(HOST, text).found]
+    return [item.id for item in timeline.search(HOST, text).results]
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ def test_recreated_entity_does_not_hide_removed_versions(store: Store) -> None:
     """v0 to v6 were removed, the last of them a DELETE; v7 created the entity again."""
     store.add("A1", 7, {"createdAt": RECENTLY}, 0, type=ChangeType.CREATE)
     store.add("A1", 8, {"createdAt": RECENTLY}, 1)
-    assert fetch_lowest().older is Absence.UNKNOWN
+    assert fetch_lowest().why_nothing_older is Absence.UNKNOWN
     with pytest.raises(OlderThanRetentionError):
         timeline.fetch_version(HOST, ROOT, "A1", 3)
     with pytest.raises(OlderThanRetentionError):
@@ -59,7 +59,7 @@ def test_recreated_entity_does_not_hide_removed_versions(store: Store) -> None:
 def test_first_version_has_nothing_before_it(store: Store, first: int) -> None:
     """Some producers count from 1; a second life begins with 2 at the earliest."""
     store.add("A1", first, {}, 0, type=ChangeType.CREATE)
-    assert fetch_lowest().older is None
+    assert fetch_lowest().why_nothing_older is None
     with pytest.raises(NoVersionError):
         timeline.fetch_version_at(HOST, ROOT, "A1", minute(-1))
 
@@ -77,7 +77,7 @@ def test_absence_is_unknown_near_start_of_retention(
     store: Store, created: timedelta, expected: Absence
 ) -> None:
     store.add("A1", 4, {"createdAt": (absence.get_retention_start() + created).isoformat()}, 0)
-    assert fetch_lowest().older is expected
+    assert fetch_lowest().why_nothing_older is expected
 
 
 def test_absence_is_unknown_when_moments_contradict_numbers(store: Store) -> None:
@@ -88,8 +88,8 @@ def test_absence_is_unknown_when_moments_contradict_numbers(store: Store) -> Non
         version.version: version
         for version in timeline.fetch_page(HOST, TimelineQuery(entity=ROOT, id="A1")).versions
     }
-    assert versions[4].older is Absence.UNKNOWN
-    assert versions[9].missing_why is Absence.UNKNOWN
+    assert versions[4].why_nothing_older is Absence.UNKNOWN
+    assert versions[9].why_missing is Absence.UNKNOWN
 
 
 # Between two versions.
@@ -98,11 +98,11 @@ def test_absence_is_unknown_when_moments_contradict_numbers(store: Store) -> Non
 def test_gap_never_arrived_when_previous_version_is_safely_kept(store: Store) -> None:
     store.add("A1", 0, {}, 0)
     store.add("A1", 3, {}, 1)
-    assert (list(fetch_newest().missing), fetch_newest().missing_why) == (
+    assert (list(fetch_newest().missing), fetch_newest().why_missing) == (
         [1, 2],
         Absence.NEVER_ARRIVED,
     )
-    assert fetch_lowest().missing_why is None
+    assert fetch_lowest().why_missing is None
     with pytest.raises(NoVersionError):
         timeline.fetch_version(HOST, ROOT, "A1", 2)
 
@@ -111,7 +111,7 @@ def test_gap_is_unknown_when_previous_version_is_about_to_leave(store: Store) ->
     """Version 1 was dated a little earlier than version 0, and left with its day."""
     store.add("A1", 0, {}, absence.get_retention_start() + HOUR)
     store.add("A1", 2, {}, 1)
-    assert (list(fetch_newest().missing), fetch_newest().missing_why) == ([1], Absence.UNKNOWN)
+    assert (list(fetch_newest().missing), fetch_newest().why_missing) == ([1], Absence.UNKNOWN)
     with pytest.raises(OlderThanRetentionError):
         timeline.fetch_version(HOST, ROOT, "A1", 1)
 
@@ -311,16 +311,16 @@ def test_absence_reason_is_always_true(
 def _check_timeline(history: list[PlannedVersion], start: datetime) -> None:
     removed = {change.number for change in history if change.arrives and change.dated < start}
     for version in timeline.fetch_page(HOST, TimelineQuery(entity=ROOT, id="A1")).versions:
-        if version.missing_why is Absence.NEVER_ARRIVED:
+        if version.why_missing is Absence.NEVER_ARRIVED:
             assert not removed & set(version.missing)
         below = removed & set(range(version.version))
-        if version.older is Absence.NEVER_ARRIVED:
+        if version.why_nothing_older is Absence.NEVER_ARRIVED:
             # A life before this one may have been removed; of this one nothing was.
             born = max(m.number for m in history[: version.version] if m.type is ChangeType.CREATE)
             assert not {number for number in below if number >= born}
-        if version.older is Absence.REMOVED:
+        if version.why_nothing_older is Absence.REMOVED:
             assert any(change.dated < start for change in history[: version.version])
-        if version.previous_version is None and version.older is None:
+        if version.previous_version is None and version.why_nothing_older is None:
             assert version.version <= 1
 
 

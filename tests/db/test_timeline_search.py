@@ -71,11 +71,11 @@ def test_next_search_page_has_what_changed_between_pages(
     first = timeline.search(HOST, "777", 1)
     client_with_four_applications.add("A2", 2, {"name": "again"}, moment)
     client_with_four_applications.add("A3", 2, {"name": "again"}, moment)
-    seen = [result.id for result in first.found]
+    seen = [result.id for result in first.results]
     following = first.next_token
     while following is not None:
         page = timeline.search(HOST, "777", 1, following)
-        seen += [result.id for result in page.found]
+        seen += [result.id for result in page.results]
         following = page.next_token
     assert seen == ["A3", "A2", "A1", "A4"]
 
@@ -125,4 +125,4 @@ def test_search_says_that_too_many_documents_have_the_value(
     monkeypatch.setattr(searching, "MAX_DOCUMENTS", 2)
     results = timeline.search(HOST, "777")
     assert results.limited
-    assert 0 < len(results.found) <= 3
+    assert 0 < len(results.results) <= 3

@@ -297,13 +297,15 @@ def test_refused_row_has_no_search_keys(ingested: Ingested) -> None:
     lane = Lane(0)
     lane.begin(Limits(1_000, 1 << 30))
     claims = {source.kafka: claim for source, claim in ingested.claims.items()}
-    ingested.fill(lane.filling, make_value(id="a", data={"number": "N-2"}), make_value(id="b"))
+    ingested.fill(
+        lane.filling_batch, make_value(id="a", data={"number": "N-2"}), make_value(id="b")
+    )
     with ThreadPoolExecutor(1) as pool, open_connection() as other_session:
         with other_session.transaction():
             other_session.execute(INSERT, ("b", NOW))
             written = pool.submit(ingested.store, lane.launch(claims, 1, 0).batch)
             wait_until(lambda: query(WAITING), "it does not wait")
-            ingested.fill(lane.filling, make_value(id="a", version=8, data={"number": "N-2"}))
+            ingested.fill(lane.filling_batch, make_value(id="a", version=8, data={"number": "N-2"}))
         assert [reject.reason for reject in written.result(120).rejects] == [Reason.DIVERGENT] * 2
     lane.flight = None
     lane.remember(written.result().fingerprints)
@@ -317,7 +319,9 @@ def test_lane_stores_a_known_search_key_once(ingested: Ingested) -> None:
     lane.begin(Limits(1_000, 1 << 30))
     claims = {source.kafka: claim for source, claim in ingested.claims.items()}
     for version, keys in enumerate((1, 0)):
-        ingested.fill(lane.filling, make_value(id="a", version=version, data={"number": "N-1"}))
+        ingested.fill(
+            lane.filling_batch, make_value(id="a", version=version, data={"number": "N-1"})
+        )
         batch = lane.launch(claims, 1, 0).batch
         assert len(batch.keys) == keys
         lane.flight = None

@@ -70,14 +70,14 @@ def test_forecast_uses_retention_of_the_brokers(broker: KafkaServer) -> None:
     assert log.message_bytes is not None
     assert size < log.message_bytes < size + 40
     assert forecast.at == oldest + 3600
-    assert forecast.kept == 3600.0
+    assert forecast.kept_seconds == 3600.0
 
     empty = outlooks[HURRIED, 1].forecast
     assert empty is not None
     assert (empty.unread, empty.at) == (0, pytest.approx(time.time() + 3600, abs=60))
     calm = outlooks[CALM, 0].forecast
     assert calm is not None
-    assert (calm.unread, calm.at, calm.kept) == (1, None, None)
+    assert (calm.unread, calm.at, calm.kept_seconds) == (1, None, None)
 
 
 @pytest.mark.parametrize("broker", ["apache"], indirect=True)

@@ -27,9 +27,9 @@ from history.store.days import days, table_swap
 from history.store.days.canonical import Connection
 from history.store.days.days import DayState
 from history.store.days.window import Window
-from ingest.messages.decode import ExpiredVersion, decode
+from ingest.messages.decode import ExpiredVersionError, decode
 from ingest.messages.message import Message
-from ingest.messages.rejection import RejectedMessage
+from ingest.messages.rejection import RejectedMessageError
 from ingest.quarantine import messages
 from ingest.store import fast_path, missing_days, retry_store, transaction
 
@@ -83,9 +83,9 @@ def _hold_in_vain(replace: Replace) -> None:
 def _is_old(message: Message, window: Window) -> bool:
     try:
         decode(message, window)
-    except ExpiredVersion:
+    except ExpiredVersionError:
         return True
-    except RejectedMessage:
+    except RejectedMessageError:
         pass
     return False
 
@@ -217,7 +217,7 @@ def _packed_day_unguarded(replace: Replace) -> None:
 def _packed_days_found_by_a_clock(replace: Replace) -> None:
     """As the release before: the consumer looks into blocks of days before its own today."""
     replace(table_swap, "guard_table", lambda *_: None)
-    replace(fast_path, "_server_time", lambda _: clock.now())
+    replace(fast_path, "_get_server_time", lambda _: clock.now())
 
 
 def _packed_beside_an_earlier_release(replace: Replace) -> None:

@@ -28,7 +28,8 @@ from ingest.kafka.client import (
     ASK_AGAIN_SECONDS,
     StuckMemberTimer,
     ThrottledLog,
-    Unreachable,
+    UnreachableError,
+    explain_connection_error,
 )
 from ingest.kafka.retention_forecast import DeletionForecast, Outlook, PartitionLog
 from ingest.messages.decode import decode_message
@@ -216,7 +217,7 @@ MESSAGE = Message("t", 0, 7, 1_700_000_000_000, b"key", b"value", leader_epoch=3
     ids=str,
 )
 def test_fingerprint_differs_for_other_messages(change: dict[str, Any]) -> None:
-    assert not LastMessage.of(MESSAGE).is_same(structs.replace(MESSAGE, **change))
+    assert not LastMessage.from_message(MESSAGE).is_same(structs.replace(MESSAGE, **change))
 
 
 def test_end_of_replaced_topic_is_ignored() -> None:
@@ -427,7 +428,7 @@ def test_worker_end_cancels_jobs_that_did_not_begin() -> None:
     assert waiting.cancelled()
 
 
-AWAY = Unreachable(ck.KafkaException(ck.KafkaError(ck.KafkaError._TRANSPORT)))
+AWAY = UnreachableError(ck.KafkaException(ck.KafkaError(ck.KafkaError._TRANSPORT)))
 SOON, LATER, HALTED = ("soon", 0), ("later", 0), ("halted", 0)
 
 
@@ -503,7 +504,7 @@ def create_forecaster_with_answer(
     forecaster: Any = LossForecaster(ask, recorded)  # type: ignore[arg-type]
     clock.now += 60
     forecaster.ask_when_due(source, place)
-    future: Future[Any] = forecaster._asked
+    future: Future[Any] = forecaster._request
     future.exception(10)
     return forecaster, source, recorded, place
 
@@ -544,3 +545,12 @@ def test_reading_rate_is_measured_only_while_behind(clock: MovableClock) -> None
     clock.now += 10
     forecaster.ask_when_due(source, place)
     assert forecaster.reading_rate == before
+
+
+def test_connection_error_about_tls_names_the_settings_to_correct() -> None:
+    sentence = explain_connection_error(
+        "ssl://kafka:9093/bootstrap: SSL handshake failed: certificate verify failed (after 5ms in "
+        "state SSL_HANDSHAKE)"
+    )
+    assert sentence is not None
+    assert "ANNALS_KAFKA_SSL_CA_LOCATION" in sentence

@@ -12,7 +12,7 @@ from django.utils.translation import override
 from history.kinds.entities import BY_NAME, ENTITIES
 from history.store.days.window import Window
 from ingest.messages.decode import decode
-from ingest.messages.rejection import Reason, RejectedMessage
+from ingest.messages.rejection import Reason, RejectedMessageError
 from ingest.quarantine.details import translate_detail
 from scripts import message_schema as contract
 from scripts import pages as docs
@@ -33,7 +33,7 @@ def test_contract_describes_every_reason() -> None:
 def test_example_message_has_its_reason(reason: Reason) -> None:
     example = BREACHES[reason].example
     assert example is not None
-    with pytest.raises(RejectedMessage) as caught:
+    with pytest.raises(RejectedMessageError) as caught:
         decode(make_message(expand_example(example), topic=CHILD_TOPIC), WINDOW)
     assert caught.value.reason is reason
     explanation = caught.value.explanation
@@ -55,7 +55,7 @@ def test_good_example_message_is_decoded() -> None:
 
 
 def test_contract_quotes_details_that_the_decoder_gives() -> None:
-    with pytest.raises(RejectedMessage) as caught:
+    with pytest.raises(RejectedMessageError) as caught:
         decode(
             make_message(
                 expand_example(BREACHES[Reason.BAD_FIELD].example or ""), topic=CHILD_TOPIC

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from history.kinds.entities import BY_NAME, ENTITIES
 from ingest.messages.decode import (
     Decoder,
-    ExpiredVersion,
+    ExpiredVersionError,
     Reason,
-    RejectedMessage,
+    RejectedMessageError,
     decode,
 )
 from scripts import message_schema as contract
@@ -47,9 +47,9 @@ def is_decoded(body: bytes, topic: str = TOPIC, decode: Decoder = decode) -> boo
     """Whether the decoder takes a message, as far as the clock is not concerned."""
     try:
         decode(make_message(body, topic=topic), WINDOW)
-    except ExpiredVersion:
+    except ExpiredVersionError:
         return True
-    except RejectedMessage as error:
+    except RejectedMessageError as error:
         return error.reason is Reason.FUTURE
     return True
 
@@ -202,7 +202,7 @@ def test_decoder_refuses_what_schema_cannot_express(name: str) -> None:
         try:
             decode(make_message(body), WINDOW)
             decoded = True
-        except RejectedMessage:
+        except RejectedMessageError:
             decoded = False
         assert decoded is accepted
         try:

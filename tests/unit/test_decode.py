@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from history.documents.jsonb import MAX_DIGITS
 from history.documents.record import ChangeType, Record
 from history.store.quarantine_reasons import REASONS
-from ingest.kafka.names import identify_message, read_place
 from ingest.messages.decode import (
     MAX_NESTING,
-    ExpiredVersion,
+    ExpiredVersionError,
     Reason,
-    RejectedMessage,
+    RejectedMessageError,
     decode,
     parse_time,
 )
+from ingest.messages.identity import find_parent_and_time, identify_message
 from ingest.messages.message import Message
 from tests import fuzz
 from tests.messages import (
@@ -48,7 +48,7 @@ def decode_record(body: bytes, topic: str = TOPIC) -> Record:
 
 
 def get_reason(body: bytes | None, topic: str = TOPIC) -> Reason:
-    with pytest.raises(RejectedMessage) as caught:
+    with pytest.raises(RejectedMessageError) as caught:
         decode(make_message(body, topic=topic), WINDOW)
     assert caught.value.detail
     return caught.value.reason
@@ -105,9 +105,9 @@ def test_window_is_half_open() -> None:
     assert decode_record(make_value_at(WINDOW.start)).updated_at == WINDOW.start
     assert decode_record(make_value_at(WINDOW.end - 1)).updated_at == WINDOW.end - 1
     assert get_reason(make_value_at(WINDOW.end)) == Reason.FUTURE
-    with pytest.raises(ExpiredVersion):
+    with pytest.raises(ExpiredVersionError):
         decode_record(make_value_at(WINDOW.start - 1))
-    with pytest.raises(ExpiredVersion):
+    with pytest.raises(ExpiredVersionError):
         decode_record(EXPIRED)
 
 
@@ -122,7 +122,7 @@ def test_details_do_not_quote_the_document() -> None:
         make_value(clientId=secret * 20),
         secret.encode(),
     ):
-        with pytest.raises(RejectedMessage) as caught:
+        with pytest.raises(RejectedMessageError) as caught:
             decode(make_message(body), WINDOW)
         assert secret[:2] not in caught.value.detail
 
@@ -165,7 +165,7 @@ def test_moment_accepts_other_notations(text: str, same: str) -> None:
     st.text(st.sampled_from("0123456789+-:.,Zz T٣"), max_size=10),
 )
 def test_moment_outside_the_contract_is_refused(start: str, tail: str) -> None:
-    with suppress(RejectedMessage):
+    with suppress(RejectedMessageError):
         parse_time(start + tail)
         written = r"(Z|[+-]([01]\d|2[0-3])(:?[0-5]\d)?)?"
         full = rf"[-\dT]{{13}}:42:48([.,]\d{{1,9}})?{written}"
@@ -250,7 +250,7 @@ SENTENCES: list[tuple[bytes | None, str]] = [
 
 
 def get_detail(body: bytes | None, topic: str = TOPIC) -> str:
-    with pytest.raises(RejectedMessage) as caught:
+    with pytest.raises(RejectedMessageError) as caught:
         decode(make_message(body, topic=topic), WINDOW)
     return caught.value.detail
 
@@ -355,11 +355,14 @@ def test_every_reason_has_words() -> None:
 def test_identity_of_bad_child_is_read_as_far_as_it_is_valid(
     changes: dict[str, Any], application: str, made_at: bool
 ) -> None:
-    place = read_place(Message(CHILD_TOPIC, 0, 0, -1, b"K1", make_value(**changes)))
+    place = find_parent_and_time(Message(CHILD_TOPIC, 0, 0, -1, b"K1", make_value(**changes)))
     assert (place.application, place.updated_at is not None) == (application, made_at)
-    assert read_place(Message(TOPIC, 0, 0, -1, b"K1", make_value(**changes))).application == ""
+    assert (
+        find_parent_and_time(Message(TOPIC, 0, 0, -1, b"K1", make_value(**changes))).application
+        == ""
+    )
 
 
 def test_message_that_is_not_json_has_no_identity_whatever_its_bytes_quote() -> None:
     body = make_value(productInstanceId="A1")[:-5]
-    assert read_place(Message(CHILD_TOPIC, 0, 0, -1, b"K1", body)) == ("", None)
+    assert find_parent_and_time(Message(CHILD_TOPIC, 0, 0, -1, b"K1", body)) == ("", None)

@@ -14,9 +14,9 @@ from msgspec import UNSET
 from history.documents.json_pointer import PointerLookup
 from history.kinds.entities import BY_NAME, BY_TOPIC
 from history.store.days.window import Window
-from ingest.kafka.names import identify_message
-from ingest.messages.decode import Decoder, Reason, RejectedMessage
-from ingest.messages.envelope import ContractEnvelope
+from ingest.messages.decode import Decoder, Reason, RejectedMessageError
+from ingest.messages.envelope import ContractEnvelopeParser
+from ingest.messages.identity import identify_message
 from ingest.messages.message import Message
 
 WINDOW = Window(date(2025, 1, 1), date(2025, 12, 31))
@@ -27,9 +27,9 @@ BODY = {"id": "T1", "version": 1, "type": 0, "updatedAt": "2025-07-03T11:42:48",
 
 
 @pytest.fixture
-def kinds_of_each_shape(monkeypatch: pytest.MonkeyPatch) -> dict[str, ContractEnvelope]:
+def kinds_of_each_shape(monkeypatch: pytest.MonkeyPatch) -> dict[str, ContractEnvelopeParser]:
     monkeypatch.setitem(BY_TOPIC, TOPIC, replace(TASK, parent="/refs/loan"))
-    return {TOPIC: ContractEnvelope("/refs/loan")}
+    return {TOPIC: ContractEnvelopeParser("/refs/loan")}
 
 
 def make_message(**changed: Any) -> Message:
@@ -37,7 +37,7 @@ def make_message(**changed: Any) -> Message:
 
 
 def test_application_is_read_where_kind_declares_it(
-    kinds_of_each_shape: dict[str, ContractEnvelope],
+    kinds_of_each_shape: dict[str, ContractEnvelopeParser],
 ) -> None:
     record = Decoder(kinds_of_each_shape)(make_message(), WINDOW)
     assert (record.id, record.version, record.product_instance_id) == ("T1", 1, "A1")
@@ -59,9 +59,9 @@ def test_broken_rule_is_named(
     changed: dict[str, Any],
     reason: Reason,
     detail: str,
-    kinds_of_each_shape: dict[str, ContractEnvelope],
+    kinds_of_each_shape: dict[str, ContractEnvelopeParser],
 ) -> None:
-    with pytest.raises(RejectedMessage) as caught:
+    with pytest.raises(RejectedMessageError) as caught:
         Decoder(kinds_of_each_shape)(make_message(**changed), WINDOW)
     assert caught.value.reason is reason
     assert detail in caught.value.detail

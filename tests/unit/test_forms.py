@@ -16,16 +16,16 @@ from history.documents.record import Record
 from history.kinds import EntityKind, kinds_file
 from history.kinds.entities import BY_NAME
 from history.store.days.window import Window
-from ingest.kafka import names
-from ingest.kafka.names import identify_message, read_place
 from ingest.messages import forms as source_forms
+from ingest.messages import identity
 from ingest.messages.decode import (
     Decoder,
-    RejectedMessage,
-    RepeatedMessage,
+    RejectedMessageError,
+    RepeatedMessageError,
     decode,
 )
 from ingest.messages.envelope import EnvelopeParser
+from ingest.messages.identity import find_parent_and_time, identify_message
 from ingest.messages.message import Message
 
 WINDOW: Final = Window(date(1971, 1, 1), date(2100, 1, 1))
@@ -263,7 +263,7 @@ GOOD: Final = {
 
 
 def get_refusal(decoder: Decoder, sent: Message) -> tuple[str, str]:
-    with pytest.raises(RejectedMessage) as caught:
+    with pytest.raises(RejectedMessageError) as caught:
         decoder(sent, WINDOW)
     assert "T1" not in caught.value.detail
     return caught.value.reason.value, caught.value.detail
@@ -355,7 +355,7 @@ def test_details_name_attributes_of_the_event(
         make_structured_event({**GOOD, "data": msgspec.Raw(b'{"revision": 3}')}).value or b""
     )
     assert decoder(make_message(encode_document(event)), WINDOW).version == 3
-    with pytest.raises(RejectedMessage) as caught:
+    with pytest.raises(RejectedMessageError) as caught:
         decoder(make_message(encode_document({**event, **changed})), WINDOW)
     assert (caught.value.reason, caught.value.detail[: len(detail)]) == (reason, detail)
     assert get_refusal(decoder, make_message(encode_document([event])))[0] == "bad_field"
@@ -391,7 +391,7 @@ def test_debezium_deletions_snapshots_and_tombstones_are_read(forms: dict[str, D
     read = {**make_change_event(GOOD), "op": "r"}
     assert decoder(make_message(encode_document(read)), WINDOW).type == 1
     for empty in (None, b""):
-        with pytest.raises(RepeatedMessage):
+        with pytest.raises(RepeatedMessageError):
             decoder(make_message(empty), WINDOW)
     lost = {**make_change_event({**GOOD, "type": "DELETE"}), "before": None}
     reason, detail = get_refusal(decoder, make_message(encode_document(lost)))
@@ -542,7 +542,7 @@ def test_arbitrary_bytes_raise_only_rejects(
     for body in (value, b'{"op":"c","after":' + value + b"}", b'{"payload":' + value + b"}"):
         sent = Message(TOPIC, 0, 0, -1, None, body, tuple(headers.items()))
         for decoder in forms.values():
-            with pytest.raises(RejectedMessage):
+            with pytest.raises(RejectedMessageError):
                 decoder(sent, WINDOW)
 
 
@@ -568,7 +568,7 @@ def test_service_of_bad_message_is_that_of_its_kind(
     envelope: str, value: bytes | None, service: str, tmp_path: Path
 ) -> None:
     bad = make_message(value)
-    assert names.identify_service(bad, {bad.topic: make_parser(envelope, tmp_path)}) == service
+    assert identity.identify_service(bad, {bad.topic: make_parser(envelope, tmp_path)}) == service
 
 
 WRONG: Final = {
@@ -624,9 +624,12 @@ def test_identity_of_bad_message_is_read_from_each_envelope(form: str, tmp_path:
     text, parent, wrap = FORMS[form]
     shapes = {TOPIC: make_parser(text, tmp_path, parent)}
     made_at = datetime(2025, 7, 3, 11, 42, 48, 500_000, tzinfo=UTC)
-    assert read_place(wrap({**GOOD, "version": -1}), shapes) == ("A1", made_at)
-    assert read_place(wrap({**GOOD, "productInstanceId": "x" * 33}), shapes) == ("", made_at)
-    assert read_place(make_message(b"{no json"), shapes) == ("", None)
+    assert find_parent_and_time(wrap({**GOOD, "version": -1}), shapes) == ("A1", made_at)
+    assert find_parent_and_time(wrap({**GOOD, "productInstanceId": "x" * 33}), shapes) == (
+        "",
+        made_at,
+    )
+    assert find_parent_and_time(make_message(b"{no json"), shapes) == ("", None)
 
 
 @pytest.mark.parametrize(

@@ -205,14 +205,14 @@ def test_documented_message_becomes_documented_version(tmp_path: Path) -> None:
     plain, events, rows = list_blocks("json")
     _short, _full, cloudevents, debezium = list_blocks("toml")
     for message, file in ((plain, None), (events, cloudevents), (rows, debezium)):
-        shapes: EnvelopeParsers = {}
+        parsers: EnvelopeParsers = {}
         if file is not None:
             place = tmp_path / "kinds.toml"
             place.write_text(file, encoding="utf-8")
             [kind] = kinds_file.read_kinds_file(place)
             assert kind.envelope is not None
-            shapes = {TOPIC: create_parser(kind.envelope)}
-        record = Decoder(shapes)(Message(TOPIC, 0, 0, -1, None, message.encode()), WINDOW)
+            parsers = {TOPIC: create_parser(kind.envelope)}
+        record = Decoder(parsers)(Message(TOPIC, 0, 0, -1, None, message.encode()), WINDOW)
         assert record.id in ("O-17", "17")
         assert record.version == (1 if file is None else 3)
         assert record.type == 1

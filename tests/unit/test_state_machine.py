@@ -208,7 +208,7 @@ class ConsumerMachine(RuleBasedStateMachine):
             claimed = member.machine.positions.claimed.get(partition)
             if claimed is None or partition in member.fetched:
                 continue
-            if claimed.expected > end and claimed.last is None:
+            if claimed.expected > end and claimed.unverified_last is None:
                 return False
         return True
 
@@ -352,9 +352,8 @@ class ConsumerMachine(RuleBasedStateMachine):
             assert take_message(machine, message) is None
             assert machine.positions.claimed[partition].expected == before
             return True
-        last, was_found = (
-            getattr(machine.positions.claimed[partition], name) for name in ("last", "found")
-        )
+        claimed_before = machine.positions.claimed[partition]
+        last, was_found = claimed_before.unverified_last, claimed_before.is_last_delivered
         verdict = take_message(machine, message)
         member.fetched.add(partition)
         if verdict is AdmissionVerdict.FULL:
@@ -381,7 +380,7 @@ class ConsumerMachine(RuleBasedStateMachine):
             assert last is not None
             assert not was_found
             assert (offset, self.leaders[partition][offset]) == (last.offset, last.leader_epoch)
-            assert (claimed.expected, claimed.found) == (before, True)
+            assert (claimed.expected, claimed.is_last_delivered) == (before, True)
             member.offsets[partition] = offset + 1
             return True
         assert claimed.expected == offset + 1
@@ -396,7 +395,7 @@ class ConsumerMachine(RuleBasedStateMachine):
     def leave(self, member: ModelledConsumer, partition: KafkaPartition) -> None:
         """A message waits for room. Once it is compared, nothing before it is delivered again."""
         claimed = member.machine.positions.claimed[partition]
-        if claimed.last is None:
+        if claimed.unverified_last is None:
             member.offsets[partition] = claimed.expected
 
     def halt(self, member: ModelledConsumer, partition: KafkaPartition) -> None:
@@ -420,7 +419,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         messages = list_filling_messages(machine)
         offset = max(0, claimed.expected - back) if claimed else back
         stray = make_message(BODIES["good"], offset, *partition)
-        if claimed is not None and claimed.last is not None:
+        if claimed is not None and claimed.unverified_last is not None:
             return
         if claimed is None or claimed.halted:
             assert machine.admit([decode_message(stray, WINDOW)], 0) == (1, None)
@@ -521,8 +520,8 @@ class ConsumerMachine(RuleBasedStateMachine):
         for member in self.members:
             claims = {item.claim.source for item in member.machine.positions.claimed.values()}
             for lane in member.machine.lanes:
-                assert set(lane.filling.progress) <= claims
-                assert lane.filling.messages <= LIMITS.rows * len(member.machine.lanes)
+                assert set(lane.filling_batch.progress) <= claims
+                assert lane.filling_batch.messages <= LIMITS.rows * len(member.machine.lanes)
 
     @invariant()
     def two_batches_in_flight_have_no_partition_in_common(self) -> None:
@@ -549,14 +548,14 @@ class ConsumerMachine(RuleBasedStateMachine):
                     progress = flight.batch.progress[claimed.claim.source]
                     assert progress.start == position
                     position = progress.next
-                if claimed.claim.source in lane.filling.progress:
-                    progress = lane.filling.progress[claimed.claim.source]
+                if claimed.claim.source in lane.filling_batch.progress:
+                    progress = lane.filling_batch.progress[claimed.claim.source]
                     assert progress.start == position
                     position = progress.next
                 assert claimed.expected == position
                 if claimed.halted or partition not in member.offsets or partition in member.reset:
                     continue
-                last = claimed.last
+                last = claimed.unverified_last
                 begin = position if last is None else last.offset
                 assert begin <= member.offsets[partition] <= position
 
@@ -671,7 +670,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         self.stored.update(places.values())
         if progress.last is not None:
             assert progress.last.offset == max(places)
-            entry.last = LastMessage.of(progress.last)
+            entry.last = LastMessage.from_message(progress.last)
 
     def make_message(self, partition: KafkaPartition, offset: int) -> Message:
         leader = self.leaders[partition][offset]
@@ -683,7 +682,7 @@ class ConsumerMachine(RuleBasedStateMachine):
 
 def list_filling_messages(machine: StateMachine) -> int:
     """The messages in the batches that fill."""
-    return sum(lane.filling.messages for lane in machine.lanes)
+    return sum(lane.filling_batch.messages for lane in machine.lanes)
 
 
 def pick_one(lanes: list[Lane], number: int) -> Lane:

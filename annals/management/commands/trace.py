@@ -132,7 +132,7 @@ def _fetch_bounds(command: BaseCommand, place: MessagePosition) -> BrokerBounds 
     """Return the offsets that the broker has of the topic partition, or None if it is silent."""
     from history.completeness.trace import BrokerBounds
     from ingest.kafka.brokers import Brokers
-    from ingest.kafka.client import Unreachable
+    from ingest.kafka.client import UnreachableError
     from ingest.kafka.source import peek_messages
     from ingest.management.preconditions import load_broker_settings
 
@@ -147,7 +147,7 @@ def _fetch_bounds(command: BaseCommand, place: MessagePosition) -> BrokerBounds 
             messages = peek_messages(*load_broker_settings(), partition, place.offset, 1)
             if any(message.offset == place.offset for message in messages):
                 end = place.offset + 1
-    except (Unreachable, CommandError) as error:
+    except (UnreachableError, CommandError) as error:
         command.stderr.write(f"{error}. The end of the partition is as a consumer last noted it.")
         return None
     return BrokerBounds(low, end, source.topic_id)

@@ -97,7 +97,7 @@ class CardBuilder:
         """
         entity, id, number = version.entity, version.id, version.version
         number_and_moment = number, version.updated_at
-        other_moment = version.other_moment
+        other_moment = version.old_service_moment
         card: dict[str, object] = {
             "version": version,
             "anchor": anchor,
@@ -265,14 +265,14 @@ def _build_rest_url(version: Version, rows: ChangeRows, path: str | None) -> str
 
 def explain_older_versions(version: Version) -> str:
     """Return why the lowest stored version has no previous one; empty for any other version."""
-    if version.older is Absence.ARCHIVED:
+    if version.why_nothing_older is Absence.ARCHIVED:
         return _("Older versions are in the archive. {ask}").format(ask=gaps.get_archive_hint())
-    if version.older is Absence.REMOVED:
+    if version.why_nothing_older is Absence.REMOVED:
         return _("Older versions were removed: they are past the days that are kept.")
-    if version.came and version.older:
+    if version.quarantined and version.why_nothing_older:
         return _("Older versions are not all in the store.")
-    if version.older is Absence.NEVER_ARRIVED:
+    if version.why_nothing_older is Absence.NEVER_ARRIVED:
         return _("Older versions never arrived.")
-    if version.older is Absence.UNKNOWN:
+    if version.why_nothing_older is Absence.UNKNOWN:
         return _("Older versions are not in the store: removed by age, or never arrived.")
     return ""

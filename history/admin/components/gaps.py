@@ -43,7 +43,7 @@ def describe_arrived(
     Args:
         describe: Makes the sentences on one fate. By default they are HTML.
     """
-    messages = list(version.came.values())
+    messages = list(version.quarantined.values())
     sentences = [
         sentence
         for message in messages[:MAX_SENTENCES]
@@ -70,7 +70,7 @@ def explain_missing(version: Version) -> str:
         if number == MAX_SENTENCES:
             sentences.append("…")
             break
-        sentences.append(_explain_run(run, version.missing_why))
+        sentences.append(_explain_run(run, version.why_missing))
     return ". ".join(sentences)
 
 
@@ -83,9 +83,15 @@ def link_missing_versions(version: Version) -> list[GapLink]:
 
 def link_older_version(version: Version) -> GapLink | None:
     """Return a link to the version before the oldest stored one, if the store should have it."""
-    if version.version == 0 or not (version.came or version.older is Absence.NEVER_ARRIVED):
+    if version.version == 0 or not (
+        version.quarantined or version.why_nothing_older is Absence.NEVER_ARRIVED
+    ):
         return None
-    return _make_link(version.entity, version.id, version.version - 1) if version.older else None
+    return (
+        _make_link(version.entity, version.id, version.version - 1)
+        if version.why_nothing_older
+        else None
+    )
 
 
 def explain_absence(number: int, absence: Absence | None) -> str:
@@ -125,7 +131,7 @@ def _split_into_runs(version: Version) -> Iterator[range]:
     if not version.missing:
         return
     start = version.missing[0]
-    for number in [*sorted(version.came), version.missing[-1] + 1]:
+    for number in [*sorted(version.quarantined), version.missing[-1] + 1]:
         if number > start:
             yield range(start, number)
         start = number + 1

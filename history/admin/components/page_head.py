@@ -242,10 +242,14 @@ def find_other_versions(
         entity, id, from_old = (
             same_number[0].entity,
             same_number[0].id,
-            any(version.old for version in same_number),
+            any(version.is_from_old_service for version in same_number),
         )
         shown_moments = [version.updated_at for version in same_number]
-        moments = {version.other_moment: True for version in same_number if version.other_moment}
+        moments = {
+            version.old_service_moment: True
+            for version in same_number
+            if version.old_service_moment
+        }
         moments |= {key.updated_at: False for key in keys if key.version == number}
         for moment, old in sorted(moments.items()):
             if moment in shown_moments:

@@ -39,10 +39,10 @@ class SearchGroup:
 
 
 def make_groups(
-    reader: HistoryReader, results_by_text: Mapping[str, SearchPage]
+    reader: HistoryReader, pages_by_text: Mapping[str, SearchPage]
 ) -> list[SearchGroup]:
     """Return the results for each text as table rows. Runs one query for each kind."""
-    all_results = [result for results in results_by_text.values() for result in results.found]
+    all_results = [result for page in pages_by_text.values() for result in page.results]
     entity_refs = {
         (entity, id)
         for result in all_results
@@ -62,12 +62,12 @@ def make_groups(
             text,
             [
                 _make_hit(result, documents, messages)
-                for result in _order_by_change(results.found, latest)
+                for result in _order_by_change(page.results, latest)
             ],
-            results.next_token,
-            results.limited,
+            page.next_token,
+            page.limited,
         )
-        for text, results in results_by_text.items()
+        for text, page in pages_by_text.items()
     ]
 
 

@@ -53,19 +53,19 @@ def show_client(request: HttpRequest, reader: HistoryReader) -> HttpResponse:
     number = request.GET.get("q", "").strip()
     monday = _parse_monday(request)
     try:
-        results = (
+        page = (
             timeline.search(limit_to_title_fields(reader), number, MOST_APPLICATIONS)
             if number
             else None
         )
     except BadParameterError:
-        results = None
+        page = None
     # Read before the versions: see page_completeness.
-    messages = timeline.fetch_open_messages(reader, results.found if results else [])
-    groups = make_groups(reader, {number: results}) if results else []
+    messages = timeline.fetch_open_messages(reader, page.results if page else [])
+    groups = make_groups(reader, {number: page}) if page else []
     hits = groups[0].hits if groups else []
     applications = (
-        [result.application for result in results.found if result.application] if results else []
+        [result.application for result in page.results if result.application] if page else []
     )
     ids = [*dict.fromkeys(applications)] if PARTS else []
     pages = [*_fetch_pages(reader, ids, VersionFilters(since=monday, until=monday + WHOLE_WEEK))]
@@ -91,7 +91,7 @@ def show_client(request: HttpRequest, reader: HistoryReader) -> HttpResponse:
             "hide_finder": not hits,
             "hits": hits,
             "unstored": open_messages.make_notice(messages, merged=True),
-            "more": bool(results and (results.next_token or results.limited)),
+            "more": bool(page and (page.next_token or page.limited)),
             "cut": any(page.next_token for page in pages),
             "monday": monday.date(),
             "sunday": monday.date() + timedelta(days=6),

@@ -185,7 +185,7 @@ def _describe_gap(
         messages: The messages in quarantine on the same document.
     """
     sentences = list(gaps.describe_arrived(following)) if following else []
-    told_messages = following.came if following else {}
+    told_messages = following.quarantined if following else {}
     untold_messages = [
         message
         for message in messages

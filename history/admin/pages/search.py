@@ -89,18 +89,18 @@ def _run_search(
     whole = dict.fromkeys([query, query.strip(), *(texts if len(texts) == 1 else ())])
     for text in whole:
         try:
-            results = timeline.search(reader, text, page_token=token)
+            page = timeline.search(reader, text, page_token=token)
         except BadParameterError:
             continue
-        if results.found:
-            return {text: results}
+        if page.results:
+            return {text: page}
     if other_texts := texts[MAX_QUERIES:]:
         cut_text = _("Only the first {n} were looked up.").format(n=MAX_QUERIES)
         label = _("Search for the other {n}").format(n=len(other_texts))
         address = _build_search_url({"q": " ".join(other_texts)})
         notes.append(format_html('{} <a href="{}">{}</a>', cut_text, address, label))
     exact = timeline.search_all(reader, texts[:MAX_QUERIES])
-    missing = [text for text, results in exact.items() if not results.found]
+    missing = [text for text, page in exact.items() if not page.results]
     joined = query.strip() if len(missing) == len(exact) > 1 else ""
     similar = _search_other_spellings(reader, [*missing, joined])
     shown_texts = [joined] if similar[joined] else list(exact)
@@ -115,7 +115,7 @@ def _run_search(
     for text in shown_texts:
         if text in spelled:
             results_by_text |= spelled[text]
-        elif exact[text].found or (text.strip(SIGNS) and not _is_word(text)):
+        elif exact[text].results or (text.strip(SIGNS) and not _is_word(text)):
             results_by_text[text] = exact[text]
     return results_by_text or exact
 
@@ -138,7 +138,7 @@ def _search_other_spellings(
     )
     results_by_text: dict[str, dict[str, SearchPage]] = {text: {} for text in spellings_by_text}
     for text, spellings in spellings_by_text.items():
-        for spelling in filter(lambda spelling: results[spelling].found, spellings):
+        for spelling in filter(lambda spelling: results[spelling].results, spellings):
             # A key is found in any Unicode normal form, an id only in the form that it has.
             if unicodedata.normalize("NFC", spelling) == spelling or not results_by_text[text]:
                 results_by_text[text][spelling] = results[spelling]
@@ -181,8 +181,8 @@ def _find_client_number(results: Mapping[str, SearchPage]) -> str:
     """Return the client number if the search was for one text and found it as such, else ""."""
     texts = [
         text
-        for text, search_results in results.items()
-        if any(result.key == CLIENT for result in search_results.found)
+        for text, page in results.items()
+        if any(result.key == CLIENT for result in page.results)
     ]
     return texts[0] if len(texts) == len(results) == 1 else ""
 

@@ -176,7 +176,7 @@ def _list_unmentioned_messages(export: TimelineExport) -> Sequence[QuarantinedMe
     mentioned = {
         (version.entity.name, version.id, number)
         for version in export.versions
-        for number in list(version.came)[: gaps.MAX_SENTENCES]
+        for number in list(version.quarantined)[: gaps.MAX_SENTENCES]
     }
     messages = export.quarantined.messages
     return [

@@ -1,6 +1,6 @@
-"""Checks what the old service answers. A timeline is believed as a whole, or not at all.
+"""Checks and decodes the answers of the old service.
 
-WrongAnswerError   The answer is not the timeline that was asked for.
+Begin with `parse_answer_page`. If one version in an answer is wrong, nothing of it is used.
 """
 
 from datetime import UTC, datetime
@@ -24,10 +24,13 @@ TOKEN_LENGTH: Final = 8_000
 
 
 class WrongAnswerError(Exception):
-    """The message says what is wrong and quotes nothing from the answer."""
+    """Raised when an answer is not the timeline that was asked for.
+
+    The message says what is wrong, and quotes nothing from the answer.
+    """
 
 
-# In names no NUL: PostgreSQL is asked for them.
+# Texts without NUL, because they become parameters of SQL.
 _Id = Annotated[str, Meta(min_length=1, max_length=ID_LENGTH, pattern=r"^[^\x00]*$")]
 _Client = Annotated[str, Meta(min_length=1, max_length=CLIENT_ID_LENGTH, pattern=r"^[^\x00]*$")]
 _Author = Annotated[str, Meta(max_length=AUTHOR_LENGTH, pattern=r"^[^\x00]*$")]
@@ -65,23 +68,28 @@ class _Failure(msgspec.Struct, frozen=True):
 
 
 class AnswerPage(NamedTuple):
-    """One page of a timeline. `next_token` is None on the last one."""
+    """One page of a timeline of the old service."""
 
     versions: list[SourceRow]
-    next_token: str | None
+    next_token: str | None  # None on the last page
 
 
 def parse_answer_page(body: bytes, subject: TimelineSubject) -> AnswerPage:
     """Return the versions in the body of an answer.
 
+    Args:
+        subject: The document or application that was asked for.
+
     Raises:
-        WrongAnswerError: The body is not a page of the timeline that was asked for.
+        WrongAnswerError: The body is not a page of its timeline.
     """
     try:
         body.decode()
         page = msgspec.json.decode(body, type=_Answer)
     except (ValueError, RecursionError) as error:
-        raise WrongAnswerError(f"it is no page of a timeline ({type(error).__name__})") from None
+        raise WrongAnswerError(
+            f"the answer is not a page of a timeline ({type(error).__name__})"
+        ) from None
     versions = [_make_row(row, subject) for row in page.data.history]
     return AnswerPage(versions, page.data.next_page_token)
 
@@ -96,52 +104,56 @@ def has_no_document(body: bytes) -> bool:
 
 
 def _make_row(row: _AnswerRow, subject: TimelineSubject) -> SourceRow:
-    """Make a row of a version, with the application that the answer names; None if it names
-    none.
-    """
+    """Make a row of a version. Its application may be None: an answer need not name it."""
     entity, id, application = subject.kind, row.id or subject.id, row.product_instance_id
     if entity is not None:
         if row.kind not in (None, entity.name) or id != subject.id:
-            raise WrongAnswerError("it has a version of another document")
+            raise WrongAnswerError("the answer has a version of another document")
     else:
         entity = BY_NAME.get(row.kind or "")
         if entity is None or row.id is None:
-            raise WrongAnswerError("a version does not say of what it is: kind and id")
+            raise WrongAnswerError("a version in the answer lacks kind or id")
         application = application or subject.id
         is_own_version = entity is ROOT and id == subject.id
         if not (application == subject.id if entity.parent else is_own_version):
-            raise WrongAnswerError("it has a version of another application")
-    change = ChangeType[row.type]
-    data = _check_snapshot(bytes(row.entity), change)
+            raise WrongAnswerError("the answer has a version of another application")
+    change_type = ChangeType[row.type]
     return SourceRow(
-        *(
-            row.version,
-            _parse_moment(row.updated_at),
-            int(change),
-            row.client_id,
-            row.author or None,
-        ),
-        *(application if entity.parent else None, data, id, entity, True),
+        version=row.version,
+        updated_at=_parse_moment(row.updated_at),
+        type=int(change_type),
+        client_id=row.client_id,
+        author=row.author or None,
+        product_instance_id=application if entity.parent else None,
+        data=_check_snapshot(bytes(row.entity), change_type),
+        id=id,
+        entity=entity,
+        old=True,
     )
 
 
 def _parse_moment(text: str) -> datetime:
-    """Return updatedAt, cut to microseconds. Without an offset it is UTC."""
+    """Return updatedAt, truncated to microseconds. Without an offset it is UTC."""
     try:
         moment = datetime.fromisoformat(text)
         return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise WrongAnswerError("a version has no moment in updatedAt") from None
+        raise WrongAnswerError("updatedAt of a version in the answer is not a time") from None
 
 
-def _check_snapshot(text: bytes, change: ChangeType) -> bytes:
-    """Return the snapshot if the message contract would accept it."""
+def _check_snapshot(text: bytes, change_type: ChangeType) -> bytes:
+    """Return the snapshot if the message contract would accept it.
+
+    Raises:
+        WrongAnswerError: The contract would not accept it.
+    """
     text = text or b"null"
-    if text == b"null" and change is ChangeType.DELETE:
+    if text == b"null" and change_type is ChangeType.DELETE:
         return text
-    # Well-formed, or `part` had refused it. The value of a hostile one would take gigabytes.
+    # The text is well-formed JSON: msgspec has read it. It is not decoded here, because the values
+    # of a hostile document could take gigabytes.
     if not text.startswith(b"{"):
-        raise WrongAnswerError("a version has no snapshot in entity")
+        raise WrongAnswerError("a version in the answer has no snapshot in entity")
     if not can_be_stored(text):  # a number of eleven bytes can need a gigabyte to be shown
-        raise WrongAnswerError("a snapshot has a number that no store can have")
+        raise WrongAnswerError("a snapshot in the answer has a number that cannot be stored")
     return shorten_zeros(text)

@@ -1,9 +1,7 @@
-"""Asks the old service for one timeline, page by page, within a time and a size.
+"""Asks the old service for one timeline, page by page, within limits of time and size.
 
-All requests together make at most MAX_CALLS calls at a time, and none for a while after several
-failures in a row.
-
-OldServiceError   The old service cannot be asked, does not answer, or refuses.
+Begin with `call_in_thread`. All requests of this process together make at most MAX_CALLS calls at
+a time. After several failures in a row, no call is made for a while.
 """
 
 import logging
@@ -31,29 +29,35 @@ PAGE_SIZE: Final = 500
 # All pages of one timeline together. They are in memory while a request is answered.
 MAX_TIMELINE_BYTES: Final = 32 * 1024 * 1024
 PREFIX: Final = "/api/v1"
-# Calls at a time. One that hangs keeps its place until its sockets are shut down.
+# How many calls may run at a time. A call that hangs counts until its sockets are shut down.
 MAX_CALLS: Final = 8
-# The name of a host is looked up without a time limit.
+# How much longer than its time limit a call is waited for. Its own limit does not cover the lookup
+# of the host's name.
 GRACE_SECONDS: Final = 0.05
-FAILURES_TO_OPEN: Final = 3  # in a row, before nobody calls
-PAUSE_SECONDS: Final = 15.0  # until one call tries again
+# After so many failures in a row, calls stop.
+FAILURES_TO_OPEN: Final = 3
+# How long calls stop before one is tried again.
+PAUSE_SECONDS: Final = 15.0
 
 
 class OldServiceError(ExplainedError):
-    """The message is for the log: it has no address of a document, no token and no values."""
+    """Raised when the old service cannot be asked, does not answer, or refuses.
+
+    The message goes to the log, so it never has the id of a document, a token, or values.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class OldServiceEndpoint:
-    """Where the old service is. url: without a slash at its end. seconds: for one request."""
+    """Where the old service is, and how to call it."""
 
-    url: str
-    seconds: float
+    url: str  # without a slash at the end
+    seconds: float  # for all calls of one HTTP request together
     token_file: Path | None = None
     ca_file: Path | None = None
 
     def make_address(self, subject: TimelineSubject) -> str:
-        """Return the address of a timeline."""
+        """Return the address of the timeline of a document or application."""
         id = quote(subject.id, safe="")
         base = self.url if self.url.endswith(PREFIX) else self.url + PREFIX
         if subject.kind is None:
@@ -61,10 +65,10 @@ class OldServiceEndpoint:
         return f"{base}/history/{subject.kind.name}/{id}"
 
     def make_session(self) -> http_call.HttpSession:
-        """Open a session with the token.
+        """Open a session that sends the token.
 
         Raises:
-            FileError: The token cannot be read.
+            FileError: The token file cannot be read.
         """
         session = http_call.HttpSession(self.ca_file)
         # No proxy, no .netrc: the token goes to this address and nowhere else.
@@ -76,35 +80,39 @@ class OldServiceEndpoint:
 
 
 def load_endpoint() -> OldServiceEndpoint | None:
-    """Return where the old service is; None if there is none, or its last day is over in UTC."""
+    """Return where the old service is, or None if there is none or its last day (UTC) is over."""
     annals_settings = settings.ANNALS
     until = annals_settings.fallback_until
     if not annals_settings.fallback_url or (until and clock.now().astimezone(UTC).date() > until):
         return None
     url = annals_settings.fallback_url.rstrip("/")
     return OldServiceEndpoint(
-        url,
-        annals_settings.fallback_seconds,
-        annals_settings.fallback_token_file,
-        annals_settings.fallback_ca_file,
+        url=url,
+        seconds=annals_settings.fallback_seconds,
+        token_file=annals_settings.fallback_token_file,
+        ca_file=annals_settings.fallback_ca_file,
     )
 
 
 def fetch_timeline(
     endpoint: OldServiceEndpoint, subject: TimelineSubject, seconds: float
 ) -> list[SourceRow]:
-    """Return all versions of a timeline in the order of the answer, each number of an entity once.
+    """Return all versions of a timeline, in the order of the answer.
+
+    If a document has two versions of one number, only the first one is returned.
+
+    Args:
+        seconds: How long all pages together may take.
 
     Raises:
-        OldServiceError, WrongAnswerError: See the module.
+        OldServiceError: The old service cannot be asked, does not answer, or refuses.
+        WrongAnswerError: The answer is not the timeline that was asked for.
     """
+    # By kind, id and number.
     rows: dict[tuple[str, str, int], SourceRow] = {}
     tokens: set[str] = set()
-    address, bytes_left, until = (
-        endpoint.make_address(subject),
-        MAX_TIMELINE_BYTES,
-        time.monotonic() + seconds,
-    )
+    address = endpoint.make_address(subject)
+    bytes_left, until = MAX_TIMELINE_BYTES, time.monotonic() + seconds
     parameters = {"pageSize": str(PAGE_SIZE), "order": "desc", "include": "entity"}
     try:
         with endpoint.make_session() as session:
@@ -114,71 +122,74 @@ def fetch_timeline(
                 if status == 404 and has_no_document(body):
                     return list(rows.values())
                 if status != 200:
-                    raise OldServiceError(f"it answers {status}")
+                    raise OldServiceError(f"the old service answered {status}")
                 bytes_left -= len(body)
                 page = parse_answer_page(body, subject)
                 for row in page.versions:
                     rows.setdefault((row.entity.name, row.id, row.version), row)
                 if page.next_token is None:
                     return list(rows.values())
-                # A page may repeat what is known: twins, or a version that came meanwhile.
+                # A page may repeat versions, but a repeated token or an empty page never ends.
                 if page.next_token in tokens or not page.versions:
-                    raise WrongAnswerError("its pages do not end")
+                    raise WrongAnswerError("the pages of the old service do not end")
                 tokens.add(page.next_token)
                 parameters["pageToken"] = page.next_token
     except http_call.TooLargeError:
-        raise WrongAnswerError(f"it answers more than {MAX_TIMELINE_BYTES:,} bytes") from None
+        raise WrongAnswerError(
+            f"the old service answered more than {MAX_TIMELINE_BYTES:,} bytes"
+        ) from None
     except FileError as error:
         raise OldServiceError(str(error)) from None
     except (requests.RequestException, OSError, ValueError) as error:
-        raise OldServiceError(f"it does not answer ({type(error).__name__})") from None
+        raise OldServiceError(f"the old service does not answer ({type(error).__name__})") from None
 
 
 class CircuitBreaker:
-    """Stops calls to the old service after FAILURES_TO_OPEN in a row; thread-safe.
+    """Stops calls to the old service after FAILURES_TO_OPEN failures in a row. Thread-safe.
 
-    Closed, it lets every call go. Open, it lets one call go each PAUSE_SECONDS: its outcome closes
-    the breaker or keeps it open. `now` is in seconds of a clock that never goes back.
+    A closed breaker allows every call. An open one allows one call in PAUSE_SECONDS; the outcome
+    of that call closes the breaker or keeps it open. `now` is in seconds of a clock that never goes
+    back.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._failures = 0
-        self._again = 0.0  # when the next call may go while it is open
+        self._failures = 0  # in a row
+        self._next_call_at = 0.0  # when an open breaker allows the next call
 
     @property
     def is_open(self) -> bool:
-        """Whether calls are cut off; also while one call tries again."""
+        """Whether calls are stopped. True also while one call is tried again."""
         return self._failures >= FAILURES_TO_OPEN
 
     def allow_call(self, now: float) -> bool:
-        """Return whether a call may go now. The caller then reports note_success or
-        note_failure.
-        """
+        """Return whether the caller may call now. It must then note success or failure."""
         with self._lock:
             if not self.is_open:
                 return True
-            if now < self._again:
+            if now < self._next_call_at:
                 return False
-            self._again = now + PAUSE_SECONDS
+            self._next_call_at = now + PAUSE_SECONDS
             return True
 
     def note_success(self) -> None:
+        """Note that a call was answered."""
         with self._lock:
             self._failures = 0
 
     def note_failure(self, now: float) -> None:
+        """Note that a call failed."""
         with self._lock:
             self._failures += 1
-            self._again = now + PAUSE_SECONDS
+            self._next_call_at = now + PAUSE_SECONDS
 
     def reset(self) -> None:
-        """Forget all failures. Tests begin and end with it."""
+        """Forget all failures. Tests call it at their beginning and end."""
         self.note_success()
 
 
-# The breaker and the places are those of the process: a failure that one request meets spares the
-# others from waiting for it, and MAX_CALLS is for all requests together.
+# Both are shared by all requests of the process. After one request has failed, others need not wait
+# for the old service; and MAX_CALLS limits all requests together.
 BREAKER: Final = CircuitBreaker()
 CALL_PLACES: Final = threading.BoundedSemaphore(MAX_CALLS)
 
@@ -191,7 +202,11 @@ CallOutcome: TypeAlias = list[SourceRow] | WrongAnswerError | OldServiceError
 def call_in_thread(
     endpoint: OldServiceEndpoint, subject: TimelineSubject, seconds: float
 ) -> list[SourceRow] | None:
-    """Return the versions of a timeline; None if the old service fails, or is not called now."""
+    """Return the versions of a timeline, or None if the old service failed or was not called.
+
+    Args:
+        seconds: How long the call may take.
+    """
     has_place = seconds > 0 and CALL_PLACES.acquire(blocking=False)
     if not has_place or not BREAKER.allow_call(time.monotonic()):
         if has_place:
@@ -199,20 +214,20 @@ def call_in_thread(
         _CUT_OFF.inc()
         return None
     outcomes: SimpleQueue[CallOutcome] = SimpleQueue()
-    # In a thread of its own: nothing else can leave a call that does not end.
+    # The call runs in a thread of its own, because otherwise a call that hangs could not be left.
     arguments = (outcomes, endpoint, subject, seconds)
     threading.Thread(target=_put_outcome, args=arguments, daemon=True).start()
     try:
         outcome = outcomes.get(timeout=seconds + GRACE_SECONDS)
     except Empty:
-        outcome = OldServiceError("it does not answer in time")
+        outcome = OldServiceError("the old service does not answer in time")
     if isinstance(outcome, OldServiceError):
         BREAKER.note_failure(time.monotonic())
-    else:  # one broken document cuts the others off from nothing
+    else:  # a wrong answer about one document must not stop calls about others
         BREAKER.note_success()
     if isinstance(outcome, Exception):
         _FAILED.inc()
-        log.warning("the old service: %s", outcome)
+        log.warning("a timeline lacks versions of the old service: %s", outcome)
         return None
     _ANSWERED.inc()
     return outcome
@@ -229,6 +244,6 @@ def _put_outcome(
     except (WrongAnswerError, OldServiceError) as error:
         outcome = error
     except BaseException as error:
-        outcome = OldServiceError(f"the call failed ({type(error).__name__})")
+        outcome = OldServiceError(f"the call of the old service failed ({type(error).__name__})")
     CALL_PLACES.release()
     outcomes.put(outcome)

@@ -1,4 +1,4 @@
-"""The source of archived versions, which gives them in the form of the store."""
+"""The archive as a source of versions."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from history.timeline.query import ArchiveUnavailableError
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSource:
-    """The archive as a source. It reads each document once, and those of restored days too.
+    """The archive as an ArchivedSource (see merged.py). It reads each document once.
 
-    See ArchivedSource in history.timeline.sources.merged.
+    It also reads days that were restored; the tables then have the same versions.
     """
 
     url: str
@@ -28,8 +28,9 @@ class ArchiveSource:
     by_number = False
 
     def find_oldest_day(self, entity: EntityKind) -> date | None:
-        """Return the oldest archived day of a kind; None if there is none. The database is asked
-        once.
+        """Return the oldest archived day of a kind, or None if there is none.
+
+        Runs one query for each kind.
         """
         if entity not in self._oldest:
             days = ArchivedDay.objects.filter(table=entity.table).order_by("day")
@@ -37,7 +38,7 @@ class ArchiveSource:
         return self._oldest[entity]
 
     def may_have(self, entity: EntityKind, id: str) -> bool:
-        """Return whether one of the files has a range of ids with this one."""
+        """Return whether this id is in the range of ids of one of the files."""
         with connection.cursor() as cursor:
             cursor.execute(
                 "SELECT EXISTS (SELECT FROM archived_day, jsonb_array_elements(files) AS file"
@@ -49,12 +50,13 @@ class ArchiveSource:
             return bool(has_file)
 
     def load_rows(self, entity: EntityKind, id: str) -> Mapping[VersionKey, SourceRow]:
-        """Return all archived versions of an entity by key.
+        """Return all archived versions of a document by key.
 
         Raises:
             ArchiveUnavailableError: A file cannot be read.
         """
-        from history.retention.archive import read  # with pyarrow, which most processes never need
+        # Imported here, because most processes never need pyarrow.
+        from history.retention.archive import read
         from history.retention.archive.store import ArchiveError, ArchiveStore
 
         if (entity, id) not in self._read:
@@ -66,7 +68,7 @@ class ArchiveSource:
         return self._read[entity, id]
 
     def list_members(self, _: str) -> Collection[EntityRef]:
-        """Return nothing: the files are ordered by id and cannot be searched by application."""
+        """Return nothing: the files are sorted by id, and cannot be searched by application."""
         return ()
 
     def may_hide_owners(self, _entity: EntityKind, _id: str) -> bool:
@@ -75,6 +77,6 @@ class ArchiveSource:
 
 
 def open_archive() -> ArchiveSource | None:
-    """Open the archive of this installation; None if it has none."""
+    """Return the archive of this installation, or None if it has none."""
     url: str | None = settings.ANNALS.archive_url
     return ArchiveSource(url) if url else None

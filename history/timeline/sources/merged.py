@@ -1,8 +1,9 @@
-"""All sources of one request as one: the tables, and supplements, which have what the tables lack.
+"""Merges the sources of one request: the tables, and supplements with versions that they lack.
 
-If two sources have the same version, the earlier supplement wins; HistoryReader has their order. A
-source knows nothing about viewers, masks, budgets or HTTP. Its answers are sealed: history.policy
-opens them. docs/structure.md has the steps to add a source.
+Begin with `MergedSource.fetch_page`. If two supplements have the same version, the earlier one
+counts; HistoryReader decides their order. A source knows nothing about viewers, masks, budgets or
+HTTP. Its answers are sealed, and history.policy opens them. docs/structure.md has the steps to add
+a source.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ from history.store.versions import (
     TimelinePosition,
     VersionKey,
     VersionRef,
+    get_entity_ref,
 )
 from history.timeline.query import TimelineOrder, TimelineQuery, TimelineSort, VersionFilters
 from history.timeline.sources.statements import keep_fields
 from history.timeline.sources.tables import TableSource
 
 Entry = TypeVar("Entry")
-# All keys of entities, of each one in number order.
+# All version keys of each document, in number order.
 KeysByEntity: TypeAlias = dict[EntityRef, list[VersionKey]]
 
 
@@ -40,31 +42,31 @@ class SupplementSource(Protocol):
 
     @property
     def by_number(self) -> bool:
-        """Whether a version with the same number is the same one, even with another moment."""
+        """Whether two versions of the same number are the same, even if their moments differ."""
 
     def load_rows(self, entity: EntityKind, id: str, /) -> Mapping[VersionKey, SourceRow]:
-        """Return all versions of an entity by key, those of a child with their application."""
+        """Return all versions of a document by key, those of a child with their application."""
 
     def list_members(self, application: str, /) -> Collection[EntityRef]:
-        """Return the entities that are the application, or name it in any version."""
+        """Return the application itself, and the documents that name it in any version."""
 
     def may_hide_owners(self, entity: EntityKind, id: str, /) -> bool:
-        """Return whether the rows of an entity may not name all applications that it belongs to."""
+        """Return whether a document may belong to applications that its rows do not name."""
 
 
 class ArchivedSource(SupplementSource, Protocol):
-    """An archive as a supplement. It is read only if asked for, and knows what it may have."""
+    """An archive as a supplement. It is read only if somebody asks for it."""
 
     def find_oldest_day(self, entity: EntityKind, /) -> date | None:
-        """Return the oldest archived day of a kind; None if there is none."""
+        """Return the oldest archived day of a kind, or None if there is none."""
 
     def may_have(self, entity: EntityKind, id: str, /) -> bool:
-        """Return whether it may have versions of an entity, without reading a file."""
+        """Return whether the archive may have versions of a document. Reads no file."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergedSource:
-    """The tables and their supplements, asked as one source. An earlier supplement wins."""
+    """The tables and their supplements as one source. An earlier supplement wins."""
 
     supplements: Sequence[SupplementSource]
     tables: TableSource = field(default_factory=TableSource)
@@ -72,9 +74,10 @@ class MergedSource:
     def fetch_page(
         self, entity: EntityKind, query: TimelineQuery, after: TimelinePosition | None, limit: int
     ) -> SourceAnswer[FetchedVersions]:
-        """Return one page of versions of an entity. See TableSource.fetch_page.
+        """Return one page of versions of a document. See TableSource.fetch_page.
 
-        The answer tells that the entity exists if no row of it says so by its application.
+        Usually the policy judges each row by its application. If there is no row, or a row may
+        lack its application, the answer itself says that it tells of the document.
         """
         entity_ref = (entity, query.id)
         try:
@@ -90,7 +93,7 @@ class MergedSource:
     def fetch_keys(
         self, entity: EntityKind, ids: Collection[str]
     ) -> SourceAnswer[dict[str, list[VersionKey]]]:
-        """Return the keys of all versions of these entities. See TableSource.fetch_keys."""
+        """Return the keys of all versions of these documents. See TableSource.fetch_keys."""
         try:
             stored_keys = self.tables.fetch_keys(entity, ids)
             keys = {
@@ -103,18 +106,16 @@ class MergedSource:
         return SourceAnswer(keys, tells_of=[(entity, id) for id in keys])
 
     def fetch_versions(self, refs: Collection[VersionRef]) -> SourceAnswer[FetchedVersions]:
-        """Return versions by key, as many as one statement may bring. See
-        TableSource.fetch_versions.
-        """
+        """Return versions by key, as many as READ_BYTES allow. See TableSource.fetch_versions."""
         try:
             fetched = self.tables.fetch_versions(refs)
         except DamagedBlockError as error:
-            return SourceAnswer(error, tells_of=[ref[:2] for ref in refs])
+            return SourceAnswer(error, tells_of=[get_entity_ref(ref) for ref in refs])
         if self.supplements:
-            # A key that the tables do not have is another's.
+            # The supplements have the versions that the tables do not have.
             missing_refs = set(refs).difference(fetched.refs)
             supplied: dict[VersionRef, SourceRow] = {}
-            for entity, id in {ref[:2] for ref in missing_refs}:
+            for entity, id in {get_entity_ref(ref) for ref in missing_refs}:
                 for supplement in reversed(self.supplements):
                     supplied |= {row.ref: row for row in supplement.load_rows(entity, id).values()}
             fetched.rows.extend(supplied[ref] for ref in missing_refs if ref in supplied)
@@ -123,7 +124,7 @@ class MergedSource:
     def fetch_newest(
         self, entity: EntityKind, id: str, limits: Sequence[VersionKey], count: int
     ) -> SourceAnswer[NewestVersions]:
-        """Return all keys of an entity, and its newest versions. See TableSource.fetch_newest."""
+        """Return all keys of a document, and its newest versions. See TableSource.fetch_newest."""
         entity_ref = (entity, id)
         try:
             keys, rows = self.tables.fetch_newest(entity, id, limits, count)
@@ -135,7 +136,7 @@ class MergedSource:
         return SourceAnswer(newest, tells_of=[entity_ref])
 
     def fetch_owners(self, entity: EntityKind, ids: Collection[str]) -> dict[str, set[str]]:
-        """Return the applications that any version of each entity names. For the policy."""
+        """Return the applications that any version of each document names. For the policy."""
         owners = self.tables.fetch_owners(entity, ids)
         for supplement in () if entity.alone else self.supplements:
             for id in ids:
@@ -165,10 +166,10 @@ class MergedSource:
     def fetch_application_page(
         self, query: TimelineQuery, after: TimelinePosition | None, limit: int
     ) -> SourceAnswer[ApplicationPage]:
-        """Return one page of an application and its children. See
-        TableSource.fetch_application_page.
+        """Return one page of an application and its children.
 
-        Entities that cannot be read have no keys here; they are noted in `tables.damaged`.
+        Documents that cannot be read have no keys; they are noted in `tables.damaged`. See
+        TableSource.fetch_application_page.
         """
         page = self._merge_application_page(query, after, limit)
         exists = bool(page.refs) or bool(self._list_supplied_members(query.id))
@@ -182,14 +183,15 @@ class MergedSource:
         return fetched._replace(rows=keep_fields(fetched.rows, self.tables.fields))
 
     def _list_damaged(self) -> list[EntityRef]:
-        return [place[:2] for place in self.tables.damaged or ()]
+        return [get_entity_ref(place) for place in self.tables.damaged or ()]
 
     # How the tables and the supplements become one.
 
     def _merge_page(
         self, entity: EntityKind, query: TimelineQuery, after: TimelinePosition | None, limit: int
     ) -> FetchedVersions:
-        # Before the page of the tables: a version that they get meanwhile is in one of the two.
+        # The supplements are read first, so that a version that enters the tables meanwhile is in
+        # one of the two.
         supplied = self.load_supplied_rows(entity, query.id)
         fetched = self.tables.fetch_page(entity, query, after, limit)
         if not supplied:
@@ -214,7 +216,7 @@ class MergedSource:
     def _merge_application_page(
         self, query: TimelineQuery, after: TimelinePosition | None, limit: int
     ) -> ApplicationPage:
-        supplied = self._list_supplied_refs(query)  # before the tables, as in _merge_page
+        supplied = self._list_supplied_refs(query)  # first, as in _merge_page
         refs, keys = self.tables.fetch_application_page(query, after, limit)
         if not self.supplements:
             return ApplicationPage(refs, keys)
@@ -223,7 +225,7 @@ class MergedSource:
             stored[entity, id].append(key)
         still_supplied = {
             (*entity_ref, key)
-            for entity_ref in {ref[:2] for ref in supplied}
+            for entity_ref in {get_entity_ref(ref) for ref in supplied}
             for key in self.load_supplied_rows(*entity_ref, stored[entity_ref])
         }
         if added := still_supplied.intersection(supplied):
@@ -240,12 +242,12 @@ class MergedSource:
     def load_supplied_rows(
         self, entity: EntityKind, id: str, stored: Collection[VersionKey] | None = None
     ) -> dict[VersionKey, SourceRow]:
-        """Return the versions of an entity that the supplements have and the tables do not.
+        """Return the versions of a document that the supplements have and the tables lack.
 
-        A version that both have by the same key may be among them.
+        A version that the tables have with the same key may be among them.
 
         Args:
-            stored: All keys of the entity that the tables have, if the caller knows them.
+            stored: All keys of the document in the tables, if the caller knows them.
         """
         rows: dict[VersionKey, SourceRow] = {}
         for supplement in self.supplements:
@@ -253,7 +255,7 @@ class MergedSource:
             if supplied and supplement.by_number and stored is None:
                 stored = self.tables.fetch_keys(entity, [id]).get(id, [])
             numbers = {key.version for key in (*(stored or ()), *rows)}
-            # The same key is the same row, so a day may leave the tables meanwhile.
+            # A version that the tables have too may stay in: with the same key it is the same row.
             added = {
                 key: row
                 for key, row in supplied.items()
@@ -265,7 +267,11 @@ class MergedSource:
     def _merge_keys(
         self, entity: EntityKind, id: str, stored: list[VersionKey]
     ) -> list[VersionKey]:
-        """Return all keys of an entity, given those that the tables have."""
+        """Return all keys of a document.
+
+        Args:
+            stored: The keys in the tables.
+        """
         added = self.load_supplied_rows(entity, id, stored)
         return sorted({*stored, *added}) if added else stored
 
@@ -277,9 +283,7 @@ class MergedSource:
         )
 
     def _list_supplied_refs(self, query: TimelineQuery) -> list[VersionRef]:
-        """Return the versions of an application that only supplements have, if the filters select
-        them.
-        """
+        """Return the versions of an application that only supplements have and filters select."""
         return [
             row.ref
             for entity_ref in self._list_supplied_members(query.id)
@@ -289,8 +293,9 @@ class MergedSource:
 
 
 def is_selected(filters: VersionFilters, row: SourceRow) -> bool:
-    """Return whether the filters select a row, as the SQL does it. The path filter is not
-    applied.
+    """Return whether the filters select a row, as the SQL of the tables does.
+
+    The path filter is not applied.
     """
     return (
         (filters.since is None or row.updated_at >= filters.since)

@@ -1,4 +1,4 @@
-"""The old service as a source: each timeline is asked for once in a request."""
+"""The old service as a source of versions. It is asked once in a request for each timeline."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from history.store.versions import (
 from history.timeline.query import FallbackState, is_storable_id
 from history.timeline.sources.tables import TableSource
 
-# Asks for a timeline, for so many seconds at most; None where that failed.
+# Returns the versions of a timeline within these seconds, or None if that failed.
 FetchTimeline: TypeAlias = Callable[[TimelineSubject, float], list[SourceRow] | None]
 
 
 class OldServiceSource:
-    """The old service as a SupplementSource. The row of the tables wins over one of the same
-    number.
+    """The old service as a SupplementSource.
+
+    If the tables have a version of the same number, it is the same version, and their row counts.
     """
 
     by_number = True
@@ -37,17 +38,18 @@ class OldServiceSource:
         """Prepare to ask the old service.
 
         Args:
-            call: None if there is no old service, or it must not be asked.
-            time_limit: The time for all questions of this request together.
+            call: Fetches a timeline. None if there is no old service, or it must not be asked.
+            time_limit: The seconds for all calls of this request together.
         """
         self._call = call
-        self._left = time_limit
-        self._answers: dict[TimelineSubject, list[SourceRow] | None] = {}  # so far
-        self._wanted: set[TimelineSubject] = set()  # those that are shown
+        self._seconds_left = time_limit
+        self._answers: dict[TimelineSubject, list[SourceRow] | None] = {}  # None: the call failed
+        self._shown: set[TimelineSubject] = set()  # timelines that this answer shows
         self._missed = False
-        # Of each entity, by the number of the version.
+        # By document, its versions by number.
         self._versions: defaultdict[EntityRef, dict[int, SourceRow]] = defaultdict(dict)
-        self._owners: dict[EntityRef, set[str]] = {}  # by the tables, where they were asked
+        # The applications of children, as far as the tables were asked for them.
+        self._owners: dict[EntityRef, set[str]] = {}
 
     @property
     def possible(self) -> bool:
@@ -56,27 +58,27 @@ class OldServiceSource:
 
     @property
     def state(self) -> FallbackState | None:
-        """How the questions for this answer went; None if none was asked."""
-        # Without one that was wanted when the request ended: it was not asked for.
-        shown_answers = [self._answers[subject] for subject in self._wanted & self._answers.keys()]
+        """Whether the old service answered for what is shown; None if it was not asked."""
+        # A timeline that was requested may not have been asked for, if the request ended first.
+        shown_answers = [self._answers[subject] for subject in self._shown & self._answers.keys()]
         if self._missed or None in shown_answers:
             return FallbackState.FAILED
         return FallbackState.ANSWERED if shown_answers else None
 
     @property
     def failed(self) -> bool:
-        """Whether versions may be missing because the old service did not give them."""
+        """Whether versions may be missing because the old service failed."""
         return self.state is FallbackState.FAILED
 
     def note_missed(self) -> None:
-        """Note that the answer lacks versions of the old service, although it was not asked now."""
+        """Note that the answer lacks versions of the old service for another reason."""
         self._missed = True
 
     def request(self, entity: EntityKind | None, id: str) -> bool:
-        """Ask for the versions of an entity, or (None) of an application and its children.
+        """Ask for the versions of a document, or (entity None) of an application with its children.
 
         Returns:
-            False if the old service failed; True if it answered or does not exist.
+            False if the old service failed; True if it answered, or if there is none.
         """
         if not self.possible:
             return True
@@ -88,12 +90,13 @@ class OldServiceSource:
         ):
             return True
         subject = TimelineSubject(entity, id)
-        self._wanted.add(subject)
+        self._shown.add(subject)
         return self._ask(subject) is not None
 
     def _ask(self, subject: TimelineSubject) -> list[SourceRow] | None:
-        """Return the versions of the first answer in this request; None if the old service
-        failed.
+        """Return the versions of a timeline, or None if the old service failed.
+
+        The first answer in this request counts.
         """
         if subject not in self._answers:
             rows = self._answers[subject] = self._fetch(subject)
@@ -104,26 +107,27 @@ class OldServiceSource:
     def _fetch(self, subject: TimelineSubject) -> list[SourceRow] | None:
         if self._call is None:
             return None
-        if not is_storable_id(subject.id) or subject.id in (".", ".."):  # these lead elsewhere
+        # As a part of an address, "." and ".." would lead to another address.
+        if not is_storable_id(subject.id) or subject.id in (".", ".."):
             return []
-        failed = None in self._answers.values()
-        if failed or (self._missed and subject in self._wanted):
+        has_failed = None in self._answers.values()
+        if has_failed or (self._missed and subject in self._shown):
             return None
         deadline.check()
-        began = time.monotonic()
-        rows = self._call(subject, self._left)
-        self._left -= time.monotonic() - began
+        started_at = time.monotonic()
+        rows = self._call(subject, self._seconds_left)
+        self._seconds_left -= time.monotonic() - started_at
         return rows
 
     def get_by_number(self, entity: EntityKind, id: str) -> Mapping[int, SourceRow]:
-        """Return the versions of an entity by their number."""
+        """Return the versions of a document by their number."""
         return self._versions.get((entity, id), {})
 
     def load_rows(self, entity: EntityKind, id: str) -> Mapping[VersionKey, SourceRow]:
-        """Return the versions of an entity by key, those of a child with their application.
+        """Return the versions of a document by key, those of a child with their application.
 
-        Versions of a child without a known application are left out: the application decides who
-        may see them.
+        Versions of a child whose application is not known are left out, because the application
+        decides who may see them.
         """
         rows = list(self.get_by_number(entity, id).values())
         if entity.parent is None or all(row.product_instance_id for row in rows):
@@ -141,7 +145,7 @@ class OldServiceSource:
         return {row.key: row for row in owned_rows if row.product_instance_id}
 
     def list_members(self, application: str) -> Collection[EntityRef]:
-        """Return the entities that are the application, or name it in any version."""
+        """Return the application itself, and the documents that name it in any version."""
         return dict.fromkeys(
             (row.entity, row.id)
             for rows in self._versions.values()
@@ -150,13 +154,13 @@ class OldServiceSource:
         )
 
     def may_hide_owners(self, entity: EntityKind, id: str) -> bool:
-        """Return whether the old service has versions of an entity: they may lack applications."""
+        """Return whether the old service has versions of a document: they may lack applications."""
         return bool(self.get_by_number(entity, id))
 
     def find_other_moment(self, row: SourceRow) -> datetime | None:
-        """Return the moment that the old service has for this version, if it is another one.
+        """Return the moment of a version in the old service, if it is another one.
 
-        None for a child's version without a known application.
+        Returns None also for a version of a child whose application is not known.
         """
         old_row = self.get_by_number(row.entity, row.id).get(row.version)
         if old_row is None or old_row.updated_at == row.updated_at:
@@ -168,7 +172,7 @@ class OldServiceSource:
     def load_root_documents(self, applications: Collection[str]) -> dict[str, Json]:
         """Return the newest document of each application, for need-to-know. See LoadDocuments.
 
-        The old service is asked even if the answer comes from the store alone.
+        The old service is asked even if its versions are not shown.
         """
         if not self.possible:
             return dict.fromkeys(applications)

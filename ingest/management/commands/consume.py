@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger(__name__)
-# Python's default of 5 ms would have the writing thread, and the database, wait for the decoder.
+# With Python's default of 5 ms, the writing thread would often wait for the decoding thread.
 SWITCH_INTERVAL_SECONDS = 0.0002
-# Only processes of this machine reach them.
+# Addresses that only processes of this machine can reach.
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
-# The exit code where --until-idle ends and partitions were not read to their end.
+# The exit code after --until-idle, if partitions were not read to their end.
 EXIT_HALTED: Final = 3
 
 
@@ -86,7 +86,7 @@ class Command(BaseCommand):
                 partial(open_connection, "annals-check"), rights.list_consumer_rights()
             )
         sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
-        gc.freeze()  # what exists now stays: no collection needs to examine it
+        gc.freeze()  # no collection needs to examine the objects that exist now: they stay
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: consumer.stop())
         began = time.monotonic()
@@ -136,7 +136,7 @@ def _serve_metrics(address: str, port: int) -> None:
             "set. Set it, and give Prometheus the same token, or listen on 127.0.0.1."
         )
     try:
-        metrics_server.start(address, port, token)
+        metrics_server.start_server(address, port, token)
     except OSError as error:
         raise CommandError(
             f"--metrics-port {port}: metrics cannot be served on {address}: {error.strerror}. "
@@ -147,7 +147,7 @@ def _serve_metrics(address: str, port: int) -> None:
 def build_consumer(topics: tuple[str, ...], group: str, until_idle: float | None) -> Consumer:
     """Return a consumer with the settings of this process."""
     from ingest.consumer.heartbeat_writer import HeartbeatWriter
-    from ingest.consumer.loop import Consumer, Policy
+    from ingest.consumer.loop import Consumer, ConsumerSettings
     from ingest.consumer.loss_forecaster import LossForecaster
     from ingest.consumer.periodic_work import Probe
     from ingest.consumer.positions import Tolerance
@@ -163,19 +163,22 @@ def build_consumer(topics: tuple[str, ...], group: str, until_idle: float | None
 
     annals = settings.ANNALS
     tolerance = Tolerance(annals.max_bad_in_a_row, annals.max_bad_ratio, window=2_000)
-    policy = Policy(
+    consumer_settings = ConsumerSettings(
         limits=Limits(annals.batch_rows, annals.batch_bytes),
         tolerance=tolerance,
         window=get_local_window,
         until_idle=until_idle,
     )
     bootstrap, client_settings = load_broker_settings()
-    beats = HeartbeatWriter(DatabaseSession(partial(open_connection, "annals-beat")))
+    heartbeats = HeartbeatWriter(DatabaseSession(partial(open_connection, "annals-beat")))
     return Consumer(
-        policy,
+        consumer_settings,
         partial(
             source.GroupMember,
-            *(bootstrap, group, topics, client_settings),
+            bootstrap,
+            group,
+            topics,
+            client_settings,
             on_stuck=import_string(settings.STUCK_GROUP)(
                 {"bootstrap.servers": bootstrap, **client_settings}, group
             ),
@@ -187,13 +190,16 @@ def build_consumer(topics: tuple[str, ...], group: str, until_idle: float | None
             Brokers(bootstrap, client_settings).fetch_bounds,
             tolerance,
         ),
-        beats,
-        LossForecaster(BrokerForecaster(bootstrap, client_settings).fetch_outlooks, beats),
+        heartbeats,
+        LossForecaster(BrokerForecaster(bootstrap, client_settings).fetch_outlooks, heartbeats),
     )
 
 
 def _measure_peak_mb() -> int:
-    """Return the peak of resident memory in MB; ru_maxrss would include that of the parent."""
+    """Return the peak of resident memory in MB.
+
+    ru_maxrss is only the fallback, because it includes the memory of the parent process.
+    """
     status = Path("/proc/self/status")
     if status.exists():
         lines = status.read_text().splitlines()

@@ -139,7 +139,7 @@ class Command(BaseCommand):
     def _ask_brokers(self, entries: list[Ledger]) -> dict[KafkaPartition, Outlook]:
         """Ask the brokers about all topic partitions, also those that are not in the ledger."""
         from ingest.completeness import ledger_rows, losses
-        from ingest.kafka.client import Unreachable
+        from ingest.kafka.client import UnreachableError
         from ingest.kafka.retention import BrokerForecaster
         from ingest.management.preconditions import load_broker_settings
 
@@ -154,7 +154,7 @@ class Command(BaseCommand):
                 )
                 next_offsets = {**dict.fromkeys(partitions), **positions}
                 return forecaster.fetch_outlooks(next_offsets, losses.collect_seen_ends(entries))
-        except (Unreachable, CommandError) as error:
+        except (UnreachableError, CommandError) as error:
             self.stderr.write(f"{error}. The lag is the consumer's last record.")
             return {}
 
@@ -167,8 +167,10 @@ class Command(BaseCommand):
         """Print a line for each topic partition with unread messages, the most endangered first."""
         from ingest.completeness import losses
 
-        silent = {topic for (topic, _), outlook in outlooks.items() if outlook.forecast is None}
-        for topic in sorted(silent):
+        topics_without_forecast = {
+            topic for (topic, _), outlook in outlooks.items() if outlook.forecast is None
+        }
+        for topic in sorted(topics_without_forecast):
             self.stdout.write(
                 f"NO FORECAST {topic}: the brokers do not say how long they keep it; allow "
                 "DESCRIBE_CONFIGS on the topic (the embedded broker never says it)",
@@ -176,15 +178,15 @@ class Command(BaseCommand):
         behind = {place: loss for place, loss in forecasts.items() if loss.unread}
         for place, loss in behind.items():
             when = "will never be lost: the topic has no retention"
-            if loss.begun:
+            if loss.is_losing:
                 when = "is being lost: it is past its retention"
-            elif isfinite(loss.seconds):
-                when = f"will be lost in {losses.format_duration(loss.seconds)}"
+            elif isfinite(loss.loss_seconds):
+                when = f"will be lost in {losses.format_duration(loss.loss_seconds)}"
             takes = "catching up never ends: messages come as fast as they are read"
-            if loss.halted:
+            if loss.is_halted:
                 takes = "catching up never ends: it is halted"
-            elif isfinite(loss.catch_up):
-                takes = f"catching up takes {losses.format_duration(loss.catch_up)}"
+            elif isfinite(loss.catch_up_seconds):
+                takes = f"catching up takes {losses.format_duration(loss.catch_up_seconds)}"
             new = " (never read)" if place in never_read else ""
             topic, partition = place
             self.stdout.write(
@@ -192,7 +194,7 @@ class Command(BaseCommand):
                 f"data {when}; {takes}",
             )
         if forecasts and not behind:
-            first = min(loss.seconds for loss in forecasts.values())
+            first = min(loss.loss_seconds for loss in forecasts.values())
             if isfinite(first):
                 self.stdout.write(
                     "Nothing is unread. If nothing more is read from now on, data will be lost in "

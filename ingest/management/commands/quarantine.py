@@ -22,18 +22,37 @@ if TYPE_CHECKING:
     from ingest.quarantine.messages import MessageSelection
 
 
-ID = make_whole_parser(0, MAX_ID)
-IDS = "id, from `quarantine list --ids`"
-LINES = "\n\t"
-PLACE = ("topic", "partition", "offset")
+parse_id = make_whole_parser(0, MAX_ID)
+ID_HELP = "id, from `quarantine list --ids`"
 FIRST_REASON_FIELDS = ("first_reason", "first_detail")
 SHOWN_FIELDS = (
-    *(*PLACE, "timestamp", "reason", "detail", *FIRST_REASON_FIELDS, "status", "attempts"),
-    *("first_seen", "next_attempt", "settled_at", "outcome"),
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "reason",
+    "detail",
+    *FIRST_REASON_FIELDS,
+    "status",
+    "attempts",
+    "first_seen",
+    "next_attempt",
+    "settled_at",
+    "outcome",
 )
 LISTED_FIELDS = (
-    *("id", *PLACE, "reason", "first_reason", "status", "attempts", "next_attempt", "detail"),
+    "id",
+    "topic",
+    "partition",
+    "offset",
+    "reason",
+    "first_reason",
+    "status",
+    "attempts",
+    "next_attempt",
+    "detail",
 )
+NEWLINE_AND_TAB = "\n\t"
 _RECORD_RUN = """
 INSERT INTO ingest_job_run (name, started_at, outcome) VALUES (%(name)s, %(began)s, %(outcome)s)
 ON CONFLICT (name) DO UPDATE SET started_at = excluded.started_at, outcome = excluded.outcome
@@ -52,15 +71,15 @@ class Command(BaseCommand):
         add("--json", action="store_true", help="print JSON")
         _add_filters(add)
         show = commands.add_parser("show", help="show one message")
-        show.add_argument("id", type=ID, metavar="ID", help=IDS)
+        show.add_argument("id", type=parse_id, metavar="ID", help=ID_HELP)
         show.add_argument("--json", action="store_true", help="print JSON")
         show.add_argument("--raw", action="store_true", help="print only the bytes of the value")
         retry = commands.add_parser("retry", help="retry messages; without ids: those that are due")
-        retry.add_argument("ids", nargs="*", type=ID, metavar="ID", help=IDS)
+        retry.add_argument("ids", nargs="*", type=parse_id, metavar="ID", help=ID_HELP)
         retry.add_argument("--now", action="store_true", help="also messages that are not due yet")
         _add_filters(retry.add_argument)
         discard = commands.add_parser("discard", help="settle messages without storing them")
-        discard.add_argument("ids", nargs="*", type=ID, metavar="ID", help=IDS)
+        discard.add_argument("ids", nargs="*", type=parse_id, metavar="ID", help=ID_HELP)
         discard.add_argument(
             "--why", required=True, help="the reason; it is kept with each message"
         )
@@ -118,15 +137,15 @@ class Command(BaseCommand):
             )
 
     def _list_messages(self, rows: Any, options: dict[str, Any]) -> None:
-        messages_ = rows.order_by("id").values(*LISTED_FIELDS)
+        listed_rows = rows.order_by("id").values(*LISTED_FIELDS)
         if options["json"]:
-            self.stdout.write(json.dumps(list(messages_), default=str))
+            self.stdout.write(json.dumps(list(listed_rows), default=str))
             return
-        if not messages_:
+        if not listed_rows:
             self.stdout.write(_explain_nothing(options))
             return
         table = build_table(*(name.replace("_", " ") for name in LISTED_FIELDS))
-        for row in messages_:
+        for row in listed_rows:
             texts = (
                 "" if row[name] is None else to_one_line(str(row[name])) for name in LISTED_FIELDS
             )
@@ -156,7 +175,9 @@ class Command(BaseCommand):
         self.stdout.write(f"key: {_format_bytes(row.key)}")
         for name, content in rejects.headers_from_json(row.headers):
             self.stdout.write(f"header {to_one_line(name)}: {_format_bytes(content)}")
-        self.stdout.write(f"value ({len(value or b'')} bytes): {_format_bytes(value, LINES)}")
+        self.stdout.write(
+            f"value ({len(value or b'')} bytes): {_format_bytes(value, NEWLINE_AND_TAB)}"
+        )
 
     def _retry(self, options: dict[str, Any]) -> None:
         from history.common import clock
@@ -201,7 +222,7 @@ class Command(BaseCommand):
         if not (options["ids"] or options["topic"] or options["reason"]):
             raise CommandError("Select messages: give ids, --topic or --reason.")
         if not options["why"].strip():
-            raise CommandError("--why must say why: it is kept with each message.")
+            raise CommandError("--why must give the reason: it is kept with each message.")
         with open_connection("annals-discard") as connection:
             count = messages.discard_messages(connection, _make_selection(options), options["why"])
         self.stdout.write(f"{count:,} discarded")
@@ -214,7 +235,7 @@ class Command(BaseCommand):
         rows = Ledger.objects.filter(topic=options["topic"], halted_at__isnull=False)
         if options["partition"] is not None:
             rows = rows.filter(partition=options["partition"])
-        # Up to the current end of the topic: the limits apply again to later messages.
+        # Up to the current end of the topic. For later messages the limits apply again.
         count = rows.update(resume_until=F("high_watermark") + 1)
         if not count:
             raise CommandError(f"no partition of {options['topic']} is halted.")
@@ -252,7 +273,7 @@ def _explain_nothing(options: dict[str, Any]) -> str:
 
 
 def _as_object(row: Quarantined) -> dict[str, Any]:
-    """Return a message as JSON values. Bytes that are not UTF-8 are escaped."""
+    """Return a message as an object for JSON. Bytes that are not UTF-8 are escaped."""
     from ingest.store import rejects
 
     return {
@@ -272,6 +293,6 @@ def _decode_text(value: Any) -> str | None:
 
 
 def _format_bytes(value: Any, kept_characters: str = "") -> str:
-    """Write bytes as text with escaped control characters, except `kept_characters`."""
+    """Return bytes as text, with all control characters escaped except `kept_characters`."""
     text = _decode_text(value)
     return "(none)" if text is None else to_one_line(text, kept_characters)
