@@ -148,7 +148,10 @@ def use_database(conninfo: str) -> None:
     """Connect Django to this database."""
     connection.close()
     connection.close_pool()  # type: ignore[attr-defined]
-    connection.settings_dict["NAME"] = conninfo_to_dict(conninfo)["dbname"]
+    parts = conninfo_to_dict(conninfo)
+    connection.settings_dict["NAME"] = parts["dbname"]
+    for name in ("host", "port", "user", "password"):
+        connection.settings_dict[name.upper()] = parts.get(name, "")
 
 
 @contextmanager

@@ -17,7 +17,7 @@ INSERTS: Final = ("ingest_gap", "ingest_unstored", "late_row")
 HEALS: Final[Mapping[str, str]] = {"version_gap": "SELECT, UPDATE (asked_at)"}
 # The consumer notes with which day a key came last.
 KEYS: Final[Mapping[str, str]] = {
-    "search_key": "SELECT, INSERT, UPDATE (day)",
+    "search_key": "SELECT, INSERT, UPDATE (day, first_day)",
     # Which topics do not exist.
     "ingest_asked_topic": "SELECT, INSERT, UPDATE (absent, asked_at)",
     # What the pages of operators show, and what was asked for there.

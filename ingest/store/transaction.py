@@ -19,7 +19,7 @@ from history.store.search_index.keys import KeyFingerprint, NewSearchKeys, Searc
 from ingest.messages.message import Message, TopicPartition
 from ingest.store import empty_offsets, ledger, missing_days, rejects, session
 from ingest.store.batch import BadMessage, Batch, Claims, DecodedRow, Ends
-from ingest.store.fast_path import copy_rows, store_search_keys
+from ingest.store.fast_path import copy_rows, store_children, store_search_keys
 from ingest.store.ledger import Connection, LedgerMove
 from ingest.store.missing_days import get_safe_window
 from ingest.store.session import DatabaseSession
@@ -28,6 +28,8 @@ from ingest.store.sqlstate import ErrorCause, classify_error, is_missing_partiti
 
 # How many batches go straight to the slow path after a conflict.
 SLOW_PATH_BATCHES = 20
+# How many days of children a writer remembers as listed, so that they are not listed again.
+REMEMBERED_CHILDREN = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class BatchWriter(DatabaseSession):
         super().__init__(connect)
         self._window = window
         self._slow_batches_left: Counter[str] = Counter()
+        self._listed_children: set[int] = set()
 
     def write(self, batch: Batch, claims: Claims, high: Ends) -> WriteResult:
         """Store rows and bad messages of a batch and move the ledger, all or nothing.
@@ -100,6 +103,8 @@ class BatchWriter(DatabaseSession):
                     self._store(connection, BY_NAME[name], batch.rows[name], result, path)
                 if path is not _WritePath.ISOLATED:  # it stores each row with its keys
                     store_search_keys(connection, _collect_stored_keys(batch, result))
+                stored_rows = chain.from_iterable(batch.rows.values())
+                children = store_children(connection, stored_rows, self._listed_children)
                 bad = [*batch.rejects, *result.rejects]
                 rejects.quarantine_messages(connection, bad, claims)
                 rejects.resolve_read_again(connection, bad, batch.progress, claims)
@@ -115,7 +120,6 @@ class BatchWriter(DatabaseSession):
                     for at in sorted(batch.progress)
                 ]
                 ledger.advance_partitions(connection, moves)
-                return written
         except errors.CheckViolation as error:
             if not is_missing_partition(error):
                 raise
@@ -124,6 +128,10 @@ class BatchWriter(DatabaseSession):
             ):
                 raise
             return self._transaction(batch, claims, high, path)
+        if len(self._listed_children) > REMEMBERED_CHILDREN:
+            self._listed_children.clear()
+        self._listed_children |= children
+        return written
 
     def _store(
         self,

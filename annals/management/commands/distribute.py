@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 MAX_SHARDS = 64_000  # of Citus
 NEXT_STEPS = (
-    "Run `annals grants --apply`. Start the web and the consumers again: they look only once "
-    "whether the tables are distributed."
+    "Run `annals grants --apply` and `annals search index`. Start the web and the consumers again: "
+    "they look only once whether the tables are distributed."
 )
 
 

@@ -21,8 +21,7 @@ from history.store.database.prepared import Statement
 from history.store.versions import TimelinePosition
 from history.timeline.query import MICROSECOND, TimelineOrder
 from history.timeline.sources import statements
-from history.timeline.sources.statements import FILTERS, format_sql
-from history.timeline.sources.tables import find_next_day
+from history.timeline.sources.statements import FILTERS, find_next_day, format_sql
 from history.timeline.time_slices import ActivityRow, ChangesQuestion, ListedChange, TimeSlice
 
 
@@ -85,7 +84,7 @@ _BOTH = """
 
 @cache
 def make_changes_sql(
-    entity: EntityKind, order: TimelineOrder, by_author: bool, by_client: bool
+    entity: EntityKind, order: TimelineOrder, by_author: bool, by_client: bool, spread: bool
 ) -> str:
     """Make the statement for the changes of one kind in a slice."""
     names = [
@@ -101,7 +100,7 @@ def make_changes_sql(
         "by_author": "AND author = %(author)s" if by_author else "",
     }
     rows = format_sql(_BLOCK_ROWS, entity, by_names=by_names)
-    versions = queries.build_versions_query(entity, rows)
+    versions = queries.build_versions_query(entity, rows, spread=spread)
     return _BOTH.format(
         plain=format_sql(_PLAIN, entity, **words),
         blocks=format_sql(_BLOCKS, entity, **words, versions=versions),
@@ -113,7 +112,11 @@ def make_statement(entity: EntityKind, question: ChangesQuestion) -> Statement:
     """Make the statement of one kind for a question."""
     filters, part, after = question.filters, question.slice, question.after
     text = make_changes_sql(
-        entity, part.order, filters.author is not None, filters.client_id is not None
+        entity,
+        part.order,
+        filters.author is not None,
+        filters.client_id is not None,
+        statements.is_spread(),
     )
     return text, {
         "low": part.low,
@@ -147,11 +150,12 @@ _ACTIVITY = """
 
 
 @cache
-def make_activity_sql(entity: EntityKind) -> str:
+def make_activity_sql(entity: EntityKind, spread: bool) -> str:
     """Make the statement that counts the versions of a person by day and service."""
     by_names = f"AND {BLOCK_NAMES} @> ARRAY[%(author)s::text]"
     rows = format_sql(_BLOCK_ROWS, entity, by_names=by_names)
-    return format_sql(_ACTIVITY, entity, versions=queries.build_versions_query(entity, rows))
+    versions = queries.build_versions_query(entity, rows, spread=spread)
+    return format_sql(_ACTIVITY, entity, versions=versions)
 
 
 def fetch_activity(
@@ -170,6 +174,6 @@ def fetch_activity(
         "zone": zone,
     }
     rows_by_kind = statements.fetch_pipelined(
-        [(make_activity_sql(entity), values) for entity in kinds]
+        [(make_activity_sql(entity, statements.is_spread()), values) for entity in kinds]
     )
     return [ActivityRow(*row) for rows in rows_by_kind for row in rows]
