@@ -183,8 +183,9 @@ def test_children_are_not_looked_up_where_keys_of_their_days_were_removed(
     assert children.list_children(["A1"]).spans
     for before, is_complete in ((days(9), True), (days(8), False)):
         MaintainRun.objects.create(
-            started_at=NOW, finished_at=NOW, outcome="done", search_keys_before=before.date()
-        )
+            started_at=NOW, seconds=1, search_keys_before=before.date(),
+            **dict.fromkeys(("exit_code", "created", "dropped", "held", "busy", "broken"), 0),
+        )  # fmt: skip
         assert (children.list_children(["A1"]).spans is not None) is is_complete
     MaintainRun.objects.all().delete()
 

@@ -22,6 +22,7 @@ TASK, PERSON = BY_NAME["product-task"], BY_NAME["participant-role"]
 @pytest.fixture(scope="module")
 def loans(distributed: Citus) -> Citus:
     """An application with children."""
+    connection.ensure_connection()
     assert distribution.is_distributed(connection.connection)
     store = Store()
     for version in range(4):

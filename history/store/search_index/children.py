@@ -102,7 +102,7 @@ def upsert_children(connection: psycopg.Connection[Any], children: list[ChildRow
 def mark_complete(connection: psycopg.Connection[Any]) -> None:
     """Note that search_key lists the children of all stored versions."""
     connection.execute(
-        "INSERT INTO django_migrations (app, name, applied) SELECT 'history', %(mark)s, now()"
-        " WHERE NOT EXISTS (SELECT FROM django_migrations WHERE name = %(mark)s)",
+        "INSERT INTO django_migrations (app, name, applied) SELECT 'history', %(mark)s::text, now()"
+        " WHERE NOT EXISTS (SELECT FROM django_migrations WHERE name = %(mark)s::text)",
         {"mark": MARK},
     )
