@@ -181,7 +181,7 @@ def test_children_are_not_looked_up_where_keys_of_their_days_were_removed(
     """So it is after a restore: its rows come without keys."""
     search_rows.mark_complete(loans.raw())
     assert children.list_children(["A1"]).spans
-    for before, is_complete in ((days(9), True), (days(8), False)):
+    for before, is_complete in ((days(8), True), (days(7), False)):
         MaintainRun.objects.create(
             started_at=NOW, seconds=1, search_keys_before=before.date(),
             **dict.fromkeys(("exit_code", "created", "dropped", "held", "busy", "broken"), 0),

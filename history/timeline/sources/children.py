@@ -82,14 +82,21 @@ def list_children(
     return ListedChildren(spans, others_rows)
 
 
+def group_ids(ids: Collection[str]) -> list[list[str]]:
+    """Return the ids of documents in groups, each for one statement: one, on a cluster each id."""
+    if len(ids) < 2 or len(ids) > MAX_STATEMENTS or not statements.is_spread():
+        return [list(ids)]
+    return [[id] for id in ids]
+
+
 def fetch_for_ids(text: str, ids: Collection[str], **values: object) -> FetchedRows:
     """Return the rows of a statement about the documents `ids`; each row is about one of them.
 
     On a cluster a statement for each document asks one shard; all are sent together.
     """
-    if len(ids) < 2 or len(ids) > MAX_STATEMENTS or not statements.is_spread():
-        return statements.fetch_rows(text, {**values, "ids": list(ids)})
-    answers = statements.fetch_pipelined([(text, {**values, "ids": [id]}) for id in ids])
+    answers = statements.fetch_pipelined(
+        [(text, {**values, "ids": group}) for group in group_ids(ids)]
+    )
     return [row for rows in answers for row in rows]
 
 

@@ -22,7 +22,7 @@ from history.store.versions import (
     VersionKey,
 )
 from history.timeline.sources import changes, children, statements
-from history.timeline.sources.statements import FieldNames, format_sql, keep_fields
+from history.timeline.sources.statements import BoundedRow, FieldNames, format_sql, keep_fields
 from history.timeline.sources.tables import TableSource
 from history.timeline.time_slices import ActivityRow, ChangesQuestion, ListedChange, TimeSlice
 
@@ -189,11 +189,18 @@ class StoreLists:
         """
         rows: list[SourceRow] = []
         ids_to_read = list(ids)
+        text = format_sql(_NEWEST_DOCUMENTS, entity)
         while ids_to_read:
-            text, values = format_sql(_NEWEST_DOCUMENTS, entity), {"ids": ids_to_read}
-            fetched = statements.fetch_versions(entity, text, values, self.fields, self.damaged)
-            rows += fetched.rows
-            ids_to_read = [id for _, id, _ in fetched.unread]
+            bounded = [
+                statements.bound_statement(text, {"ids": group}, self.fields)
+                for group in children.group_ids(ids_to_read)
+            ]
+            ids_to_read = []
+            for raw_rows in statements.fetch_pipelined(bounded):
+                bounded_rows = map(BoundedRow._make, raw_rows)
+                fetched = statements.decode_rows(entity, bounded_rows, self.damaged)
+                rows += fetched.rows
+                ids_to_read += [id for _, id, _ in fetched.unread]
         return keep_fields(rows, self.fields)
 
     def measure_newest_documents(
