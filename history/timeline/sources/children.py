@@ -33,7 +33,7 @@ _IS_COMPLETE: Final = """
 """
 _CHILDREN: Final = """
     SELECT value, entity, id, first_day, day FROM search_key
-    WHERE value = %(application)s AND name = %(name)s LIMIT %(limit)s
+    WHERE value = %(application)s AND name = %(name)s ORDER BY id LIMIT %(limit)s
 """
 
 
@@ -78,7 +78,8 @@ def list_children(
         for application, kind, id, first_day, day in rows
         if kind in BY_NAME
     ]
-    spans.sort(key=lambda span: (span.application, ENTITIES.index(span.entity), span.id))
+    # Ids stay in the order of the database, which may not be that of Python.
+    spans.sort(key=lambda span: (span.application, ENTITIES.index(span.entity)))
     return ListedChildren(spans, others_rows)
 
 

@@ -71,8 +71,10 @@ _NEWEST_DOCUMENTS = """
         SELECT DISTINCT ON (id) id, version, updated_at FROM {table}
         WHERE id = ANY(%(ids)s) AND (packed IS NOT NULL OR type <> 2 OR data <> 'null'::jsonb)
         ORDER BY id, version DESC, updated_at DESC
-    ) AS newest USING (id, updated_at, version) OFFSET 0
+    ) AS newest USING (id, updated_at, version) {of_documents} OFFSET 0
 """
+# Names the shard to Citus. One server would read all versions of the documents.
+_OF_DOCUMENTS = "WHERE id = ANY(%(ids)s)"
 
 # Of the two rows that were written last. What is compressed to little is measured whole.
 _NEWEST_BYTES = """
@@ -189,7 +191,8 @@ class StoreLists:
         """
         rows: list[SourceRow] = []
         ids_to_read = list(ids)
-        text = format_sql(_NEWEST_DOCUMENTS, entity)
+        of_documents = _OF_DOCUMENTS if statements.is_spread() else ""
+        text = format_sql(_NEWEST_DOCUMENTS, entity, of_documents=of_documents)
         while ids_to_read:
             bounded = [
                 statements.bound_statement(text, {"ids": group}, self.fields)

@@ -268,8 +268,14 @@ class TableSource:
             for row in rows
             if row.is_chosen
         ]
+        places = {entity_ref: place for place, entity_ref in enumerate(documents)}
+
+        def get_order(ref: VersionRef) -> tuple[datetime, int, int, int]:
+            entity, id, key = ref
+            return key.updated_at, ENTITIES.index(entity), places[entity, id], key.version
+
         backwards = query.order is TimelineOrder.DESC
-        refs = sorted(chosen, key=TimelinePosition.from_ref, reverse=backwards)[:limit]
+        refs = sorted(chosen, key=get_order, reverse=backwards)[:limit]
         on_page = dict.fromkeys(ref[:2] for ref in refs)
         unsure = [
             (entity, id)
@@ -330,7 +336,8 @@ def _fetch_listed_documents(
 ) -> dict[EntityRef, list[_DocumentKey]] | None:
     """Return the keys of an application and of each child that search_key lists.
 
-    Two round trips. None if search_key does not list all children.
+    The documents of a kind are in the order of their ids in the database. Two round trips. None
+    if search_key does not list all children.
 
     Args:
         order: As in statements.make_document_keys_sql.
