@@ -24,7 +24,7 @@ from benchmarks.timeline_data import TimelineData, prepare_data
 DAYS, SHARDS = 97, 32
 SHARE_OF_ROWS: Final = 50
 """The data are the versions of `--rows` divided by this: a cluster for trying is on one machine."""
-WARM_UP, ROUNDS = 10, 40
+WARM_UP, ROUNDS = 5, 20
 
 Figures = dict[str, Any]
 
