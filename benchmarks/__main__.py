@@ -64,6 +64,12 @@ def _make_parser() -> argparse.ArgumentParser:
             60,
             "seconds for which 16 clients read during ingest; 0 = leave it out",
         ),
+    ).add_argument(
+        "--cluster",
+        default="",
+        metavar="DSN",
+        help="compare a Citus cluster, whose coordinator this is, with one server: 97 days, a"
+        " fiftieth of the rows",
     )
     add_bench(
         "diff",

@@ -60,14 +60,21 @@ Figures = dict[str, Any]
 CallById = Callable[[str], object]
 
 
-def run(rows: int = 5_000_000, parallel_seconds: int = 60, as_json: bool = False) -> int:
+def run(
+    rows: int = 5_000_000, parallel_seconds: int = 60, as_json: bool = False, cluster: str = ""
+) -> int:
     """Measure timeline pages, print the figures, and return the exit code.
 
     Args:
         rows: How many versions of applications the data set of 90 days has. The data sets of 10
             and 365 days have a tenth of them.
         parallel_seconds: For how long 16 clients read during ingest. 0: not at all.
+        cluster: The address of a Citus coordinator: compare it with one server, and nothing else.
     """
+    if cluster:
+        from benchmarks import timeline_cluster
+
+        return timeline_cluster.run(cluster, rows, as_json)
     print_progress = Console(stderr=True).print
     server = str(settings.ANNALS.database_url)
     figures: Figures = {"rows": rows, "sets": {}}
@@ -280,6 +287,12 @@ class _ApiClient:
         earlier = self._measure_web_cpu()
         times = _time_calls(call, ids, warm_up)
         return times | {"cpu": round((self._measure_web_cpu() - earlier) * 1000 / len(ids), 2)}
+
+    def time_one(self, path: str) -> float:
+        """Return the milliseconds of one request."""
+        began = time.perf_counter()
+        self.fetch_body(path)
+        return (time.perf_counter() - began) * 1000
 
     def _measure_web_cpu(self) -> float:
         return sum(map(measure_cpu, self.server.children()))

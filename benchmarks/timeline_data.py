@@ -4,6 +4,7 @@ A data set has copies of simulated applications under different ids. Later runs 
 """
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,6 +16,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from annals.demo.simulator import generate_messages
+from benchmarks import cluster
 from benchmarks.harness import recreate_database, run_command
 from benchmarks.load import encode_transaction
 from history.documents.record import Record
@@ -27,6 +29,7 @@ ROOT = get_root()
 
 BIG, BIG_VERSIONS = "BIG", 10_000
 HOT_COUNT, HOT_VERSIONS = 50, 120
+FIVE_COUNT = 50
 TEMPLATES = 400
 LIFE_DAYS = 3.0
 BATCH = 20_000
@@ -44,24 +47,29 @@ class TimelineData:
         days: How many partitions each table has.
         hot: The ids of applications with HOT_VERSIONS versions.
         usual: The ids of other applications.
+        five: The ids of applications with five children. Their business keys have their id in them.
     """
 
     conninfo: str
     days: int
     hot: tuple[str, ...]
     usual: tuple[str, ...]
+    five: tuple[str, ...]
 
     def environment(self) -> dict[str, str]:
         """Return the environment for a process that uses this database."""
         return _make_environment(self.conninfo, self.days)
 
 
-def prepare_data(server: str, days: int, rows: int, print_progress: PrintProgress) -> TimelineData:
+def prepare_data(
+    server: str, days: int, rows: int, print_progress: PrintProgress, shards: int | None = None
+) -> TimelineData:
     """Return a data set with at least `rows` versions of applications. Create it if necessary.
 
     Args:
         server: The URI of a PostgreSQL where a database may be created.
         days: How many partitions each table has.
+        shards: Parts of each table on a cluster; None for one server.
     """
     name = f"annals_timeline_{days}"
     conninfo = make_conninfo(server, dbname=name)
@@ -70,15 +78,19 @@ def prepare_data(server: str, days: int, rows: int, print_progress: PrintProgres
             "SELECT 1 FROM pg_database WHERE datname = %s", [name]
         ).fetchone()
     if not existing or not _is_filled(conninfo, rows):
-        recreate_database(server, name)
-        _fill_database(conninfo, days, rows, print_progress)
+        if shards is None:
+            recreate_database(server, name)
+        else:
+            cluster.recreate_database(server, name)
+        _fill_database(conninfo, days, rows, print_progress, shards)
     else:
         # The tables may be those of an earlier release, and the journal needs today's partition.
         run_command(_make_environment(conninfo, days), "migrate")
     hot = tuple(f"HOT{number}" for number in range(HOT_COUNT))
     with psycopg.connect(conninfo, autocommit=True) as connection:
         usual = connection.execute("SELECT id FROM bench_usual ORDER BY id").fetchall()
-    return TimelineData(conninfo, days, hot, tuple(id for (id,) in usual))
+    five = tuple(f"FIVE{number}" for number in range(FIVE_COUNT))
+    return TimelineData(conninfo, days, hot, tuple(id for (id,) in usual), five)
 
 
 def _is_filled(conninfo: str, rows: int) -> bool:
@@ -99,10 +111,14 @@ def _make_environment(conninfo: str, days: int) -> dict[str, str]:
     }
 
 
-def _fill_database(conninfo: str, days: int, rows: int, print_progress: PrintProgress) -> None:
+def _fill_database(
+    conninfo: str, days: int, rows: int, print_progress: PrintProgress, shards: int | None
+) -> None:
     """Create the tables and the days of an empty database, and fill them."""
     environment = _make_environment(conninfo, days)
     run_command(environment, "migrate")
+    if shards is not None:
+        run_command(environment, "distribute", "--shards", str(shards))
     run_command(environment, "partitions", "maintain")
     midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     start = round((midnight - timedelta(days=days - 3)).timestamp()) * SECOND
@@ -115,6 +131,7 @@ def _fill_database(conninfo: str, days: int, rows: int, print_progress: PrintPro
             stored += _copy_batch(connection, batch)
             if stored % (25 * BATCH) < BATCH:
                 print_progress(f"{days} days: {stored:,} rows")
+        run_command(environment, "search", "index")
         print_progress(f"{days} days: {stored:,} rows stored, vacuum ...")
         connection.execute("VACUUM (ANALYZE)")
         connection.execute("CREATE TABLE bench_usual AS SELECT unnest(%s::text[]) AS id", [usual])
@@ -152,6 +169,7 @@ def _generate_records(
     Args:
         usual: Gets the ids of about 5,000 usual applications.
     """
+    yield from _generate_applications_with_five_children(families, start, span)
     life = round(min(LIFE_DAYS * 86_400 * SECOND, span / 3))
     roots = sum(not record.product_instance_id for family in families for record in family)
     copies = -(-rows * len(families) // roots)
@@ -179,6 +197,35 @@ def _generate_records(
                 record, id=id, version=version, type=int(version > 0),
                 updated_at=start + span * version // count,
             )  # fmt: skip
+
+
+def _generate_applications_with_five_children(
+    families: Sequence[Sequence[Record]], start: int, span: int
+) -> Iterator[Record]:
+    """Yield applications that live for the whole span. Their numbers are of them alone."""
+    three, two = (
+        next(family for family in families if _count_children(family) == count) for count in (3, 2)
+    )
+    records = [*three, *(record for record in two if record.product_instance_id)]
+    for number in range(FIVE_COUNT):
+        id = f"FIVE{number}"
+        for record in records:
+            data = bytes(record.data)
+            for name in ("number", "clientId"):
+                data = re.sub(
+                    rf'"{name}":"[^"]*"'.encode(), f'"{name}":"{name}-{id}"'.encode(), data
+                )
+            yield msgspec.structs.replace(
+                record,
+                id=_rename_id(record.id, number) if record.product_instance_id else id,
+                updated_at=start + span * record.updated_at // SECOND,
+                product_instance_id=record.product_instance_id and id,
+                data=data,
+            )
+
+
+def _count_children(family: Sequence[Record]) -> int:
+    return len({record.id for record in family if record.product_instance_id})
 
 
 def _rename_id(id: str, number: int) -> str:

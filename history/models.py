@@ -159,6 +159,8 @@ class SearchKey(models.Model):
     entity = models.CharField(max_length=40)
     id = models.CharField(max_length=ID_LENGTH)
     day = models.DateField()  # of the latest version seen with the key; retention uses it
+    # of the oldest one, for a child of an application on a cluster; otherwise null
+    first_day = models.DateField(null=True)
 
     class Meta:
         db_table = "search_key"

@@ -1,5 +1,7 @@
 """Indexes what was stored before a business key was declared, and removes keys that are too old.
 
+On a cluster it also lists the children of applications (history.store.search_index.children).
+
 Each partition is read page by page.
 """
 
@@ -26,6 +28,8 @@ from history.store.days import days
 from history.store.days.canonical import Connection
 from history.store.days.days import DayState
 from history.store.distribution.disk_use import measure_disk_use
+from history.store.search_index import children
+from history.store.search_index.children import NewChildren, upsert_children
 from history.store.search_index.keys import NewSearchKeys
 from history.store.search_index.upsert import upsert_keys
 
@@ -45,7 +49,7 @@ _SELECT_ROWS = """
 SELECT id, version, (extract(epoch FROM updated_at) * 1000000)::bigint,
     convert_to((CASE WHEN jsonb_typeof(data) = 'string' THEN data
         ELSE jsonb_build_object({members}) END)::text, 'UTF8'),
-    packed, {version_count}
+    packed, {version_count}, {application}
 FROM {table} WHERE ctid >= %(first)s::tid AND ctid < %(end)s::tid
 """
 # Remove the old keys on some pages. A key that is stored again now is locked, and stays. By ctid
@@ -92,8 +96,16 @@ class BackfillStep:
 
 
 def list_targets() -> list[BackfillTarget]:
-    """Return the attached partitions of the kinds with business keys, newest day first."""
-    kinds = {entity.table: entity for entity in ENTITIES if entity.search}
+    """Return the attached partitions of the kinds with business keys, newest day first.
+
+    On a cluster those of all children, too.
+    """
+    spread = is_spread()
+    kinds = {
+        entity.table: entity
+        for entity in ENTITIES
+        if entity.search or (spread and entity.parent is not None)
+    }
     partitions = [
         partition
         for partition in catalog.read_partitions(connection, [*kinds])
@@ -104,6 +116,20 @@ def list_targets() -> list[BackfillTarget]:
         sizes = _measure_tables(connection.connection, [*tables])
     targets = [BackfillTarget(tables[name], name, *size) for name, size in sizes.items()]
     return sorted(targets, key=lambda target: target.name[-8:], reverse=True)
+
+
+def is_spread() -> bool:
+    """Return whether the tables of this database are distributed over a cluster."""
+    with connection.wrap_database_errors:
+        connection.ensure_connection()
+        return distribution.is_distributed(connection.connection)
+
+
+def note_children_listed() -> None:
+    """Note that all children are listed, after all targets were indexed; nothing on one server."""
+    if is_spread():
+        with connection.wrap_database_errors:
+            children.mark_complete(connection.connection)
 
 
 def backfill_target(target: BackfillTarget) -> Iterator[BackfillStep]:
@@ -150,17 +176,18 @@ def _lock_if_same(target: BackfillTarget) -> bool:
 def _index_pages(
     target: BackfillTarget, select: sql.Composed, first_page: int, end_page: int
 ) -> BackfillStep:
-    keys, count = NewSearchKeys(), 0
+    keys, new_children, count = NewSearchKeys(), NewChildren(), 0
     damaged: list[str] = []
     with connection.cursor() as cursor:
         cursor.execute(select, _make_page_range(first_page, end_page))
-        for id, version, moment, data, packed, inside in cursor:
+        for id, version, moment, data, packed, inside, application in cursor:
             texts_of_row = [data]
+            new_children.add(target.entity.name, id, application, moment)
             try:
                 stored_at = EPOCH + timedelta(microseconds=moment)
                 if not inside:
                     raise damaged_row(target.entity.table, id, stored_at)
-                if packed is not None:
+                if packed is not None and target.entity.search:
                     texts_of_row = read_documents(
                         connection.connection, target.entity.table, id, stored_at, packed
                     )
@@ -177,6 +204,10 @@ def _index_pages(
             # Sorted, as a consumer does it, so that the two do not deadlock.
             with connection.wrap_database_errors:
                 upsert_keys(connection.connection, rows)
+        child_rows = new_children.list_rows()
+        if child_rows and is_spread():
+            with connection.wrap_database_errors:
+                upsert_children(connection.connection, child_rows)
     return BackfillStep(end_page - first_page, count, len(rows), tuple(damaged))
 
 
@@ -205,6 +236,7 @@ def _make_select(target: BackfillTarget) -> sql.Composed:
             sql.SQL("{0}, data -> {0}").format(sql.Literal(member)) for member in members
         ),
         version_count=sql.SQL(build_version_count(target.entity)),
+        application=sql.SQL("product_instance_id" if target.entity.parent else "NULL"),
         table=sql.Identifier(target.name),
     )
 

@@ -4,7 +4,7 @@ Begin with `copy_rows`. Also notes rows that enter a sealed day, and stores busi
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -14,10 +14,12 @@ from psycopg import errors, sql
 
 from history.common import clock
 from history.kinds.entities import EntityKind
+from history.store import distribution
 from history.store.blocks.queries import build_versions_query
 from history.store.days import days
 from history.store.days.canonical import build_encoding
 from history.store.days.window import EPOCH, MICROSECONDS_PER_DAY, compute_day
+from history.store.search_index.children import NewChildren, upsert_children
 from history.store.search_index.keys import SearchKeyRow
 from history.store.search_index.upsert import upsert_keys
 from ingest.store.batch import DecodedRow
@@ -56,6 +58,28 @@ def store_search_keys(connection: Connection, keys: Sequence[SearchKeyRow]) -> N
     """
     if keys:
         upsert_keys(connection, keys)
+
+
+def store_children(
+    connection: Connection, rows: Iterable[DecodedRow], known: Container[int] = frozenset()
+) -> set[int]:
+    """List the children that the rows are of, inside the caller's transaction: on a cluster.
+
+    A row that is refused may be among them: its child is listed without a version.
+
+    Args:
+        known: Fingerprints of children that are listed already.
+
+    Returns:
+        The fingerprints of those that were listed now.
+    """
+    if not distribution.is_distributed(connection):
+        return set()
+    children = NewChildren(known)
+    for row in rows:
+        children.add_record(row.record)
+    upsert_children(connection, children.list_rows())
+    return children.fingerprints
 
 
 # Each row is found by primary key: ingest.store.session has the settings for that.

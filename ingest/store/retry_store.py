@@ -11,6 +11,7 @@ from ingest.messages.message import Message
 from ingest.messages.rejection import Reason, RejectedMessageError
 from ingest.store import missing_days
 from ingest.store.batch import BadMessage, DecodedRow, EntityDay
+from ingest.store.fast_path import store_children
 from ingest.store.ledger import Connection
 from ingest.store.missing_days import DayRefusal
 from ingest.store.slow_path import get_key, store_isolated
@@ -93,6 +94,7 @@ def _store_rows(
     connection: Connection, entity: EntityKind, rows: Sequence[DecodedRow]
 ) -> Iterator[MessageOutcome]:
     outcome = store_isolated(connection, entity, rows)
+    store_children(connection, rows)
     repeated = {id(message) for message in outcome.repeated}
     rejected = {id(reject.message): reject for reject in outcome.rejects}
     for row in rows:

@@ -17,8 +17,8 @@ INSERTS: Final = ("ingest_gap", "ingest_unstored", "late_row")
 HEALS: Final[Mapping[str, str]] = {"version_gap": "SELECT, UPDATE (asked_at)"}
 # Tables of which the consumer changes some columns.
 KEYS: Final[Mapping[str, str]] = {
-    # The last day of a version with this business key.
-    "search_key": "SELECT, INSERT, UPDATE (day)",
+    # The last day of a version with this business key, and the first day of a listed child.
+    "search_key": "SELECT, INSERT, UPDATE (day, first_day)",
     # The topics that do not exist.
     "ingest_asked_topic": "SELECT, INSERT, UPDATE (absent, asked_at)",
     # Versions that the feed of changes has passed. The right to update is that to lock the row.

@@ -26,7 +26,7 @@ from ingest.store import (
     session,
 )
 from ingest.store.batch import BadMessage, Batch, Claims, DecodedRow, Ends
-from ingest.store.fast_path import copy_rows, store_search_keys
+from ingest.store.fast_path import copy_rows, store_children, store_search_keys
 from ingest.store.ledger import Connection, LedgerMove
 from ingest.store.missing_days import get_safe_window
 from ingest.store.session import DatabaseSession
@@ -35,6 +35,8 @@ from ingest.store.sqlstate import ErrorCause, classify_error, is_missing_partiti
 
 # How many batches go straight to the slow path after a conflict.
 SLOW_PATH_BATCHES = 20
+# How many days of children a writer remembers as listed, so that they are not listed again.
+REMEMBERED_CHILDREN = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ class BatchWriter(DatabaseSession):
         super().__init__(connect)
         self._window = window
         self._slow_batches_left: Counter[str] = Counter()
+        self._listed_children: set[int] = set()
 
     def write(self, batch: Batch, claims: Claims, high: Ends) -> WriteResult:
         """Store rows and bad messages of a batch and move the ledger, all or nothing.
@@ -108,6 +111,8 @@ class BatchWriter(DatabaseSession):
                     self._store(connection, BY_NAME[name], batch.rows[name], result, path)
                 if path is not _WritePath.ISOLATED:  # it stores each row with its keys
                     store_search_keys(connection, _collect_stored_keys(batch, result))
+                rows = [*chain.from_iterable(batch.rows.values())]
+                children = store_children(connection, rows, self._listed_children)
                 bad = [*batch.rejects, *result.rejects]
                 rejects.quarantine_messages(connection, bad, claims)
                 rejects.resolve_read_again(connection, bad, batch.progress, claims)
@@ -124,9 +129,7 @@ class BatchWriter(DatabaseSession):
                 ]
                 ledger.advance_partitions(connection, moves)
                 unstored = (*result.repeated, *(reject.message for reject in result.rejects))
-                rows = chain.from_iterable(batch.rows.values())
                 late_versions.note_late_versions(connection, rows, unstored)
-                return written
         except errors.CheckViolation as error:
             if not is_missing_partition(error):
                 raise
@@ -135,6 +138,10 @@ class BatchWriter(DatabaseSession):
             ):
                 raise
             return self._transaction(batch, claims, high, path)
+        if len(self._listed_children) > REMEMBERED_CHILDREN:
+            self._listed_children.clear()
+        self._listed_children |= children
+        return written
 
     def _store(
         self,

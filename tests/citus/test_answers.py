@@ -5,11 +5,13 @@ import os
 from datetime import UTC, date, datetime
 
 import pytest
+from django.db import connection
 from django.test import Client
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from history.kinds.entities import EntityKind
+from history.store.search_index.children import mark_complete
 from tests.citus.cluster import Citus
 from tests.db.store import Store
 from tests.oracle.checks import OracleApi
@@ -34,9 +36,10 @@ class Prepared(Store):
 
 @pytest.fixture(scope="module")
 def filled(distributed: Citus) -> Store:
-    """The tables with all days."""
+    """The tables with all days. Children are found by search_key."""
     store = Prepared()
     make_days(store)
+    mark_complete(connection.connection)
     return store
 
 

@@ -1,5 +1,6 @@
 """`annals search index`: what was stored before a key was declared is found afterwards."""
 
+import io
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -14,9 +15,9 @@ from history import timeline
 from history.kinds.entities import BY_NAME, ENTITIES
 from history.models import SearchKey
 from history.retention import search_keys
-from history.store.search_index import keys
+from history.store.search_index import children, keys
 from ingest.messages.message import Message
-from tests.db.ingested import Ingested, query
+from tests.db.ingested import CHILD_SOURCE, Ingested, query
 from tests.db.partitioned import connect_plainly
 from tests.db.store import HOST, T0, Store, minute
 from tests.messages import make_value
@@ -93,6 +94,14 @@ def test_backfill_stores_same_keys_as_ingest(documents_without_keys: Store, caps
         "12345678901234567890",
         "with NUL",
     }
+
+
+def test_children_are_listed_on_a_cluster_only(ingested: Ingested) -> None:
+    ingested.write(make_value(id="t1", productInstanceId="a1"), source=CHILD_SOURCE)
+    call_command("search", "index", stdout=io.StringIO())
+    assert query("SELECT id FROM search_key WHERE name = %s", children.KEY_NAME) == []
+    assert query("SELECT id FROM search_key WHERE first_day IS NOT NULL") == []
+    assert query("SELECT id FROM django_migrations WHERE name = %s", children.MARK) == []
 
 
 def test_index_can_be_made_again(documents_without_keys: Store, capsys: Any) -> None:

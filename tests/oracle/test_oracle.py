@@ -28,11 +28,13 @@ from history.kinds.entities import BY_NAME, ENTITIES, EntityKind
 from history.retention.archive import provenance
 from history.retention.archive.store import ArchiveStore as Files
 from history.retention.archive.write import archive_day
+from history.store import distribution
 from history.store.blocks import dictionaries
 from history.store.blocks import queries as stored_rows
 from history.store.blocks.codec import BlockPacker, split_into_blocks
 from history.store.blocks.dictionaries import Dictionary
 from history.store.days import canonical, days, table_swap
+from history.store.search_index.children import NewChildren, upsert_children
 from history.store.search_index.keys import KeyFingerprint, NewSearchKeys
 from history.store.search_index.upsert import upsert_keys
 from history.store.versions import SourceRow, TimelineSubject
@@ -111,6 +113,11 @@ def store_versions(
         if found_keys := keys.list_rows():
             upsert_keys(connection.connection, found_keys)
         fingerprints |= keys.fingerprints
+    if distribution.is_distributed(connection.connection):
+        children = NewChildren()
+        for item in history:
+            children.add_record(make_record(item))
+        upsert_children(connection.connection, children.list_rows())
     versions = []
     with connection.cursor() as cursor:
         for kind in KINDS:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 MAX_SHARDS = 64_000  # the limit of Citus
 NEXT_STEPS = (
-    "Run `annals grants --apply`. Restart the web and the consumers: they check only at their "
-    "start whether the tables are distributed."
+    "Run `annals grants --apply` and `annals search index`. Restart the web and the consumers: "
+    "they check only at their start whether the tables are distributed."
 )
 
 

@@ -20,7 +20,9 @@ class Command(BaseCommand):
         index = actions.add_parser(
             "index",
             help="index the stored versions for keys that were declared after they were stored; "
-            "run it when all consumers have the new declaration. It may run next to them",
+            "run it when all consumers have the new declaration. It may run next to them. On a "
+            "cluster it also lists the children of all applications: run it after `annals "
+            "distribute`, and after an update from a release that does not list them",
         )
         index.add_argument("--json", action="store_true", help="print JSON")
 
@@ -47,7 +49,7 @@ class Command(BaseCommand):
 
 def _index_keys(counts: Counter[str], write_line: Callable[[str], object]) -> None:
     from history.management.progress import show_progress
-    from history.retention.search_keys import backfill_target, list_targets
+    from history.retention.search_keys import backfill_target, list_targets, note_children_listed
 
     index_targets = list_targets()
     pages = sum(target.pages for target in index_targets)
@@ -60,6 +62,7 @@ def _index_keys(counts: Counter[str], write_line: Callable[[str], object]) -> No
                     write_line(f"not indexed: {line}")
                 advance(step.pages)
             counts["partitions"] += 1
+    note_children_listed()
 
 
 def _format_counts(counts: Counter[str]) -> str:

@@ -11,7 +11,7 @@ from history.store import distribution
 from history.store.days.window import EPOCH
 from history.store.search_index.keys import SearchKeyRow
 
-_INSERT_INTO: Final = "INSERT INTO search_key (value, name, entity, id, day)"
+_COLUMNS: Final = "value, name, entity, id, day"
 # One row per key. It changes once a day, so that a busy entity costs little.
 _NEWEST: Final = """
     ON CONFLICT (value, name, entity, id) DO UPDATE
@@ -21,7 +21,7 @@ _NEWEST: Final = """
 _MAX_ROWS: Final = 5_000
 _COLUMN: Final = "json_array_elements_text(%s::json)"
 _UPSERT: Final = f"""
-    {_INSERT_INTO}
+    INSERT INTO search_key ({_COLUMNS})
     SELECT value, name, entity, id, day::date
     FROM ROWS FROM ({", ".join([_COLUMN] * 5)}) AS u(value, name, entity, id, day)
     {_NEWEST}
@@ -30,20 +30,34 @@ _UPSERT: Final = f"""
 
 def upsert_keys(connection: psycopg.Connection[Any], keys: Sequence[SearchKeyRow]) -> None:
     """Store sorted keys inside the caller's transaction."""
-    dates = {day: (EPOCH + timedelta(day)).isoformat() for day in {row.day for row in keys}}
+    dates = {day: format_day(day) for day in {row.day for row in keys}}
     if distribution.is_distributed(connection):
         rows = [(*row.key, dates[row.day]) for row in keys]
-        _insert_distributed(connection, rows)
+        insert_distributed(connection, _COLUMNS, rows, _NEWEST)
         return
     # One JSON array per column: cheaper to build and to parse than SQL arrays.
     columns = [*zip(*(row.key for row in keys), strict=True), [dates[row.day] for row in keys]]
     connection.execute(_UPSERT, [msgspec.json.encode(column).decode() for column in columns])
 
 
-def _insert_distributed(connection: psycopg.Connection[Any], rows: Sequence[Sequence[str]]) -> None:
-    """Store keys in a distributed table, many rows in one statement.
+def format_day(day: int) -> str:
+    """Return a day since the epoch as PostgreSQL reads it."""
+    return (EPOCH + timedelta(day)).isoformat()
+
+
+def insert_distributed(
+    connection: psycopg.Connection[Any],
+    columns: str,
+    rows: Sequence[Sequence[str]],
+    on_conflict: str,
+) -> None:
+    """Store rows in the distributed table, many in one statement.
 
     With a SELECT instead, Citus would first write a file for each shard.
+
+    Args:
+        columns: The names of the columns of each row, as SQL.
+        on_conflict: The clause of the statement for rows that are there.
     """
     for start in range(0, len(rows), _MAX_ROWS):
         # A value that several rows have is sent once for each column.
@@ -55,6 +69,6 @@ def _insert_distributed(connection: psycopg.Connection[Any], rows: Sequence[Sequ
             ) + ")"
             for row in rows[start : start + _MAX_ROWS]
         )  # fmt: skip
-        statement = f"{_INSERT_INTO} VALUES {values} {_NEWEST}".encode()
+        statement = f"INSERT INTO search_key ({columns}) VALUES {values} {on_conflict}"  # noqa: S608 - constants and numbers
         with psycopg.RawCursor(connection) as cursor:
-            cursor.execute(statement, [value for _, value in parameters], prepare=False)
+            cursor.execute(statement.encode(), [value for _, value in parameters], prepare=False)

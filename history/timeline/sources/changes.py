@@ -22,8 +22,8 @@ from history.store.database.prepared import Statement
 from history.store.versions import TimelinePosition, VersionRef
 from history.timeline.query import MICROSECOND, TimelineOrder, VersionFilters
 from history.timeline.sources import statements
-from history.timeline.sources.statements import FILTERS, format_sql
-from history.timeline.sources.tables import find_next_day, make_ref_values
+from history.timeline.sources.statements import FILTERS, find_next_day, format_sql
+from history.timeline.sources.tables import make_ref_values
 from history.timeline.time_slices import ActivityRow, ChangesQuestion, ListedChange, TimeSlice
 
 
@@ -114,7 +114,10 @@ def make_statement(entity: EntityKind, question: ChangesQuestion) -> Statement:
     """Make the statement of one kind for a question."""
     filters, part, after = question.filters, question.slice, question.after
     text = make_changes_sql(
-        entity, part.order, filters.author is not None, filters.client_id is not None
+        entity,
+        part.order,
+        filters.author is not None,
+        filters.client_id is not None,
     )
     return text, {
         "low": part.low,
@@ -221,7 +224,8 @@ def make_activity_sql(entity: EntityKind) -> str:
     """Make the statement that counts the versions of a person by day and service."""
     by_names = f"AND {BLOCK_NAMES} @> ARRAY[%(author)s::text]"
     rows = format_sql(_BLOCK_ROWS, entity, by_names=by_names)
-    return format_sql(_ACTIVITY, entity, versions=queries.build_versions_query(entity, rows))
+    versions = queries.build_versions_query(entity, rows)
+    return format_sql(_ACTIVITY, entity, versions=versions)
 
 
 def fetch_activity(

@@ -217,7 +217,9 @@ class MergedSource:
         self, query: TimelineQuery, after: TimelinePosition | None, limit: int
     ) -> ApplicationPage:
         supplied = self._list_supplied_refs(query)  # first, as in _merge_page
-        refs, keys = self.tables.fetch_application_page(query, after, limit)
+        refs, keys = self.tables.fetch_application_page(
+            query, after, limit, need_all_keys=bool(self.supplements)
+        )
         if not self.supplements:
             return ApplicationPage(refs, keys)
         stored: KeysByEntity = defaultdict(list)

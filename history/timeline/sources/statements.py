@@ -6,7 +6,7 @@ over a hundred partitions costs more than running it. A bound that is not given 
 
 import logging
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, time, timedelta
 from functools import cache
 from typing import NamedTuple, TypeAlias
 
@@ -17,11 +17,13 @@ from history.common import deadline
 from history.documents.jsonb import from_store, shorten_zeros
 from history.documents.top_level_fields import FIELD_BYTES, select_fields
 from history.kinds.entities import ENTITIES, PARTS, EntityKind
+from history.store import distribution
 from history.store.blocks import queries
 from history.store.blocks.codec import DamagedBlockError
 from history.store.database import prepared
 from history.store.database.prepared import FetchedRows, Statement, Values
 from history.store.versions import (
+    LAST,
     Damaged,
     DamagedPlace,
     FetchedVersions,
@@ -266,6 +268,12 @@ COLUMNS_OF_ROW = """version, updated_at, type, client_id, author, {product} AS p
     updated_at AS stored_at, version AS stored_version"""
 
 
+def is_spread() -> bool:
+    """Return whether the tables of versions are distributed over a cluster."""
+    connection.ensure_connection()
+    return distribution.is_distributed(connection.connection)
+
+
 @cache
 def format_sql(text: str, entity: EntityKind, **parts: str) -> str:
     """Format a statement for the table of an entity kind.
@@ -338,17 +346,21 @@ _DOCUMENTS = """
     JOIN {rows} AS stored USING (id, updated_at, version)
     ORDER BY {ordered} OFFSET 0
 """
+# Added to the rows where all are of one document, which names the shard to Citus.
+_OF_DOCUMENT = "AND id = %(id)s"
 # As far as a row has their key. The bounds leave out the days of none of them, before anything is
 # planned or prepared for them. OFFSET 0 above: Citus puts what the shards gave in this order, and
 # goes on with that.
-_BY_ROW = "(SELECT {columns} FROM {table} WHERE updated_at BETWEEN %(first)s AND %(last)s)"
+_BY_ROW = """(
+    SELECT {columns} FROM {table} WHERE updated_at BETWEEN %(first)s AND %(last)s {of_document}
+)"""
 # The blocks that may have the others: of each document and day those between two moments.
 _BY_BLOCK = """(
     SELECT {table}.* FROM unnest(%(of)s::varchar[], %(lows)s::timestamptz[],
         %(highs)s::timestamptz[], %(ends)s::timestamptz[]) AS span(of, low, high, next_day)
     JOIN {table} ON id = of AND updated_at >= low AND updated_at < next_day AND packed IS NOT NULL
         AND high >= {oldest}
-    WHERE updated_at >= %(first)s AND updated_at < %(end)s OFFSET 0
+    WHERE updated_at >= %(first)s AND updated_at < %(end)s {of_document} OFFSET 0
 )"""
 # Each OFFSET 0: a block is looked up, and its keys are read, once for all that are wanted.
 _EACH_VERSION = "(SELECT * FROM {versions} AS one OFFSET 0)"
@@ -425,6 +437,26 @@ KEYS_OF_CHILD = """
 """
 
 
+def find_next_day(moment: datetime) -> datetime:
+    """Return the first moment of the UTC day after this one."""
+    if moment >= LAST.updated_at - timedelta(days=1):
+        return LAST.updated_at
+    return datetime.combine(moment.astimezone(UTC) + timedelta(days=1), time(), UTC)
+
+
+# All keys of one document in some days, and whether each version is one that is asked for.
+_DOCUMENT_KEYS = """
+    SELECT id, version, updated_at, position = 0, coalesce({chosen}, false)
+    FROM {versions} AS stored
+    WHERE id = %(id)s AND stored_at >= %(first)s AND stored_at < %(end)s
+"""
+_NAMES_APPLICATION = "{whose} = %(application)s"
+# As in _MERGED_SHARE.
+_ON_PAGE = f"""{_NAMES_APPLICATION} AND stored_at >= %(low)s AND stored_at < %(high)s
+    AND (position = 0 OR updated_at >= %(since)s AND updated_at < %(until)s
+        AND ({{key}}) {{sign}} ({{after}}) {{filters}})"""
+
+
 @cache
 def make_page_sql(entity: EntityKind, sort: TimelineSort, order: TimelineOrder, below: bool) -> str:
     """Make the statement of one page of an entity's versions.
@@ -447,7 +479,11 @@ def make_page_sql(entity: EntityKind, sort: TimelineSort, order: TimelineOrder, 
 
 @cache
 def make_application_page_sql(order: TimelineOrder, below: bool) -> str:
-    """Make the statement of one page of an application. `below` is as in make_page_sql."""
+    """Make the statement of one page of an application.
+
+    Args:
+        below: As in make_page_sql.
+    """
     shares, keys = [], []
     for entity in PARTS:
         words = _make_order_words(TimelinePosition._fields, order, str(ENTITIES.index(entity)))
@@ -461,6 +497,22 @@ def make_application_page_sql(order: TimelineOrder, below: bool) -> str:
         )
         keys.append(format_sql(_KEYS_OF_PAGE, entity))
     return _MERGED.format(shares=" UNION ALL ".join(shares), order=order.value, keys="".join(keys))
+
+
+@cache
+def make_document_keys_sql(entity: EntityKind, order: TimelineOrder | None) -> str:
+    """Make the statement of all keys of one document of an application, for one shard.
+
+    Args:
+        order: Choose the versions that may be on a page in this order; None: those that name the
+            application.
+    """
+    chosen = _NAMES_APPLICATION if order is None else _ON_PAGE
+    words = {"whose": "product" if entity.parent else "id", "filters": FILTERS}
+    if order is not None:
+        kind = str(ENTITIES.index(entity))
+        words |= _make_order_words(TimelinePosition._fields, order, kind)
+    return format_sql(_DOCUMENT_KEYS, entity, chosen=chosen.format(**words))
 
 
 def _make_order_words(names: Sequence[str], order: TimelineOrder, kind: str = "") -> dict[str, str]:
@@ -479,10 +531,16 @@ def _make_order_words(names: Sequence[str], order: TimelineOrder, kind: str = ""
 
 
 @cache
-def make_versions_sql(entity: EntityKind, blocks: bool) -> str:
-    """Make the statement that reads versions by key: as plain rows, or out of blocks."""
-    rows, ordered = format_sql(_BY_ROW, entity), "place"
+def make_versions_sql(entity: EntityKind, blocks: bool, one_document: bool) -> str:
+    """Make the statement that reads versions by key: as plain rows, or out of blocks.
+
+    Args:
+        one_document: All are of the document `id`.
+    """
+    of_document = _OF_DOCUMENT if one_document else ""
+    rows, ordered = format_sql(_BY_ROW, entity, of_document=of_document), "place"
     if blocks:
-        versions = queries.build_versions_query(entity, format_sql(_BY_BLOCK, entity))
+        by_block = format_sql(_BY_BLOCK, entity, of_document=of_document)
+        versions = queries.build_versions_query(entity, by_block)
         rows, ordered = _EACH_VERSION.format(versions=versions), _BLOCK_BY_BLOCK
     return format_sql(_DOCUMENTS, entity, rows=rows, ordered=ordered)

@@ -12,6 +12,7 @@ from psycopg.types.numeric import Int4
 
 from history.kinds.entities import CHILDREN, ENTITIES, ROOT, EntityKind
 from history.store.blocks.codec import DamagedBlockError
+from history.store.database.prepared import FetchedRows, Statement
 from history.store.versions import (
     Damaged,
     DamagedPlace,
@@ -22,8 +23,8 @@ from history.store.versions import (
     VersionRef,
 )
 from history.timeline.query import VersionFilters
-from history.timeline.sources import changes, statements
-from history.timeline.sources.statements import FieldNames, format_sql, keep_fields
+from history.timeline.sources import changes, children, statements
+from history.timeline.sources.statements import BoundedRow, FieldNames, format_sql, keep_fields
 from history.timeline.sources.tables import TableSource
 from history.timeline.time_slices import ActivityRow, ChangesQuestion, ListedChange, TimeSlice
 
@@ -35,8 +36,13 @@ _NEWEST_KEYS = """
 
 # For each application the time of the newest version of a kind that names it.
 _NEWEST_CHILD = """
-    SELECT product_instance_id, max(updated_at) FROM {table}
+    SELECT {kind}, product_instance_id, max(updated_at) FROM {table}
     WHERE product_instance_id = ANY(%(ids)s) GROUP BY product_instance_id
+"""
+# The same of one child.
+_NEWEST_OF_CHILD = """
+    SELECT {kind}, product_instance_id, max(updated_at) FROM {table} WHERE {of_child}
+    GROUP BY product_instance_id
 """
 
 # The documents that had one of these business keys, those that were seen last first.
@@ -50,8 +56,15 @@ _WITH_VALUE = """
 
 # The children that name one of these applications in any version.
 _CHILDREN = """
-    SELECT DISTINCT id, product_instance_id FROM {table} WHERE product_instance_id = ANY(%(ids)s)
+    SELECT DISTINCT {kind}, id, product_instance_id FROM {table}
+    WHERE product_instance_id = ANY(%(ids)s)
 """
+# The same of one child.
+_CHILD = """
+    SELECT {kind}, id, product_instance_id FROM {table} WHERE {of_child} LIMIT 1
+"""
+_OF_CHILD = """id = %(id)s AND product_instance_id = %(application)s
+    AND updated_at >= %(first)s AND updated_at < %(end)s"""
 
 # Only keys are sorted. The type first: PostgreSQL need not read the document where it is no DELETE.
 # The newest version of a block is its row, and has a document.
@@ -60,8 +73,10 @@ _NEWEST_DOCUMENTS = """
         SELECT DISTINCT ON (id) id, version, updated_at FROM {table}
         WHERE id = ANY(%(ids)s) AND (packed IS NOT NULL OR type <> 2 OR data <> 'null'::jsonb)
         ORDER BY id, version DESC, updated_at DESC
-    ) AS newest USING (id, updated_at, version) OFFSET 0
+    ) AS newest USING (id, updated_at, version) {of_documents} OFFSET 0
 """
+# Names the shard to Citus. One server would read all versions of the documents.
+_OF_DOCUMENTS = "WHERE id = ANY(%(ids)s)"
 
 # Of the two rows that were written last. What is compressed to little is measured whole.
 _NEWEST_BYTES = """
@@ -141,7 +156,7 @@ class StoreLists:
         """Return the newest version that the store has of each of these entities."""
         if not ids:
             return {}
-        rows = statements.fetch_rows(format_sql(_NEWEST_KEYS, entity), {"ids": list(ids)})
+        rows = children.fetch_for_ids(format_sql(_NEWEST_KEYS, entity), ids)
         return {
             id: NewestVersion(VersionKey(version, moment), application)
             for id, version, moment, application in rows
@@ -154,10 +169,8 @@ class StoreLists:
         if not applications or not CHILDREN:
             return {}
         newest_moments: dict[str, datetime] = {}
-        queries = [
-            (format_sql(_NEWEST_CHILD, entity), {"ids": list(applications)}) for entity in CHILDREN
-        ]
-        for id, moment in chain.from_iterable(statements.fetch_pipelined(queries)):
+        rows = _fetch_of_children(_NEWEST_CHILD, _NEWEST_OF_CHILD, applications)
+        for _, id, moment in rows:
             newest_moments[id] = max(moment, newest_moments.get(id, moment))
         return newest_moments
 
@@ -166,12 +179,8 @@ class StoreLists:
         names.
         """
         owners: dict[EntityRef, set[str]] = {}
-        queries = [
-            (format_sql(_CHILDREN, entity), {"ids": list(applications)}) for entity in CHILDREN
-        ]
-        for entity, rows in zip(CHILDREN, statements.fetch_pipelined(queries), strict=True):
-            for id, application in rows:
-                owners.setdefault((entity, id), set()).add(application)
+        for kind, id, application in _fetch_of_children(_CHILDREN, _CHILD, applications):
+            owners.setdefault((ENTITIES[kind], id), set()).add(application)
         return owners
 
     def fetch_owners(self, entity: EntityKind, ids: Collection[str]) -> dict[str, set[str]]:
@@ -184,11 +193,19 @@ class StoreLists:
         """
         rows: list[SourceRow] = []
         ids_to_read = list(ids)
+        of_documents = _OF_DOCUMENTS if statements.is_spread() else ""
+        text = format_sql(_NEWEST_DOCUMENTS, entity, of_documents=of_documents)
         while ids_to_read:
-            text, values = format_sql(_NEWEST_DOCUMENTS, entity), {"ids": ids_to_read}
-            fetched = statements.fetch_versions(entity, text, values, self.fields, self.damaged)
-            rows += fetched.rows
-            ids_to_read = [id for _, id, _ in fetched.unread]
+            bounded = [
+                statements.bound_statement(text, {"ids": group}, self.fields)
+                for group in children.group_ids(ids_to_read)
+            ]
+            ids_to_read = []
+            for raw_rows in statements.fetch_pipelined(bounded):
+                bounded_rows = map(BoundedRow._make, raw_rows)
+                fetched = statements.decode_rows(entity, bounded_rows, self.damaged)
+                rows += fetched.rows
+                ids_to_read += [id for _, id, _ in fetched.unread]
         return keep_fields(rows, self.fields)
 
     def measure_newest_documents(
@@ -233,3 +250,31 @@ class StoreLists:
     def note_damage(self, place: DamagedPlace, error: DamagedBlockError) -> None:
         """Note in `damaged` what a list lacks because it cannot be read."""
         statements.note_damage(self.damaged, place, error)
+
+
+def _fetch_of_children(text: str, text_of_one: str, applications: Collection[str]) -> FetchedRows:
+    """Return the rows of a statement about the children of applications.
+
+    Args:
+        text: Asks about all children of a kind: `ids` are the applications.
+        text_of_one: Asks for the same of one child. On a cluster this asks one shard.
+    """
+    if 0 < len(applications) <= children.MAX_STATEMENTS and statements.is_spread():
+        spans = children.list_children(applications).spans
+        if spans is not None:
+            queries: list[Statement] = [
+                (
+                    format_sql(text_of_one, span.entity, of_child=_OF_CHILD),
+                    {
+                        "id": span.id,
+                        "application": span.application,
+                        "first": span.first,
+                        "end": span.end,
+                    },
+                )
+                for span in spans
+            ]
+            return list(chain.from_iterable(statements.fetch_pipelined(queries)))
+    values = {"ids": list(applications)}
+    queries = [(format_sql(text, entity), values) for entity in CHILDREN]
+    return list(chain.from_iterable(statements.fetch_pipelined(queries)))

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, time, timedelta
-from typing import NamedTuple
+from datetime import datetime
+from itertools import chain, pairwise
+from typing import NamedTuple, TypeAlias
 
 from psycopg.types.numeric import Int4
 
 from history.kinds.entities import ENTITIES, PARTS, EntityKind
 from history.store.blocks.queries import build_damage_error
-from history.store.database.prepared import Values
+from history.store.database.prepared import Statement, Values
 from history.store.versions import (
     FIRST,
     LAST,
@@ -26,7 +27,7 @@ from history.store.versions import (
     VersionRef,
 )
 from history.timeline.query import TimelineOrder, TimelineQuery, TimelineSort
-from history.timeline.sources import statements
+from history.timeline.sources import children, statements
 from history.timeline.sources.statements import BoundedRow, FieldNames, format_sql
 
 
@@ -55,7 +56,7 @@ def _make_page_values(
         "since": since,
         "until": until,
         "low": low,
-        "high": find_next_day(high),
+        "high": statements.find_next_day(high),
         **after_values,
         # The type as text, which has no other type than NULL.
         "author": filters.author,
@@ -94,38 +95,37 @@ class TableSource:
         """Return the keys of all versions of these entities, ascending. Entities without any are
         left out.
         """
-        values = {"ids": list(ids), "last": LAST.updated_at}
-        rows = statements.fetch_rows(format_sql(statements.KEYS, entity), values)
+        text = format_sql(statements.KEYS, entity)
+        rows = children.fetch_for_ids(text, ids, last=LAST.updated_at)
         keys = self._group_keys(_KeyRow(entity, *row) for row in rows)
         return {id: entity_keys for (_, id), entity_keys in keys.items()}
 
     def fetch_versions(self, refs: Iterable[VersionRef]) -> FetchedVersions:
         """Return versions by key, beginning with the first, as many as READ_BYTES allow.
 
-        At least one of each kind is read. Versions that are not stored any more are left out.
+        At least one of each kind is read, on a cluster one of each document. Versions that are not
+        stored any more are left out.
         """
-        refs_by_kind: dict[EntityKind, list[VersionRef]] = defaultdict(list)
-        for ref in refs:
-            refs_by_kind[ref[0]].append(ref)
+        groups = _group_refs(refs)
         fetched = FetchedVersions([], [])
         # The third time: a day may be unpacked after it was asked for plain rows.
         for blocks in (False, True, False):
             fetched_refs = set(fetched.refs)
-            missing_by_kind = {
-                entity: missing_refs
-                for entity, kind_refs in refs_by_kind.items()
-                if (missing_refs := [ref for ref in kind_refs if ref not in fetched_refs])
+            missing_groups = {
+                group: missing_refs
+                for group, group_refs in groups.items()
+                if (missing_refs := [ref for ref in group_refs if ref not in fetched_refs])
             }
             bounded = [
                 statements.bound_statement(
-                    statements.make_versions_sql(entity, blocks),
-                    make_ref_values(kind_refs, blocks),
+                    statements.make_versions_sql(entity, blocks, id is not None),
+                    {"id": id, **make_ref_values(group_refs, blocks)},
                     self.fields,
                 )
-                for entity, kind_refs in missing_by_kind.items()
+                for (entity, id), group_refs in missing_groups.items()
             ]
-            for entity, raw_rows in zip(
-                missing_by_kind, statements.fetch_pipelined(bounded), strict=True
+            for (entity, _), raw_rows in zip(
+                missing_groups, statements.fetch_pipelined(bounded), strict=True
             ):
                 rows, unread = statements.decode_rows(
                     entity, map(BoundedRow._make, raw_rows), self.damaged
@@ -176,7 +176,7 @@ class TableSource:
         owners: dict[str, set[str]] = {}
         if not entity.alone:
             text = format_sql(statements.OWNERS, entity)
-            for id, application in statements.fetch_rows(text, {"ids": list(ids)}):
+            for id, application in children.fetch_for_ids(text, ids):
                 owners.setdefault(id, set()).add(application)
         return owners
 
@@ -184,23 +184,40 @@ class TableSource:
         """Return the application and the children that name it in any version, each with all its
         keys.
         """
+        if statements.is_spread():
+            listed_members = self._fetch_listed_members(application)
+            if listed_members is not None:
+                return listed_members
         texts = [
             statements.KEYS_OF_ROOT if kind.root else statements.KEYS_OF_CHILD for kind in PARTS
         ]
-        text = " UNION ALL ".join(map(format_sql, texts, PARTS))
+        text = " UNION ALL ".join(
+            format_sql(text, kind) for text, kind in zip(texts, PARTS, strict=True)
+        )
         rows = statements.fetch_rows(text, {"id": application})
         return self._group_keys(_KeyRow(ENTITIES[kind], *row) for kind, *row in rows)
 
     def fetch_application_page(
-        self, query: TimelineQuery, after: TimelinePosition | None, limit: int
+        self,
+        query: TimelineQuery,
+        after: TimelinePosition | None,
+        limit: int,
+        *,
+        need_all_keys: bool = False,
     ) -> ApplicationPage:
         """Return up to `limit` versions of an application and its children, in display order.
 
-        Also returns the keys of all versions of each entity among them.
+        Also returns the keys of the versions of each entity among them: as many as say which
+        version comes before each of these.
 
         Args:
             after: The position to begin after; None to begin with the first version.
+            need_all_keys: Return the keys of all versions of each entity.
         """
+        if statements.is_spread():
+            listed_page = self._fetch_listed_page(query, after, limit, need_all_keys)
+            if listed_page is not None:
+                return listed_page
         below = query.order is TimelineOrder.DESC and not query.filters.by_row
         text = statements.make_application_page_sql(query.order, below)
         rows = statements.fetch_rows(text, _make_page_values(query, after, limit))
@@ -212,6 +229,67 @@ class TableSource:
             for _, kind, id, version, moment, _ in page
         ]
         return ApplicationPage(refs, self._group_keys(key_rows))
+
+    # An application on a cluster: a statement to one shard for each of its documents.
+
+    def _fetch_listed_members(self, application: str) -> dict[EntityRef, list[VersionKey]] | None:
+        """Return what fetch_members returns; None if search_key does not list all children."""
+        documents = _fetch_listed_documents(application, None, {}, in_all_days=True)
+        if documents is None:
+            return None
+        return self._group_keys(
+            row.key
+            for rows in documents.values()
+            if any(row.is_chosen for row in rows)
+            for row in rows
+        )
+
+    def _fetch_listed_page(
+        self,
+        query: TimelineQuery,
+        after: TimelinePosition | None,
+        limit: int,
+        need_all_keys: bool,
+    ) -> ApplicationPage | None:
+        """Return what fetch_application_page returns; None if search_key does not list all
+        children.
+        """
+        values = _make_page_values(query, after, limit)
+        documents = _fetch_listed_documents(
+            query.id, query.order, values, in_all_days=need_all_keys
+        )
+        if documents is None:
+            return None
+        chosen = [
+            (*entity_ref, VersionKey(row.key.version, row.key.updated_at))
+            for entity_ref, rows in documents.items()
+            for row in rows
+            if row.is_chosen
+        ]
+        places = {entity_ref: place for place, entity_ref in enumerate(documents)}
+
+        def get_order(ref: VersionRef) -> tuple[datetime, int, int, int]:
+            entity, id, key = ref
+            return key.updated_at, ENTITIES.index(entity), places[entity, id], key.version
+
+        backwards = query.order is TimelineOrder.DESC
+        refs = sorted(chosen, key=get_order, reverse=backwards)[:limit]
+        on_page = dict.fromkeys(ref[:2] for ref in refs)
+        unsure = [
+            (entity, id)
+            for entity, id in on_page
+            if not (entity.root or need_all_keys or _is_whole_history(documents[entity, id]))
+        ]
+        answers = statements.fetch_pipelined(
+            [
+                (format_sql(statements.KEYS, entity), {"ids": [id], "last": LAST.updated_at})
+                for entity, id in unsure
+            ]
+        )
+        keys = {entity_ref: [row.key for row in documents[entity_ref]] for entity_ref in on_page}
+        for (entity, id), rows in zip(unsure, answers, strict=True):
+            keys[entity, id] = [_KeyRow(entity, *row) for row in rows]
+        return ApplicationPage(refs, self._group_keys(chain.from_iterable(keys.values())))
 
     def _group_keys(self, rows: Iterable[_KeyRow]) -> dict[EntityRef, list[VersionKey]]:
         """Return keys by entity, ascending; none of an entity of which not all are known."""
@@ -240,11 +318,84 @@ class _KeyRow(NamedTuple):
     is_damaged: bool
 
 
-def find_next_day(moment: datetime) -> datetime:
-    """Return the first moment of the UTC day after this one."""
-    if moment >= LAST.updated_at - timedelta(days=1):
-        return LAST.updated_at
-    return datetime.combine(moment.astimezone(UTC) + timedelta(days=1), time(), UTC)
+# A kind, and the id of a document or None.
+_RefGroup: TypeAlias = tuple[EntityKind, str | None]
+
+
+class _DocumentKey(NamedTuple):
+    """The key of one version of an application's document, and whether it is asked for."""
+
+    key: _KeyRow
+    is_chosen: bool
+
+
+def _fetch_listed_documents(
+    application: str, order: TimelineOrder | None, values: Values, *, in_all_days: bool
+) -> dict[EntityRef, list[_DocumentKey]] | None:
+    """Return the keys of an application and of each child that search_key lists.
+
+    The documents of a kind are in the order of their ids in the database. Two round trips. None
+    if search_key does not list all children.
+
+    Args:
+        order: As in statements.make_document_keys_sql.
+        in_all_days: Read all days of a child; else those in which it names the application.
+    """
+    all_days = {"first": FIRST.updated_at, "end": LAST.updated_at}
+
+    def make_statement(entity: EntityKind, id: str, days: Values) -> Statement:
+        text = statements.make_document_keys_sql(entity, order)
+        return text, {**values, **days, "id": id, "application": application}
+
+    roots = [(kind, application) for kind in PARTS if kind.root]
+    spans, root_rows = children.list_children(
+        [application], [make_statement(*root, all_days) for root in roots]
+    )
+    if spans is None:
+        return None
+    child_rows = statements.fetch_pipelined(
+        [
+            make_statement(
+                span.entity,
+                span.id,
+                all_days if in_all_days else {"first": span.first, "end": span.end},
+            )
+            for span in spans
+        ]
+    )
+    entity_refs = [*roots, *((span.entity, span.id) for span in spans)]
+    return {
+        (entity, id): [_DocumentKey(_KeyRow(entity, *row), chosen) for *row, chosen in rows]
+        for (entity, id), rows in zip(entity_refs, [*root_rows, *child_rows], strict=True)
+    }
+
+
+def _is_whole_history(rows: Sequence[_DocumentKey]) -> bool:
+    """Return whether no version before or after these changes which comes before each of them.
+
+    So it is if they have each number from 0 up once, in the order of time.
+    """
+    keys = sorted(VersionKey(row.key.version, row.key.updated_at) for row in rows)
+    return all(key.version == number for number, key in enumerate(keys)) and all(
+        earlier.updated_at <= later.updated_at for earlier, later in pairwise(keys)
+    )
+
+
+def _group_refs(
+    refs: Iterable[VersionRef],
+) -> dict[tuple[EntityKind, str | None], list[VersionRef]]:
+    """Return versions in groups, each for one statement: of a kind, on a cluster of a document.
+
+    For many documents a statement of a kind asks all shards.
+    """
+    by_document: dict[_RefGroup, list[VersionRef]] = defaultdict(list)
+    by_kind: dict[_RefGroup, list[VersionRef]] = defaultdict(list)
+    for entity, id, key in refs:
+        by_document[entity, id].append((entity, id, key))
+        by_kind[entity, None].append((entity, id, key))
+    if len(by_document) > children.MAX_STATEMENTS or not statements.is_spread():
+        return by_kind
+    return by_document
 
 
 def make_ref_values(refs: Sequence[VersionRef], blocks: bool) -> Values:
@@ -260,7 +411,7 @@ def make_ref_values(refs: Sequence[VersionRef], blocks: bool) -> Values:
     if blocks:
         spans: dict[tuple[str, datetime], list[datetime]] = defaultdict(list)
         for _, id, key in refs:
-            spans[id, find_next_day(key.updated_at)].append(key.updated_at)
+            spans[id, statements.find_next_day(key.updated_at)].append(key.updated_at)
         ids, ends = zip(*spans, strict=True)
         values |= {
             "of": list(ids),

@@ -1,0 +1,164 @@
+"""`python -m benchmarks timeline --cluster DSN`: reading on a cluster next to one server.
+
+Both have the same versions, and are asked in turn over HTTP, each by a web of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from urllib.parse import quote
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.test import Client
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.harness import print_json, use_database
+from benchmarks.timeline import ROOT, _ApiClient, _compute_percentiles, _serve_data
+from benchmarks.timeline_data import TimelineData, prepare_data
+
+DAYS, SHARDS = 97, 32
+SHARE_OF_ROWS: Final = 50
+"""The data are the versions of `--rows` divided by this: a cluster for trying is on one machine."""
+WARM_UP, ROUNDS = 5, 20
+
+Figures = dict[str, Any]
+
+
+class Question:
+    """What is asked, with its limits.
+
+    Attributes:
+        most_ms: The longest that the median may take on the cluster.
+        most_ratio: How many times as long as on one server the median may take.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make_path: Callable[[str], str],
+        most_ms: float | None = None,
+        most_ratio: float | None = None,
+    ) -> None:
+        self.name = name
+        self.make_path = make_path
+        self.most_ms = most_ms
+        self.most_ratio = most_ratio
+
+
+def run(coordinator: str, rows: int, as_json: bool) -> int:
+    """Measure and print.
+
+    Args:
+        coordinator: The address of a database of a Citus cluster whose workers have joined.
+        rows: Versions of applications for a benchmark of one server.
+    """
+    print_progress = Console(stderr=True).print
+    rows //= SHARE_OF_ROWS
+    plain = prepare_data(str(settings.ANNALS.database_url), DAYS, rows, print_progress)
+    spread = prepare_data(coordinator, DAYS, rows, print_progress, SHARDS)
+    figures: Figures = {"rows": rows, "days": DAYS, "shards": SHARDS, "questions": {}}
+    with ExitStack() as stack:
+        clients = [
+            _make_client(data, *stack.enter_context(_serve_data(data))[:2])
+            for data in (plain, spread)
+        ]
+        for question in _list_questions():
+            print_progress(f"{question.name} ...")
+            figures["questions"][question.name] = _ask(question, clients, plain)
+    figures["targets"] = _list_targets(figures["questions"])
+    is_met = all(target["met"] for target in figures["targets"])
+    if as_json:
+        print_json("timeline", figures, is_met)
+    else:
+        _print_figures(figures)
+    return 0 if is_met else 1
+
+
+def _list_questions() -> list[Question]:
+    now = datetime.now(UTC)
+    moment = quote((now - timedelta(days=20)).isoformat())
+    week = (now - timedelta(days=20)).strftime("%G-W%V")
+    return [
+        Question(
+            "document, page of 50",
+            lambda id: f"history/{ROOT.name}/{id.replace('FIVE', 'HOT')}",
+            most_ratio=2.5,
+        ),
+        Question(
+            "application with five children, page of 50",
+            lambda id: f"applications/{id}/history",
+            most_ms=250,
+            most_ratio=3,
+        ),
+        Question(
+            "application with five children at a moment",
+            lambda id: f"applications/{id}/at?time={moment}",
+            most_ms=200,
+        ),
+        Question("search by number", lambda id: f"search?q=number-{id}", most_ms=200),
+        Question(
+            "a client's week, screen",
+            lambda id: f"/admin/client/?q=clientId-{id}&week={week}",
+            most_ms=200,
+        ),
+    ]
+
+
+def _make_client(data: TimelineData, host: str, port: int) -> _ApiClient:
+    """Make a client with a session, which screens need."""
+    use_database(data.conninfo)
+    client = Client()
+    client.force_login(User.objects.get(username="auditor"))
+    cookies = "; ".join(f"{name}={cookie.value}" for name, cookie in client.cookies.items())
+    return _ApiClient(host, port, {"Cookie": cookies})
+
+
+def _ask(question: Question, clients: list[_ApiClient], data: TimelineData) -> Figures:
+    """Return the milliseconds of one server and of the cluster, asked in turn."""
+    milliseconds: list[list[float]] = [[] for _ in clients]
+    for number in range(WARM_UP + ROUNDS):
+        path = question.make_path(data.five[number % len(data.five)])
+        for client, times in zip(clients, milliseconds, strict=True):
+            took = client.time_one(path)
+            if number >= WARM_UP:
+                times.append(took)
+    return dict(zip(("plain", "cluster"), map(_compute_percentiles, milliseconds), strict=True))
+
+
+def _list_targets(questions: Figures) -> list[Figures]:
+    targets = []
+    for question in _list_questions():
+        figures = questions[question.name]
+        spread, plain = figures["cluster"]["p50"], figures["plain"]["p50"]
+        for name, value, limit in (
+            ("ms", spread, question.most_ms),
+            ("times plain", spread / plain, question.most_ratio),
+        ):
+            if limit is not None:
+                targets.append(
+                    {"name": f"{question.name}, {name}", "value": round(value, 2), "limit": limit,
+                     "met": value <= limit}
+                )  # fmt: skip
+    return targets
+
+
+def _print_figures(figures: Figures) -> None:
+    console = Console()
+    title = f"{figures['days']} days, {figures['shards']} shards, p50 / p95 over HTTP, ms"
+    table = Table("", "one server", "cluster", "ratio", title=title)
+    for name, measured in figures["questions"].items():
+        plain, spread = measured["plain"], measured["cluster"]
+        table.add_row(
+            name,
+            *(f"{part['p50']:.1f} / {part['p95']:.1f}" for part in (plain, spread)),
+            f"{spread['p50'] / plain['p50']:.2f}",
+        )
+    console.print(table)
+    for target in figures["targets"]:
+        word = "met" if target["met"] else "MISSED"
+        console.print(f"{target['name']}: {target['value']} (limit {target['limit']}) {word}")

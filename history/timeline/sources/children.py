@@ -1,0 +1,105 @@
+"""The children of applications on a cluster, as search_key lists them.
+
+To find them in the tables of versions all shards have to look, each in every day. The list is on
+one shard, and the first and last day in it leave out the other days of each child.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Final, NamedTuple
+
+from psycopg.types.numeric import Int4
+
+from history.kinds.entities import BY_NAME, CHILDREN, ENTITIES, EntityKind
+from history.store.database.prepared import FetchedRows, Statement
+from history.store.search_index import children as search_rows
+from history.timeline.sources import statements
+
+DAY: Final = timedelta(days=1)
+MAX_STATEMENTS: Final = 100
+"""For more documents or children than this, one statement asks all shards."""
+
+# Days from before those whose keys are removed may have children that are not listed any more: a
+# restored day, or one that a late version made. Names of partitions end with the day.
+_IS_COMPLETE: Final = """
+    SELECT EXISTS (SELECT FROM django_migrations WHERE app = 'history' AND name = %(mark)s)
+        AND NOT EXISTS (
+            SELECT FROM pg_inherits JOIN pg_class AS day ON day.oid = inhrelid
+            WHERE inhparent IN (SELECT to_regclass(name) FROM unnest(%(tables)s::text[]) AS name)
+                AND right(day.relname, 8) < (
+                    SELECT to_char(max(search_keys_before), 'YYYYMMDD') FROM maintain_run))
+"""
+_CHILDREN: Final = """
+    SELECT value, entity, id, first_day, day FROM search_key
+    WHERE value = %(application)s AND name = %(name)s ORDER BY id LIMIT %(limit)s
+"""
+
+
+class ChildSpan(NamedTuple):
+    """A child of an application, and the days of its versions that name it."""
+
+    application: str
+    entity: EntityKind
+    id: str
+    first: datetime  # the beginning of the first day
+    end: datetime  # the end of the last day, excluded
+
+
+class ListedChildren(NamedTuple):
+    """The children of applications, and the rows of statements that were sent along."""
+
+    # None if search_key may lack some, or lists too many: the tables must be asked for them
+    spans: list[ChildSpan] | None
+    rows: list[FetchedRows]
+
+
+def list_children(
+    applications: Collection[str], others: Sequence[Statement] = ()
+) -> ListedChildren:
+    """List the children of applications on a cluster, in one round trip with other statements."""
+    values = {"name": search_rows.KEY_NAME, "limit": Int4(MAX_STATEMENTS + 1)}
+    tables = [entity.table for entity in CHILDREN]
+    answers = statements.fetch_pipelined(
+        [
+            (_IS_COMPLETE, {"mark": search_rows.MARK, "tables": tables}),
+            *((_CHILDREN, {**values, "application": id}) for id in applications),
+            *others,
+        ]
+    )
+    count = len(applications)
+    rows = [row for answer in answers[1 : count + 1] for row in answer]
+    others_rows = answers[count + 1 :]
+    if answers[0] != [(True,)] or len(rows) > MAX_STATEMENTS:
+        return ListedChildren(None, others_rows)
+    spans = [
+        ChildSpan(application, BY_NAME[kind], id, _begin_day(first_day), _begin_day(day + DAY))
+        for application, kind, id, first_day, day in rows
+        if kind in BY_NAME
+    ]
+    # Ids stay in the order of the database, which may not be that of Python.
+    spans.sort(key=lambda span: (span.application, ENTITIES.index(span.entity)))
+    return ListedChildren(spans, others_rows)
+
+
+def group_ids(ids: Collection[str]) -> list[list[str]]:
+    """Return the ids of documents in groups, each for one statement: one, on a cluster each id."""
+    if len(ids) < 2 or len(ids) > MAX_STATEMENTS or not statements.is_spread():
+        return [list(ids)]
+    return [[id] for id in ids]
+
+
+def fetch_for_ids(text: str, ids: Collection[str], **values: object) -> FetchedRows:
+    """Return the rows of a statement about the documents `ids`; each row is about one of them.
+
+    On a cluster a statement for each document asks one shard; all are sent together.
+    """
+    answers = statements.fetch_pipelined(
+        [(text, {**values, "ids": group}) for group in group_ids(ids)]
+    )
+    return [row for rows in answers for row in rows]
+
+
+def _begin_day(day: date) -> datetime:
+    return datetime.combine(day, time(), UTC)

@@ -1,0 +1,221 @@
+"""An application's children on a cluster: listed in search_key, they are read from one shard each.
+
+The answers are those of the statements that ask all shards, as on one server.
+"""
+
+import io
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+
+from history import timeline
+from history.kinds.entities import BY_NAME
+from history.models import MaintainRun
+from history.retention import packing
+from history.store.days import days as partitions
+from history.store.search_index import children as search_rows
+from history.timeline import TimelineOrder, TimelineQuery, VersionFilters
+from history.timeline.sources import children
+from tests.citus.cluster import Citus
+from tests.citus.ingesting import ingested
+from tests.citus.test_reading import RecordedStatement, count_tasks, make_moment, record_statements
+from tests.db.ingested import CHILD_SOURCE, Ingested
+from tests.db.store import HOST, Store
+from tests.messages import NOW, make_value
+
+__all__ = ["ingested", "record_statements"]
+
+TASK, PERSON, REALTY = (
+    BY_NAME[name] for name in ("product-task", "participant-role", "realty-info")
+)
+APPLICATIONS = ("A1", "A2", "A3", "none")
+
+
+def days(number: float) -> Any:
+    return make_moment(0) - timedelta(days=number)
+
+
+def add_versions(store: Store) -> None:
+    for version in range(5):
+        author = "m.ivanov" if version % 2 else None
+        store.add("A1", version, {"rate": version, "number": "N1"}, days(9 - 2 * version))
+        store.add("P1", version, {"income": version}, days(6 - version), entity=PERSON)
+        # Its versions lack a number, and the first ones.
+        store.add("T1", 3 + 2 * version, {"n": version}, days(5), entity=TASK, author=author)
+    # Moved to another application, and back.
+    for version, application in enumerate(("A2", "A1", "A1", "A2", "A2")):
+        store.add(
+            "M1", version, {"n": version}, days(8 - version), entity=TASK, application=application
+        )
+    # One number twice, in two applications.
+    store.add("R1", 0, {"n": 0}, days(7), entity=REALTY)
+    store.add("R1", 1, {"n": 1}, days(6), entity=REALTY, application="A2")
+    store.add("R1", 1, {"n": 2}, days(4), entity=REALTY)
+    store.add("R1", 2, {"n": 3}, days(3), entity=REALTY)
+    # Nothing is stored of its application.
+    store.add("T3", 0, {"n": 0}, days(2), entity=TASK, application="A3")
+
+
+@pytest.fixture(scope="module")
+def loans(distributed: Citus) -> Iterator[Citus]:
+    """Applications with children, one of which moved; a day is packed, one has a late version."""
+    store, plain, packed_day = Store(), distributed.connect(), days(5).date()
+    for entity in (TASK, PERSON):
+        partitions.create_partition(plain, entity.table, packed_day)
+    add_versions(store)
+    for entity in (TASK, PERSON):
+        packing.pack_day(plain, entity, packed_day)
+    store.add("T1", 4, {"n": "late"}, days(5) + timedelta(minutes=1), entity=TASK)
+    yield distributed
+    connection.close()
+
+
+@pytest.fixture
+def unlisted(loans: Citus) -> None:
+    """Search keys are indexed, but nothing says that the children are listed."""
+    call_command("search", "index", stdout=io.StringIO())
+    loans.connect().execute("DELETE FROM django_migrations WHERE name = %s", [search_rows.MARK])
+
+
+def list_all(application: str, **query: Any) -> list[Any]:
+    """Return all versions of an application, page by page, each with what it is compared with."""
+    rows, token = [], None
+    while True:
+        page = timeline.fetch_page(HOST, TimelineQuery(id=application, page_token=token, **query))
+        rows.append(page.versions)
+        if (token := page.next_token) is None:
+            return rows
+
+
+def answer(call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except timeline.NotFoundError as error:
+        return type(error), str(error)
+
+
+def list_answers() -> list[Any]:
+    """Return the answers to all questions for which children are found."""
+    answers: list[Any] = []
+    filters = (
+        VersionFilters(),
+        VersionFilters(author="m.ivanov"),
+        VersionFilters(since=days(6), until=days(3)),
+        VersionFilters(path="/n"),
+    )
+    for application in APPLICATIONS:
+        for order in TimelineOrder:
+            for size in (2, 50):
+                for conditions in filters:
+                    query = {"order": order, "page_size": size, "filters": conditions}
+                    answers.append(answer(lambda: list_all(application, **query)))  # noqa: B023
+        for number in (9, 6.5, 4, 1):
+            moment = days(number)
+            answers.append(
+                answer(lambda: timeline.fetch_application_at(HOST, application, moment))  # noqa: B023
+            )
+        answers += [
+            timeline.fetch_members(HOST, application),
+            timeline.search(HOST, application),
+            HOST.lists.fetch_newest_child_moments([application]),
+        ]
+    answers += [
+        timeline.search(HOST, "N1"),
+        HOST.lists.fetch_children(APPLICATIONS),
+        HOST.lists.fetch_owners(TASK, ["T1", "M1", "T3"]),
+        HOST.lists.fetch_keys(TASK, ["T1", "M1", "T3"]),
+    ]
+    return answers
+
+
+def test_index_command_says_that_children_are_listed(loans: Citus, unlisted: None) -> None:
+    assert children.list_children(["A1"]).spans is None
+    call_command("search", "index", stdout=io.StringIO())
+    assert children.list_children(["A1"]).spans
+
+
+def test_answers_from_listed_children_are_those_of_all_shards(
+    loans: Citus,
+    unlisted: None,
+    record_statements: Callable[[Callable[[], object]], list[RecordedStatement]],
+) -> None:
+    expected = list_answers()
+    assert children.list_children(["A1"]).spans is None
+    search_rows.mark_complete(loans.connect())
+    assert [
+        (span.entity.name, span.id, span.first.date(), span.end.date())
+        for span in children.list_children(["A1"]).spans or ()
+    ] == [
+        ("participant-role", "P1", days(6).date(), days(1).date()),
+        ("product-task", "M1", days(7).date(), days(5).date()),
+        ("product-task", "T1", days(5).date(), days(4).date()),
+        ("realty-info", "R1", days(7).date(), days(2).date()),
+    ]
+    assert list_answers() == expected
+    for call in (
+        lambda: timeline.fetch_page(HOST, TimelineQuery(id="A1")),
+        lambda: timeline.fetch_application_at(HOST, "A1", days(1)),
+        lambda: timeline.search(HOST, "A3"),
+    ):
+        statements = record_statements(call)
+        assert len(statements) > 4
+        for statement in statements:
+            assert count_tasks(statement) in ([0], [1]), statement.statement
+
+
+def test_many_children_are_read_from_all_shards(
+    loans: Citus, unlisted: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search_rows.mark_complete(loans.connect())
+    expected = list_answers()
+    monkeypatch.setattr(children, "MAX_STATEMENTS", 2)
+    assert children.list_children(["A1"]).spans is None
+    assert list_answers() == expected
+
+
+def test_children_are_not_looked_up_where_keys_of_their_days_were_removed(
+    loans: Citus, unlisted: None
+) -> None:
+    """So it is after a restore: its rows come without keys."""
+    search_rows.mark_complete(loans.connect())
+    assert children.list_children(["A1"]).spans
+    for before, is_complete in ((days(8), True), (days(7), False)):
+        MaintainRun.objects.create(
+            started_at=NOW, seconds=1, search_keys_before=before.date(),
+            **dict.fromkeys(("exit_code", "created", "dropped", "held", "busy", "broken"), 0),
+        )  # fmt: skip
+        assert (children.list_children(["A1"]).spans is not None) is is_complete
+    MaintainRun.objects.all().delete()
+
+
+def test_consumer_lists_children_with_first_and_last_day(ingested: Ingested) -> None:
+    citus_rows = ingested.writer.connection.execute
+    today = NOW.date()
+    entity = CHILD_SOURCE.topic.rpartition(".")[2]
+
+    def write(version: int, age: int, application: str = "a1") -> None:
+        moment = (NOW - timedelta(days=age)).replace(tzinfo=None).isoformat()
+        ingested.write(
+            make_value(id="t1", version=version, updatedAt=moment, productInstanceId=application),
+            source=CHILD_SOURCE,
+        )
+
+    def spans() -> list[tuple[Any, ...]]:
+        return citus_rows(
+            "SELECT value, entity, id, first_day, day FROM search_key WHERE name = %s ORDER BY 1",
+            [search_rows.KEY_NAME],
+        ).fetchall()
+
+    write(1, 0)
+    assert spans() == [("a1", entity, "t1", today, today)]
+    write(0, 1)
+    assert spans() == [("a1", entity, "t1", today - timedelta(1), today)]
+    write(2, 0, "a2")
+    assert spans()[1] == ("a2", entity, "t1", today, today)
+    citus_rows("DELETE FROM search_key")
+    write(3, 0, "a2")
+    assert spans() == []  # this writer has listed it today
