@@ -10,6 +10,7 @@ from history.kinds.entities import ENTITIES, EntityKind
 from history.policy import need_to_know
 from history.store.blocks.queries import build_damage_error
 from history.store.versions import EntityRef, TimelinePosition, VersionKey, VersionRef
+from history.timeline.query import MICROSECOND, TimelineOrder
 from history.timeline.reader import HistoryReader
 from history.timeline.time_slices import ActivityRow, ChangesQuestion, ListedChange, TimeSlice
 
@@ -19,7 +20,7 @@ class FetchedChanges(NamedTuple):
 
     refs: list[VersionRef]
     keys: Mapping[EntityRef, list[VersionKey]]  # of all versions of their documents
-    last: TimelinePosition | None  # of the last change that was read; None if the slice has no more
+    last: TimelinePosition | None  # up to here all was read; None if the slice has no more
 
 
 def fetch_changes(reader: HistoryReader, question: ChangesQuestion) -> FetchedChanges:
@@ -29,7 +30,7 @@ def fetch_changes(reader: HistoryReader, question: ChangesQuestion) -> FetchedCh
     `reader.damaged`.
     """
     changes = reader.lists.fetch_changes(question)
-    last = changes[-1].position if len(changes) == question.limit else None
+    last = _find_end(reader, question, changes) if len(changes) == question.limit else None
     refs: list[VersionRef] = []
     for change in _select_open_changes(reader, changes):
         entity, id, _key = change.ref
@@ -47,6 +48,26 @@ def fetch_changes(reader: HistoryReader, question: ChangesQuestion) -> FetchedCh
         for id, document_keys in reader.lists.fetch_keys(entity, kind_ids).items()
     }
     return FetchedChanges(refs, keys, last)
+
+
+def _find_end(
+    reader: HistoryReader, question: ChangesQuestion, changes: Sequence[ListedChange]
+) -> TimelinePosition:
+    """Return the position up to which these changes are all.
+
+    A page may end there, and its token can be read. So it names no document that the viewer may
+    not see: the position is then behind the last visible change, or behind the moments before that
+    of the last change. Only if all of them are hidden and of one moment it is that of the last one.
+    """
+    last = changes[-1].position
+    if _select_open_changes(reader, changes[-1:]):
+        return last
+    is_ascending = question.slice.order is TimelineOrder.ASC
+    moment = last.updated_at if is_ascending else last.updated_at + MICROSECOND
+    visible = [change.position for change in _select_open_changes(reader, changes)]
+    ends = [question.after, TimelinePosition(moment, -1, "", -1), *visible[-1:]]
+    end = max(ends) if is_ascending else min(ends)
+    return last if end == question.after else end
 
 
 def fetch_activity(
