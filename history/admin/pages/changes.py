@@ -230,7 +230,12 @@ def _describe_document(cards: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def _summarize_fields(card: Mapping[str, Any]) -> str:
     """Return the names of the first fields that a version changed, and how many more there are."""
-    names = list(dict.fromkeys(row.label for row in card["rows"]))
+    # An item of a list has its own text as its label: the name of the list says more.
+    names = list(
+        dict.fromkeys(
+            row.trail[-1] if row.item and row.trail else row.label for row in card["rows"]
+        )
+    )
     if not names:
         return str(card["count_text"])
     more = len(names) - SUMMARY_FIELDS
