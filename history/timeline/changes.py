@@ -179,6 +179,9 @@ class _Filled(NamedTuple):
 
 def _fill_page(reader: HistoryReader, query: ChangesQuery, place: _Place) -> _Filled:
     path, position = query.filters.path, place.position
+    # Behind the last version that was looked at: a full page ends there, whatever was left out
+    # after it, or its token would tell of what need-to-know hides.
+    behind = position
     versions: list[Version] = []
     examined, budget_left = 0, PageBudget()
     for step in _generate_steps(reader, query, place):
@@ -189,13 +192,13 @@ def _fill_page(reader: HistoryReader, query: ChangesQuery, place: _Place) -> _Fi
                 return _Filled(tuple(versions), position, False)
             if path is None or is_path_touched(path, pair, composer):
                 if len(versions) == query.page_size:
-                    return _Filled(tuple(versions), position, True)
+                    return _Filled(tuple(versions), behind, True)
                 version = composer.compose_version(pair)
                 if not budget_left.try_spend(version.size) and versions:
-                    return _Filled(tuple(versions), position, False)
+                    return _Filled(tuple(versions), behind, False)
                 versions.append(version)
             examined += 1
-            position = TimelinePosition.from_ref(pair.row.ref)
+            position = behind = TimelinePosition.from_ref(pair.row.ref)
         position = step.position
         if step.has_more and (budget_left.is_late or examined >= budget.SCAN_VERSIONS):
             is_full = len(versions) == query.page_size

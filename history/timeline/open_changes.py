@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
+from history.common import deadline
 from history.kinds.entities import ENTITIES, EntityKind
 from history.policy import need_to_know
 from history.store.blocks.queries import build_damage_error
@@ -29,8 +31,7 @@ def fetch_changes(reader: HistoryReader, question: ChangesQuestion) -> FetchedCh
     What the viewer may not see is left out, and so is what cannot be read, which is noted in
     `reader.damaged`.
     """
-    changes = reader.lists.fetch_changes(question)
-    last = _find_end(reader, question, changes) if len(changes) == question.limit else None
+    changes, last = _read_slice(reader, question)
     refs: list[VersionRef] = []
     for change in _select_open_changes(reader, changes):
         entity, id, _key = change.ref
@@ -50,14 +51,31 @@ def fetch_changes(reader: HistoryReader, question: ChangesQuestion) -> FetchedCh
     return FetchedChanges(refs, keys, last)
 
 
+def _read_slice(
+    reader: HistoryReader, question: ChangesQuestion
+) -> tuple[list[ListedChange], TimelinePosition | None]:
+    """Return changes of a slice, and where they end; None if the slice has no more."""
+    changes: list[ListedChange] = []
+    after = question.after
+    while True:
+        rows = reader.lists.fetch_changes(replace(question, after=after))
+        changes += rows
+        if len(rows) < question.limit:
+            return changes, None
+        if (end := _find_end(reader, question, changes)) is not None:
+            return changes, end
+        deadline.check()
+        after = rows[-1].position
+
+
 def _find_end(
     reader: HistoryReader, question: ChangesQuestion, changes: Sequence[ListedChange]
-) -> TimelinePosition:
-    """Return the position up to which these changes are all.
+) -> TimelinePosition | None:
+    """Return the position up to which these changes are all, and that the viewer may know.
 
-    A page may end there, and its token can be read. So it names no document that the viewer may
-    not see: the position is then behind the last visible change, or behind the moments before that
-    of the last change. Only if all of them are hidden and of one moment it is that of the last one.
+    A page may end there, and its token can be decoded. So if the last change is hidden, it is
+    behind the last visible one, or behind the moments before that of the last change. None if that
+    is where the changes begin: all of them are hidden and of one moment.
     """
     last = changes[-1].position
     if _select_open_changes(reader, changes[-1:]):
@@ -67,7 +85,7 @@ def _find_end(
     visible = [change.position for change in _select_open_changes(reader, changes)]
     ends = [question.after, TimelinePosition(moment, -1, "", -1), *visible[-1:]]
     end = max(ends) if is_ascending else min(ends)
-    return last if end == question.after else end
+    return None if end == question.after else end
 
 
 def fetch_activity(
