@@ -261,6 +261,9 @@ def _fill_page(
 ) -> _Filled[_Position]:
     """Return the versions of a page that begins at a position."""
     path = query.filters.path
+    # Behind the last version that was looked at. A full page ends there, whatever was left out
+    # after it: otherwise its token would tell of what need-to-know hides.
+    behind = position
     versions: list[Version] = []
     examined, budget_left = 0, PageBudget()
     for step in steps:
@@ -271,13 +274,13 @@ def _fill_page(
                 return _Filled(tuple(versions), position, False)
             if path is None or is_path_touched(path, pair, composer):
                 if len(versions) == query.page_size:
-                    return _Filled(tuple(versions), position, True)
+                    return _Filled(tuple(versions), behind, True)
                 version = composer.compose_version(pair)
                 if not budget_left.try_spend(version.answer_bytes) and versions:
-                    return _Filled(tuple(versions), position, False)
+                    return _Filled(tuple(versions), behind, False)
                 versions.append(version)
             examined += 1
-            position = pair_position
+            position = behind = pair_position
         position = step.end
         if step.has_more and (budget_left.is_late or examined >= budget.SCAN_VERSIONS):
             is_full = len(versions) == query.page_size

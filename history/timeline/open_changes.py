@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
+from history.common import deadline
 from history.kinds.entities import ENTITIES, EntityKind
 from history.policy import need_to_know
 from history.store import late_list
 from history.store.blocks.queries import build_damage_error
 from history.store.late_list import LateCursor, LateVersionBatch
 from history.store.versions import EntityRef, TimelinePosition, VersionKey, VersionRef
-from history.timeline.query import EPOCH, MICROSECOND
+from history.timeline.query import EPOCH, MICROSECOND, TimelineOrder
 from history.timeline.reader import HistoryReader
 from history.timeline.time_slices import (
     ActivityRow,
@@ -28,7 +30,7 @@ class FetchedChanges(NamedTuple):
 
     refs: list[VersionRef]
     keys: Mapping[EntityRef, list[VersionKey]]  # of all versions of their documents
-    last: TimelinePosition | None  # of the last change that was read; None if the slice has no more
+    last: TimelinePosition | None  # up to here all was read; None if the slice has no more
 
 
 def fetch_changes(reader: HistoryReader, question: ChangesQuestion) -> FetchedChanges:
@@ -37,8 +39,7 @@ def fetch_changes(reader: HistoryReader, question: ChangesQuestion) -> FetchedCh
     What the viewer may not see is left out, and so is what cannot be read, which is noted in
     `reader.damaged`.
     """
-    changes = reader.lists.fetch_changes(question)
-    last = changes[-1].position if len(changes) == question.limit else None
+    changes, last = _read_slice(reader, question)
     return FetchedChanges(*_open(reader, changes), last)
 
 
@@ -118,6 +119,43 @@ def _open(
         for id, document_keys in reader.lists.fetch_keys(entity, kind_ids).items()
     }
     return refs, keys
+
+
+def _read_slice(
+    reader: HistoryReader, question: ChangesQuestion
+) -> tuple[list[ListedChange], TimelinePosition | None]:
+    """Return changes of a slice, and where they end; None if the slice has no more."""
+    changes: list[ListedChange] = []
+    after = question.after
+    while True:
+        rows = reader.lists.fetch_changes(replace(question, after=after))
+        changes += rows
+        if len(rows) < question.limit:
+            return changes, None
+        if (end := _find_end(reader, question, changes)) is not None:
+            return changes, end
+        deadline.check()
+        after = rows[-1].position
+
+
+def _find_end(
+    reader: HistoryReader, question: ChangesQuestion, changes: Sequence[ListedChange]
+) -> TimelinePosition | None:
+    """Return the position up to which these changes are all, and that the viewer may know.
+
+    A page may end there, and its token can be decoded. So if the last change is hidden, it is
+    behind the last visible one, or behind the moments before that of the last change. None if that
+    is where the changes begin: all of them are hidden and of one moment.
+    """
+    last = changes[-1].position
+    if _select_open_changes(reader, changes[-1:]):
+        return last
+    is_ascending = question.slice.order is TimelineOrder.ASC
+    moment = last.updated_at if is_ascending else last.updated_at + MICROSECOND
+    visible = [change.position for change in _select_open_changes(reader, changes)]
+    ends = [question.after, TimelinePosition(moment, -1, "", -1), *visible[-1:]]
+    end = max(ends) if is_ascending else min(ends)
+    return None if end == question.after else end
 
 
 def fetch_activity(

@@ -39,7 +39,7 @@ def test_page_groups_versions_of_a_person_by_document(
 ) -> None:
     page = open_page(support, "changes/", author="m.ivanov")
     assert page.count('<li class="version ') == 3
-    assert page.count('<ol class="versions document"') == 1
+    assert page.count('<section class="document">') == 1
     assert "Person: <b>m.ivanov</b>" in page
     assert 'href="/admin/person/m.ivanov/"' in page
     [entry] = JournalEntry.objects.all()

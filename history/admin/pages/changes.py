@@ -1,7 +1,7 @@
 """The page of changes of all documents, and the page of a person."""
 
-from collections.abc import Sequence
-from datetime import date, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, timedelta
 from itertools import groupby
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from history.admin.pages.permission import require_history_permission
 from history.admin.reading_aids import activity, timeline_export
 from history.admin.reading_aids.picture import DayBar, draw_day_bars
 from history.catalogue import people
+from history.common import clock
 from history.common.worker_shares import mark_expensive
 from history.completeness import complete_to
 from history.kinds.entities import BY_NAME, ENTITIES
@@ -37,9 +38,11 @@ from history.timeline import (
     VersionFilters,
     absence,
 )
+from history.timeline.changes import MAX_OPEN_WINDOW
 from history.timeline.titles import fetch_application_titles
 
 PAGE_SIZE: Final = 50
+SUMMARY_FIELDS: Final = 4  # named in the line of a version
 SHOWN: Final = frozenset({Include.CHANGES})
 
 
@@ -107,6 +110,7 @@ def show_changes(request: HttpRequest, reader: HistoryReader) -> HttpResponse:
             "files": timeline_export.list_file_links(address, parameters, token)[:-1]
             if versions
             else [],
+            "steps": _list_time_steps(form),
             "meant": [
                 (name, path, links.build_timeline_url_for_path(address, path, parameters))
                 for name, path in form.meant
@@ -204,20 +208,72 @@ def _group_by_day(cards: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             documents.setdefault((version.entity.name, version.id), []).append(card)
         days.append(
             {
-                "day": date_format(day, _("j F Y")),
-                "documents": [
-                    {
-                        "cards": its,
-                        "url": links.build_timeline_url(
-                            its[0]["version"].entity, its[0]["version"].id
-                        ),
-                        "id": its[0]["version"].id,
-                    }
-                    for its in documents.values()
-                ],
+                "day": f"{date_format(day, 'l')}, {date_format(day, _('j F Y'))}",
+                "documents": [_describe_document(group) for group in documents.values()],
             }
         )
     return days
+
+
+def _describe_document(cards: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the heading of a document, and its cards, each with a summary of its fields."""
+    first, version = cards[0], cards[0]["version"]
+    application = first.get("application", "")
+    name = first.get("subject_name") or ("" if version.entity.parent else application)
+    return {
+        "kind": first.get("subject", ""),
+        "name": name or version.id,
+        "application": application if version.entity.parent else "",
+        "url": links.build_landing_url(version.entity, version.id),
+        "cards": [(card, _summarize_fields(card)) for card in cards],
+    }
+
+
+def _summarize_fields(card: Mapping[str, Any]) -> str:
+    """Return the names of the first fields that a version changed, and how many more there are."""
+    # An item of a list has its own text as its label: the name of the list says more.
+    names = list(
+        dict.fromkeys(
+            row.trail[-1] if row.item and row.trail else row.label for row in card["rows"]
+        )
+    )
+    if not names:
+        return str(card["count_text"])
+    more = len(names) - SUMMARY_FIELDS
+    shown_names = ", ".join(names[:SUMMARY_FIELDS])
+    return f"{shown_names} +{more}" if more > 0 else shown_names
+
+
+def _list_time_steps(form: ChangesForm) -> list[tuple[str, str]]:
+    """Return links to the hours around a window, or to the last hour.
+
+    Only where nobody in particular is asked about: then a window is an hour at most.
+    """
+    filters = form.to_filters()
+    if filters.author or filters.client_id or form.refused:
+        return []
+    since, until = filters.since, filters.until
+    if since is None and until is None:
+        now = clock.now()
+        return [(_("the last hour"), _build_window_url(form, now - MAX_OPEN_WINDOW, now))]
+    if since and until and timedelta() < until - since <= MAX_OPEN_WINDOW:
+        width = until - since
+        return [
+            (_("← earlier"), _build_window_url(form, since - width, since)),
+            (_("later →"), _build_window_url(form, until, until + width)),
+        ]
+    since = since or (until - MAX_OPEN_WINDOW if until else clock.now())
+    return [(_("one hour of it"), _build_window_url(form, since, since + MAX_OPEN_WINDOW))]
+
+
+def _build_window_url(form: ChangesForm, since: datetime, until: datetime) -> str:
+    """Return the page with the other conditions of the form and this window."""
+    zone = form.fields["from"].zone  # type: ignore[attr-defined]
+    window = {"from": since, "to": until}
+    texts = {
+        name: f"{moment.astimezone(zone):%d.%m.%Y %H:%M:%S}" for name, moment in window.items()
+    }
+    return links.build_changes_url({**form.get_parameters(), **texts, "tz": str(zone)})
 
 
 def _explain_empty(form: ChangesForm, page: ChangesPage | None, is_noted: bool) -> str:
@@ -230,8 +286,8 @@ def _explain_empty(form: ChangesForm, page: ChangesPage | None, is_noted: bool) 
         return _("Nothing was found up to here. The search can go on among older ones.")
     if form.strangers:
         return _(
-            "The list of people and services has no name or login “{name}”, and no version has "
-            "this login."
+            "The list of people and services has no name or login “{name}”, and no version that "
+            "fits the filter has this login."
         ).format(name=form.strangers[0])
     return _("Nothing changed in this time that fits the filter.")
 

@@ -260,7 +260,7 @@ class AnnalsSite(admin.AdminSite):
         views = [
             path("history/", search.show_search, name="history_search"),
             path("changes/", changes.show_changes, name="history_changes"),
-            path("person/<path:login>/", changes.show_person, name="history_person_page"),
+            path("person/<id:login>/", changes.show_person, name="history_person_page"),
             path("client/", client.show_client, name="history_client"),
             path(f"{ENTITY}/compare/", compare.show_comparison, name="history_compare"),
             path(f"{ENTITY}/field/", field.show_field, name="history_field"),
