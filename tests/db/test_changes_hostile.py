@@ -20,8 +20,8 @@ from annals.access.models import JournalEntry
 from history.completeness import complete_to
 from history.kinds.entities import ENTITIES, ROOT
 from history.timeline import budget
-from tests.db.calls import data, error, handler, one_connection
-from tests.db.store import Store, add_application_of_two_people, minute, queries
+from tests.db.calls import check_error, keep_connection, make_handler, read_data
+from tests.db.store import Store, add_application_of_two_people, minute, record_queries
 from tests.db.test_api_hostile import check_answer, send_raw_request
 
 ADDRESS = "/api/v1/changes"
@@ -74,8 +74,8 @@ def ask_raw(store: Store) -> Iterator[Callable[[str], tuple[int, dict[str, str],
     client.force_login(User.objects.get(username="auditor"))
     name = django_settings.SESSION_COOKIE_NAME
     cookie = f"{name}={client.cookies[name].value}"
-    application = handler()
-    with one_connection():
+    application = make_handler()
+    with keep_connection():
         yield lambda query: send_raw_request(application, ADDRESS, query=query, HTTP_COOKIE=cookie)
 
 
@@ -147,7 +147,7 @@ def test_long_window_without_a_person_is_refused(
 def test_token_that_is_not_of_this_question_is_refused(store: Store, auditor: Client) -> None:
     add_application_of_two_people(store)
     question = {**BASE, "pageSize": 1}
-    token = data(auditor.get(ADDRESS, question))["nextPageToken"]
+    token = read_data(auditor.get(ADDRESS, question))["nextPageToken"]
     tokens = [token[:length] for length in range(0, len(token), 7) if length]
     tokens += [f"{token}x", token.swapcase(), token.replace("v1:", ""), token + token]
     tokens += [
@@ -155,11 +155,13 @@ def test_token_that_is_not_of_this_question_is_refused(store: Store, auditor: Cl
         for place in range(0, len(token) - 1, 5)
     ]
     timeline = auditor.get("/api/v1/history/product-instance/A1", {"pageSize": 1})
-    tokens.append(data(timeline)["nextPageToken"])
-    tokens.append(data(auditor.get("/api/v1/applications/A1/history?pageSize=1"))["nextPageToken"])
+    tokens.append(read_data(timeline)["nextPageToken"])
+    tokens.append(
+        read_data(auditor.get("/api/v1/applications/A1/history?pageSize=1"))["nextPageToken"]
+    )
     for other in tokens:
         answer = auditor.get(ADDRESS, {**question, "pageToken": other})
-        assert error(answer, 400, "bad_parameter")["parameter"] == "pageToken", other
+        assert check_error(answer, 400, "bad_parameter")["parameter"] == "pageToken", other
     for change in (
         {"author": "m.prygunov"},
         {"clientId": "top-crm"},
@@ -171,10 +173,10 @@ def test_token_that_is_not_of_this_question_is_refused(store: Store, auditor: Cl
         {"to": minute(599).isoformat()},
     ):
         answer = auditor.get(ADDRESS, {**question, **change, "pageToken": token})
-        assert error(answer, 400, "bad_parameter")["parameter"] == "pageToken", change
-    same = data(auditor.get(ADDRESS, {**question, "pageToken": token}))["history"]
+        assert check_error(answer, 400, "bad_parameter")["parameter"] == "pageToken", change
+    same = read_data(auditor.get(ADDRESS, {**question, "pageToken": token}))["history"]
     for change in ({"tz": "Asia/Tokyo"}, {"include": "diff"}, {"pageSize": 1, "to": _as_utc()}):
-        answer = data(auditor.get(ADDRESS, {**question, **change, "pageToken": token}))
+        answer = read_data(auditor.get(ADDRESS, {**question, **change, "pageToken": token}))
         assert [entry["version"] for entry in answer["history"]] == [same[0]["version"]]
 
 
@@ -191,7 +193,7 @@ AT_ONCE = 20_000  # of them by a job that writes one moment into all of its vers
 def busy_person(store: Store) -> Store:
     """A robot's login with 200,000 versions of 2,000 applications in four days."""
     for day in range(-1, 5):
-        store.day(ROOT, minute(day * 1440))
+        store.make_day(ROOT, minute(day * 1440))
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -226,8 +228,8 @@ def test_page_of_a_busy_person_is_bounded(
     ):
         token: dict[str, str] = {}
         for _page in range(2):
-            with queries(monkeypatch) as statements:
-                answer = data(auditor.get(ADDRESS, {**question, **token}))
+            with record_queries(monkeypatch) as statements:
+                answer = read_data(auditor.get(ADDRESS, {**question, **token}))
             assert len(statements) <= 100, question
             assert len(json.dumps(answer, default=str)) < 2 * budget.PAGE_BYTES
             if "nextPageToken" not in answer:
@@ -274,7 +276,7 @@ def walk_answers(client: Client, question: Mapping[str, Any]) -> list[Any]:
     for _page in range(40):
         answer = client.get(ADDRESS, {**question, **token})
         headers = {name: text for name, text in answer.headers.items() if name != "X-Request-ID"}
-        page = data(answer)
+        page = read_data(answer)
         del page["completeness"]["lagSeconds"]
         next_token = page.pop("nextPageToken", None)
         # Its length is that of the next entry, which differs by what is decoded below.
@@ -355,7 +357,7 @@ def complete_to_now(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_role_without_history_gets_nothing(role: str, store: Store, client: Client) -> None:
     add_application_of_two_people(store)
     client.force_login(User.objects.get(username=role))
-    error(client.get(ADDRESS, BASE), 403, "no_permission")
+    check_error(client.get(ADDRESS, BASE), 403, "no_permission")
     for address in (f"/admin/changes/?{urlencode(BASE)}", "/admin/person/m.ivanov/"):
         for more in ("", "&as=csv", "&as=json"):
             answer = client.get(address + more if "?" in address else address)
@@ -366,7 +368,7 @@ def test_role_without_history_gets_nothing(role: str, store: Store, client: Clie
 def test_journal_has_one_entry_a_page_that_names_the_person(store: Store, support: Client) -> None:
     add_application_of_two_people(store)
     question = {**BASE, "pageSize": 1}
-    token = data(support.get(ADDRESS, question))["nextPageToken"]
+    token = read_data(support.get(ADDRESS, question))["nextPageToken"]
     support.get(ADDRESS, {**question, "pageToken": token})
     support.get("/admin/changes/", BASE)
     support.get("/admin/changes/", {**BASE, "as": "csv"})
