@@ -1,7 +1,7 @@
 """The object with which one request reads the history: the sources, and the policy of its viewer.
 
 Only this module imports the sources. Other modules ask them through a `HistoryReader`, and get
-sealed answers and SourceRows. `HistoryReader.policy` makes of these what the viewer may see.
+closed answers and SourceRows. `HistoryReader.policy` makes of these what the viewer may see.
 """
 
 from __future__ import annotations

@@ -323,8 +323,8 @@ def test_version_is_on_page_once_when_store_gets_it_meanwhile(
     def store_meanwhile(name: str) -> None:
         method = getattr(TableSource, name)
 
-        def ask(*args: Any) -> Any:
-            result = method(*args)
+        def ask(*args: Any, **options: Any) -> Any:
+            result = method(*args, **options)
             while pending:
                 store.add("A1", pending.pop(), {"rate": "new"}, minute(2))
             return result

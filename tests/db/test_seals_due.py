@@ -14,7 +14,7 @@ from history.common import clock
 from history.kinds.entities import BY_NAME, CHILDREN, ENTITIES
 from history.kinds.kind import DayRows
 from history.models import DaySeal, MaintainRun
-from history.retention import catalog
+from history.retention import catalog, runs
 from history.retention.run_lock import RUN_LOCK
 from history.retention.runs import StepResult
 from history.retention.seals import seal
@@ -275,3 +275,22 @@ def test_lost_connection_between_steps_loses_neither_lock_nor_step(
     assert run("maintain").code == 0
     assert list_sealed_days() == [get_noon_ago(8).date()]
     assert count_advisory_locks() == 0
+
+
+def test_step_that_fails_is_named_and_stops_no_other_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_all_to_end()
+    fill(8)
+
+    def ask_missing_table(_: nightly.NightContext) -> StepResult:
+        connection.connection.execute("SELECT FROM missing")
+        return StepResult()
+
+    first, *other_steps = nightly.STEPS
+    monkeypatch.setattr(nightly, "STEPS", (first, ask_missing_table, *other_steps))
+    code, out, _ = run("maintain")
+    assert code == 2
+    assert 'ask missing table: relation "missing" does not exist' in out
+    assert list_sealed_days() == [get_noon_ago(8).date()]
+    latest = runs.load_latest_run()
+    assert latest is not None
+    assert (latest.exit_code, latest.broken) == (2, 1)

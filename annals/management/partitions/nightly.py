@@ -1,9 +1,9 @@
 """The night: what `annals partitions maintain` does, step by step.
 
 `run_night` checks the clock, takes the run lock, calls the STEPS in their order, and records the
-run. A step gets the context of the night and returns what it did. If a day or a removal fails, the
-others still run. A run may be killed between any two statements: nothing is lost, and the next run
-completes its work.
+run. STEPS is at the end of this file, below the steps. A step gets the context of the night and
+returns what it did. If a day or a step fails, the others still run. A run may be killed between any
+two statements: nothing is lost, and the next run completes its work.
 """
 
 import time
@@ -133,6 +133,71 @@ class NightReport:
 Step = Callable[[NightContext], StepResult]
 
 
+def run_night(
+    exceptions: DropExceptions,
+    report_change: Callable[[DayChange], None],
+    report_progress: Callable[[int], None],
+) -> NightReport:
+    """Run all steps and record the run. See `NightContext` for the arguments.
+
+    Raises:
+        WrongClockError: The clocks of this machine and the server differ. Only this is recorded.
+        NoRunLockError: Another run is working on this database.
+    """
+    check_clock()
+    now, began = clock.now(), time.monotonic()
+    url = settings.ANNALS.archive_url
+    archiver = DayArchiver(ArchiveStore(url)) if url else None
+    context = NightContext(
+        now=now,
+        policy=PartitionPolicy.at(now, None if exceptions.force else HOLDS),
+        exceptions=exceptions,
+        archiver=archiver,
+        report_change=report_change,
+        report_progress=report_progress,
+    )
+    with hold_run_lock():
+        result = run_steps(context, STEPS)
+    seconds = time.monotonic() - began
+    runs.record_run(result, now, seconds)
+    return NightReport(result, tuple(archiver.archived.values()) if archiver else (), seconds)
+
+
+def check_clock() -> None:
+    """Check the clocks: with a wrong one the night would drop days that are still needed.
+
+    A failed check is recorded as the result of the run.
+
+    Raises:
+        WrongClockError: The clocks of this machine and the server differ.
+    """
+    connection.ensure_connection()
+    plain = connection.connection
+    try:
+        clock.check_clocks(plain)
+    except clock.WrongClockError as error:
+        result = StepResult()
+        result.note_failure("clock", error)
+        runs.record_run(result, clock.read_server_time(plain), 0)
+        raise
+
+
+def run_steps(context: NightContext, steps: Iterable[Step]) -> StepResult:
+    """Run the steps, and return their combined result. The caller holds the run lock.
+
+    A step that fails is noted, and the next one still runs. A step may also lose the connection,
+    and the lock with it: before the next step both are restored.
+    """
+    result = StepResult()
+    for step in steps:
+        retake_lost_lock()
+        try:
+            result.add(step(context))
+        except (psycopg.Error, DatabaseError) as error:
+            result.note_failure(step.__name__.replace("_", " "), error)
+    return result
+
+
 def create_and_drop_days(context: NightContext) -> StepResult:
     """Create the days that each table lacks, then archive and drop the days before its window.
 
@@ -153,16 +218,48 @@ def create_and_drop_days(context: NightContext) -> StepResult:
     return result
 
 
+def check_day_before_drop(
+    plain: Connection, table: str, day: date, exceptions: DropExceptions
+) -> None:
+    """Check that a day may be archived and dropped.
+
+    Raises:
+        ArchiveError: The installation archives days, but no archive is configured now.
+        SealedDayChangedError: The rows of the day changed after it was sealed.
+        ExplainedError: The day is the accepted one, but it is packed.
+    """
+    of_journal = table == journal.TABLE
+    has_archive = of_journal or settings.ANNALS.archive_url or exceptions.without_archive
+    if not has_archive and ArchivedDay.objects.exists():
+        raise ArchiveError(
+            "is not dropped: this installation archives days, but ANNALS_ARCHIVE_URL is not set. "
+            "Set it, or give --without-archive"
+        )
+    rows = journal.ROWS if of_journal else BY_TABLE[table]
+    try:
+        verification.check_sealed_day(plain, rows, day)
+    except verification.SealedDayChangedError:
+        if day != exceptions.accept_changed:
+            raise
+        if is_packed(plain, table, day):
+            raise ExplainedError(
+                f"{table} {day} is packed: run `partitions unpack {day}` before you accept it"
+            ) from None
+        record_operator_access(
+            AccessAction.OTHER,
+            f"partitions maintain --accept-changed {day}",
+            exceptions.reason,
+            entity=rows.name,
+        )
+        verification.accept_changed_day(table, day)
+
+
 def create_skipped_journal_days(context: NightContext) -> StepResult:
     """Create the ended days that the access journal lacks if `maintain` did not run for weeks."""
-    result = StepResult()
-    try:
-        for day in journal.find_skipped_days(context.list_journal_partitions(), context.today):
-            context.forget_partitions()
-            create_partition(connection.connection, journal.TABLE, day)
-    except psycopg.Error as error:
-        result.note_failure(journal.TABLE, error)
-    return result
+    for day in journal.find_skipped_days(context.list_journal_partitions(), context.today):
+        context.forget_partitions()
+        create_partition(connection.connection, journal.TABLE, day)
+    return StepResult()
 
 
 def seal_finished_days(context: NightContext) -> StepResult:
@@ -222,61 +319,50 @@ def pack_finished_days(context: NightContext) -> StepResult:
     return result
 
 
+def find_days_to_pack(partitions: Iterable[Partition], today: date) -> list[tuple[str, date]]:
+    """Return the tables and days to pack, newest first. Days with unread messages wait.
+
+    Args:
+        partitions: The partitions of the tables of versions.
+    """
+    days = packing.find_due_days(partitions, today, settings.ANNALS.pack_after_days)
+    waiting = find_days_to_hold(set(days))
+    return [place for place in days if place not in waiting]
+
+
 def remove_old_search_keys(context: NightContext) -> StepResult:
     """Remove the search keys whose newest version is older than the window."""
-    result = StepResult()
     before = search_keys.find_oldest_searched_day(
         context.list_version_partitions(), context.policy.window.oldest
     )
-    try:
-        result.search_keys_removed = search_keys.remove_old_keys(connection.connection, before)
-        result.search_keys_before = before
-    except psycopg.Error as error:
-        result.note_failure("retention of search keys", error)
-    return result
+    removed = search_keys.remove_old_keys(connection.connection, before)
+    return StepResult(search_keys_removed=removed, search_keys_before=before)
 
 
 def remove_old_messages(context: NightContext) -> StepResult:
     """Remove messages in quarantine whose versions are older than the window."""
-    result = StepResult()
-    try:
-        result.quarantine_removed = quarantine.remove_old_messages(
-            connection.connection, context.policy.window, settings.ANNALS.hold_days, context.now
-        )
-    except psycopg.Error as error:
-        result.note_failure("retention of quarantine", error)
-    return result
+    removed = quarantine.remove_old_messages(
+        connection.connection, context.policy.window, settings.ANNALS.hold_days, context.now
+    )
+    return StepResult(quarantine_removed=removed)
 
 
 def remove_old_empty_offsets(context: NightContext) -> StepResult:
     """Remove the notes about offsets without a row that are older than the window."""
-    result = StepResult()
-    try:
-        empty_offsets.remove_old_ranges(connection.connection, context.policy.window)
-    except psycopg.Error as error:
-        result.note_failure("retention of offsets without a row", error)
-    return result
+    empty_offsets.remove_old_ranges(connection.connection, context.policy.window)
+    return StepResult()
 
 
 def remove_old_late_versions(context: NightContext) -> StepResult:
     """Remove what the late list of the feed noted before the window."""
-    result = StepResult()
     before = datetime.combine(context.policy.window.oldest, time_of_day(), UTC)
-    try:
-        late_list.remove_old_batches(connection.connection, before)
-    except psycopg.Error as error:
-        result.note_failure("retention of the late list", error)
-    return result
+    late_list.remove_old_batches(connection.connection, before)
+    return StepResult()
 
 
 def remove_ended_logins(context: NightContext) -> StepResult:
     """Remove the rows of logins that have ended."""
-    result = StepResult()
-    try:
-        result.logins_removed = sessions.remove_ended_sessions(context.now)
-    except DatabaseError as error:
-        result.note_failure("rows of logins that have ended", error)
-    return result
+    return StepResult(logins_removed=sessions.remove_ended_sessions(context.now))
 
 
 def add_missing_indexes(_: NightContext) -> StepResult:
@@ -304,111 +390,3 @@ STEPS: tuple[Step, ...] = (
     remove_ended_logins,
     add_missing_indexes,
 )
-
-
-def run_night(
-    exceptions: DropExceptions,
-    report_change: Callable[[DayChange], None],
-    report_progress: Callable[[int], None],
-) -> NightReport:
-    """Run all steps and record the run. See `NightContext` for the arguments.
-
-    Raises:
-        WrongClockError: The clocks of this machine and the server differ. Only this is recorded.
-        NoRunLockError: Another run is working on this database.
-    """
-    check_clock()
-    now, began = clock.now(), time.monotonic()
-    url = settings.ANNALS.archive_url
-    archiver = DayArchiver(ArchiveStore(url)) if url else None
-    context = NightContext(
-        now=now,
-        policy=PartitionPolicy.at(now, None if exceptions.force else HOLDS),
-        exceptions=exceptions,
-        archiver=archiver,
-        report_change=report_change,
-        report_progress=report_progress,
-    )
-    with hold_run_lock():
-        result = run_steps(context, STEPS)
-    seconds = time.monotonic() - began
-    runs.record_run(result, now, seconds)
-    return NightReport(result, tuple(archiver.archived.values()) if archiver else (), seconds)
-
-
-def run_steps(context: NightContext, steps: Iterable[Step]) -> StepResult:
-    """Run the steps, and return their combined result. The caller holds the run lock.
-
-    A step may lose the connection, and the lock with it. Before the next step both are restored.
-    """
-    result = StepResult()
-    for step in steps:
-        retake_lost_lock()
-        result.add(step(context))
-    return result
-
-
-def check_clock() -> None:
-    """Check the clocks: with a wrong one the night would drop days that are still needed.
-
-    A failed check is recorded as the result of the run.
-
-    Raises:
-        WrongClockError: The clocks of this machine and the server differ.
-    """
-    connection.ensure_connection()
-    plain = connection.connection
-    try:
-        clock.check_clocks(plain)
-    except clock.WrongClockError as error:
-        result = StepResult()
-        result.note_failure("clock", error)
-        runs.record_run(result, clock.read_server_time(plain), 0)
-        raise
-
-
-def check_day_before_drop(
-    plain: Connection, table: str, day: date, exceptions: DropExceptions
-) -> None:
-    """Check that a day may be archived and dropped.
-
-    Raises:
-        ArchiveError: The installation archives days, but no archive is configured now.
-        SealedDayChangedError: The rows of the day changed after it was sealed.
-        ExplainedError: The day is the accepted one, but it is packed.
-    """
-    of_journal = table == journal.TABLE
-    has_archive = of_journal or settings.ANNALS.archive_url or exceptions.without_archive
-    if not has_archive and ArchivedDay.objects.exists():
-        raise ArchiveError(
-            "is not dropped: this installation archives days, but ANNALS_ARCHIVE_URL is not set. "
-            "Set it, or give --without-archive"
-        )
-    rows = journal.ROWS if of_journal else BY_TABLE[table]
-    try:
-        verification.check_sealed_day(plain, rows, day)
-    except verification.SealedDayChangedError:
-        if day != exceptions.accept_changed:
-            raise
-        if is_packed(plain, table, day):
-            raise ExplainedError(
-                f"{table} {day} is packed: run `partitions unpack {day}` before you accept it"
-            ) from None
-        record_operator_access(
-            AccessAction.OTHER,
-            f"partitions maintain --accept-changed {day}",
-            exceptions.reason,
-            entity=rows.name,
-        )
-        verification.accept_changed_day(table, day)
-
-
-def find_days_to_pack(partitions: Iterable[Partition], today: date) -> list[tuple[str, date]]:
-    """Return the tables and days to pack, newest first. Days with unread messages wait.
-
-    Args:
-        partitions: The partitions of the tables of versions.
-    """
-    days = packing.find_due_days(partitions, today, settings.ANNALS.pack_after_days)
-    waiting = find_days_to_hold(set(days))
-    return [place for place in days if place not in waiting]

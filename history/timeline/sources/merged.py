@@ -2,7 +2,7 @@
 
 Begin with `MergedSource.fetch_page`. If two supplements have the same version, the earlier one
 counts; HistoryReader decides their order. A source knows nothing about viewers, masks, budgets or
-HTTP. Its answers are sealed, and history.policy opens them. docs/structure.md has the steps to add
+HTTP. Its answers are closed, and history.policy opens them. docs/structure.md has the steps to add
 a source.
 """
 
