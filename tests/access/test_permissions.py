@@ -33,7 +33,7 @@ MATRIX: dict[str, tuple[str, frozenset[str | None]]] = {
     "admin/history/<entity:entity>/<id:id>/field/": (f"admin/{ENTITY}/field/?path=/rate", READERS),
     "admin/client/": ("admin/client/?q=none-such", READERS),
     "admin/changes/": ("admin/changes/?author=m.ivanov", READERS),
-    "admin/person/<path:login>/": ("admin/person/m.ivanov/", READERS),
+    "admin/person/<id:login>/": ("admin/person/m.ivanov/", READERS),
     "admin/history/<entity:entity>/<id:id>/state/": (f"admin/{ENTITY}/state/", READERS),
     "admin/history/<entity:entity>/<id:id>/versions/": (f"admin/{ENTITY}/versions/", READERS),
     "admin/history/<entity:entity>/<id:id>/versions/<int:version>/": (

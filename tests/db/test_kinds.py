@@ -386,7 +386,7 @@ def test_kinds_that_do_not_fit_tables_are_reported(env: dict[str, str]) -> None:
         ["command", "consume", "--until-idle", "1"],
         ["command", "check", "--deploy", "--database", "default"],
     )
-    sentence = "The table order_aud has no column for the parent, and the kind order declares one."
+    sentence = "The table order_aud has no column for the parent, but the kind order declares one."
     assert consumed[0] == 1
     assert sentence in consumed[1]
     assert checked[0] == 0

@@ -185,6 +185,6 @@ def test_client_that_delivers_nothing_is_replaced(
         *((TOPIC, make_value(id=f"after-{number}")) for number in range(10)),
     )
     wait_until(lambda: database.count_rows() == 11, running.read_log)
-    assert "nothing is delivered although the brokers answer" in running.read_log()
+    assert "nothing is delivered, although the brokers answer" in running.read_log()
     running.terminate()
     assert consumers.run_command("ledger").returncode == 0
