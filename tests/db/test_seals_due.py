@@ -289,7 +289,10 @@ def test_step_that_fails_is_named_and_stops_no_other_step(monkeypatch: pytest.Mo
     monkeypatch.setattr(nightly, "STEPS", (first, ask_missing_table, *other_steps))
     code, out, _ = run("maintain")
     assert code == 2
-    assert 'ask missing table: UndefinedTable: SQLSTATE 42P01: relation "missing" does not exist' in out
+    assert (
+        'ask missing table: UndefinedTable: SQLSTATE 42P01: relation "missing" does not exist'
+        in out
+    )
     assert list_sealed_days() == [get_noon_ago(8).date()]
     latest = runs.load_latest_run()
     assert latest is not None
