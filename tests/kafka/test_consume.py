@@ -39,7 +39,7 @@ def test_consumer_stores_what_was_produced(
 
 
 @pytest.mark.one_broker
-def test_run_until_idle_ends_without_topics(
+def test_run_until_idle_ends_when_topics_do_not_exist(
     broker: KafkaServer, database: ProductDatabase, tmp_path: Path
 ) -> None:
     """No broker assigns a partition then; the embedded one does not even form the group."""
