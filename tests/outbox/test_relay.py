@@ -227,7 +227,7 @@ def test_failed_documents_do_not_delay_new_ones(service: str) -> None:
         assert [document.document for document in new_documents] == [f"{KIND}/NEW"]
 
 
-def test_relay_that_is_stopped_waits_for_a_writer_to_mark_what_is_sent(
+def test_stopping_relay_waits_for_lock_on_document_to_mark_its_sent_version(
     service: str, embedded: KafkaServer
 ) -> None:
     """Otherwise the next relay would send again what this one could not mark."""
@@ -256,7 +256,7 @@ def test_version_that_is_missing_in_the_table_stops_its_document(
     assert relays.read_sent(broker) == []
 
 
-def test_relays_share_the_buckets_and_take_those_of_a_relay_that_leaves(
+def test_relays_share_the_buckets_and_take_over_buckets_of_a_relay_that_ends(
     service: str, broker: KafkaServer, topic: str
 ) -> None:
     with relays.run_relay(broker):
@@ -278,7 +278,7 @@ def test_beats_do_not_delay_the_balancing_of_buckets(service: str) -> None:
         member.leave_relays(connection_)
 
 
-def test_relay_reads_few_large_documents_at_a_time_after_small_ones(service: str) -> None:
+def test_relay_reads_fewer_documents_at_a_time_when_documents_become_large(service: str) -> None:
     """After small documents many are read at a time."""
     with transaction.atomic():
         outbox.record_many([Change(KIND, f"A{n}", {}) for n in range(300)])
