@@ -221,7 +221,7 @@ def maintain_repeatedly(consumers: ConsumerStarter, **env: str) -> Iterator[list
         thread.join()
 
 
-def test_days_detached_while_written_quarantine_no_good_message(
+def test_good_message_is_not_quarantined_when_its_day_is_detached_during_the_write(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
     """Somebody keeps fewer days than the consumer writes: days that go come again, and no good
