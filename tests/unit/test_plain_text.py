@@ -77,7 +77,7 @@ def test_text_that_begins_a_formula_gets_an_apostrophe(text: str) -> None:
         "x;='file:///etc/passwd'#$passwd.A1",
     ],
 )
-def test_file_with_a_call_runs_nothing_when_read_with_another_separator(text: str) -> None:
+def test_csv_file_has_no_formula_when_read_with_another_separator(text: str) -> None:
     file = io.StringIO()
     csv.writer(file, delimiter=";").writerow([escape_formulas(text), "last"])
     for separator in ";,\t|":
