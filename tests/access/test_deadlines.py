@@ -284,7 +284,7 @@ def test_question_is_expensive_when_it_computes_for_long(
 def test_gap_page_is_expensive_question(
     client: Client, single_share: PlacePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their sums read all that are open. No login may hold all threads with them."""
+    """The sums on the page read all open gaps. No login may hold all threads with such pages."""
     ops = User.objects.get(username="ops")
     client.force_login(ops)
     with single_share.take_place():

@@ -86,7 +86,7 @@ def test_access_writes_one_entry(address: str, support: Client) -> None:
 
 
 def test_answer_304_writes_journal_entry(support: Client) -> None:
-    """And only of those who may look: a 304 says that the version is as it was."""
+    """Only a login that may read the version gets a 304: it says that the version is unchanged."""
     address = f"{API}/versions/1"
     tag = support.get(address).headers["ETag"]
     answer = support.get(address, headers={"If-None-Match": tag, "X-Request-ID": "again"})

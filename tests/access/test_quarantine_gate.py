@@ -116,7 +116,7 @@ def test_hidden_quarantined_message_is_answered_like_unknown_id(
 def test_quarantined_message_is_shown_when_no_need_to_know_rule_is_set(
     case: str, store_with_hidden_application: Store
 ) -> None:
-    """The test above asks the right questions."""
+    """It proves that the test above asks the right questions."""
     entity, come = HIDDEN[case]
     come("H00")
     client = log_in("support")

@@ -182,7 +182,7 @@ def test_application_with_many_children_is_read_from_all_shards(
 def test_list_of_children_is_not_used_when_search_keys_of_their_days_were_removed(
     loans: Citus, unlisted: None
 ) -> None:
-    """So it is after a restore: its rows come without keys."""
+    """This happens after a restore: restored rows have no search keys."""
     search_rows.mark_complete(loans.connect())
     assert children.list_children(["A1"]).spans
     for before, is_complete in ((days(8), True), (days(7), False)):

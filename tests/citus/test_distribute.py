@@ -254,7 +254,7 @@ def test_day_packed_before_distribution_can_be_restored(filled: Citus, tmp_path:
 
 
 def test_changed_day_packed_before_distribution_can_be_accepted(filled: Citus) -> None:
-    """Somebody changed it after it was sealed."""
+    """The day was changed by SQL after it was sealed."""
     plain, before = filled.connect(), fetch_versions(filled)
     seal_day(plain, CHANGED, PACKED)
     child = days.locate_day(plain, CHANGED.table, PACKED).child

@@ -27,7 +27,7 @@ __all__ = ["ingested", "on_worker"]
 # Other days are not made: see below.
 OTHERWISE = {
     "test_only_needed_days_are_created",
-    "test_rows_are_stored_by_id_and_versions_as_they_came",  # of one table on disk
+    "test_rows_are_stored_by_id_and_within_an_id_in_order_of_arrival",  # of one table on disk
     "test_rows_that_a_trigger_drops_do_not_count_as_stored",  # Citus has no triggers
     # They look for sessions that wait, which are the workers' own here.
     "test_refused_row_has_no_search_keys",

@@ -51,7 +51,7 @@ def note(plain: Connection, id: str) -> None:
 
 @pytest.mark.parametrize("node", [0, 1])
 def test_seal_waits_for_open_writer_on_any_node(citus: Citus, node: int) -> None:
-    """It asked whether the day is sealed before the day was: its row must be in the seal."""
+    """The writer found the day unsealed, so its row must be in the seal."""
     table = get_root().table
     with connect_plainly() as plain, psycopg.connect(citus.urls[node]) as writer:
         days.create_partition(plain, table, OLD)
@@ -141,7 +141,7 @@ def test_row_that_arrives_during_sealing_is_in_the_seal_or_noted_as_late(
 
 
 def test_maintain_seals_day_with_rows_only_on_workers(citus: Citus) -> None:
-    """The coordinator's own tables have no bytes: a day is not empty because of that."""
+    """The coordinator's own tables have no bytes, and the day is still not taken for empty."""
     from django.db import connection
 
     from history.retention import catalog

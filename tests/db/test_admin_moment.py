@@ -132,7 +132,7 @@ def test_moment_page_refuses_future_moment(
 def test_heading_shows_status_at_the_moment_and_current_status(
     store: Store, support: Client
 ) -> None:
-    """Of a moment also which one is now; of a version alone no other one is read."""
+    """The page of one version shows only the status then: no other version is read for it."""
     for version, status in enumerate(["A", "B", "A"]):
         store.add("A1", version, {"name": "Ипотека", "status": status}, 10 * version)
     heads = [

@@ -127,10 +127,10 @@ def test_row_added_to_archived_day_is_refused(store: ArchiveStore) -> None:
     assert (again.rows, again.digest) == (noted.rows, noted.digest)
 
 
-def test_table_rows_are_kept_when_their_archived_day_was_replaced(
+def test_day_is_not_dropped_when_its_archived_day_was_replaced(
     store: ArchiveStore, plain: Connection
 ) -> None:
-    """By rows that are all in the table: nothing strange comes in, but archived rows would go."""
+    """The planted rows are in the table too; a merge would remove the archived rows."""
     archive_rows_of_day(store, "kept")
     replant(store, "late")
     fill(plain, "late", "later")
@@ -200,7 +200,7 @@ def test_adopt_and_forget_are_journaled(store: ArchiveStore) -> None:
         ]
 
 
-def test_restore_adopt_and_forget_do_nothing_when_journal_fails(
+def test_restore_and_forget_do_nothing_when_journal_fails(
     store: ArchiveStore, plain: Connection
 ) -> None:
     archive_rows_of_day(store, *make_ids("b", 3))

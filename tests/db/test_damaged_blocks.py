@@ -280,7 +280,7 @@ def test_answer_is_right_or_names_the_damaged_day_when_any_bit_is_flipped(
 def test_blocks_without_a_checksum_are_still_read(
     monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
-    """They were written before blocks had a checksum."""
+    """An earlier release wrote them, before blocks had a checksum."""
     packed = codec.BlockPacker.pack_block
 
     def pack_without_checksum(self: codec.BlockPacker, rows: Any) -> Any:

@@ -317,7 +317,7 @@ def test_version_of_old_service_is_shown_once_when_it_is_stored_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
     address: str,
 ) -> None:
-    """It was in both before: whichever is asked first, it is on the page once."""
+    """It is on the page once, whichever of the two services is asked first."""
     pending = [2]
 
     def store_meanwhile(name: str) -> None:

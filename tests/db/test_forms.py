@@ -163,7 +163,7 @@ def test_session_stays_announced_after_a_run_of_partitions(filled: Connection) -
 def test_session_that_replaces_a_broken_session_in_the_pool_announces_its_form(
     filled: Connection,
 ) -> None:
-    """Nobody has asked for it yet."""
+    """The session announces its form before any request uses it."""
     connection.ensure_connection()
     pool = connection.pool  # type: ignore[attr-defined]  # of psycopg's backend
     connection.connection.close()
@@ -191,7 +191,7 @@ def test_pack_waits_for_session_that_announces_its_form_late(
 def test_mark_for_packing_is_taken_back_when_earlier_release_connects_meanwhile(
     filled: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the look and the mark: the earlier process has not seen it."""
+    """It connects after pack has listed the sessions and before the mark is committed."""
     real, opened = forms.find_mark, []
 
     def connect_meanwhile(plain: Any) -> int | None:

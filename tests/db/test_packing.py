@@ -331,7 +331,7 @@ def test_flipped_bit_in_block_is_detected_and_its_versions_are_not_shown(
 
 @pytest.mark.parametrize("column", ["author", "client_id", "type", "version", "updated_at"])
 def test_changed_column_of_block_is_detected(column: str, plain: Connection) -> None:
-    """Also where the block says it a second time."""
+    """Also when the block has the value of the column a second time."""
     expressions = {"type": "(type + 1) % 3", "version": "version + 1"}
     fill(plain)
     seal_day(plain, ROOT, DAY)

@@ -136,7 +136,7 @@ def test_swap_keeps_row_of_any_writer(
 def test_swap_keeps_row_once_when_it_was_both_read_and_noted(
     filled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
-    """It is noted, and it is read too."""
+    """The row is inserted after noting began and before the rows are read."""
     fill = packing.DayRewrite.fill_table
 
     def insert_late(self: Any, *args: Any) -> Any:
@@ -394,7 +394,7 @@ def test_day_that_fails_to_pack_stops_no_other_day_and_is_retried_last(
 def test_packed_day_refuses_row_of_a_version_that_it_already_has(
     version: int, table: str, filled: list[tuple[str, int]], plain: Connection
 ) -> None:
-    """In a block, or its own row: the same error, which names the partition's key."""
+    """For a version in a block and for a plain row the error names the key of the partition."""
     pack_root(plain)
     with pytest.raises(errors.UniqueViolation) as raised:
         insert(plain, "a", version, version, table)

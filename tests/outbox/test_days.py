@@ -134,7 +134,7 @@ def test_relay_without_the_right_to_truncate_goes_on(service: str) -> None:
 
 
 def test_relay_writes_a_beat_for_each_table_that_it_truncates(service: str) -> None:
-    """Each can take a second, and after its lease others would take over."""
+    """Truncating a table can take a second; without beats other relays would take over."""
     for age in range(8, 12):
         record_old_version(f"A{age}", age, sent=True)
     beats: list[None] = []

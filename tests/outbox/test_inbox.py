@@ -178,7 +178,9 @@ def test_error_text_is_stored_with_replacements_when_postgresql_refuses_characte
     assert list_effects() == [("B", 2)]
 
 
-def test_later_messages_of_a_key_are_processed_when_handler_allows_failures(service: str) -> None:
+def test_later_messages_of_a_key_are_processed_when_handler_skips_failing_messages(
+    service: str,
+) -> None:
     store_messages(make_message(1, topic=SKIPPED, do="raise"), make_message(2, topic=SKIPPED))
     store_messages(make_message(3, topic=SKIPPED))
     process_until_nothing_is_due()
@@ -224,7 +226,7 @@ def test_next_message_is_committed_wherever_the_time_limit_interrupts(service: s
 
 
 def test_cut_connection_counts_as_failure_of_message_only_after_all_attempts(service: str) -> None:
-    """But a message that cuts it each time does not go on for ever."""
+    """A message that cuts the connection in each attempt becomes a dead letter."""
     store_messages(make_message(1, do="cut", times=1), make_message(2))
     processor = make_processor(ATTEMPTS=2)
     with pytest.raises(DatabaseAwayError):
@@ -261,7 +263,7 @@ def test_attempt_counts_when_its_process_ended(service: str) -> None:
 
 
 def test_message_and_its_key_are_locked_while_it_is_processed(service: str) -> None:
-    """Nor is a later one of its key."""
+    """A later message of the same key is not processed meanwhile either."""
     store_messages(make_message(1, do="sleep", seconds=1), make_message(2), make_message(3, "B"))
     store_messages(make_message(4))
     thread = threading.Thread(target=process_in_thread)
@@ -312,7 +314,7 @@ def test_many_consumers_share_messages_and_keep_the_order(service: str) -> None:
 def test_messages_behind_a_dead_letter_are_not_due_until_the_letter_is_discarded(
     service: str,
 ) -> None:
-    """They leave the index of what is due, and come back."""
+    """Tidying takes them out of the index of due messages; a discard brings them back."""
     store_messages(inbox.Message("shop.events", 0, 0, b"A", b"no JSON"))
     process_due()
     for n in range(1, 30):
@@ -441,7 +443,6 @@ def process_in_thread() -> None:
 def test_sessions_set_isolation_and_string_syntax_whatever_the_defaults_are(
     service: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the defaults of the database are."""
     wrong_defaults = {
         "standard_conforming_strings": "off",
         "default_transaction_isolation": "serializable",

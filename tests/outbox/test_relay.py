@@ -279,7 +279,7 @@ def test_beats_do_not_delay_the_balancing_of_buckets(service: str) -> None:
 
 
 def test_relay_reads_fewer_documents_at_a_time_when_documents_become_large(service: str) -> None:
-    """After small documents many are read at a time."""
+    """As long as documents are small, the relay reads many at a time."""
     with transaction.atomic():
         outbox.record_many([Change(KIND, f"A{n}", {}) for n in range(300)])
     with transaction.atomic():

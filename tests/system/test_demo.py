@@ -223,7 +223,7 @@ def test_demo_interrupted_at_its_start_leaves_no_process(home: Path) -> None:
 
 
 def test_demo_uses_servers_of_a_killed_demo_again(home: Path) -> None:
-    """Its servers are used again. When one of its processes ends, all do, and it says why."""
+    """When one process of the demo ends, all end, and the demo says why."""
     port = find_free_port()
     demo = RunningDemo(home, "--port", str(port), "--no-simulate")
     demo.read_until(READY)
