@@ -265,7 +265,7 @@ FORGED = [
 
 
 @pytest.mark.parametrize("text", FORGED)
-def test_texts_of_entry_are_one_printable_line(text: str, support: Client) -> None:
+def test_every_text_of_journal_entry_is_one_printable_line(text: str, support: Client) -> None:
     support.get(API, headers={"X-Annals-Reason": quote(f"Жалоба {text}")})
     support.get(f"/api/v1/history/product-instance/{quote(text)}")
     assert len(list_entries()) == 2

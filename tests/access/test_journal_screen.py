@@ -297,7 +297,7 @@ def test_table_refuses_unknown_action_actor_or_outcome(field: str, db: None) -> 
         add_entry("a", 1, **{field: "telepathy"})
 
 
-def test_entry_cannot_forge_lines(officer: Client) -> None:
+def test_text_of_entry_cannot_forge_further_lines(officer: Client) -> None:
     forged = "ok\n2026-11-22 03:00:00 UTC  boss (Иванов): timeline product-instance A1, shown"
     add_entry("a", 1, reason=forged, query="\x1b[2K\u202e")
     file = download_csv(officer)
@@ -362,7 +362,7 @@ def test_export_is_refused_when_journal_fails(store: Store, tmp_path: Any, setti
     assert list(tmp_path.iterdir()) == []
 
 
-def test_entry_is_one_line_with_folded_details(officer: Client) -> None:
+def test_journal_page_shows_entry_as_one_line_with_folded_details(officer: Client) -> None:
     """What else is known of it is folded, and nothing of it is left out."""
     add_entry(
         "first", reason="Жалоба 17", entity_id="R1", path="/a", moment="2026-01-01T00:00:00+00:00"

@@ -166,7 +166,7 @@ def test_program_is_named_by_its_client_id(site: KeycloakSite) -> None:
     assert [tuple(row.values()) for row in journal] == [("audit-system", "service")]
 
 
-def test_api_refuses_keycloak_tokens_for_other_purposes(site: KeycloakSite) -> None:
+def test_api_refuses_keycloak_tokens_that_were_not_issued_for_the_api(site: KeycloakSite) -> None:
     """No scope; a person's access token, whose audience is `account`; an ID token."""
     poor = site.search_with_token(site.keycloak.request_program_token("openid"))
     assert poor.status_code == 401  # in Keycloak the scope brings the audience

@@ -302,7 +302,7 @@ API = "/api/v1/history/product-instance/A1"
 
 
 @pytest.mark.parametrize("address", [API, "/admin/history/product-instance/A1/"])
-def test_session_that_ends_during_request_stays_ended(
+def test_session_that_is_deleted_during_request_is_not_restored(
     store: Store, client: Client, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a logout in another window, for example; the request changes the session itself."""

@@ -287,7 +287,7 @@ def test_session_ends_when_idle_or_old(site: TwoProviderSite) -> None:
 
 
 @pytest.mark.parametrize("charset", ["zlib", "idna", "punycode", "undefined", "utf-7"])
-def test_request_is_read_as_utf_8_whatever_charset_it_names(
+def test_request_is_decoded_as_utf_8_whatever_charset_its_header_names(
     site: TwoProviderSite, charset: str
 ) -> None:
     headers = {"Content-Type": f"text/plain; charset={charset}"}

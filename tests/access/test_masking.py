@@ -257,7 +257,7 @@ def test_document_is_masked_when_its_root_is_marked(store_with_marked_fields: St
     assert find_leaks(content.content, {"4509-112233"}) == ["4509-112233"]
 
 
-def test_label_file_without_marks_keeps_marks(store_with_marked_fields: Store) -> None:
+def test_loading_labels_without_marks_keeps_stored_marks(store_with_marked_fields: Store) -> None:
     labels.load_labels(json.dumps([{"path": "/passport", "russian": "Паспорт"}]).encode())
     labels.load_labels(labels.SHIPPED_FILE.read_bytes())
     assert FieldLabel.objects.get(entity="", path="/passport").sensitive
@@ -276,7 +276,7 @@ def test_document_is_masked_without_viewer(store_with_marked_fields: Store) -> N
     assert find_leaks(timeline.fetch_newest_version(HOST, PERSON, "P1").snapshot, SECRETS) == []
 
 
-def test_example_marks_mask_simulated_documents(
+def test_documents_of_simulator_are_masked_by_example_marks(
     store_with_marked_fields: Store,
 ) -> None:
     set_marks()
@@ -438,7 +438,9 @@ def test_only_masked_values_can_be_unmasked(path: str, store_with_marked_fields:
 
 
 @pytest.mark.parametrize("role", ["support", "auditor", "ops", "admin", "underwriter"])
-def test_other_roles_may_not_unmask(role: str, store_with_marked_fields: Store) -> None:
+def test_roles_without_permission_may_not_unmask(
+    role: str, store_with_marked_fields: Store
+) -> None:
     client = log_in(role)
     assert client.get(UNMASK, {"path": "/passport"}).status_code == 403
     answer = client.post(UNMASK, {"path": "/passport", "reason": "complaint 17"})

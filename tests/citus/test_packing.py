@@ -144,7 +144,7 @@ def test_maintain_packs_only_days_with_rows_on_a_cluster(plain: Connection) -> N
 
 
 @pytest.mark.parametrize("change", ["insert", "delete"])
-def test_pack_leaves_day_unpacked_when_its_rows_change_meanwhile(
+def test_pack_does_not_replace_table_of_day_when_its_rows_change_meanwhile(
     change: str, citus: Citus, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(plain)

@@ -86,7 +86,7 @@ def test_search_finds_key_that_begins_with_a_blank(documents: Store, support: Cl
         ("77-и\N{COMBINING BREVE}", "77-Й"),
     ],
 )
-def test_search_offers_hits_of_other_spellings(
+def test_search_offers_matches_with_another_spelling(
     documents: Store, support: Client, query: str, stored: str
 ) -> None:
     """In small letters, with signs around it, with other letters or dashes."""

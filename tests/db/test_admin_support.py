@@ -179,7 +179,7 @@ def test_timeline_shows_days_as_picture_and_list(store: Store, support: Client) 
     assert re.findall(r'<li class="version[^"]*" id="v(\d+)', shown_text) == ["3"]
 
 
-def test_timeline_picture_marks_deletions_gaps_and_day_states(
+def test_timeline_picture_shows_deletions_missing_versions_and_states_of_days(
     store: Store, support: Client
 ) -> None:
     store.add("A1", 0, {"n": 0}, 0)

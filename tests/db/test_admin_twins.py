@@ -54,7 +54,7 @@ def test_card_links_to_its_own_snapshot_when_two_versions_have_one_number(
 
 
 @pytest.mark.parametrize("address", [A1, WHOLE])
-def test_timeline_marks_number_that_was_given_twice(
+def test_timeline_marks_versions_that_have_the_same_number(
     address: str, document_with_number_given_twice: Store, support: Client
 ) -> None:
     page = support.get(address)

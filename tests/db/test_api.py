@@ -220,7 +220,7 @@ def test_version_that_client_already_has_is_answered_with_304(
     assert auditor.head(VERSION, headers={"If-None-Match": tag}).status_code == 304
 
 
-def test_etag_of_version_follows_what_viewer_sees(
+def test_etag_of_version_changes_when_the_viewer_sees_something_else(
     auditor: Client, application_with_seven_versions: Store
 ) -> None:
     def get_tag(query: str = "", **headers: str) -> str:

@@ -119,7 +119,7 @@ def test_overdue_step_says_since_which_day_it_is_due(tables: None, client: Clien
     assert "waits for the next annals partitions maintain" in read_text(client.get("/admin/days/"))
 
 
-def test_days_with_same_text_are_one_line(tables: None, client: Client) -> None:
+def test_days_with_the_same_text_are_shown_as_one_line(tables: None, client: Client) -> None:
     newest = get_today() - timedelta(days=6)
     with connect_plainly() as plain:
         for day in (newest, newest - timedelta(days=1)):

@@ -378,7 +378,7 @@ def test_field_history_continues_at_same_value_after_old_service_failed(
     ]  # fmt: skip
 
 
-def test_page_token_stays_valid_after_last_day_of_old_service(
+def test_page_token_is_accepted_after_last_day_of_old_service(
     application_in_both_services: OldServiceServer, support: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = get_data(support, API, pageSize=2)

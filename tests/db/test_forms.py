@@ -153,7 +153,7 @@ def test_sessions_of_this_release_and_of_other_programs_do_not_prevent_packing(
         assert forms.find_unready(filled) == []
 
 
-def test_session_stays_announced_after_a_run_of_partitions(filled: Connection) -> None:
+def test_session_still_announces_its_form_after_a_partitions_command(filled: Connection) -> None:
     """The lock of the runs is freed with all advisory locks of its session."""
     run("maintain")
     connection.ensure_connection()

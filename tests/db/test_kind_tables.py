@@ -31,7 +31,7 @@ def list_columns(name: str) -> dict[str, str]:
 
 
 @pytest.mark.django_db
-def test_table_of_another_application_gets_no_columns() -> None:
+def test_columns_are_not_added_to_tables_of_other_django_applications() -> None:
     for name in (FOREIGN, STRANGE):
         create_table(name)
     kind_tables.create_missing(using="default")

@@ -322,7 +322,7 @@ CREATE TABLE customer_aud (id bigint NOT NULL, at date) PARTITION BY LIST (at)
 """
 
 
-def test_migrate_leaves_tables_of_other_django_applications_alone(env: dict[str, str]) -> None:
+def test_migrate_does_not_change_tables_of_other_django_applications(env: dict[str, str]) -> None:
     """Their names end as those of Annals do. No check takes them for tables of a kind."""
     tables = ['"Invoice_aud"', "invoice_aud", "customer_aud"]
     columns = [["sql", COLUMNS.format(table=table)] for table in tables]

@@ -125,7 +125,7 @@ def test_held_day_is_not_dropped_and_plan_shows_reason() -> None:
 
 
 @pytest.mark.parametrize("pending", [True, False])
-def test_detached_held_day_is_attached_again(pending: bool) -> None:
+def test_detached_day_is_attached_again_when_it_is_held(pending: bool) -> None:
     """Otherwise the message for which it is held would be expired when it arrives."""
     with connect_plainly() as plain:
         if pending:

@@ -248,7 +248,7 @@ def test_retry_commits_in_batches(ingested: Ingested) -> None:
     assert find_faults() == []
 
 
-def test_discarded_messages_are_settled_and_stay_counted(ingested: Ingested) -> None:
+def test_discarded_messages_are_settled_and_still_counted(ingested: Ingested) -> None:
     ingested.write(b"bad", b"bad", make_value(id="a"))
     first = list_quarantined()[0]["id"]
     with open_connection() as plain:
@@ -384,7 +384,7 @@ def test_message_that_is_read_again_keeps_its_quarantine_row(ingested: Ingested)
     assert [fault for fault in find_faults() if "says the ledger" not in fault] == []
 
 
-def test_resolved_message_that_is_bad_again_is_new(ingested: Ingested) -> None:
+def test_resolved_message_becomes_new_when_it_is_bad_when_read_again(ingested: Ingested) -> None:
     quarantine_first_reading(ingested)
     restart_reading(ingested)
     ingested.write(*BODIES, window=EARLIER)
@@ -395,7 +395,9 @@ def test_resolved_message_that_is_bad_again_is_new(ingested: Ingested) -> None:
     assert [fault for fault in find_faults() if "says the ledger" not in fault] == []
 
 
-def test_retry_before_message_is_read_again_moves_no_count(ingested: Ingested) -> None:
+def test_retry_changes_no_count_when_recreated_ledger_has_not_read_the_message(
+    ingested: Ingested,
+) -> None:
     """The ledger does not count the message yet, so the retry moves no count."""
     result = quarantine_first_reading(ingested)
     restart_reading(ingested)

@@ -72,7 +72,7 @@ BODIES = [make_value(id="a"), make_value(id="b", author="refused"), make_value(i
 
 
 @pytest.mark.parametrize("name", NOTABLE[ErrorCause.BATCH].split())
-def test_row_at_fault_is_quarantined_and_the_others_are_stored(
+def test_refused_row_is_quarantined_and_other_rows_of_batch_are_stored(
     ingested: Ingested, name: str
 ) -> None:
     with refuse_rows("product_instance_aud", "author", getattr(errors, name).sqlstate):

@@ -200,7 +200,9 @@ def test_maintain_removes_messages_and_reads_search_keys_once_a_day(
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("few_days")
-def test_search_keys_of_held_day_stay(ingested: Ingested, move: Callable[[datetime], None]) -> None:
+def test_retention_keeps_search_keys_of_held_day(
+    ingested: Ingested, move: Callable[[datetime], None]
+) -> None:
     ingested.write(
         make_numbered_message("held", 0), make_numbered_message("gone", 5), make_value(id="")
     )

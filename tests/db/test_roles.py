@@ -29,7 +29,7 @@ def test_permissions_of_roles_exist() -> None:
         assert Group.objects.get(name=name).permissions.count() == len(set(expected))
 
 
-def test_existing_demo_login_stays_unchanged() -> None:
+def test_demo_login_that_exists_already_is_not_changed() -> None:
     user = User.objects.get(username="ops")
     user.set_password("changed manually")
     user.save()

@@ -128,7 +128,7 @@ def test_backfill_indexes_key_declared_later(
     assert SearchKey.objects.get(name="taskClient").id == "T1"
 
 
-def test_keys_of_interrupted_backfill_stay(
+def test_search_keys_of_interrupted_backfill_are_kept(
     documents_without_keys: Store, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server goes away in the middle of a partition; another run reads all again."""

@@ -168,7 +168,7 @@ def test_api_reads_archive_only_when_parameter_archive_is_true(
     assert (answer.status_code, answer.json()["error"]["parameter"]) == (400, "archive")
 
 
-def test_archived_versions_are_masked_like_stored_ones(
+def test_archived_versions_are_masked_like_stored_versions(
     half_archived: list[Version],
 ) -> None:
     FieldLabel.objects.update_or_create(

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.kafka
 __all__ = ["consumers", "database", "feed", "server"]
 
 
-def test_consumer_stores_what_was_produced(
+def test_consumer_stores_every_produced_message(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
     feed.send_many(3_000)

@@ -85,7 +85,7 @@ def test_run_until_idle_fails_when_tables_are_missing(
     assert_complete(consumers, database, feed)
 
 
-def test_consumer_names_the_topics_that_do_not_exist_and_reads_the_others(
+def test_consumer_names_topics_that_do_not_exist_and_reads_the_other_topics(
     broker: KafkaServer, database: ProductDatabase, tmp_path: Path
 ) -> None:
     brokers.create_topics(broker, [TOPIC])

@@ -51,7 +51,9 @@ def test_author_of_a_streamed_response_is_the_user(service: str) -> None:
     assert author.get_current_author() is None
 
 
-def test_author_of_a_streamed_response_is_the_user_when_the_client_leaves(service: str) -> None:
+def test_author_of_a_streamed_response_is_the_user_when_the_client_disconnects(
+    service: str,
+) -> None:
     client = Client()
     client.force_login(get_user("m.prygunov"))
     response = client.post("/streamed/N1")
@@ -61,7 +63,7 @@ def test_author_of_a_streamed_response_is_the_user_when_the_client_leaves(servic
     assert list_authors() == ["m.prygunov"] * 2
 
 
-def test_author_of_a_response_that_is_streamed_asynchronously_is_the_user(service: str) -> None:
+def test_author_of_an_asynchronously_streamed_response_is_the_user(service: str) -> None:
     client = AsyncClient()
     client.force_login(get_user("later"))
 

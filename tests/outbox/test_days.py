@@ -98,7 +98,7 @@ def test_expired_table_is_truncated_when_all_is_sent(service: str) -> None:
     assert truncate_expired() == []
 
 
-def test_expired_table_stays_while_a_version_waits(service: str) -> None:
+def test_expired_table_is_not_truncated_while_it_has_an_unsent_version(service: str) -> None:
     record_old_version("A1", 9, sent=True)
     record_old_version("A2", 9, sent=False)
     assert truncate_expired() == []
@@ -114,7 +114,7 @@ def test_expired_table_in_use_is_truncated_in_the_next_run(service: str) -> None
     assert truncate_expired() == [table]
 
 
-def test_relay_without_the_right_to_truncate_goes_on(service: str) -> None:
+def test_relay_continues_when_it_lacks_the_right_to_truncate(service: str) -> None:
     record_old_version("A1", 8, sent=True)
     role = f"relay_{secrets.token_hex(4)}"
     with psycopg.connect(service, autocommit=True) as server:

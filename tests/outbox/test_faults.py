@@ -115,7 +115,9 @@ def test_locked_document_is_sent_once_and_marked_later(
     assert relays.check_sent(relays.read_sent(embedded), load.newest) == 0
 
 
-def test_many_locked_documents_do_not_hide_others(service: str, embedded: EmbeddedBroker) -> None:
+def test_relay_sends_other_documents_while_many_documents_are_locked(
+    service: str, embedded: EmbeddedBroker
+) -> None:
     """A transaction over thousands of documents whose earlier versions are still to be marked."""
     brokers.create_topics(embedded, [TOPIC])
     newest_of_locked = {f"A{n}": 1 for n in range(2_500)}

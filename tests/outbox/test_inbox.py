@@ -278,7 +278,7 @@ def test_message_and_its_key_are_locked_while_it_is_processed(service: str) -> N
     assert [n for key, n in list_effects() if key == "A"] == [1, 2, 4]
 
 
-def test_frozen_consumer_does_not_stop_others(service: str) -> None:
+def test_frozen_consumer_does_not_stop_other_consumers(service: str) -> None:
     """PostgreSQL ends its transaction; it finds that out when it wakes. Not in the main thread
     Python's own limit is not there, as in a process that is frozen."""
     store_messages(make_message(1, do="sleep", seconds=1, times=1), make_message(2))

@@ -91,7 +91,7 @@ def test_refused_message_stops_only_its_document(service: str, apache: KafkaServ
     assert not Document.objects.exclude(pk=f"{KIND}/BAD").filter(attempts__gt=0).exists()
 
 
-def test_refused_messages_do_not_delay_others_of_their_batch(
+def test_refused_messages_do_not_delay_other_messages_of_their_batch(
     service: str, apache: KafkaServer
 ) -> None:
     """Kafka refuses a batch as a whole. The others are sent at once, not after a pause."""
@@ -189,7 +189,7 @@ def test_failed_document_is_retried_while_new_documents_time_out(
         relays.wait_until(lambda: another() and Document.objects.get(pk=f"{KIND}/A1").sent, 120)
 
 
-def test_documents_that_time_out_again_are_not_always_retried_first(
+def test_documents_that_time_out_repeatedly_are_not_always_retried_first(
     service: str, embedded: KafkaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There are more of them than are tried in one round."""
@@ -212,7 +212,7 @@ def test_sender_says_whether_a_broker_is_reachable(embedded: KafkaServer) -> Non
     ).is_broker_reachable()
 
 
-def test_failed_documents_do_not_delay_new_ones(service: str) -> None:
+def test_failed_documents_do_not_delay_new_documents(service: str) -> None:
     with transaction.atomic():
         outbox.record_many([Change(KIND, f"A{n}", {}) for n in range(500)])
     Document.objects.update(attempts=1, next_attempt_at=F("recorded_at"))

@@ -116,7 +116,7 @@ def test_processes_that_start_the_server_at_the_same_time_share_one_server(root:
         server.stop("immediate")
 
 
-def test_interrupted_initialisation_is_begun_again(root: Path) -> None:
+def test_interrupted_initialisation_of_the_server_is_repeated(root: Path) -> None:
     server = EmbeddedPostgres(root / "postgres", FAST_SETTINGS)
     unfinished_data = root / "postgres" / "data.new"
     unfinished_data.mkdir(parents=True)

@@ -91,7 +91,7 @@ def make_text(text: str, path: str = "/x") -> ShownValue:
         ('["RUB", "USD"]', "/x", "RUB, USD"),
     ],
 )
-def test_values_are_written_as_people_write_them(stored: str, path: str, text: str) -> None:
+def test_values_are_formatted_as_people_write_them(stored: str, path: str, text: str) -> None:
     assert make_text(stored, path).text.replace("\N{NO-BREAK SPACE}", " ") == text
 
 
@@ -218,7 +218,7 @@ def test_row_html_is_escaped() -> None:
     assert "<b" not in row.html
 
 
-def test_differing_words_are_marked() -> None:
+def test_differing_words_of_two_texts_are_marked() -> None:
     old = ShownValue(
         "text", "Клиент просит снизить ставку до 17 процентов и срок до 20 лет, ждёт ответа."
     )

@@ -78,7 +78,7 @@ def test_hostile_messages_are_rejected_with_a_reason(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STRANGE)
-def test_strange_but_valid_messages_are_decoded(name: str) -> None:
+def test_unusual_but_valid_messages_are_decoded(name: str) -> None:
     assert decode_record(STRANGE[name]).id
 
 
@@ -156,7 +156,7 @@ def test_moment_is_parsed_as_datetime_does(
         ("2025-07-03T11:42:48.510186999", "2025-07-03T11:42:48.510186Z"),
     ],
 )
-def test_moment_accepts_other_notations(text: str, same: str) -> None:
+def test_moment_is_accepted_in_several_notations(text: str, same: str) -> None:
     assert parse_time(text) == (datetime.fromisoformat(same) - EPOCH) // MICROSECOND
 
 

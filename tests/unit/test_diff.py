@@ -314,7 +314,7 @@ def test_path_into_replaced_value_matches_only_when_the_value_there_differs() ->
 
 
 @pytest.mark.parametrize("path", ["rate", "~", "/a~", "/a~5", "/a~x", "/[pid]", "/[pid=1", "/["])
-def test_text_that_is_not_a_path_is_refused_with_its_fault(path: str) -> None:
+def test_text_that_is_not_a_path_is_refused_and_its_mistake_is_named(path: str) -> None:
     with pytest.raises(BadPathError, match=r"~|\[|slash"):
         parse_path(path)
 

@@ -36,7 +36,7 @@ def make_message(**changed: Any) -> Message:
     return Message(TOPIC, 0, 0, -1, None, json.dumps({**BODY, **changed}).encode())
 
 
-def test_application_is_read_where_kind_declares_it(
+def test_application_is_read_from_the_field_that_the_kind_declares(
     kinds_of_each_shape: dict[str, ContractEnvelopeParser],
 ) -> None:
     record = Decoder(kinds_of_each_shape)(make_message(), WINDOW)

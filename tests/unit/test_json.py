@@ -90,7 +90,7 @@ def test_text_with_special_characters_is_read_and_written_unchanged() -> None:
     ],
     ids=lambda text: repr(text[:12]) + repr(text[-12:]),
 )
-def test_text_that_is_not_json_is_a_value_error(text: str | bytes) -> None:
+def test_text_that_is_not_json_raises_value_error(text: str | bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - json, msgspec and codecs each have their own
         loads(text)
 
@@ -154,7 +154,7 @@ def test_innermost_value_of_deep_document_is_found_and_compared(levels: int) -> 
         ("1", "[1]", False),
     ],
 )
-def test_other_notation_of_number_is_not_a_change_at_any_depth(
+def test_number_in_another_notation_is_not_a_change_at_any_depth(
     levels: int, was: str, now: str, same: bool
 ) -> None:
     old, new = loads_shallow(make_nested(levels, was)), loads_shallow(make_nested(levels, now))

@@ -149,7 +149,7 @@ def test_every_token_has_the_same_length(value: object) -> None:
     assert is_token(make_value_token(value))
 
 
-def test_screens_show_short_form_of_token_and_leave_other_texts() -> None:
+def test_screens_shorten_mask_tokens_and_do_not_change_other_texts() -> None:
     value_token = make_value_token("x")
     assert shorten_token(value_token) == f"•••• {value_token[7:13]}"
     assert shorten_token("masked:3f2a") == "masked:3f2a"
