@@ -73,7 +73,7 @@ def test_login_can_write_after_changing_its_own_settings(
 
 
 @pytest.mark.parametrize("login", [logins.OWNER, logins.WEB])
-def test_maintain_names_session_that_holds_its_lock(
+def test_maintain_names_session_that_holds_the_run_lock(
     database: ProductDatabase, tmp_path: Path, login: str
 ) -> None:
     with psycopg.connect(
@@ -89,14 +89,14 @@ def test_maintain_names_session_that_holds_its_lock(
         assert plain.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_test_database_has_rights_of_grants(database: ProductDatabase) -> None:
+def test_database_of_tests_has_the_rights_that_grants_gives(database: ProductDatabase) -> None:
     for login, allowed in ((logins.WEB, False), (logins.CONSUMER, True)):
         with psycopg.connect(database.build_url(login)) as plain:
             query = "SELECT has_database_privilege(current_database(), 'TEMPORARY')"
             assert plain.execute(query).fetchone() == (allowed,)
 
 
-def test_consumer_does_not_start_when_session_lost_its_settings(
+def test_consumer_does_not_start_when_pooler_drops_session_settings(
     database: ProductDatabase, tmp_path: Path
 ) -> None:
     """A pooler drops them: PgBouncer with ignore_startup_parameters = options."""

@@ -77,14 +77,16 @@ def get_error_code(answer: HttpResponse) -> str:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("view", [sleep_in_statement, compute_until_stopped])
 @pytest.mark.usefixtures("one_second_deadline")
-def test_work_ends_at_deadline(view: View) -> None:
+def test_request_ends_at_its_deadline(view: View) -> None:
     answer = request_view(view)
     assert answer.status_code == 503
     assert get_error_code(answer) == "too_long"
     assert "Retry-After" not in answer.headers
 
 
-def test_share_runs_some_requests_and_queues_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_place_pool_queues_requests_when_all_places_are_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(worker_shares, "WAIT_S", 30.0)
     share, go, finished = PlacePool(2), threading.Event(), []
     inside = 0
@@ -157,7 +159,7 @@ def wait_for_place(share: PlacePool, owner: object, got: list[object]) -> Iterat
         thread.join(120)
 
 
-def test_share_leaves_half_of_places_and_queue_to_others_when_one_login_takes_all_it_can(
+def test_place_pool_reserves_half_of_places_and_queue_when_one_login_takes_all_it_can(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(worker_shares, "WAIT_S", 30.0)
@@ -185,7 +187,9 @@ def test_share_leaves_half_of_places_and_queue_to_others_when_one_login_takes_al
     assert got == ["greedy"] * 4
 
 
-def test_share_gives_next_place_to_login_with_fewest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_place_pool_gives_next_place_to_login_with_fewest_places(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(worker_shares, "WAIT_S", 30.0)
     share = PlacePool(4)
     got: list[object] = []
@@ -277,10 +281,10 @@ def test_question_is_expensive_when_it_computes_for_long(
 
 
 @pytest.mark.django_db
-def test_page_of_gaps_is_expensive_question(
+def test_gap_page_is_expensive_question(
     client: Client, single_share: PlacePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their sums read all that are open. No login may hold all threads with them."""
+    """The sums on the page read all open gaps. No login may hold all threads with such pages."""
     ops = User.objects.get(username="ops")
     client.force_login(ops)
     with single_share.take_place():
@@ -310,7 +314,7 @@ def answer_question_of_login(
 
 
 @pytest.mark.django_db
-def test_login_with_many_requests_leaves_threads_to_others(
+def test_login_with_many_requests_leaves_threads_to_other_logins(
     store: Store, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.add("A1", 0, {"n": 1}, 0)
@@ -332,7 +336,7 @@ def test_login_with_many_requests_leaves_threads_to_others(
     assert not worker_shares._answered_work
 
 
-def test_further_request_of_login_waits_when_its_others_are_quick(
+def test_further_request_of_login_waits_when_open_requests_of_login_are_quick(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A program that asks many cheap questions in parallel is refused none."""
@@ -356,7 +360,7 @@ def test_further_request_of_login_waits_when_its_others_are_quick(
     assert answered.is_set()
 
 
-def test_further_request_of_login_is_refused_when_its_others_are_slow(
+def test_further_request_of_login_is_refused_when_open_requests_of_login_are_slow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They may wait for PostgreSQL, which is no computing, and keep all threads meanwhile."""
@@ -391,7 +395,7 @@ def test_every_page_of_site_counts_as_request_of_its_login(
     assert not worker_shares._answered_work
 
 
-def test_metered_request_leaves_nothing_in_its_thread(
+def test_request_leaves_no_place_or_count_behind_in_its_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The place that a check takes is given back later than the login ends."""

@@ -91,7 +91,7 @@ def test_login_is_accepted_only_in_browser_that_began_it(
     assert [client.get(callback).status_code for _ in range(2)] == [302, 403]
 
 
-def test_bearer_token_is_ignored_outside_its_header(
+def test_bearer_token_is_ignored_outside_the_authorization_header(
     client: Client, issuer: LocalIssuer, store: Store
 ) -> None:
     """In the query, in a cookie, in the form, with another scheme: it counts for nothing."""
@@ -237,7 +237,7 @@ def test_request_log_names_program(
     assert [record.user for record in caplog.records if hasattr(record, "user")] == ["audit-system"]
 
 
-def test_program_reads_sensitive_fields_only_with_their_scope(
+def test_program_reads_sensitive_fields_only_with_the_scope_for_them(
     client: Client, issuer: LocalIssuer, store_with_application: Store, settings: Any
 ) -> None:
     set_marks("/rate")
@@ -332,7 +332,7 @@ def test_refused_request_runs_no_query(
 
 
 @pytest.mark.parametrize("address", [ADDRESS, SEARCH, "/api/v1/completeness"])
-def test_options_lists_methods_when_login_may_read(
+def test_options_request_lists_methods_when_login_may_read(
     address: str, client: Client, issuer: LocalIssuer, store_with_application: Store
 ) -> None:
     assert client.options(address).status_code == 401

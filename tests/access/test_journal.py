@@ -85,8 +85,8 @@ def test_access_writes_one_entry(address: str, support: Client) -> None:
         assert (row.outcome, row.status, row.method) == ("shown", 200, method)
 
 
-def test_not_modified_answer_is_journaled(support: Client) -> None:
-    """And only of those who may look: a 304 says that the version is as it was."""
+def test_answer_304_writes_journal_entry(support: Client) -> None:
+    """Only a login that may read the version gets a 304: it says that the version is unchanged."""
     address = f"{API}/versions/1"
     tag = support.get(address).headers["ETag"]
     answer = support.get(address, headers={"If-None-Match": tag, "X-Request-ID": "again"})
@@ -123,7 +123,7 @@ NO_LOOKS_UNDER = (
 )
 
 
-def test_every_route_is_access_unless_listed() -> None:
+def test_every_route_counts_as_access_unless_listed_as_exception() -> None:
     looks = {route: classify_route(route) for route in list_routes()}
     no_looks = {pattern for pattern, action in looks.items() if action is None}
     assert no_looks == {
@@ -265,7 +265,7 @@ FORGED = [
 
 
 @pytest.mark.parametrize("text", FORGED)
-def test_texts_of_entry_are_one_printable_line(text: str, support: Client) -> None:
+def test_every_text_of_journal_entry_is_one_printable_line(text: str, support: Client) -> None:
     support.get(API, headers={"X-Annals-Reason": quote(f"Жалоба {text}")})
     support.get(f"/api/v1/history/product-instance/{quote(text)}")
     assert len(list_entries()) == 2
@@ -283,7 +283,7 @@ def test_invisible_reason_counts_as_missing(reason: str, support: Client) -> Non
     assert get_last_entry().reason == ""
 
 
-def test_identity_stays_when_login_is_renamed(support: Client) -> None:
+def test_entry_keeps_identity_when_login_is_renamed(support: Client) -> None:
     user = User.objects.get(username="support")
     support.get(API)
     user.username = "somebody-else"
@@ -294,7 +294,7 @@ def test_identity_stays_when_login_is_renamed(support: Client) -> None:
     assert first.identity == second.identity == f"user:{user.pk}"
 
 
-def test_request_with_wrong_csrf_token_is_entry_of_its_session(store: Store) -> None:
+def test_request_with_wrong_csrf_token_writes_entry_with_login_of_session(store: Store) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(User.objects.get(username="support"))
     assert client.post(API).status_code == 403
@@ -331,13 +331,15 @@ def test_screen_answers_only_get_and_head(address: str, support: Client) -> None
         ("/admin/r/31/%00/", 400),
     ],
 )
-def test_screens_refuse_strange_addresses(address: str, status: int, support: Client) -> None:
+def test_screens_refuse_addresses_with_malformed_parameters(
+    address: str, status: int, support: Client
+) -> None:
     support.force_login(User.objects.get(username="admin"))
     assert support.get(address).status_code == status
 
 
 @pytest.mark.parametrize("identifier", ["a\0b", "x" * 3000, "a/b\nc", "\udc80"])
-def test_entry_keeps_strange_id_as_far_as_possible(identifier: str, support: Client) -> None:
+def test_entry_keeps_beginning_of_malformed_id(identifier: str, support: Client) -> None:
     address = f"/api/v1/history/product-instance/{quote(identifier, errors='surrogatepass')}"
     status = support.get(address).status_code
     (row,) = list_entries()
@@ -389,7 +391,7 @@ def test_entry_has_client_address_behind_trusted_proxy(support: Client, settings
     assert [row.address for row in list_entries()] == ["127.0.0.1", "203.0.113.7"]
 
 
-def test_break_glass_login_writes_entries_with_its_own_actor(client: Client, store: Store) -> None:
+def test_entries_of_break_glass_login_have_actor_break_glass(client: Client, store: Store) -> None:
     store.add("A1", 0, {"rate": "1"}, 0)
     path = urlsplit(create_break_glass_link(create_break_glass_login("glass", NOW))).path
     assert client.get(path).status_code == 200

@@ -78,7 +78,7 @@ def list_journal_days() -> list[date]:
         return [date.fromisoformat(name) for (name,) in cursor.fetchall()]
 
 
-def test_web_login_can_only_add_and_read_entries(journal_with_few_days: Connection) -> None:
+def test_web_login_can_only_add_and_read_journal_entries(journal_with_few_days: Connection) -> None:
     call_command("grants", apply=True)
     partition = build_partition_name(TABLE, get_today())
     journal_with_few_days.execute(f"SET ROLE {WEB}")
@@ -103,14 +103,16 @@ def test_web_login_can_only_add_and_read_entries(journal_with_few_days: Connecti
     assert is_refused(journal_with_few_days, f"SELECT * FROM {TABLE}")
 
 
-def test_migrate_creates_today_and_days_ahead(journal_with_few_days: Connection) -> None:
+def test_migrate_creates_journal_days_for_today_and_ahead(
+    journal_with_few_days: Connection,
+) -> None:
     for day in list_journal_days():
         days.drop_partition(journal_with_few_days, TABLE, day)
     create_coming_days()
     assert list_journal_days() == list_days_ahead()
 
 
-def test_maintain_keeps_journal_for_its_own_retention(
+def test_maintain_drops_journal_days_older_than_journal_retention(
     journal_with_few_days: Connection, settings: Any
 ) -> None:
     settings.ANNALS = msgspec.structs.replace(
@@ -244,7 +246,7 @@ def test_verify_finds_day_dropped_before_its_retention(
 
 
 @pytest.mark.parametrize("place", [1, 4])
-def test_verify_finds_day_without_seal(
+def test_verify_finds_journal_day_without_seal(
     place: int, sealed_days: list[date], journal_with_few_days: Connection
 ) -> None:
     """Also where somebody has made the whole chain again."""
@@ -322,7 +324,7 @@ def test_verify_accepts_day_that_retention_dropped(sealed_day: date, settings: A
     assert run("verify", "--entity", "journal")[0] == 0
 
 
-def test_maintain_removes_ended_sessions(journal_with_few_days: Connection) -> None:
+def test_maintain_removes_expired_sessions(journal_with_few_days: Connection) -> None:
     Session.objects.create(
         session_key="ended", session_data="", expire_date=datetime.now(UTC) - timedelta(days=1)
     )
@@ -331,7 +333,7 @@ def test_maintain_removes_ended_sessions(journal_with_few_days: Connection) -> N
 
 
 @pytest.mark.django_db
-def test_changed_mark_writes_entry(tmp_path: Path) -> None:
+def test_changed_mark_of_label_writes_entry(tmp_path: Path) -> None:
     file = tmp_path / "labels.json"
     fields = [("/new", True), ("/email", False), ("/passport", True), ("/rate", None)]
     entries = [

@@ -130,7 +130,7 @@ def test_break_glass_login_is_refused_when_journal_fails(client: Client, db: Non
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
-def test_request_is_answered_and_counted_when_setting_allows_it(
+def test_request_is_answered_and_counted_when_journal_fails_and_setting_allows_it(
     address: str, support: Client, settings: Any
 ) -> None:
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, journal_failure="answer")
@@ -213,7 +213,7 @@ def test_request_is_refused_soon_when_journal_hangs(
     assert JournalEntry.objects.filter(outcome="shown").count() == 1
 
 
-def test_temporary_table_takes_no_entries(committed_client: Client) -> None:
+def test_temporary_table_of_same_name_receives_no_journal_entries(committed_client: Client) -> None:
     with connection.cursor() as cursor:
         cursor.execute(f"CREATE TEMPORARY TABLE {TABLE} (LIKE public.{TABLE} INCLUDING ALL)")
     try:

@@ -86,7 +86,7 @@ def list_logins(client: Client, **query: object) -> list[str]:
         ({"since": "2026-11-02", "until": "2026-11-01"}, "To"),
     ],
 )
-def test_wrong_filter_is_named_and_gives_no_file(
+def test_wrong_journal_filter_is_reported_and_prevents_csv_download(
     query: dict[str, str], field_name: str, officer: Client
 ) -> None:
     add_entry("m.ivanov")
@@ -167,7 +167,7 @@ def test_filter_includes_its_last_day(officer: Client) -> None:
     assert list_logins(officer, until="31.12.9999", since=f"{today:%d.%m}") == ["today"]
 
 
-def test_pages_lose_no_entry_while_new_ones_arrive(
+def test_pages_lose_no_entry_while_new_entries_arrive(
     officer: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(screen, "PAGE_SIZE", 3)
@@ -252,7 +252,7 @@ def test_csv_file_has_no_formulas(text: str, officer: Client) -> None:
                 assert not actual.strip().startswith(("=", "+", "-", "@", "＝")), actual
 
 
-def test_full_name_is_shown_for_its_identity_only(officer: Client) -> None:
+def test_full_name_is_shown_only_on_entries_of_the_same_identity(officer: Client) -> None:
     Person.objects.create(login="m.petrov", full_name="Петров из банка", kind="person")
     first = User.objects.create(username="m.petrov@bank", last_name="Петров из банка")
     two = User.objects.create(username="m.petrov@keycloak", last_name="Петрова Анна")
@@ -282,7 +282,7 @@ def test_renamed_login_is_shown_with_both_names(officer: Client) -> None:
     assert open_page(officer).count("now boss") == 1
 
 
-def test_unknown_words_are_shown_as_they_are(officer: Client) -> None:
+def test_unknown_action_actor_and_outcome_are_shown_unchanged(officer: Client) -> None:
     with connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE {TABLE} DROP CONSTRAINT access_journal_words")
     add_entry("a", 1, action="telepathy", actor="robot", outcome="guessed")
@@ -292,12 +292,12 @@ def test_unknown_words_are_shown_as_they_are(officer: Client) -> None:
 
 
 @pytest.mark.parametrize("field", ["action", "actor", "outcome"])
-def test_table_refuses_unknown_words(field: str, db: None) -> None:
+def test_table_refuses_unknown_action_actor_or_outcome(field: str, db: None) -> None:
     with pytest.raises(IntegrityError, match="access_journal_words"):
         add_entry("a", 1, **{field: "telepathy"})
 
 
-def test_entry_cannot_forge_lines(officer: Client) -> None:
+def test_text_of_entry_cannot_forge_further_lines(officer: Client) -> None:
     forged = "ok\n2026-11-22 03:00:00 UTC  boss (Иванов): timeline product-instance A1, shown"
     add_entry("a", 1, reason=forged, query="\x1b[2K\u202e")
     file = download_csv(officer)
@@ -318,7 +318,7 @@ def test_entry_cannot_forge_lines(officer: Client) -> None:
         "0001-01-01T00:00:00+23:59~" + "0" * 32,
     ],
 )
-def test_page_token_at_end_of_time_is_accepted(token: str, officer: Client) -> None:
+def test_page_token_with_earliest_or_latest_moment_is_accepted(token: str, officer: Client) -> None:
     open_page(officer, page=token)
 
 
@@ -339,7 +339,7 @@ def test_superuser_needs_permission_for_journal(client: Client, db: None) -> Non
         ("/admin/history/participant-role/R1/", "/admin/journal/?id=R1"),
     ],
 )
-def test_page_of_application_links_its_entries(
+def test_application_page_links_journal_entries_of_the_application(
     address: str, link: str, client: Client, store: Store
 ) -> None:
     store.add("A1", 0, {"rate": "1"}, 0)
@@ -362,7 +362,7 @@ def test_export_is_refused_when_journal_fails(store: Store, tmp_path: Any, setti
     assert list(tmp_path.iterdir()) == []
 
 
-def test_entry_is_one_line_with_folded_details(officer: Client) -> None:
+def test_journal_page_shows_entry_as_one_line_with_folded_details(officer: Client) -> None:
     """What else is known of it is folded, and nothing of it is left out."""
     add_entry(
         "first", reason="Жалоба 17", entity_id="R1", path="/a", moment="2026-01-01T00:00:00+00:00"

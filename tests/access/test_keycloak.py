@@ -97,7 +97,7 @@ def site(running_site: KeycloakSite) -> KeycloakSite:
     return running_site
 
 
-def test_person_of_keycloak_has_name_and_role_of_group(site: KeycloakSite) -> None:
+def test_keycloak_person_gets_full_name_and_role_of_group(site: KeycloakSite) -> None:
     person = site.log_in()
     assert (person.page.status_code, person.page.url) == (200, f"{site.web.url}/admin/")
     assert "Михаил Петров" in person.page.text
@@ -141,7 +141,9 @@ def test_administrator_of_keycloak_ends_all_sessions_of_person(site: KeycloakSit
     assert sum("Your session has ended" in page.text for page in pages) == 2
 
 
-def test_second_session_continues_when_first_ends(site: KeycloakSite) -> None:
+def test_session_continues_when_keycloak_ends_another_session_of_same_person(
+    site: KeycloakSite,
+) -> None:
     people = [site.log_in(), site.log_in()]
     [first, _] = site.web.database.query("SELECT provider_session FROM access_providersession")
     site.keycloak.call_admin_api("DELETE", f"/staff/sessions/{first['provider_session']}")
@@ -164,7 +166,7 @@ def test_program_is_named_by_its_client_id(site: KeycloakSite) -> None:
     assert [tuple(row.values()) for row in journal] == [("audit-system", "service")]
 
 
-def test_api_refuses_keycloak_tokens_for_other_purposes(site: KeycloakSite) -> None:
+def test_api_refuses_keycloak_tokens_that_were_not_issued_for_the_api(site: KeycloakSite) -> None:
     """No scope; a person's access token, whose audience is `account`; an ID token."""
     poor = site.search_with_token(site.keycloak.request_program_token("openid"))
     assert poor.status_code == 401  # in Keycloak the scope brings the audience

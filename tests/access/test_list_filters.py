@@ -40,7 +40,7 @@ def root(client: Client, db: None) -> Client:
     return client
 
 
-def test_all_lists_are_registered() -> None:
+def test_every_admin_list_is_registered_for_filter_tests() -> None:
     names = {model._meta.label for model in REGISTERED}
     assert {"auth.User", "history.Person", "history.FieldLabel", "ingest.Quarantined"} <= names
 
@@ -88,7 +88,7 @@ def test_action_is_refused_when_selected_id_has_nul(root: Client) -> None:
 
 
 @pytest.mark.parametrize("model", REGISTERED, ids=lambda model: model._meta.label)
-def test_action_on_unknown_row_is_answered(model: Any, root: Client) -> None:
+def test_action_on_unknown_row_does_not_fail(model: Any, root: Client) -> None:
     address = reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist")
     for key in ("(", "", "1e400", "9" * 5000):
         form_values = {"action": "delete_selected", "_selected_action": [key], "post": "yes"}
@@ -127,7 +127,7 @@ def test_no_screen_gives_roles_or_permissions(root: Client) -> None:
         assert not admin.user_permissions.exists()
 
 
-def test_no_screen_removes_marks(root: Client) -> None:
+def test_no_screen_changes_marks_of_labels(root: Client) -> None:
     """Marks come with a file of labels: nobody unmarks a field to read it, and marks it again."""
     label = FieldLabel.objects.create(path="/email", russian="Почта", sensitive=True)
     form_values = {"path": "/email", "russian": "Почта", "kind": "text", "words": "{}"}

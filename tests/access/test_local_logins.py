@@ -145,7 +145,7 @@ def test_break_glass_link_is_not_in_database(db: None) -> None:
     assert not user.has_usable_password()
 
 
-def test_log_does_not_have_a_link_that_is_not_used_yet(
+def test_log_does_not_contain_unused_break_glass_link(
     client: Client, db: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = create_link_path(create_break_glass_login("glass", NOW))
@@ -155,7 +155,7 @@ def test_log_does_not_have_a_link_that_is_not_used_yet(
     assert path not in caplog.text
 
 
-def test_login_page_says_what_to_do_when_nobody_can_log_in(
+def test_login_page_names_breakglass_command_when_no_provider_is_declared(
     client: Client, db: None, settings: Any
 ) -> None:
     settings.OIDC_PROVIDERS = ()
@@ -216,7 +216,7 @@ BAD_NAMES += ["a" * 65, "a\0", "a\n"]
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)
-def test_breakglass_refuses_name_with_other_characters(name: str, db: None) -> None:
+def test_breakglass_refuses_name_with_forbidden_characters(name: str, db: None) -> None:
     before = User.objects.count()
     with pytest.raises(CommandError, match="Latin letters"):
         Breakglass().handle(name=name, remove=False)
@@ -244,7 +244,9 @@ def test_breakglass_creates_no_superuser_when_link_fails(
 
 
 @pytest.mark.parametrize("change", ["again", "remove", "other", "token"])
-def test_replaced_or_changed_link_is_refused(change: str, client: Client, db: None) -> None:
+def test_replaced_or_changed_break_glass_link_is_refused(
+    change: str, client: Client, db: None
+) -> None:
     path = create_link_path(create_break_glass_login("glass", NOW))
     if change == "again":
         call_command("breakglass", "glass")
@@ -300,7 +302,7 @@ API = "/api/v1/history/product-instance/A1"
 
 
 @pytest.mark.parametrize("address", [API, "/admin/history/product-instance/A1/"])
-def test_session_that_ends_during_request_stays_ended(
+def test_session_that_is_deleted_during_request_is_not_restored(
     store: Store, client: Client, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a logout in another window, for example; the request changes the session itself."""
@@ -336,7 +338,9 @@ def stored_logins(db: None) -> None:
         LogoutToken.objects.create(digest=name, until=NOON + timedelta(minutes=60 - minutes))
 
 
-def test_demo_login_stores_no_new_hash(client: Client, store: Store, settings: Any) -> None:
+def test_demo_login_does_not_replace_stored_password_hash(
+    client: Client, store: Store, settings: Any
+) -> None:
     """The web may change no password, and a real one would be hashed with one iteration."""
     settings.PASSWORD_HASHERS = ["annals.access.local_logins.DemoHasher"]
     hasher = PBKDF2PasswordHasher()

@@ -95,7 +95,9 @@ def test_roles_follow_claims(site: TwoProviderSite) -> None:
     ]
 
 
-def test_role_is_removed_when_journal_fails(site: TwoProviderSite) -> None:
+def test_role_that_claims_no_longer_give_is_removed_even_when_journal_fails(
+    site: TwoProviderSite,
+) -> None:
     person = Person()
     person.log_in(site.web.url, site.bank, "2")
     site.bank.write_account("2", preferred_username="boss", groups=["annals-ops"])
@@ -138,7 +140,7 @@ def test_person_without_role_gets_no_login(site: TwoProviderSite) -> None:
     assert not is_logged_in(person, site.web)
 
 
-def test_provider_ends_session(site: TwoProviderSite) -> None:
+def test_session_ends_when_person_logs_out_at_provider(site: TwoProviderSite) -> None:
     person = Person()
     person.log_in(site.web.url, site.bank, "1")
     other_person = Person()
@@ -153,7 +155,7 @@ def test_provider_ends_session(site: TwoProviderSite) -> None:
     assert is_logged_in(other_person, site.web)
 
 
-def test_code_of_one_provider_is_refused_at_another(site: TwoProviderSite) -> None:
+def test_authorization_code_of_one_provider_is_refused_at_another(site: TwoProviderSite) -> None:
     person = Person()
     redirect = person.http.get(
         f"{site.web.url}/oidc/bank/login/?next=/admin/", allow_redirects=False, timeout=10
@@ -211,7 +213,9 @@ def test_login_does_not_redirect_to_foreign_address(target: str, site: TwoProvid
     assert page.url.startswith(site.web.url)
 
 
-def test_login_names_provider_that_is_down_while_other_works(site: TwoProviderSite) -> None:
+def test_login_error_names_provider_that_is_down_while_another_provider_works(
+    site: TwoProviderSite,
+) -> None:
     site.bank.stop()
     began = time.monotonic()
     page = Person().get(f"{site.web.url}/oidc/bank/login/?next=/admin/")
@@ -240,7 +244,7 @@ def test_break_glass_link_works_with_database_rights_of_web(site: TwoProviderSit
     assert "BREAK GLASS: 'breakglass' logged in" in site.web.read_log()
 
 
-def test_provider_confirms_session(site: TwoProviderSite) -> None:
+def test_session_continues_only_while_provider_confirms_the_person(site: TwoProviderSite) -> None:
     """The time since the provider was asked is set back in the stored session."""
     person = Person()
     person.log_in(site.web.url, site.bank, "1")
@@ -283,7 +287,7 @@ def test_session_ends_when_idle_or_old(site: TwoProviderSite) -> None:
 
 
 @pytest.mark.parametrize("charset", ["zlib", "idna", "punycode", "undefined", "utf-7"])
-def test_request_is_read_as_utf_8_whatever_charset_it_names(
+def test_request_is_decoded_as_utf_8_whatever_charset_its_header_names(
     site: TwoProviderSite, charset: str
 ) -> None:
     headers = {"Content-Type": f"text/plain; charset={charset}"}

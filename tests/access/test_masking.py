@@ -113,7 +113,7 @@ def test_permission_for_sensitive_fields_shows_documents_unmasked(
     assert read_data(client.get("/api/v1/search?q=%2B79161234567"))["results"]
 
 
-def test_tokens_differ_only_when_values_differ(store_with_marked_fields: Store) -> None:
+def test_mask_tokens_differ_only_when_values_differ(store_with_marked_fields: Store) -> None:
     history = read_data(log_in("support").get(API))["history"]
     newest, middle, first = (version["entity"] for version in history)
     assert newest["passport"] == middle["passport"] != first["passport"]
@@ -126,7 +126,7 @@ def test_tokens_differ_only_when_values_differ(store_with_marked_fields: Store) 
         assert patched == history[younger]["entity"]
 
 
-def test_search_by_masked_key_finds_nothing(store_with_marked_fields: Store) -> None:
+def test_search_by_masked_business_key_finds_nothing(store_with_marked_fields: Store) -> None:
     support = log_in("support")
     for text in ("+79161234567", "+70000000000"):
         actual = read_data(support.get("/api/v1/search", {"q": text}))
@@ -144,7 +144,9 @@ def test_search_help_names_only_searchable_keys(store_with_marked_fields: Store)
     assert ["client number" in page for page in pages] == [False, True]
 
 
-def test_key_is_found_in_kinds_that_do_not_mask_it(store_with_marked_fields: Store) -> None:
+def test_business_key_is_found_only_in_kinds_that_do_not_mask_the_key(
+    store_with_marked_fields: Store,
+) -> None:
     set_marks("/number", entity=ROOT.name)
     actual = read_data(log_in("support").get("/api/v1/search", {"q": "+79161234567"}))["results"]
     assert [item["foundBy"] for item in actual] == ["clientId"]
@@ -159,7 +161,7 @@ def test_filter_by_masked_value_finds_nothing(store_with_marked_fields: Store) -
     assert json.loads(right)["data"]["history"] == json.loads(wrong)["data"]["history"] == []
 
 
-def test_key_path_with_token_can_be_requested(store_with_marked_fields: Store) -> None:
+def test_key_path_with_mask_token_can_be_requested(store_with_marked_fields: Store) -> None:
     FieldLabel.objects.update_or_create(
         path="/phones/*/pid", defaults={"russian": "x", "sensitive": True}
     )
@@ -178,7 +180,7 @@ def test_key_path_with_token_can_be_requested(store_with_marked_fields: Store) -
 
 
 @pytest.mark.parametrize("call", ["", "/fields"])
-def test_path_into_masked_part_is_refused(call: str, store_with_marked_fields: Store) -> None:
+def test_path_below_masked_value_is_refused(call: str, store_with_marked_fields: Store) -> None:
     answer = log_in("support").get(f"{API}{call}", {"path": "/passport/series"})
     assert answer.status_code == 400
     assert json.loads(answer.content)["error"]["parameter"] == "path"
@@ -211,7 +213,7 @@ def test_export_is_masked_unless_reason_is_given(
     assert "\nforged" not in caplog.text
 
 
-def test_export_is_refused_when_it_would_mask_with_a_key_of_its_own(
+def test_masked_export_is_refused_when_secret_key_is_missing(
     store_with_marked_fields: Store, settings: Any
 ) -> None:
     production = msgspec.structs.replace(settings.ANNALS, demo=False, secret_key=None)
@@ -255,7 +257,7 @@ def test_document_is_masked_when_its_root_is_marked(store_with_marked_fields: St
     assert find_leaks(content.content, {"4509-112233"}) == ["4509-112233"]
 
 
-def test_label_file_without_marks_keeps_marks(store_with_marked_fields: Store) -> None:
+def test_loading_labels_without_marks_keeps_stored_marks(store_with_marked_fields: Store) -> None:
     labels.load_labels(json.dumps([{"path": "/passport", "russian": "Паспорт"}]).encode())
     labels.load_labels(labels.SHIPPED_FILE.read_bytes())
     assert FieldLabel.objects.get(entity="", path="/passport").sensitive
@@ -274,7 +276,7 @@ def test_document_is_masked_without_viewer(store_with_marked_fields: Store) -> N
     assert find_leaks(timeline.fetch_newest_version(HOST, PERSON, "P1").snapshot, SECRETS) == []
 
 
-def test_example_marks_mask_simulated_documents(
+def test_documents_of_simulator_are_masked_by_example_marks(
     store_with_marked_fields: Store,
 ) -> None:
     set_marks()
@@ -297,7 +299,9 @@ def test_screen_has_no_title_from_masked_value(store_with_marked_fields: Store) 
     assert re.search(r"•••• [0-9a-f]{6} \(", page) is None
 
 
-def test_etag_of_a_version_follows_the_mask(store_with_marked_fields: Store) -> None:
+def test_etag_of_version_differs_between_masked_and_unmasked_answer(
+    store_with_marked_fields: Store,
+) -> None:
     """Somebody who sees the values does not confirm them to somebody who does not."""
     address = f"/api/v1/history/{PERSON.name}/P1/versions/1"
     masked, whole = log_in("support"), log_in("underwriter")
@@ -310,7 +314,7 @@ def test_etag_of_a_version_follows_the_mask(store_with_marked_fields: Store) -> 
     assert masked.get(address, headers={"If-None-Match": tags[0]}).status_code == 200
 
 
-def test_version_that_was_removed_is_not_answered_with_304(
+def test_removed_version_is_not_answered_with_304(
     store_with_marked_fields: Store,
 ) -> None:
     reader = log_in("support")
@@ -434,7 +438,9 @@ def test_only_masked_values_can_be_unmasked(path: str, store_with_marked_fields:
 
 
 @pytest.mark.parametrize("role", ["support", "auditor", "ops", "admin", "underwriter"])
-def test_other_roles_may_not_unmask(role: str, store_with_marked_fields: Store) -> None:
+def test_roles_without_permission_may_not_unmask(
+    role: str, store_with_marked_fields: Store
+) -> None:
     client = log_in(role)
     assert client.get(UNMASK, {"path": "/passport"}).status_code == 403
     answer = client.post(UNMASK, {"path": "/passport", "reason": "complaint 17"})

@@ -173,7 +173,7 @@ def test_child_is_refused_when_it_once_belonged_to_refused_application(
 
 
 @pytest.mark.parametrize("more", ["", "?author=nobody", "/at?time=2001-01-01T00:00:00Z"])
-def test_refusal_is_in_journal(
+def test_refused_application_is_noted_in_journal(
     store_with_hidden_application: Store, set_rule: Any, more: str
 ) -> None:
     set_rule("not_vip")
@@ -224,7 +224,7 @@ def test_first_page_leaves_out_hidden_applications(
     ]
 
 
-def test_links_to_opened_documents_leave_out_hidden_ones(
+def test_list_of_opened_documents_leaves_out_hidden_documents(
     store_with_hidden_application: Store, set_rule: Any
 ) -> None:
     store_with_hidden_application.add("P7", 0, {"role": "X"}, 2, entity=PERSON, application="A1")
@@ -241,7 +241,9 @@ def test_links_to_opened_documents_leave_out_hidden_ones(
     assert not find_leaks(page.content, {"/V1", ">V1<", "/P9", ">P9<", "VIP-OWNER", "VIP-CHILD"})
 
 
-def test_refusal_says_need_to_know(store_with_hidden_application: Store, set_rule: Any) -> None:
+def test_refused_application_is_answered_with_code_need_to_know(
+    store_with_hidden_application: Store, set_rule: Any
+) -> None:
     set_rule("not_vip")
     support = log_in("support")
     answer = support.get("/api/v1/history/product-instance/V1")
@@ -252,7 +254,7 @@ def test_refusal_says_need_to_know(store_with_hidden_application: Store, set_rul
     assert missing.status_code == 404
 
 
-def test_rule_gets_unmasked_document_while_viewer_does_not(
+def test_need_to_know_rule_gets_unmasked_document_and_viewer_gets_masked_one(
     store_with_hidden_application: Store, set_rule: Any
 ) -> None:
     set_marks("/vip", "/name")
@@ -262,7 +264,9 @@ def test_rule_gets_unmasked_document_while_viewer_does_not(
     assert "Ипотека".encode() not in content
 
 
-def test_unmasking_obeys_rule(store_with_hidden_application: Store, set_rule: Any) -> None:
+def test_unmasking_obeys_need_to_know_rule(
+    store_with_hidden_application: Store, set_rule: Any
+) -> None:
     set_marks("/name")
     set_rule("not_vip")
     address = "/admin/history/product-instance/{}/versions/1/unmask/"
@@ -271,7 +275,7 @@ def test_unmasking_obeys_rule(store_with_hidden_application: Store, set_rule: An
     assert officer.post(address.format("A1"), form).status_code == 200
 
 
-def test_rule_applies_to_programs(
+def test_need_to_know_rule_applies_to_programs(
     client: Client, issuer: LocalIssuer, store_with_hidden_application: Store, set_rule: Any
 ) -> None:
     set_rule("not_vip")
@@ -300,7 +304,7 @@ def test_application_stays_closed_when_rule_fails(
     assert "VIP-OWNER" not in caplog.text
 
 
-def test_failed_rule_is_failure_in_journal(
+def test_failed_need_to_know_rule_is_noted_as_failure_in_journal(
     store_with_hidden_application: Store, set_rule: Any
 ) -> None:
     set_rule("raises")
@@ -314,7 +318,7 @@ def test_failed_rule_is_failure_in_journal(
         assert row.reason == "need-to-know: the rule failed"
 
 
-def test_child_is_refused_when_one_of_its_applications_is(
+def test_child_is_refused_when_one_of_its_applications_is_refused(
     store_with_hidden_application: Store, set_rule: Any
 ) -> None:
     """Whatever the rule does at another one."""
@@ -325,7 +329,7 @@ def test_child_is_refused_when_one_of_its_applications_is(
     assert log_in("support").get("/api/v1/history/participant-role/P9").status_code == 403
 
 
-def test_rule_is_called_once_per_request(
+def test_need_to_know_rule_is_called_once_per_request(
     store_with_hidden_application: Store, set_rule: Any
 ) -> None:
     set_rule("count_calls")
@@ -347,7 +351,9 @@ def test_application_without_document_is_closed(
         assert support.get(f"/api/v1/{address}").status_code == 503
 
 
-def test_commands_are_exempt_from_rule(store_with_hidden_application: Store, set_rule: Any) -> None:
+def test_commands_are_exempt_from_need_to_know_rule(
+    store_with_hidden_application: Store, set_rule: Any
+) -> None:
     set_rule("raises")
     assert timeline.fetch_newest_version(HOST, ROOT, "V1").version == 1
 
@@ -362,14 +368,14 @@ def test_commands_are_exempt_from_rule(store_with_hidden_application: Store, set
         (f"{ROOM}.rule_of_three", "must take two arguments"),
     ],
 )
-def test_wrong_rule_is_named(path: str, reason: str, settings: Any) -> None:
+def test_error_names_wrong_need_to_know_rule(path: str, reason: str, settings: Any) -> None:
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, need_to_know=path)
     with pytest.raises(need_to_know.UnusableRuleError, match=reason) as raised:
         need_to_know.load_rule()
     assert path in str(raised.value)
 
 
-def test_process_does_not_start_with_wrong_rule() -> None:
+def test_process_does_not_start_with_wrong_need_to_know_rule() -> None:
     result = subprocess.run(
         [sys.executable, "manage.py", "check"],
         cwd=Path(__file__).parents[2],

@@ -52,7 +52,7 @@ def assert_no_answer_may_be_kept(
 
 
 @pytest.mark.parametrize("role", [None, "support", "admin"])
-def test_answers_may_not_be_kept_for_any_role(
+def test_answers_forbid_caching_for_every_role(
     role: str | None, admin: Client, addresses: list[str]
 ) -> None:
     admin.logout()
@@ -70,7 +70,7 @@ def test_answers_may_not_be_kept_for_any_role(
         "django.middleware.clickjacking.XFrameOptionsMiddleware.process_response",
     ],
 )
-def test_error_answers_may_not_be_kept(
+def test_error_answers_forbid_caching(
     place: str, admin: Client, addresses: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -83,13 +83,13 @@ def test_error_answers_may_not_be_kept(
     assert assert_no_answer_may_be_kept(admin, requested) == {500}
 
 
-def test_static_files_may_be_kept(client: Client, db: None) -> None:
+def test_static_files_allow_caching(client: Client, db: None) -> None:
     answer = client.get("/static/history/annals.css")
     answer.getvalue()  # a file is closed at its end
     assert (answer.status_code, "max-age" in answer.headers["Cache-Control"]) == (200, True)
 
 
-def test_unknown_methods_make_no_label_values(client: Client, db: None) -> None:
+def test_unknown_http_methods_add_no_metric_label_values(client: Client, db: None) -> None:
     for number in range(20):
         client.generic(f"ODD{number}", "/api/v1/search")
     methods = {
@@ -102,7 +102,7 @@ def test_unknown_methods_make_no_label_values(client: Client, db: None) -> None:
     assert not {method for method in methods if method.startswith("ODD")}
 
 
-def test_early_refusal_is_in_both_languages(db: None) -> None:
+def test_refusal_is_in_both_languages_when_language_of_viewer_is_not_known_yet(db: None) -> None:
     """Before it is known which language somebody reads."""
     client = Client(enforce_csrf_checks=True)
     for answer, status, title in (

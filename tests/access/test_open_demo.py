@@ -58,7 +58,7 @@ def test_accidental_demo_is_refused_when_others_can_reach_it(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_server_without_a_usable_home_does_not_start(tmp_path: Path) -> None:
+def test_demo_web_does_not_start_without_a_usable_home_folder(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("no folder")
     finished = subprocess.run(
         [*GUNICORN, "--bind", "127.0.0.1:0", "annals.wsgi"],
@@ -74,7 +74,9 @@ def test_server_without_a_usable_home_does_not_start(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
 
 
-def test_web_is_refused_as_owner_of_tables(server: EmbeddedPostgres, tmp_path: Path) -> None:
+def test_web_does_not_start_when_its_login_owns_the_tables(
+    server: EmbeddedPostgres, tmp_path: Path
+) -> None:
     with create_own_database(server) as database:
         env = make_accidental_demo_environment(tmp_path) | {
             "DATABASE_URL": database.url,

@@ -147,7 +147,7 @@ def list_routes(
             yield name
 
 
-def test_every_route_is_in_matrix() -> None:
+def test_every_route_is_in_permission_matrix() -> None:
     # Those of identity providers are there where some are declared, and open to everybody.
     actual = {route for route in list_routes() if not route.startswith("oidc/")}
     assert actual == MATRIX.keys() | ELSEWHERE

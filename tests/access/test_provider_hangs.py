@@ -61,7 +61,7 @@ def test_logins_take_few_threads_when_token_endpoint_hangs(
     assert browsers[-1].get(callbacks[-1]).status_code == 302
 
 
-def test_bearer_tokens_take_few_threads_when_keys_hang(
+def test_bearer_tokens_take_few_threads_when_key_endpoint_hangs(
     issuer: LocalIssuer, pool: ThreadPoolExecutor
 ) -> None:
     """Tokens with unknown keys wait in a few threads; known keys serve."""

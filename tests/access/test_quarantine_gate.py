@@ -113,10 +113,10 @@ def test_hidden_quarantined_message_is_answered_like_unknown_id(
 
 
 @pytest.mark.parametrize("case", HIDDEN)
-def test_quarantined_message_is_named_without_need_to_know_rule(
+def test_quarantined_message_is_shown_when_no_need_to_know_rule_is_set(
     case: str, store_with_hidden_application: Store
 ) -> None:
-    """The test above asks the right questions."""
+    """It proves that the test above asks the right questions."""
     entity, come = HIDDEN[case]
     come("H00")
     client = log_in("support")
@@ -142,7 +142,7 @@ def test_search_does_not_reveal_hidden_application(
     )
 
 
-def test_messages_of_a_hidden_application_are_not_named_on_the_page_of_another(
+def test_messages_of_hidden_application_are_not_shown_on_pages_of_another_application(
     store_with_hidden_application: Store, set_rule: Any
 ) -> None:
     """A child of A1 whose message names V1; and a child of V1 whose message names A1."""
@@ -172,7 +172,7 @@ def test_messages_of_a_hidden_application_are_not_named_on_the_page_of_another(
     assert b"4712" in fetch_whole_answer(underwriter, pages[0])
 
 
-def test_application_with_only_children_names_its_messages_to_permitted_viewers(
+def test_permitted_viewer_sees_quarantined_messages_of_application_with_only_children(
     store_with_hidden_application: Store, set_rule: Any
 ) -> None:
     """Its CREATE is in quarantine, as when a service begins to send bad messages."""
@@ -186,7 +186,7 @@ def test_application_with_only_children_names_its_messages_to_permitted_viewers(
     assert b"4711" in fetch_whole_answer(client, "/admin/applications/NEW/")
 
 
-def test_viewer_under_a_rule_is_not_told_that_the_archive_may_have_a_document(
+def test_viewer_under_need_to_know_is_not_told_that_archive_may_have_document(
     store_with_hidden_application: Store, set_rule: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Archive:

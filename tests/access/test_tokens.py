@@ -96,7 +96,7 @@ def test_valid_token_is_accepted(
     assert (actual.client, actual.issuer) == ("audit-system", issuer.url)
 
 
-def test_provider_for_login_only_accepts_no_bearer_token(issuer: LocalIssuer) -> None:
+def test_bearer_token_of_provider_declared_only_for_logins_is_refused(issuer: LocalIssuer) -> None:
     closed = {issuer.url: ProviderDiscovery(make_provider(issuer, api=False))}
     with pytest.raises(tokens.TokenError, match="issuer is not accepted"):
         tokens.verify_bearer_token(issuer.make_token(), closed)
@@ -114,7 +114,9 @@ def test_provider_is_not_called_for_each_token(
     "odd",
     [{"kid": ["odd"]}, {"kty": "oct"}, {"alg": "none"}, {"use": "enc"}, {"key_ops": ["sign"]}],
 )
-def test_unusable_key_leaves_other_keys(odd: dict[str, object], issuer: LocalIssuer) -> None:
+def test_unusable_provider_key_does_not_affect_other_keys(
+    odd: dict[str, object], issuer: LocalIssuer
+) -> None:
     issuer.keys = [{**make_jwk(OTHER_RSA, "odd"), **odd}, make_jwk(RSA, "rsa")]
     discovery = ProviderDiscovery(make_provider(issuer))
     assert [key.id for key in discovery.get_keys(None)] == ["rsa"]
@@ -125,7 +127,7 @@ def test_key_with_null_uses_is_accepted(issuer: LocalIssuer) -> None:
     assert [key.id for key in ProviderDiscovery(make_provider(issuer)).get_keys("rsa")] == ["rsa"]
 
 
-def test_unknown_key_ids_rarely_call_provider(issuer: LocalIssuer) -> None:
+def test_tokens_with_unknown_key_ids_rarely_cause_calls_to_provider(issuer: LocalIssuer) -> None:
     now = [1000.0]
     discovery = ProviderDiscovery(make_provider(issuer), clock=lambda: now[0])
     assert discovery.get_keys("rsa")
@@ -140,7 +142,7 @@ def test_unknown_key_ids_rarely_call_provider(issuer: LocalIssuer) -> None:
 
 
 @pytest.mark.parametrize("key_id", [None, "rsa"])
-def test_keys_without_ids_are_fetched_again_when_none_signed_token(
+def test_keys_without_ids_are_fetched_again_when_no_cached_key_signed_the_token(
     issuer: LocalIssuer, key_id: str | None
 ) -> None:
     now = [0.0]
@@ -199,7 +201,7 @@ def test_revoked_key_is_refused_after_ten_minutes(
         tokens.verify_bearer_token(token, earlier)
 
 
-def test_remembered_keys_serve_when_provider_is_down(issuer: LocalIssuer) -> None:
+def test_cached_keys_are_used_when_provider_is_down(issuer: LocalIssuer) -> None:
     now = [0.0]
     earlier = {issuer.url: ProviderDiscovery(make_provider(issuer), clock=lambda: now[0])}
     token = issuer.make_token()
@@ -226,7 +228,7 @@ def test_token_is_refused_when_provider_was_never_reached(
     ],
     ids=str,
 )
-def test_wrong_metadata_are_refused(
+def test_wrong_provider_metadata_is_refused(
     metadata: dict[str, object],
     issuer: LocalIssuer,
     discoveries_by_issuer: dict[str, ProviderDiscovery],

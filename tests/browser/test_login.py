@@ -100,7 +100,7 @@ def site(running_providers: LoginSite) -> Iterator[LoginSite]:
     assert not running_providers.faults
 
 
-def test_login_works_with_one_provider_and_then_with_the_other(site: LoginSite) -> None:
+def test_login_works_with_each_of_two_providers(site: LoginSite) -> None:
     page = site.page
     page.goto("/admin/completeness/")
     page_text = [f"Log in with {item}" for item in (BANK, PARTNER)]
@@ -126,7 +126,7 @@ def test_login_works_with_one_provider_and_then_with_the_other(site: LoginSite) 
     expect(page.locator(".provider").first).to_have_text(f"Log in with {BANK}")
 
 
-def test_expired_session_explains_itself_and_returns_to_the_page(site: LoginSite) -> None:
+def test_login_after_expired_session_explains_and_returns_to_the_page(site: LoginSite) -> None:
     page = site.page
     page.goto("/admin/")
     page.click(f"text={BANK}")

@@ -66,7 +66,9 @@ def take_pictures(page: Page, name: str) -> None:
         take_in_both_languages(page, f"{folder}/{name}", full_page=True)
 
 
-def test_versions_of_old_service_are_marked_and_link_to_the_other_time(visit: Open) -> None:
+def test_versions_of_old_service_are_marked_and_version_with_two_times_links_to_the_old_one(
+    visit: Open,
+) -> None:
     page = visit(O1)
     expect(page.locator(".version")).to_have_count(5)
     expect(page.get_by_text("from the old system")).to_have_count(3)

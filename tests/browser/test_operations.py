@@ -76,7 +76,7 @@ def test_axe_finds_no_violations_on_operations_pages(
     assert faults == {}
 
 
-def test_figures_link_to_their_pages_and_groups_to_requests(visit: Open) -> None:
+def test_operator_discards_group_of_quarantined_messages_from_operations_page(visit: Open) -> None:
     page = visit("/admin/", login="ops")
     expect(page.locator(".verdict h1")).to_contain_text("Reading has stopped")
     expect(page.locator(".rates path")).to_have_count(2)
@@ -104,7 +104,7 @@ def test_journal_has_one_line_for_each_access(visit: Open, width: int, line: int
     assert has_no_overflow(page)
 
 
-def test_operations_page_refreshes_itself_and_reports_no_answer(
+def test_operations_page_refreshes_itself_and_says_when_server_does_not_answer(
     visit: Open, browser_faults: BrowserFaults
 ) -> None:
     page = visit("/admin/", login="ops")

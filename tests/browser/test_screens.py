@@ -46,7 +46,7 @@ def has_no_overflow(page: Page) -> bool:
     return bool(page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"))
 
 
-def test_application_is_found_and_read(visit: Open) -> None:
+def test_search_opens_timeline_of_application(visit: Open) -> None:
     page = visit("/admin/", login="")
     log_in(page, "support")
     expect(page.locator("[data-search]")).to_be_focused()
@@ -87,7 +87,7 @@ def test_pages_use_the_chosen_time_zone(visit: Open) -> None:
     expect(page.locator("[data-zone]").first).to_contain_text("Asia/Vladivostok")
 
 
-def test_day_of_picture_is_a_link(visit: Open) -> None:
+def test_bar_of_timeline_picture_opens_versions_of_that_day(visit: Open) -> None:
     page = visit(A1)
     expect(page.locator(".bars a")).to_have_count(6)
     page.locator(".bars a").nth(2).click()
@@ -95,7 +95,7 @@ def test_day_of_picture_is_a_link(visit: Open) -> None:
     expect(page.locator(".version").first).to_be_visible()
 
 
-def test_moments_within_document_are_in_browser_time_zone(visit: Open) -> None:
+def test_moments_in_snapshot_are_shown_in_browser_time_zone(visit: Open) -> None:
     page = visit(f"{A1}?type=CREATE", timezone_id="Asia/Vladivostok")
     page.locator(".version .more summary").first.click()
     expect(page.locator(".snapshot")).to_contain_text("2026-02-01, 08:30:00")
@@ -161,7 +161,7 @@ def test_filter_uses_browser_time_zone(visit: Open) -> None:
     expect(page.locator("#id_from")).to_have_value(f"{local:%Y-%m-%dT%H:%M}")
 
 
-def test_timeline_folds_copies_and_compares(visit: Open) -> None:
+def test_timeline_buttons_fold_cards_copy_texts_and_compare_versions(visit: Open) -> None:
     page = visit(A1)
     page.click("[data-fold]")
     expect(page.locator(".version details:not([open])")).to_have_count(0)
@@ -190,7 +190,9 @@ BOXES = (
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_export_menu_moves_nothing_and_closes(visit: Open, width: int) -> None:
+def test_export_menu_opens_without_moving_the_page_and_closes_on_click_or_escape(
+    visit: Open, width: int
+) -> None:
     page = visit(A1, viewport={"width": width, "height": 900})
     menu = page.locator(".take .menu")
     before = page.evaluate(BOXES)
@@ -221,7 +223,7 @@ def test_calendar_fills_moment_field(visit: Open, address: str, field: str) -> N
     assert has_no_overflow(page)
 
 
-def test_narrow_list_labels_each_cell(visit: Open) -> None:
+def test_list_in_narrow_window_shows_column_name_in_each_cell(visit: Open) -> None:
     page = visit(
         "/admin/history/fieldlabel/", login="admin", viewport={"width": 390, "height": 900}
     )
@@ -241,7 +243,7 @@ def test_pages_fit_the_window(visit: Open, width: int) -> None:
         assert has_no_overflow(page), address
 
 
-def test_cells_of_gap_page_stay_inside_the_edge(visit: Open) -> None:
+def test_cells_of_gap_page_stay_inside_the_page(visit: Open) -> None:
     page = visit("/admin/gaps/", login="ops", viewport={"width": 400, "height": 800})
     reach = page.evaluate(REACH)
     assert len(reach) == 5
@@ -252,7 +254,7 @@ def test_cells_of_gap_page_stay_inside_the_edge(visit: Open) -> None:
     )
 
 
-def test_theme_and_language_are_switched(visit: Open) -> None:
+def test_theme_and_language_can_be_switched(visit: Open) -> None:
     page = visit(A1, login="auditor")
     before = page.evaluate("getComputedStyle(document.body).backgroundColor")
     page.click(".theme-toggle")
@@ -297,7 +299,7 @@ def test_heading_stays_visible_when_scrolling(visit: Open) -> None:
         assert top >= head
 
 
-def test_print_is_light_and_has_only_the_history(visit: Open) -> None:
+def test_printed_page_is_light_and_has_only_the_history(visit: Open) -> None:
     page = visit(A1, color_scheme="dark")
     page.click(".theme-toggle")
     page.click(".theme-toggle")
@@ -353,13 +355,13 @@ def test_privacy_officer_unmasks_one_value(visit: Open) -> None:
     expect(page.locator("body")).not_to_contain_text("998877")
 
 
-def test_api_documentation_draws_every_call(visit: Open) -> None:
+def test_api_documentation_page_lists_every_call(visit: Open) -> None:
     page = visit("/admin/")  # /api/docs/ has no form to log in
     page.goto("/api/docs/")
     expect(page.locator(".opblock")).to_have_count(13)
 
 
-def test_newer_versions_are_offered_without_moving_the_page(visit: Open) -> None:
+def test_newer_versions_are_announced_without_changing_the_shown_versions(visit: Open) -> None:
     page = visit("/admin/")
     page.clock.install()
     page.goto(WHOLE)

@@ -132,13 +132,15 @@ def list_answers() -> list[Any]:
     return answers
 
 
-def test_index_command_says_that_children_are_listed(loans: Citus, unlisted: None) -> None:
+def test_search_index_command_marks_list_of_children_as_complete(
+    loans: Citus, unlisted: None
+) -> None:
     assert children.list_children(["A1"]).spans is None
     call_command("search", "index", stdout=io.StringIO())
     assert children.list_children(["A1"]).spans
 
 
-def test_answers_from_listed_children_are_those_of_all_shards(
+def test_answers_are_the_same_from_list_of_children_and_from_all_shards(
     loans: Citus,
     unlisted: None,
     record_statements: Callable[[Callable[[], object]], list[RecordedStatement]],
@@ -167,7 +169,7 @@ def test_answers_from_listed_children_are_those_of_all_shards(
             assert count_tasks(statement) in ([0], [1]), statement.statement
 
 
-def test_many_children_are_read_from_all_shards(
+def test_application_with_many_children_is_read_from_all_shards(
     loans: Citus, unlisted: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     search_rows.mark_complete(loans.connect())
@@ -177,10 +179,10 @@ def test_many_children_are_read_from_all_shards(
     assert list_answers() == expected
 
 
-def test_children_are_not_looked_up_where_keys_of_their_days_were_removed(
+def test_list_of_children_is_not_used_when_search_keys_of_their_days_were_removed(
     loans: Citus, unlisted: None
 ) -> None:
-    """So it is after a restore: its rows come without keys."""
+    """This happens after a restore: restored rows have no search keys."""
     search_rows.mark_complete(loans.connect())
     assert children.list_children(["A1"]).spans
     for before, is_complete in ((days(8), True), (days(7), False)):

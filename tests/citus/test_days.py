@@ -26,7 +26,7 @@ OLD = TODAY - timedelta(5)
 TABLE = get_root().table
 
 
-def test_maintain_makes_and_drops_days_on_all_nodes(distributed: Citus) -> None:
+def test_maintain_creates_and_drops_days_on_all_nodes(distributed: Citus) -> None:
     plain = distributed.connect()
     days.create_partition(plain, TABLE, OLD)
     policy = PartitionPolicy(Window(TODAY - timedelta(1), TODAY + timedelta(2)), TODAY)
@@ -49,7 +49,7 @@ def test_maintain_makes_and_drops_days_on_all_nodes(distributed: Citus) -> None:
     assert shards == 4
 
 
-def test_day_waits_for_shards_that_move(distributed: Citus) -> None:
+def test_creation_of_day_waits_while_citus_moves_shards(distributed: Citus) -> None:
     """Citus refuses new shards meanwhile, by an error without a code of its own."""
     plain, moving = distributed.connect(), distributed.connect()
     [(shard, host, port)] = distributed.fetch_rows(
@@ -101,7 +101,7 @@ def test_detach_waits_for_a_reader_on_any_node(distributed: Citus, node: int) ->
     assert days.locate_day(plain, TABLE, OLD).state is DayState.ABSENT
 
 
-def test_day_is_replaced_by_a_table_with_rows(distributed: Citus) -> None:
+def test_empty_day_is_replaced_by_filled_table_on_all_nodes(distributed: Citus) -> None:
     plain = distributed.connect()
     days.create_partition(plain, TABLE, OLD)
     place = days.locate_day(plain, TABLE, OLD)
@@ -137,12 +137,12 @@ def test_day_is_replaced_by_a_table_with_rows(distributed: Citus) -> None:
     days.drop_partition(plain, TABLE, OLD)
 
 
-def test_worker_makes_no_day(distributed: Citus) -> None:
+def test_worker_node_cannot_create_day(distributed: Citus) -> None:
     with pytest.raises(psycopg.errors.InternalError_, match="not allowed on this node"):
         days.create_partition(distributed.connect(1), TABLE, OLD - timedelta(1))
 
 
-def test_keys_leave_with_retention(distributed: Citus) -> None:
+def test_retention_removes_old_search_keys_on_all_nodes(distributed: Citus) -> None:
     plain, kind = distributed.connect(), CHILDREN[0].name
     plain.execute(
         "INSERT INTO search_key VALUES ('1', 'n', %(kind)s, 'c1', %(old)s),"

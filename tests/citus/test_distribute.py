@@ -114,7 +114,7 @@ def reconnected() -> Iterator[None]:
     connection.close()
 
 
-def test_distribute_names_what_prevents_it(filled: Citus) -> None:
+def test_distribute_names_what_prevents_distribution(filled: Citus) -> None:
     plain = filled.connect()
     consumer = filled.connect(application_name="annals-consume")
     with pytest.raises(CommandError, match="a consumer is connected"):
@@ -131,7 +131,7 @@ def test_distribute_names_what_prevents_it(filled: Citus) -> None:
         needed.check_cluster(filled.connect(1), [])
 
 
-def test_distribute_says_how_to_make_nodes_known(filled: Citus) -> None:
+def test_distribute_says_how_to_register_missing_nodes(filled: Citus) -> None:
     plain = filled.connect()
     with plain.transaction(force_rollback=True):
         plain.execute("DELETE FROM pg_dist_node WHERE groupid <> 0")
@@ -142,7 +142,7 @@ def test_distribute_says_how_to_make_nodes_known(filled: Citus) -> None:
             needed.check_cluster(plain, [])
 
 
-def test_worker_that_does_not_answer_is_named_before_anything_is_done(filled: Citus) -> None:
+def test_distribute_names_unreachable_worker_before_it_changes_anything(filled: Citus) -> None:
     plain = filled.connect()
     with plain.transaction(force_rollback=True):
         plain.execute("UPDATE pg_dist_node SET nodeport = 1 WHERE nodeid IN"
@@ -151,7 +151,7 @@ def test_worker_that_does_not_answer_is_named_before_anything_is_done(filled: Ci
             needed.check_cluster(plain, [])
 
 
-def test_worker_is_not_migrated(filled: Citus) -> None:
+def test_migrate_refuses_to_run_on_a_worker(filled: Citus) -> None:
     with (
         use_database(filled.urls[1]),
         pytest.raises(CommandError, match="names a worker of a Citus cluster"),
@@ -163,7 +163,7 @@ def test_worker_is_not_migrated(filled: Citus) -> None:
     "words",
     ["partitions maintain", "distribute", "grants --apply", "ledger --offline", "gaps", "capacity"],
 )
-def test_commands_refuse_a_worker(filled: Citus, words: str) -> None:
+def test_commands_refuse_to_run_on_a_worker(filled: Citus, words: str) -> None:
     """As the command `annals` runs them; a worker has no tables yet."""
     with use_database(filled.urls[1]):
         refuse_workers()
@@ -191,7 +191,7 @@ def test_distribute_names_login_with_too_few_connections(citus: Citus) -> None:
         plain.execute("DROP ROLE few_connections")
 
 
-def test_dry_run_changes_nothing(filled: Citus) -> None:
+def test_dry_run_of_distribute_changes_nothing(filled: Citus) -> None:
     before = fetch_versions(filled)
     result = parse_shaped("distribute", distribute("--dry-run", "--json"))
     assert result["days"] != []
@@ -227,14 +227,14 @@ def test_distribute_completes_after_interruption_anywhere(filled: Citus) -> None
         distribute("--shards", "8")
 
 
-def test_day_that_was_packed_before_can_be_unpacked(filled: Citus) -> None:
+def test_day_packed_before_distribution_can_be_unpacked(filled: Citus) -> None:
     before = fetch_versions(filled)
     packing.unpack_day(filled.connect(), CHILD, PACKED)
     assert fetch_versions(filled) == before
     assert filled.fetch_rows(f"SELECT count(*) FROM {CHILD.table}") == [(600,)]
 
 
-def test_day_that_was_packed_before_can_be_restored(filled: Citus, tmp_path: Path) -> None:
+def test_day_packed_before_distribution_can_be_restored(filled: Citus, tmp_path: Path) -> None:
     """When it was dropped, and when it is there and lacks rows."""
     plain, before, store = filled.connect(), fetch_versions(filled), ArchiveStore(str(tmp_path))
     source = days.locate_day(plain, ARCHIVED.table, PACKED).child
@@ -253,8 +253,8 @@ def test_day_that_was_packed_before_can_be_restored(filled: Citus, tmp_path: Pat
     days.release_day(plain, ARCHIVED.table, PACKED)
 
 
-def test_day_that_was_packed_before_can_be_accepted(filled: Citus) -> None:
-    """Somebody changed it after it was sealed."""
+def test_changed_day_packed_before_distribution_can_be_accepted(filled: Citus) -> None:
+    """The day was changed by SQL after it was sealed."""
     plain, before = filled.connect(), fetch_versions(filled)
     seal_day(plain, CHANGED, PACKED)
     child = days.locate_day(plain, CHANGED.table, PACKED).child
@@ -273,14 +273,14 @@ def test_day_that_was_packed_before_can_be_accepted(filled: Citus) -> None:
     assert fetch_versions(filled) == before
 
 
-def test_numbers_of_rows_on_the_coordinator_go_on(filled: Citus) -> None:
+def test_row_numbers_on_coordinator_continue_after_those_of_existing_rows(filled: Citus) -> None:
     """The first numbers are those of rows that were there before."""
     for node in range(len(filled.urls)):
         [(id,)] = filled.fetch_rows(NOTED, [f"of node {node}"], node=node)
         assert id == 2 if node == 0 else id > 1
 
 
-def test_later_migration_changes_the_tables_of_all_nodes(filled: Citus) -> None:
+def test_migration_after_distribution_changes_tables_on_all_nodes(filled: Citus) -> None:
     """A column with a default and an index: of a table of versions, of one on the coordinator."""
     old = MigrationLoader(connection).project_state()
     for model in (VERSION_MODELS[CHILD.name], VERSION_MODELS[get_root().name], LateRow):
@@ -308,7 +308,7 @@ def test_later_migration_changes_the_tables_of_all_nodes(filled: Citus) -> None:
     MigrationRecorder(connection).record_applied("history", "9999_later")
 
 
-def test_kind_that_was_declared_later_is_named_by_check(
+def test_check_names_kind_that_was_declared_after_distribution(
     filled: Citus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     distribute()

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("distributed")
 
 
 @pytest.mark.parametrize("node", [0, 1, 2])
-def test_rows_that_came_through_any_node_have_their_day_read_again(
+def test_gap_run_reads_day_again_when_rows_were_inserted_through_any_node(
     citus: Citus, committed: object, node: int
 ) -> None:
     """PostgreSQL counts the rows on the nodes that have them."""
@@ -41,7 +41,7 @@ def test_rows_that_came_through_any_node_have_their_day_read_again(
     assert after[CHILDREN[0].name, TODAY] != before[CHILDREN[0].name, TODAY]
 
 
-def test_gaps_says_that_nodes_count_new_rows_late(citus: Citus, committed: object) -> None:
+def test_gaps_command_warns_that_nodes_count_new_rows_late(citus: Citus, committed: object) -> None:
     """A run straight after an insert may not see it."""
     assert distribution.is_distributed(citus.connect())
     ran = run_command("gaps")

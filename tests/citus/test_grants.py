@@ -9,7 +9,7 @@ from history.kinds.entities import get_root
 from tests.citus.cluster import Citus, disconnect
 
 
-def test_rights_are_given_on_all_nodes_and_again(distributed: Citus) -> None:
+def test_grants_gives_rights_on_all_nodes_and_can_be_repeated(distributed: Citus) -> None:
     call_command("grants", apply=True)
     call_command("grants", apply=True)
     table = get_root().table

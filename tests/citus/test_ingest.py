@@ -27,7 +27,7 @@ __all__ = ["ingested", "on_worker"]
 # Other days are not made: see below.
 OTHERWISE = {
     "test_only_needed_days_are_created",
-    "test_rows_are_stored_by_id_and_versions_as_they_came",  # of one table on disk
+    "test_rows_are_stored_by_id_and_within_an_id_in_order_of_arrival",  # of one table on disk
     "test_rows_that_a_trigger_drops_do_not_count_as_stored",  # Citus has no triggers
     # They look for sessions that wait, which are the workers' own here.
     "test_refused_row_has_no_search_keys",
@@ -46,7 +46,7 @@ def make_child(name: str) -> bytes:
     return make_value(id=name, productInstanceId="a1")
 
 
-def test_keys_and_days_need_one_connection_to_each_node(
+def test_writing_search_keys_and_days_opens_one_connection_to_each_node(
     distributed: Citus, ingested: Ingested
 ) -> None:
     """A login may not have one for each shard."""
@@ -63,7 +63,7 @@ def test_keys_and_days_need_one_connection_to_each_node(
             assert distributed.fetch_rows(opened, [f"citus_internal gpid={row[0]}"], node) == [(1,)]
 
 
-def test_ended_before_any_statement_a_batch_is_stored_once(
+def test_batch_is_stored_once_when_writer_is_killed_before_any_statement(
     distributed: Citus, ingested: Ingested
 ) -> None:
     """The batch is new, then of repeats: the fast and the slow path, each ended everywhere."""
@@ -114,14 +114,14 @@ def test_consumer_writes_through_a_worker(
     assert find_faults() == []
 
 
-def test_day_that_a_worker_cannot_make_waits_in_quarantine(on_worker: Ingested) -> None:
+def test_message_is_quarantined_when_worker_cannot_create_its_day(on_worker: Ingested) -> None:
     ahead = (NOW + timedelta(9)).replace(tzinfo=None).isoformat()
     on_worker.write(make_value(id="b1"), make_value(id="b2", updatedAt=ahead))
     assert read_counts() == {"next_offset": 2, "read": 2, "stored": 1, "quarantined": 1}
     assert [item["reason"] for item in list_quarantined()] == ["no_partition"]
 
 
-def test_sessions_that_are_killed_at_any_moment_store_each_batch_once(
+def test_each_batch_is_stored_once_when_sessions_are_killed_at_any_moment(
     distributed: Citus, ingested: Ingested
 ) -> None:
     """The backend of the writer is killed while it works, and those of its workers with it."""
@@ -166,7 +166,9 @@ def test_sessions_that_are_killed_at_any_moment_store_each_batch_once(
     assert find_faults() == []
 
 
-def test_pace_is_recorded_once_in_ten_minutes(distributed: Citus, ingested: Ingested) -> None:
+def test_ingest_pace_is_recorded_at_most_once_in_ten_minutes(
+    distributed: Citus, ingested: Ingested
+) -> None:
     ingested.write(make_value(id="a1"))
     distributed.fetch_rows("DELETE FROM ingest_pace RETURNING 1")
     with open_connection() as session:

@@ -74,7 +74,7 @@ def test_day_is_packed_and_unpacked_in_ranges_of_ids(
         assert read_rows(plain, ROOT) == before
 
 
-def test_pack_refuses_rows_that_were_not_read(
+def test_pack_refuses_day_when_some_rows_were_not_read(
     plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when the nodes order ids differently."""
@@ -126,7 +126,7 @@ def test_pack_checks_the_disk_of_each_node(
         packing.pack_day(plain, ROOT, DAY)
 
 
-def test_maintain_packs_the_days_of_a_cluster_that_have_rows(plain: Connection) -> None:
+def test_maintain_packs_only_days_with_rows_on_a_cluster(plain: Connection) -> None:
     fill(plain)
     before = read_rows(plain, ROOT)
     days.create_partition(plain, ROOT.table, DAY - timedelta(1))
@@ -144,7 +144,7 @@ def test_maintain_packs_the_days_of_a_cluster_that_have_rows(plain: Connection) 
 
 
 @pytest.mark.parametrize("change", ["insert", "delete"])
-def test_pack_leaves_day_whose_rows_change_meanwhile(
+def test_pack_does_not_replace_table_of_day_when_its_rows_change_meanwhile(
     change: str, citus: Citus, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(plain)

@@ -108,7 +108,7 @@ def kill_before_commit(monkeypatch: pytest.MonkeyPatch, kill: Kill) -> None:
     "moment", [kill_when_filled, kill_before_swap, kill_in_swap, kill_before_commit]
 )
 @pytest.mark.parametrize("rewrite", [pack, unpack])
-def test_worker_that_dies_changes_nothing(
+def test_pack_changes_nothing_when_a_worker_dies(
     rewrite: Rewrite,
     moment: Callable[[pytest.MonkeyPatch, Kill], None],
     citus: Citus,
@@ -132,7 +132,7 @@ def test_worker_that_dies_changes_nothing(
 
 
 @pytest.mark.parametrize("hanging", ["worker", "coordinator"])
-def test_coordinator_that_dies_in_the_commit_leaves_one_table(
+def test_pack_leaves_one_table_when_coordinator_dies_during_commit(
     hanging: str, citus: Citus, nodes: Nodes, day: list[CanonicalRow]
 ) -> None:
     """The workers have prepared the swap. Where a worker hangs, the commit is not decided; where

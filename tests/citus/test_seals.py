@@ -50,8 +50,8 @@ def note(plain: Connection, id: str) -> None:
 
 
 @pytest.mark.parametrize("node", [0, 1])
-def test_writer_on_any_node_is_waited_for(citus: Citus, node: int) -> None:
-    """It asked whether the day is sealed before the day was: its row must be in the seal."""
+def test_seal_waits_for_open_writer_on_any_node(citus: Citus, node: int) -> None:
+    """The writer found the day unsealed, so its row must be in the seal."""
     table = get_root().table
     with connect_plainly() as plain, psycopg.connect(citus.urls[node]) as writer:
         days.create_partition(plain, table, OLD)
@@ -114,7 +114,7 @@ def test_prepared_transaction_left_on_node_delays_seal(
         assert seal_day(plain, get_root(), OLD).rows == 2
 
 
-def test_late_row_that_comes_while_a_day_is_sealed_is_in_the_seal_or_late(
+def test_row_that_arrives_during_sealing_is_in_the_seal_or_noted_as_late(
     citus: Citus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One state of all nodes: the first digest has the row that its notes do not have."""
@@ -140,8 +140,8 @@ def test_late_row_that_comes_while_a_day_is_sealed_is_in_the_seal_or_late(
         assert late_rows.count_late_rows(plain, table, OLD) == 0
 
 
-def test_day_of_which_a_part_was_not_read_yet_is_sealed_by_maintain(citus: Citus) -> None:
-    """The coordinator's own tables have no bytes: a day is not empty because of that."""
+def test_maintain_seals_day_with_rows_only_on_workers(citus: Citus) -> None:
+    """The coordinator's own tables have no bytes, and the day is still not taken for empty."""
     from django.db import connection
 
     from history.retention import catalog

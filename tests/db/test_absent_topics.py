@@ -41,13 +41,13 @@ def live_read(transactional_db: None) -> None:
         read_to_end(topic)
 
 
-def test_topic_without_answer_of_brokers_holds_every_day_of_its_table(live_read: None) -> None:
+def test_topic_holds_every_day_of_its_table_when_brokers_did_not_answer(live_read: None) -> None:
     reasons = holds.find_days_to_hold({(TABLE, DAY)})
     assert reasons == {(TABLE, DAY): f"{BY_TOPIC[LIVE[0]].topics[1]} was never read"}
     assert complete_to.read_completeness(ENTITIES).complete_to is None
 
 
-def test_topic_that_does_not_exist_holds_no_day_and_does_not_end_freshness(
+def test_topic_that_does_not_exist_holds_no_day_and_does_not_limit_freshness(
     live_read: None,
 ) -> None:
     answer(LIVE, MIGRATION)
@@ -66,7 +66,7 @@ def test_topic_that_does_not_exist_holds_no_day_and_does_not_end_freshness(
     ] == {(): 0}
 
 
-def test_old_answer_about_topics_holds_days_and_ends_freshness(live_read: None) -> None:
+def test_outdated_answer_of_brokers_holds_days_and_limits_freshness(live_read: None) -> None:
     answer(LIVE, MIGRATION, age=2 * 86_400)
     [reason] = holds.find_days_to_hold({(TABLE, DAY)}).values()
     assert reason.startswith("no consumer has asked since ")
@@ -85,7 +85,9 @@ def test_topic_that_appears_holds_days_at_once(live_read: None) -> None:
     assert complete_to.read_completeness(ENTITIES).complete_to is None
 
 
-def test_earlier_answer_written_later_is_ignored(live_read: None) -> None:
+def test_older_answer_of_brokers_is_ignored_when_written_after_newer_answer(
+    live_read: None,
+) -> None:
     answer(LIVE, MIGRATION, age=30)
     answer([*LIVE, *MIGRATION], [], age=10)
     answer(LIVE, MIGRATION, age=20)
@@ -104,7 +106,9 @@ def test_topic_that_was_read_holds_days_after_it_is_deleted(live_read: None) -> 
     assert deleted not in ledger_rows.find_absent_topics(ledger_rows.load_entries())
 
 
-def test_live_topic_that_does_not_exist_is_named(live_read: None, client: Client) -> None:
+def test_completeness_page_names_live_topic_that_does_not_exist(
+    live_read: None, client: Client
+) -> None:
     lost = LIVE[0]
     Ledger.objects.filter(topic=lost).delete()
     answer(LIVE[1:], [lost, *MIGRATION])

@@ -83,7 +83,9 @@ def test_snapshot_json_and_download_keep_every_digit(store: Store, support: Clie
     assert '"n": 12345678901234567890.10' in file.content.decode()
 
 
-def test_version_link_opens_that_version(documents: Store, support: Client) -> None:
+def test_version_link_opens_same_version_after_newer_versions_are_stored(
+    documents: Store, support: Client
+) -> None:
     match = re.search(r'class="version-number" href="([^"]+)"', support.get(A1).content.decode())
     assert match
     assert match[1].startswith(f"{A1}versions/1/?at=")

@@ -169,7 +169,9 @@ def test_filter_reports_ambiguous_and_unknown_names(
     assert list_shown_versions(page) == []
 
 
-def test_filter_offers_each_field_that_has_the_name(store: Store, support: Client) -> None:
+def test_filter_offers_each_field_when_several_fields_have_the_name(
+    store: Store, support: Client
+) -> None:
     for number, (rate, base) in enumerate([("1", "1"), ("2", "1"), ("2", "2")]):
         store.add("A1", number, {"rate": rate, "baseRate": base}, number, author="m.ivanov")
     query = {"path": "ставка", "author": "m.ivanov"}
@@ -225,7 +227,9 @@ def test_unknown_name_is_reported_when_no_version_fits(
         assert (told in page.content.decode()) is is_reported
 
 
-def test_deletion_is_not_called_technical(store: Store, support: Client) -> None:
+def test_deletion_is_not_described_as_change_of_only_technical_fields(
+    store: Store, support: Client
+) -> None:
     store.add("A1", 0, {"rate": "1.5", "modifiedBy": "a"}, 0)
     store.add("A1", 1, {"rate": "1.5", "modifiedBy": "b"}, 1, type=2)
     page_text = read_text(support.get(A1))

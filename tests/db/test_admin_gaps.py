@@ -85,7 +85,7 @@ def test_gap_page_ignores_wrong_parameters(
     assert operator.get(ADDRESS, wrong).status_code == 200
 
 
-def test_gap_page_says_that_gaps_never_ran(db: None, operator: Client) -> None:
+def test_gap_page_says_when_gaps_command_has_never_run(db: None, operator: Client) -> None:
     assert "annals gaps has never run: run it from cron" in read_text(operator.get(ADDRESS))
     assert list(count_gaps()) == []
 

@@ -129,8 +129,10 @@ def test_moment_page_refuses_future_moment(
     assert "As it was on" not in read_text(page)
 
 
-def test_heading_shows_status_of_the_moment(store: Store, support: Client) -> None:
-    """Of a moment also which one is now; of a version alone no other one is read."""
+def test_heading_shows_status_at_the_moment_and_current_status(
+    store: Store, support: Client
+) -> None:
+    """The page of one version shows only the status then: no other version is read for it."""
     for version, status in enumerate(["A", "B", "A"]):
         store.add("A1", version, {"name": "Ипотека", "status": status}, 10 * version)
     heads = [
@@ -226,7 +228,7 @@ def document_with_gaps(store: Store) -> Store:
         ("versions/3/unmask/?path=/rate", "Version 3 never arrived."),
     ],
 )
-def test_page_of_missing_version_says_why(
+def test_page_of_missing_version_says_why_version_is_missing(
     document_with_gaps: Store, support: Client, address: str, reason: str
 ) -> None:
     if "unmask" in address:
@@ -241,14 +243,16 @@ def test_page_of_missing_version_says_why(
     assert f'href="{A1}"' in page.content.decode()
 
 
-def test_page_says_that_retention_removed_version(store: Store, support: Client) -> None:
+def test_page_of_version_says_that_retention_removed_the_version(
+    store: Store, support: Client
+) -> None:
     created = clock.now() - timedelta(days=200)
     store.add("A1", 7, {"createdAt": created.isoformat()}, 0)
     page_text = read_text(support.get(f"{A1}versions/3/"))
     assert "Version 3 was removed: it is past the days that are kept." in page_text
 
 
-def test_page_says_that_version_may_be_archived(
+def test_page_of_missing_version_says_that_version_may_be_archived(
     store: Store, support: Client, settings: Any
 ) -> None:
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, archive_url="/archive")

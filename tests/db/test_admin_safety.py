@@ -163,7 +163,7 @@ def test_pages_are_russian_until_language_is_switched(
 
 
 @pytest.mark.parametrize("address", [A1, WHOLE])
-def test_card_links_to_changes_that_it_does_not_show(
+def test_card_links_to_changes_beyond_those_shown(
     address: str, store: Store, support: Client
 ) -> None:
     FieldLabel.objects.update_or_create(
@@ -212,7 +212,9 @@ def test_filter_by_field_shows_change_of_that_field_first(
 
 
 @pytest.mark.parametrize("mark", ["\u202e", "\u2066", "\u200f", "\u061c"])
-def test_direction_marks_are_shown_as_escapes(mark: str, store: Store, support: Client) -> None:
+def test_text_direction_characters_are_shown_as_escapes(
+    mark: str, store: Store, support: Client
+) -> None:
     for version in range(2):
         document = {"name": f"a{mark}1{version}", f"k{mark}": version}
         store.add("A1", version, document, version)
@@ -244,7 +246,7 @@ def test_page_draws_limited_number_of_values(
     assert re.search(r"\d+ more in the snapshot", read_text(page))
 
 
-def test_page_cuts_long_text_and_file_has_all(store: Store, support: Client) -> None:
+def test_page_cuts_long_text_and_download_is_complete(store: Store, support: Client) -> None:
     text = "слово " * 85_000
     store.add("A1", 0, {"remark": f"{text} конец"}, 0)
     store.add("A1", 1, {"remark": f"{text} другой конец"}, 1)

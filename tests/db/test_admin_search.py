@@ -86,7 +86,7 @@ def test_search_finds_key_that_begins_with_a_blank(documents: Store, support: Cl
         ("77-и\N{COMBINING BREVE}", "77-Й"),
     ],
 )
-def test_search_offers_hits_of_other_spellings(
+def test_search_offers_matches_with_another_spelling(
     documents: Store, support: Client, query: str, stored: str
 ) -> None:
     """In small letters, with signs around it, with other letters or dashes."""
@@ -108,7 +108,9 @@ def test_search_offers_id_in_another_unicode_form(
     assert "Found with another spelling: " in read_text(page)
 
 
-def test_search_offers_other_spelling_of_each_text(documents: Store, support: Client) -> None:
+def test_search_offers_other_spelling_for_each_searched_text(
+    documents: Store, support: Client
+) -> None:
     store_carriers("77-AB", "R1")
     documents.add("B1", 0, {"name": "Ипотека"}, 0)
     page = support.get("/admin/history/", {"q": "№77-ab, b1;  none"})
@@ -126,7 +128,7 @@ def test_search_ignores_signs_around_a_number(documents: Store, support: Client)
     assert support.get("/admin/history/", {"q": "№"}).context["missing"] == ["№"]
 
 
-def test_search_of_forty_ids_takes_as_many_queries_as_of_one(
+def test_search_for_forty_ids_takes_as_many_queries_as_for_one_id(
     documents: Store, support: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(40):
@@ -141,7 +143,9 @@ def test_search_of_forty_ids_takes_as_many_queries_as_of_one(
     assert all(f'href="/admin/applications/B{n}/"' in page.content.decode() for n in range(40))
 
 
-def test_search_of_more_than_forty_ids_links_to_the_rest(documents: Store, support: Client) -> None:
+def test_search_for_more_than_forty_ids_links_to_the_remaining_ids(
+    documents: Store, support: Client
+) -> None:
     pasted = [f"NO{number}" for number in range(88)] + ["A1", "R1"]
     page = support.get("/admin/history/", {"q": "\r\n".join(pasted)})
     rest_url = "/admin/history/?q=" + "+".join(pasted[40:])
@@ -203,7 +207,7 @@ def test_search_without_hit_links_to_old_service(
     assert "/admin/history/participant-role/a/b" not in several
 
 
-def test_search_does_not_mention_old_service_when_there_is_none(
+def test_search_does_not_mention_old_service_when_none_is_configured(
     documents: Store, support: Client
 ) -> None:
     assert "old system" not in read_text(support.get("/admin/history/", {"q": "ONLYOLD"}))

@@ -39,7 +39,9 @@ def store_versions(store: Store, states: list[Any]) -> None:
         store.add("A1", version, json.dumps(state, default=str), version)
 
 
-def test_state_follows_item_that_moved_in_its_list(store: Store, support: Client) -> None:
+def test_state_page_links_values_of_moved_list_item_to_their_versions(
+    store: Store, support: Client
+) -> None:
     a, b = {"pid": "a", "n": 1}, {"pid": "b", "n": 1}
     store_versions(
         store,
@@ -65,7 +67,9 @@ ODD_KEYS = ["*", "[x=y]", "[", "a/b", "~", "~4", " ", " x ", "", "0", "я" * 400
 
 
 @pytest.mark.parametrize("key", ODD_KEYS, ids=range(len(ODD_KEYS)))
-def test_state_links_odd_keys_to_their_versions(store: Store, support: Client, key: str) -> None:
+def test_state_page_links_fields_with_unusual_names_to_their_versions(
+    store: Store, support: Client, key: str
+) -> None:
     store_versions(store, [{key: 1, "other": 1}, {key: 2, "other": 1}, {key: 2, "other": 2}])
     links = read_field_links(support)
     second = links.pop("/other")
@@ -75,7 +79,7 @@ def test_state_links_odd_keys_to_their_versions(store: Store, support: Client, k
     assert list_shown_versions(support, second[0]) == [2]
 
 
-def test_state_links_items_without_key_to_history_of_their_list(
+def test_state_page_links_items_without_key_to_history_of_their_list(
     store: Store, support: Client
 ) -> None:
     store_versions(
@@ -86,12 +90,12 @@ def test_state_links_items_without_key_to_history_of_their_list(
     assert list_shown_versions(support, links["/tags/0"][0]) == [2, 1]
 
 
-def test_state_leaves_out_links_that_are_too_long(store: Store, support: Client) -> None:
+def test_state_page_leaves_out_links_that_are_too_long(store: Store, support: Client) -> None:
     store_versions(store, [{"я" * 2000: 1, "b": 1}])
     assert list(read_field_links(support)) == ["/b"]
 
 
-def test_state_shows_many_fields_in_pages(
+def test_state_page_shows_many_fields_on_several_pages(
     store: Store, support: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("components.links", "pages.state"):
@@ -121,7 +125,7 @@ def document_of_fast_clock(store: Store) -> Store:
 
 
 @pytest.mark.parametrize("address", [A1, f"{A1}?type=UPDATE", WHOLE, f"{A1}state/"])
-def test_heading_shows_highest_version_when_a_clock_was_fast(
+def test_heading_shows_highest_version_number_when_a_producer_clock_was_fast(
     document_of_fast_clock: Store, support: Client, address: str
 ) -> None:
     page = support.get(address).content.decode()
@@ -129,7 +133,7 @@ def test_heading_shows_highest_version_when_a_clock_was_fast(
     assert "version 2 ·" in page
 
 
-def test_cards_compare_with_highest_version_when_a_clock_was_fast(
+def test_cards_compare_with_highest_version_number_when_a_producer_clock_was_fast(
     document_of_fast_clock: Store, support: Client
 ) -> None:
     page = support.get(A1).content.decode()

@@ -138,7 +138,9 @@ def test_field_page_lists_all_values(store: Store, support: Client) -> None:
     assert support.get("/admin/history/product-instance/NO/field/?path=/a").status_code == 404
 
 
-def test_field_page_bounds_duration_of_value_next_to_gap(store: Store, support: Client) -> None:
+def test_field_page_gives_bounds_for_duration_of_value_next_to_missing_version(
+    store: Store, support: Client
+) -> None:
     """Between 1 and 3 a version is missing, and so is one between 3 and 5; 0 is the first."""
     for number, day in ((0, 0), (1, 1), (3, 3), (5, 6), (6, 7)):
         store.add("A1", number, {"rate": str(number)}, day * 24 * 60)
@@ -177,7 +179,7 @@ def test_timeline_shows_days_as_picture_and_list(store: Store, support: Client) 
     assert re.findall(r'<li class="version[^"]*" id="v(\d+)', shown_text) == ["3"]
 
 
-def test_timeline_picture_marks_deletions_gaps_and_day_states(
+def test_timeline_picture_shows_deletions_missing_versions_and_states_of_days(
     store: Store, support: Client
 ) -> None:
     store.add("A1", 0, {"n": 0}, 0)
@@ -241,7 +243,7 @@ def test_timeline_folds_versions_without_changes(store: Store, support: Client) 
     assert ": changed." not in read_text(support.get(A1, {"as": "note"}))
 
 
-def test_timeline_exports_what_it_shows(documents: Store, support: Client) -> None:
+def test_export_of_timeline_has_what_the_page_shows(documents: Store, support: Client) -> None:
     support.cookies["annals_zone"] = "moscow"
     query = {"author": "x.unknown", "as": "csv"}
     answer = support.get(A1, query)
@@ -502,7 +504,7 @@ def test_page_not_found_has_search_box(support: Client) -> None:
 
 
 @pytest.mark.parametrize("environment, expected", [("ru", "ru"), ("en", "en"), ("auto", "en")])
-def test_default_language_is_a_setting(
+def test_default_language_comes_from_setting(
     support: Client, settings: Any, environment: str, expected: str
 ) -> None:
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, language=environment)

@@ -38,7 +38,7 @@ def find_json_urls_of_both(page: HttpResponse) -> list[str]:
     return [link for link in find_links(page.content.decode(), "as=json") if "/versions/6/" in link]
 
 
-def test_card_links_to_its_own_snapshot(
+def test_card_links_to_its_own_snapshot_when_two_versions_have_one_number(
     document_with_number_given_twice: Store, support: Client
 ) -> None:
     shown_text = find_json_urls_of_both(support.get(A1))
@@ -54,7 +54,7 @@ def test_card_links_to_its_own_snapshot(
 
 
 @pytest.mark.parametrize("address", [A1, WHOLE])
-def test_timeline_marks_number_that_was_given_twice(
+def test_timeline_marks_versions_that_have_the_same_number(
     address: str, document_with_number_given_twice: Store, support: Client
 ) -> None:
     page = support.get(address)
@@ -66,7 +66,7 @@ def test_timeline_marks_number_that_was_given_twice(
     assert {"elder", "younger"} <= set(read_text(support.get(both_text)).split())
 
 
-def test_version_page_without_moment_shows_the_younger_version(
+def test_version_page_without_moment_shows_younger_of_two_versions_of_one_number(
     document_with_number_given_twice: Store, support: Client
 ) -> None:
     for address in (f"{A1}versions/6/", f"{A1}versions/6/?at=nonsense"):
@@ -77,7 +77,7 @@ def test_version_page_without_moment_shows_the_younger_version(
     assert "Version 6 is not in the store" in read_text(removed)
 
 
-def test_versions_of_one_number_are_compared(
+def test_two_versions_of_one_number_can_be_compared(
     document_with_number_given_twice: Store, support: Client
 ) -> None:
     same = support.get(f"{A1}compare/?from=6&to=6")
@@ -94,7 +94,7 @@ def test_versions_of_one_number_are_compared(
         assert "Interest rate middle younger" in read_text(support.get(third))
 
 
-def test_card_is_compared_with_newest_version(
+def test_card_links_to_comparison_with_newest_version(
     document_with_number_given_twice: Store, support: Client
 ) -> None:
     document_with_number_given_twice.add("A1", 7, {"rate": "other seven"}, 50)
@@ -106,7 +106,7 @@ def test_card_is_compared_with_newest_version(
     )] == [True] * 4  # fmt: skip
 
 
-def test_state_links_to_version_that_set_the_value(
+def test_state_page_links_to_version_that_set_the_value(
     document_with_number_given_twice: Store, support: Client
 ) -> None:
     document_with_number_given_twice.add("A1", 7, {"rate": "seven", "name": "first"}, 70)

@@ -175,7 +175,7 @@ def test_compression_follows_weights_of_accept_encoding(
     assert json.loads(body)["status"] == "success"
 
 
-def test_small_answer_is_compressed_when_client_accepts_only_that(
+def test_small_answer_is_compressed_when_client_accepts_only_compressed_answers(
     auditor: Client, application_with_seven_versions: Store
 ) -> None:
     address = f"{BASE}/A1/versions/x"
@@ -188,7 +188,9 @@ def test_small_answer_is_compressed_when_client_accepts_only_that(
     assert "Content-Encoding" not in auditor.get(address, headers=either)
 
 
-def test_static_file_is_not_compressed_when_client_refuses_it(client: Client, db: None) -> None:
+def test_static_file_is_not_compressed_when_client_refuses_compression(
+    client: Client, db: None
+) -> None:
     answer = client.get(
         "/static/history/annals.css", headers={"Accept-Encoding": "gzip;q=0, br;q=0"}
     )
@@ -200,7 +202,7 @@ VERSION = f"{BASE}/A1/versions/3"
 
 
 @pytest.mark.parametrize("coding", ["identity", "gzip"])
-def test_version_that_client_has_is_answered_with_304(
+def test_version_that_client_already_has_is_answered_with_304(
     coding: str, auditor: Client, application_with_seven_versions: Store
 ) -> None:
     headers = {"Accept-Encoding": coding}
@@ -218,7 +220,7 @@ def test_version_that_client_has_is_answered_with_304(
     assert auditor.head(VERSION, headers={"If-None-Match": tag}).status_code == 304
 
 
-def test_etag_of_version_follows_what_viewer_sees(
+def test_etag_of_version_changes_when_the_viewer_sees_something_else(
     auditor: Client, application_with_seven_versions: Store
 ) -> None:
     def get_tag(query: str = "", **headers: str) -> str:
@@ -306,7 +308,7 @@ def test_api_is_closed_without_login(client: Client) -> None:
 
 
 @pytest.mark.django_db
-def test_changed_password_is_refused_at_once(client: Client) -> None:
+def test_old_password_is_refused_at_once_after_password_change(client: Client) -> None:
     check_error(client.get(f"{BASE}/A1", headers=make_basic_header("support")), 404, "not_found")
     user = User.objects.get(username="support")
     user.set_password("another")
@@ -323,7 +325,7 @@ def test_changed_password_is_refused_at_once(client: Client) -> None:
         "annals.web.middleware.session_limit._is_over",
     ],
 )
-def test_screen_says_that_database_is_gone(
+def test_screen_says_that_database_is_unreachable(
     place: str,
     client: Client,
     application_with_seven_versions: Store,

@@ -32,7 +32,7 @@ TOPIC = "top-storage.export.product-instance"
 TWIN = "top-storage.export.migration.product-instance"
 
 
-def test_store_behind_is_complete_up_to_newest_message_read(
+def test_completeness_ends_at_newest_message_read_when_store_is_behind(
     auditor: Client, loan_application: Store
 ) -> None:
     hour_ago = NOW - timedelta(hours=1)
@@ -72,7 +72,7 @@ def test_completeness_call_shows_ledger(auditor: Client, client: Client) -> None
     assert client.get("/api/v1/completeness").status_code == 403
 
 
-def test_moment_of_repeated_hour_is_the_first_one() -> None:
+def test_local_time_that_occurs_twice_means_its_first_occurrence() -> None:
     query = "time=2026-10-25T02:30"
     parameters = QueryParameters(QueryDict(query), {"time"}, query)
     moment = parameters.read_moment("time", ZoneInfo("Europe/Berlin"))

@@ -59,7 +59,7 @@ def test_documented_example_runs(served_address: dict[str, str], language: str, 
         assert finished.stdout.count('{"status":"success"') == text.count("curl ")
 
 
-def test_documented_feed_keeps_a_copy_in_step_and_restarts(
+def test_documented_feed_program_keeps_a_copy_in_step_and_can_restart(
     served_address: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     completeness = complete_to.read_completeness(ENTITIES)
@@ -91,7 +91,7 @@ def test_documented_feed_keeps_a_copy_in_step_and_restarts(
     assert run(5) == {*second, "participant-role P1 0", "product-instance A2 0"}
 
 
-def test_documentation_has_examples_of_both_languages() -> None:
+def test_documentation_has_shell_and_python_examples() -> None:
     assert {language for language, _ in BLOCKS} == {"sh", "python"}
 
 

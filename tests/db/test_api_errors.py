@@ -72,7 +72,7 @@ def test_unexpected_error_is_answered_with_request_id(
 
 @pytest.mark.parametrize("address", ["docs/", "schema/"])
 @pytest.mark.parametrize("accept", ["application/pdf", "text/html", "*/*", "nonsense"])
-def test_openapi_document_is_answered_whatever_is_accepted(
+def test_openapi_document_is_sent_whatever_the_accept_header_says(
     auditor: Client, address: str, accept: str
 ) -> None:
     response = auditor.get(f"/api/{address}", headers={"Accept": accept})
@@ -82,7 +82,9 @@ def test_openapi_document_is_answered_whatever_is_accepted(
 @pytest.mark.parametrize(
     "address", [BASE, "/api/v1/search?q=1", "/api/v1/completeness", "/api/v1/no", "/api/schema/"]
 )
-def test_allowed_request_is_not_refused(auditor: Client, store: Store, address: str) -> None:
+def test_only_methods_of_the_allow_header_are_answered(
+    auditor: Client, store: Store, address: str
+) -> None:
     for method in ("POST", "PUT", "PATCH", "DELETE", "TRACE"):
         answer = auditor.generic(method, address)
         assert answer.status_code == 405
@@ -133,7 +135,7 @@ def test_id_of_bytes_that_are_not_utf8_is_refused(
         ("9999-12-31T23:59:59-05:00", "UTC"),
     ],
 )
-def test_moment_out_of_range_is_named_as_such(auditor: Client, time: str, zone: str) -> None:
+def test_error_says_that_moment_is_out_of_range(auditor: Client, time: str, zone: str) -> None:
     error_body = check_error(
         auditor.get(f"{BASE}/at", {"time": time, "tz": zone}), 400, "bad_parameter"
     )

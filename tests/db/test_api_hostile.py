@@ -107,7 +107,7 @@ HEADERS = {
 
 
 @pytest.mark.parametrize("name", HEADERS)
-def test_odd_header_gets_documented_answer(application: Any, name: str) -> None:
+def test_request_with_malformed_header_gets_documented_answer(application: Any, name: str) -> None:
     for value in HEADERS[name]:
         for path in (f"{BASE}/versions/0", "/api/schema/", "/api/docs/", "/api/nothing"):
             for method in ("GET", "POST"):

@@ -161,7 +161,7 @@ def test_every_error_code_is_translated(
     assert seen == {code for _, _, code in ERROR_KINDS} | {"internal_error"}
 
 
-def test_strange_host_is_refused_in_language_of_request_with_https(
+def test_unknown_host_is_refused_in_language_of_request_with_https(
     auditor: Client, settings: Any
 ) -> None:
     """Before the middleware that sets the language."""

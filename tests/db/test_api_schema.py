@@ -26,7 +26,7 @@ def openapi_document(client: Client, db: None) -> Any:
     return json.loads(response.content)
 
 
-def test_document_is_openapi_3_1_with_every_call(openapi_document: Any) -> None:
+def test_schema_is_openapi_3_1_document_with_every_call(openapi_document: Any) -> None:
     assert openapi_document["openapi"].startswith("3.1")
     described = {path.removeprefix("/api/v1/") for path in openapi_document["paths"]}
     served = {
@@ -87,7 +87,7 @@ def test_answer_fits_its_schema(
         assert data.keys() <= properties.keys(), path
 
 
-def test_document_has_every_error_code(openapi_document: Any) -> None:
+def test_openapi_document_has_every_error_code(openapi_document: Any) -> None:
     answers = openapi_document["paths"][f"{V1}/history/{{entity}}/{{id}}"]["get"]["responses"]
     documented_codes = {
         (status, code)
@@ -100,7 +100,7 @@ def test_document_has_every_error_code(openapi_document: Any) -> None:
     }
 
 
-def test_document_names_the_components_of_answers(openapi_document: Any) -> None:
+def test_openapi_document_names_the_components_of_answers(openapi_document: Any) -> None:
     assert set(openapi_document["components"]["schemas"]) == {
         *("Application", "Blame", "Change", "ChangedVersion", "Changes", "Comparison"),
         *("Completeness", "Error", "Fate"),
@@ -109,7 +109,7 @@ def test_document_names_the_components_of_answers(openapi_document: Any) -> None
     }
 
 
-def test_version_at_has_the_members_of_a_version_in_their_order() -> None:
+def test_answer_of_version_at_moment_has_fields_of_version_in_same_order() -> None:
     """VersionAtAnswer repeats them, because `time` stands before them."""
     members = VersionAtAnswer.__struct_fields__
     assert members[0] == "time"
@@ -132,7 +132,7 @@ def test_docs_page_has_no_inline_script_and_no_outside_host(client: Client) -> N
     assert b"SwaggerUIBundle" in script.content
 
 
-def test_document_is_made_once_in_a_process(
+def test_openapi_document_is_generated_once_per_process(
     client: Client, db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Everybody may ask for it, without a login."""

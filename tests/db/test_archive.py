@@ -119,7 +119,9 @@ def test_parquet_files_are_sorted_and_compressed_with_zstd(store: ArchiveStore) 
     assert {group.column(n).compression for n in range(group.num_columns)} == {"ZSTD"}
 
 
-def test_unfinished_object_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archive_deletes_object_when_writing_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Closing a stream to an object store makes an object, whatever was written until then."""
     store = ArchiveStore(str(tmp_path))
     monkeypatch.setattr(store, "_local", False)
@@ -133,7 +135,7 @@ def test_unfinished_object_is_deleted(tmp_path: Path, monkeypatch: pytest.Monkey
     assert list(tmp_path.iterdir()) == []
 
 
-def test_archiving_fails_when_read_back_differs(
+def test_archiving_fails_when_file_read_back_differs_from_rows(
     store: ArchiveStore, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     real = parquet.read_rows
@@ -149,7 +151,7 @@ def test_archiving_fails_when_read_back_differs(
     assert manifest.load_manifest(store, TABLE, OLD) is None
 
 
-def test_changed_file_is_not_restored(store: ArchiveStore) -> None:
+def test_changed_archive_file_is_not_restored(store: ArchiveStore) -> None:
     with connect_plainly() as plain:
         fill(plain, 50)
         archived_day = archive_day(plain, store, PRODUCT, OLD, SOURCE)
@@ -198,7 +200,7 @@ class LateRowArchiver(DayArchiver):
             insert(connection, datetime(OLD.year, OLD.month, OLD.day, 13, tzinfo=UTC), "late")
 
 
-def test_drop_keeps_row_that_comes_at_the_last_moment(store: ArchiveStore) -> None:
+def test_day_with_new_row_is_not_dropped_when_archiving_it_again_fails(store: ArchiveStore) -> None:
     """The archive is away when the day is archived for the second time."""
 
     class Away(LateRowArchiver):

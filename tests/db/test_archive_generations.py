@@ -122,7 +122,7 @@ def test_archived_rows_survive_changes_of_retention(store: ArchiveStore) -> None
     assert list_files(store) == before
 
 
-def test_archive_merges_day_that_returns_with_other_rows(
+def test_archived_day_is_merged_when_it_is_archived_again_with_other_rows(
     store: ArchiveStore, plain: Connection
 ) -> None:
     archive_rows_of_day(store, *make_ids("b", 25))
@@ -272,7 +272,7 @@ def test_frozen_run_does_not_change_files_of_next_run(store: ArchiveStore) -> No
     assert list_archived_ids(store) == [*make_ids("b", 9), "late"]
 
 
-def test_archiving_refuses_archive_with_fewer_rows_than_noted(
+def test_archiving_refuses_archive_that_lacks_rows_noted_in_database(
     tmp_path: Path, plain: Connection
 ) -> None:
     fill(plain, *make_ids("b", 12))
@@ -283,7 +283,7 @@ def test_archiving_refuses_archive_with_fewer_rows_than_noted(
     assert "ANNALS_ARCHIVE_URL" in reason
 
 
-def test_archiving_refuses_archive_without_noted_days(tmp_path: Path) -> None:
+def test_archiving_refuses_archive_that_lacks_days_noted_in_database(tmp_path: Path) -> None:
     """A volume that is not mounted is an empty directory: what is written there is lost later."""
     place, away = tmp_path / "archive", tmp_path / "away"
     store, second_day = ArchiveStore(str(place)), days.build_partition_name(TABLE, get_day(-4))
@@ -306,7 +306,7 @@ def damage(store: ArchiveStore, day_manifest: Manifest) -> None:
         sink.write(b"damaged")
 
 
-def test_damaged_files_are_rewritten_when_table_has_all_rows(store: ArchiveStore) -> None:
+def test_damaged_archive_files_are_rewritten_when_table_has_all_rows(store: ArchiveStore) -> None:
     with connect_plainly() as plain:
         fill(plain, *make_ids("b", 25))
         damage(store, archive_day(plain, store, PRODUCT, OLD, SOURCE))
@@ -316,7 +316,9 @@ def test_damaged_files_are_rewritten_when_table_has_all_rows(store: ArchiveStore
 
 
 @pytest.mark.parametrize("back", [0, 3])
-def test_damaged_files_prevent_drop_of_returned_day(store: ArchiveStore, back: int) -> None:
+def test_damaged_archive_files_prevent_drop_of_day_that_returned(
+    store: ArchiveStore, back: int
+) -> None:
     with connect_plainly() as plain:
         archive_rows_of_day(store, *make_ids("b", 25))
         day_manifest = manifest.load_manifest(store, TABLE, OLD)

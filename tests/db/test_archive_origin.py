@@ -127,15 +127,17 @@ def test_row_added_to_archived_day_is_refused(store: ArchiveStore) -> None:
     assert (again.rows, again.digest) == (noted.rows, noted.digest)
 
 
-def test_replaced_archived_day_keeps_table_rows(store: ArchiveStore, plain: Connection) -> None:
-    """By rows that are all in the table: nothing strange comes in, but archived rows would go."""
+def test_day_is_not_dropped_when_its_archived_day_was_replaced(
+    store: ArchiveStore, plain: Connection
+) -> None:
+    """The planted rows are in the table too; a merge would remove the archived rows."""
     archive_rows_of_day(store, "kept")
     replant(store, "late")
     fill(plain, "late", "later")
     read_refusal(store)
 
 
-def test_archived_rows_are_accepted_after_kill_before_note(
+def test_archived_rows_are_accepted_when_run_was_killed_before_noting_them(
     store: ArchiveStore, plain: Connection
 ) -> None:
     fill(plain, *make_ids("b", 12))
@@ -198,7 +200,7 @@ def test_adopt_and_forget_are_journaled(store: ArchiveStore) -> None:
         ]
 
 
-def test_archive_decision_is_refused_without_journal(
+def test_restore_and_forget_do_nothing_when_journal_fails(
     store: ArchiveStore, plain: Connection
 ) -> None:
     archive_rows_of_day(store, *make_ids("b", 3))
@@ -239,7 +241,7 @@ def test_adopt_refuses_damaged_day(
     assert not ArchivedDay.objects.exists()
 
 
-def test_adopt_refuses_day_with_fewer_rows_than_noted(store: ArchiveStore) -> None:
+def test_adopt_refuses_archived_day_that_lacks_rows_noted_in_database(store: ArchiveStore) -> None:
     archive_rows_of_day(store, *make_ids("b", 12))
     assert "knows these rows" in decide("adopt", "--why", "test")[1]
     replant(store, *make_ids("b", 3))
@@ -268,7 +270,7 @@ def test_restore_and_export_refuse_planted_rows(store: ArchiveStore, tmp_path: P
     assert list_ids() == ["late"]
 
 
-def test_reader_takes_replaced_files_from_database(store: ArchiveStore) -> None:
+def test_reader_reads_only_archive_files_that_the_database_lists(store: ArchiveStore) -> None:
     """What somebody wrote there is not read: the database says which files count."""
     archive_rows_of_day(store, *make_ids("b", 3))
     replant(store, "b001x", *make_ids("b", 3))

@@ -53,7 +53,7 @@ def test_capacity_command_measures_existing_days() -> None:
     assert str(get_day_ago(2)) in capacity()
 
 
-def test_capacity_command_takes_given_rate_without_partitions() -> None:
+def test_capacity_command_uses_rate_option_when_there_are_no_partitions() -> None:
     words = ("--rps", "200", "--avg-bytes", "1785", "--days", "90")
     assert "17,280,000" in capacity(*words)
     parts = json.loads(capacity(*words, "--json"))["total"]

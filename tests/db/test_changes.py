@@ -157,7 +157,9 @@ def list_places(page: ChangesPage) -> list[tuple[datetime, int, str, int]]:
     ]
 
 
-def test_pages_of_changes_are_those_of_a_naive_program(changes: list[ModelChange]) -> None:
+def test_pages_of_changes_equal_those_of_a_simple_reference_program(
+    changes: list[ModelChange],
+) -> None:
     for number, ((filters, entity), order) in enumerate(
         itertools.product(generate_filters(), TimelineOrder)
     ):
@@ -197,7 +199,9 @@ def test_each_change_is_compared_with_the_previous_version(changes: list[ModelCh
         )
 
 
-def test_path_selects_versions_that_changed_it(changes: list[ModelChange]) -> None:
+def test_path_filter_selects_versions_that_changed_the_value_at_path(
+    changes: list[ModelChange],
+) -> None:
     filters = VersionFilters(
         since=minute(-1), until=minute(5 * 24 * HOUR), client_id="top-crm", path="/value"
     )
@@ -274,7 +278,7 @@ def test_first_page_uses_an_index_and_sorts_no_day(tables: None, is_packed: bool
     assert any(name.endswith("_author_updated_at_idx") for name in indexes)
 
 
-def test_maintain_gives_older_days_the_indexes_of_changes(tables: None) -> None:
+def test_maintain_adds_indexes_for_changes_to_older_days(tables: None) -> None:
     day = T0.replace(hour=0)
     fill_day(day)
     table = get_root().table

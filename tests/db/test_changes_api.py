@@ -30,7 +30,7 @@ def ask(client: Client, **parameters: Any) -> Any:
     return client.get("/api/v1/changes", {**WINDOW, **parameters})
 
 
-def test_entries_name_their_application_and_its_title(
+def test_entries_of_changes_name_their_application_and_its_title(
     application_of_two_people: Store, auditor: Client
 ) -> None:
     answer = read_data(ask(auditor, author="m.prygunov"))
@@ -49,7 +49,7 @@ def test_entries_name_their_application_and_its_title(
     assert "nextPageToken" not in answer
 
 
-def test_pages_follow_one_another_without_repeating(
+def test_pages_of_changes_repeat_no_version(
     application_of_two_people: Store, auditor: Client
 ) -> None:
     first = read_data(ask(auditor, clientId="top-crm", pageSize=4))
@@ -81,13 +81,13 @@ def test_pages_follow_one_another_without_repeating(
         ({"author": "m.ivanov", "from": "yesterday"}, "from"),
     ],
 )
-def test_wrong_parameter_is_refused_by_name(
+def test_error_names_wrong_parameter_of_changes_call(
     store: Store, auditor: Client, parameters: dict[str, Any], name: str
 ) -> None:
     assert check_error(ask(auditor, **parameters), 400, "bad_parameter")["parameter"] == name
 
 
-def test_token_of_another_question_is_refused(
+def test_page_token_from_another_query_of_changes_is_refused(
     application_of_two_people: Store, auditor: Client
 ) -> None:
     token = read_data(ask(auditor, author="m.ivanov", pageSize=1))["nextPageToken"]
@@ -96,7 +96,7 @@ def test_token_of_another_question_is_refused(
         assert check_error(answer, 400, "bad_parameter")["parameter"] == "pageToken"
 
 
-def test_window_of_an_hour_needs_no_person(
+def test_window_of_at_most_one_hour_needs_no_author(
     application_of_two_people: Store, auditor: Client
 ) -> None:
     window = {"from": minute(0).isoformat(), "to": minute(60).isoformat()}
@@ -105,17 +105,19 @@ def test_window_of_an_hour_needs_no_person(
     assert check_error(ask(auditor, **window), 400, "bad_parameter")["parameter"] == "author"
 
 
-def test_window_before_retention_says_so(store: Store, auditor: Client) -> None:
+def test_window_before_retention_is_answered_with_older_than_retention(
+    store: Store, auditor: Client
+) -> None:
     old = {"from": minute(-1e6).isoformat(), "to": minute(-9e5).isoformat()}
     check_error(ask(auditor, author="m.ivanov", **old), 404, "older_than_retention")
 
 
-def test_ops_may_not_read_changes(store: Store, client: Client) -> None:
+def test_role_ops_may_not_read_changes(store: Store, client: Client) -> None:
     client.force_login(User.objects.get(username="ops"))
     check_error(ask(client, author="m.ivanov"), 403, "no_permission")
 
 
-def test_page_has_one_journal_entry_that_names_the_person(
+def test_page_of_changes_writes_one_journal_entry_with_author(
     application_of_two_people: Store, auditor: Client
 ) -> None:
     read_data(ask(auditor, author="m.ivanov", clientId="top-crm"))
@@ -129,7 +131,7 @@ def open_only_b1(_user: object, application: Any) -> bool:
     return bool(application.id == "B1")
 
 
-def test_need_to_know_leaves_out_without_a_word_and_journal_counts(
+def test_changes_leave_out_hidden_applications_and_journal_counts_them(
     application_of_two_people: Store, auditor: Client, settings: Any
 ) -> None:
     application_of_two_people.add("B1", 0, {"name": "Other"}, 1.5)
@@ -142,7 +144,7 @@ def test_need_to_know_leaves_out_without_a_word_and_journal_counts(
     assert entry.reason == "need-to-know: 1 left out of the list"
 
 
-def test_feed_never_passes_complete_to_and_gives_what_came_since(
+def test_feed_ends_at_complete_to_and_its_token_continues_with_later_versions(
     store: Store, auditor: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     completeness = complete_to.read_completeness(ENTITIES)

@@ -84,7 +84,7 @@ def replace_parameter(name: str, encoded: str) -> str:
     return f"{urlencode(rest)}&{name}={encoded}"
 
 
-def test_wrong_text_is_refused_by_the_name_of_its_parameter(
+def test_error_names_parameter_that_has_a_wrong_text(
     ask_raw: Callable[[str], tuple[int, dict[str, str], bytes]],
 ) -> None:
     cases = [(name, text) for name in NAMES for text in WRONG_TEXTS]
@@ -101,7 +101,7 @@ def test_wrong_text_is_refused_by_the_name_of_its_parameter(
     assert len(cases) > 150
 
 
-def test_unknown_parameter_is_refused_by_its_name(
+def test_unknown_parameter_of_changes_is_refused_and_named(
     ask_raw: Callable[[str], tuple[int, dict[str, str], bytes]],
 ) -> None:
     for name in ("sort", "archive", "Author", "author[]", "client_id", "q", "id", "limit", "%00"):
@@ -110,7 +110,7 @@ def test_unknown_parameter_is_refused_by_its_name(
         assert json.loads(body)["error"]["parameter"] == name.replace("%00", "\0")
 
 
-def test_moment_of_any_form_gets_an_answer(
+def test_moment_in_any_notation_gets_documented_answer(
     ask_raw: Callable[[str], tuple[int, dict[str, str], bytes]],
 ) -> None:
     for moment in MOMENTS:
@@ -126,7 +126,7 @@ def test_moment_of_any_form_gets_an_answer(
             assert json.loads(answer[2])["data"]["history"] == []
 
 
-def test_long_window_without_a_person_is_refused(
+def test_long_window_of_changes_without_author_is_refused(
     ask_raw: Callable[[str], tuple[int, dict[str, str], bytes]],
 ) -> None:
     for query in (
@@ -144,7 +144,7 @@ def test_long_window_without_a_person_is_refused(
     assert json.loads(ask_raw(swapped)[2])["error"]["parameter"] == "from"
 
 
-def test_token_that_is_not_of_this_question_is_refused(store: Store, auditor: Client) -> None:
+def test_changed_or_foreign_page_token_is_refused(store: Store, auditor: Client) -> None:
     add_application_of_two_people(store)
     question = {**BASE, "pageSize": 1}
     token = read_data(auditor.get(ADDRESS, question))["nextPageToken"]
@@ -304,7 +304,7 @@ QUESTIONS = tuple(
 )
 
 
-def test_answers_are_those_of_a_store_without_what_is_hidden(
+def test_answers_equal_those_of_a_store_without_the_hidden_documents(
     store: Store, auditor: Client, settings: Any
 ) -> None:
     rule = f"{__name__}.open_only_visible"
@@ -329,7 +329,7 @@ def read_screen(client: Client, address: str) -> str:
 
 
 @pytest.mark.parametrize("order", ["desc", "asc"])
-def test_page_that_ends_early_does_not_name_what_is_hidden(
+def test_page_that_ends_early_does_not_reveal_hidden_documents(
     order: str, store: Store, auditor: Client, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rule = f"{__name__}.open_only_visible"
@@ -354,7 +354,9 @@ def complete_to_now(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("role", ["ops"])
-def test_role_without_history_gets_nothing(role: str, store: Store, client: Client) -> None:
+def test_role_without_permission_for_history_gets_no_changes(
+    role: str, store: Store, client: Client
+) -> None:
     add_application_of_two_people(store)
     client.force_login(User.objects.get(username=role))
     check_error(client.get(ADDRESS, BASE), 403, "no_permission")
@@ -365,7 +367,9 @@ def test_role_without_history_gets_nothing(role: str, store: Store, client: Clie
             assert b"A1" not in answer.content
 
 
-def test_journal_has_one_entry_a_page_that_names_the_person(store: Store, support: Client) -> None:
+def test_each_page_of_changes_writes_one_journal_entry_with_author(
+    store: Store, support: Client
+) -> None:
     add_application_of_two_people(store)
     question = {**BASE, "pageSize": 1}
     token = read_data(support.get(ADDRESS, question))["nextPageToken"]
@@ -378,7 +382,7 @@ def test_journal_has_one_entry_a_page_that_names_the_person(store: Store, suppor
     assert all("m.ivanov" in line for line in lines)
 
 
-def test_document_of_an_odd_login_opens_and_leads_to_the_person(
+def test_timeline_links_to_page_of_author_when_login_has_special_characters(
     store: Store, support: Client
 ) -> None:
     for number, login in enumerate(("a\nb", "a/../b", ".", "..", "?#%2F", "<b>", "\u2028")):

@@ -34,7 +34,7 @@ def open_page(client: Client, address: str, **parameters: Any) -> str:
     return answer.content.decode()
 
 
-def test_page_groups_versions_of_a_person_by_document(
+def test_changes_page_groups_versions_of_a_person_by_document(
     application_of_two_people: Store, support: Client
 ) -> None:
     page = open_page(support, "changes/", author="m.ivanov")
@@ -46,7 +46,9 @@ def test_page_groups_versions_of_a_person_by_document(
     assert "author=m.ivanov" in entry.query
 
 
-def test_page_finds_a_person_by_name(application_of_two_people: Store, support: Client) -> None:
+def test_changes_page_finds_a_person_by_name(
+    application_of_two_people: Store, support: Client
+) -> None:
     page = open_page(support, "changes/", author="Ivanov")
     assert page.count('<li class="version ') == 3
 
@@ -61,18 +63,20 @@ def test_page_finds_a_person_by_name(application_of_two_people: Store, support: 
         ({"author": "m.ivanov", "to": "01.01.2001"}, "2001"),
     ],
 )
-def test_empty_page_says_why(
+def test_empty_changes_page_says_why_it_is_empty(
     application_of_two_people: Store, support: Client, parameters: dict[str, str], sentence: str
 ) -> None:
     assert sentence in open_page(support, "changes/", **parameters)
 
 
-def test_page_as_file_has_what_is_shown(application_of_two_people: Store, support: Client) -> None:
+def test_downloaded_changes_page_has_what_the_screen_shows(
+    application_of_two_people: Store, support: Client
+) -> None:
     text = open_page(support, "changes/", **{"author": "m.ivanov", "as": "csv"})
     assert len(re.findall("Ivan Ivanov", text)) == 3
 
 
-def test_page_of_person_has_days_and_services(
+def test_person_page_shows_days_and_services(
     application_of_two_people: Store, support: Client
 ) -> None:
     application_of_two_people.add("B1", 0, {}, minute(0) - timedelta(days=2), author="m.ivanov")
@@ -83,7 +87,7 @@ def test_page_of_person_has_days_and_services(
     assert "clientId=top-crm" in page
 
 
-def test_timeline_leads_to_the_person_and_the_day(
+def test_timeline_links_to_page_of_person_and_to_changes_of_the_day(
     application_of_two_people: Store, support: Client
 ) -> None:
     page = open_page(support, "history/product-instance/A1/")
@@ -108,7 +112,7 @@ def run(*words: str) -> str:
     return out.getvalue()
 
 
-def test_command_prints_lines_objects_and_csv(application_of_two_people: Store) -> None:
+def test_changes_command_prints_text_json_and_csv(application_of_two_people: Store) -> None:
     words = (
         "--author",
         "m.ivanov",
@@ -128,6 +132,6 @@ def test_command_prints_lines_objects_and_csv(application_of_two_people: Store) 
     assert "changes --from" in JournalEntry.objects.all()[0].query
 
 
-def test_command_without_person_refuses_a_long_window(store: Store) -> None:
+def test_changes_command_refuses_long_window_without_author(store: Store) -> None:
     with pytest.raises(CommandError, match="--author is required"):
         run("--from", minute(0).isoformat())

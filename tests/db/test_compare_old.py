@@ -72,7 +72,7 @@ def test_comparison_finds_each_difference(old_service: OldServiceServer, store: 
     assert (entry.reason, "compare-old" in entry.query) == ("the switch", True)
 
 
-def test_comparison_finds_document_missing_here(
+def test_comparison_finds_document_of_old_service_that_is_missing_in_annals(
     old_service: OldServiceServer, tmp_path: Path
 ) -> None:
     old_service.add_version("B1", 0, {"rate": VALUE}, minute(0))
@@ -144,7 +144,7 @@ def test_comparison_is_not_ok_when_no_version_is_in_both(
     assert "Nothing is missing" not in text
 
 
-def test_same_seed_gives_same_sample(store: Store) -> None:
+def test_comparison_takes_same_sample_for_same_seed(store: Store) -> None:
     for number in range(300):
         store.add(f"A{number:03}", 0, {"text": "x" * 2000}, 0)
     first = comparison.sample_applications(20, 1)

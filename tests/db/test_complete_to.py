@@ -64,7 +64,7 @@ def test_completeness_is_unknown_when_topic_was_never_read(topic: str) -> None:
     assert get_completeness() == (None, None)
 
 
-def test_finished_topic_neither_freezes_nor_hides_completeness() -> None:
+def test_topic_that_nobody_reads_limits_completeness_until_it_is_retired() -> None:
     """Nobody reads the migration topic any more: what is known of its end grows old."""
     add_read_partition(TOPIC)
     add_read_partition(TWIN_TOPIC, end_known_at=NOW - timedelta(days=30))
@@ -75,7 +75,7 @@ def test_finished_topic_neither_freezes_nor_hides_completeness() -> None:
     assert get_completeness() == (NOW - timedelta(days=30), 0)
 
 
-def test_completeness_behind_end_is_newest_message_but_not_future() -> None:
+def test_completeness_is_moment_of_newest_message_read_but_never_in_the_future() -> None:
     add_read_partition(TWIN_TOPIC)
     behind = add_read_partition(TOPIC, high_watermark=12, newest_timestamp=NOW - timedelta(hours=1))
     assert get_completeness() == (NOW - timedelta(hours=1), 2)
@@ -96,7 +96,9 @@ def write_heartbeat(claim: Claim, end: int | None, seen_at: float | None) -> Non
         ledger.record_heartbeat(plain, {claim: end}, seen_at)
 
 
-def test_heartbeat_proves_nothing_while_brokers_do_not_answer(ingested: Ingested) -> None:
+def test_heartbeat_does_not_confirm_end_offset_while_brokers_do_not_answer(
+    ingested: Ingested,
+) -> None:
     """The end offset is still in the client's memory then, but it may be out of date."""
     claim = ingested.claims[SOURCE]
     write_heartbeat(claim, 0, None)
@@ -112,7 +114,7 @@ def test_heartbeat_proves_nothing_while_brokers_do_not_answer(ingested: Ingested
     assert later >= age
 
 
-def test_batch_alone_does_not_make_end_known(ingested: Ingested) -> None:
+def test_written_batch_alone_does_not_make_end_offset_known(ingested: Ingested) -> None:
     """Nothing is known of the end while no consumer has seen it: the lag is unknown, not 0."""
     ingested.write(make_value(id="a"))
     [entry] = [item for item in ledger_rows.load_entries() if item.topic == TOPIC]
@@ -133,7 +135,7 @@ def test_batch_alone_does_not_make_end_known(ingested: Ingested) -> None:
 run = partial(read_output, "ledger", "--offline")
 
 
-def test_ledger_command_retires_topic_and_takes_it_back() -> None:
+def test_ledger_command_retires_and_unretires_topic() -> None:
     add_read_partition(TOPIC)
     add_read_partition(TWIN_TOPIC, high_watermark=12)
     assert "2 of its messages were not read" in run(

@@ -43,7 +43,7 @@ def set_for_the_login(db: None) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("set_for_the_login")
-def test_text_is_stored_as_it_came_whatever_the_encoding_of_the_login(ingested: Ingested) -> None:
+def test_text_is_stored_unchanged_whatever_encoding_the_login_has(ingested: Ingested) -> None:
     ingested.write(make_value(author="Прыгунов", data={"type": "Квартира"}))
     [row] = list_rows()
     assert row["author"] == "Прыгунов"

@@ -253,7 +253,7 @@ def stream(plain: Connection) -> Any:
 @pytest.mark.parametrize(
     "column", ["version", "updated_at", "type", "client_id", "author", *queries.BLOCK_COLUMNS]
 )
-def test_answer_is_true_or_names_the_damaged_day_whatever_bit_is_flipped(
+def test_answer_is_right_or_names_the_damaged_day_when_any_bit_is_flipped(
     column: str, plain: Connection
 ) -> None:
     fill(plain)
@@ -277,10 +277,10 @@ def test_answer_is_true_or_names_the_damaged_day_whatever_bit_is_flipped(
     assert all(ask(call)[0] == truth[name] for name, call in calls.items())
 
 
-def test_blocks_of_the_first_form_are_read(
+def test_blocks_without_a_checksum_are_still_read(
     monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
-    """They were written before blocks had a checksum."""
+    """An earlier release wrote them, before blocks had a checksum."""
     packed = codec.BlockPacker.pack_block
 
     def pack_without_checksum(self: codec.BlockPacker, rows: Any) -> Any:
@@ -319,7 +319,7 @@ def test_blocks_of_the_first_form_are_read(
     assert after == before
 
 
-def test_form_of_the_checksum_stays_as_it_is() -> None:
+def test_checksum_of_a_block_is_the_same_in_every_release() -> None:
     """Blocks are read as long as their days are kept, by other releases than wrote them."""
     row = ("A1", 7, 1_760_000_000_123_456, "top-crm", None, 1, "P1", b"{}")
     checksum = codec.compute_checksum(row, 431, bytes(range(16)), [3, 5, 7], "m.ivanov\nд")
@@ -359,7 +359,7 @@ def test_export_has_all_that_can_be_read_when_a_block_is_damaged(
 
 
 @pytest.mark.parametrize("flip", [flip_packed, flip_names])
-def test_search_and_application_answer_for_the_others_when_a_block_is_damaged(
+def test_search_and_application_show_undamaged_documents_when_a_block_is_damaged(
     flip: Callable[..., None],
 ) -> None:
     with connect_plainly() as plain:
@@ -416,7 +416,7 @@ def test_search_and_application_answer_for_the_others_when_a_block_is_damaged(
     assert f"stored versions of {DAY} are damaged" in page.text
 
 
-def test_verify_seal_archive_and_index_go_on_when_a_block_is_damaged(
+def test_verify_seal_archive_and_index_continue_when_a_block_is_damaged(
     tmp_path: Path, plain: Connection
 ) -> None:
     fill(plain)
@@ -452,7 +452,7 @@ def hides_all(_user: object, _application: object) -> bool:
     return False
 
 
-def test_damage_is_not_told_of_a_hidden_application(settings: Any) -> None:
+def test_damage_in_a_hidden_application_is_not_revealed(settings: Any) -> None:
     with connect_plainly() as plain:
         fill(plain)
         pack(plain)

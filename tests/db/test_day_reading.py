@@ -113,7 +113,9 @@ def test_reader_waiting_for_swap_sees_whole_day(
         assert swap.error is None
 
 
-def test_day_dropped_during_wait_is_absent(reader: Connection, plain: Connection) -> None:
+def test_reader_finds_day_absent_when_day_is_dropped_while_reader_waits(
+    reader: Connection, plain: Connection
+) -> None:
     states: list[Any] = []
 
     def read() -> None:
@@ -131,7 +133,9 @@ def test_day_dropped_during_wait_is_absent(reader: Connection, plain: Connection
     assert states == [days.DayState.ABSENT]
 
 
-def test_snapshot_older_than_table_is_refused(reader: Connection, plain: Connection) -> None:
+def test_read_is_refused_when_its_postgresql_snapshot_is_older_than_the_table(
+    reader: Connection, plain: Connection
+) -> None:
     with reader.transaction():
         reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         reader.execute("SELECT 1")  # takes the snapshot, and no lock
@@ -140,7 +144,7 @@ def test_snapshot_older_than_table_is_refused(reader: Connection, plain: Connect
             list(canonical.stream_versions(reader, ROOT, _table(reader)))
 
 
-def test_swap_waits_for_reader(
+def test_swap_of_day_waits_for_reader(
     reader: Connection, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.2)
@@ -148,7 +152,7 @@ def test_swap_waits_for_reader(
         packing.pack_day(plain, ROOT, DAY)
 
 
-def test_export_has_all_rows_of_day_swapped_after_choice(
+def test_export_has_all_rows_of_day_that_is_packed_after_days_were_chosen(
     reader: Connection, plain: Connection, tmp_path: Path
 ) -> None:
     chosen_days, _missing = choose_days(ROOT, DAY, DAY + timedelta(1))
@@ -193,7 +197,7 @@ def test_timeline_is_whole_when_day_is_swapped_between_statements(
         assert len(tables.TableSource().fetch_versions(places).rows) == 30
 
 
-def test_search_index_is_whole_when_day_is_packed_meanwhile(
+def test_search_index_is_complete_when_day_is_packed_meanwhile(
     reader: Connection, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rows are on other pages then."""

@@ -97,7 +97,7 @@ def test_concurrent_processes_create_each_day_once() -> None:
     assert list_partition_names() == [days.build_partition_name(TABLE, of) for of in new_days]
 
 
-def test_create_leaves_pending_day_to_running_drop() -> None:
+def test_creating_a_day_fails_while_a_drop_of_that_day_is_running() -> None:
     with connect_plainly() as plain, connect_plainly() as dropping:
         days.create_partition(plain, TABLE, TODAY)
         with leave_half_dropped(dropping, TODAY):
@@ -109,7 +109,7 @@ def test_create_leaves_pending_day_to_running_drop() -> None:
         assert days.create_partition(plain, TABLE, TODAY)
 
 
-def test_create_attaches_pending_day_with_its_rows(plain: Connection) -> None:
+def test_creating_a_day_attaches_half_detached_table_with_its_rows(plain: Connection) -> None:
     days.create_partition(plain, TABLE, TODAY)
     insert(plain, NOW)
     with leave_half_dropped(plain, TODAY):
@@ -119,7 +119,7 @@ def test_create_attaches_pending_day_with_its_rows(plain: Connection) -> None:
     assert count_stored(plain) == 1
 
 
-def test_create_attaches_detached_day_with_its_rows(plain: Connection) -> None:
+def test_creating_a_day_attaches_detached_table_with_its_rows(plain: Connection) -> None:
     name = days.build_partition_name(TABLE, TODAY)
     days.create_partition(plain, TABLE, TODAY)
     insert(plain, NOW)
@@ -137,7 +137,7 @@ def test_foreign_table_is_neither_attached_nor_dropped(plain: Connection) -> Non
     plain.execute(f"DROP TABLE {name}")
 
 
-def test_create_gives_up_when_lock_is_not_available(plain: Connection) -> None:
+def test_creating_a_day_gives_up_when_lock_is_not_available(plain: Connection) -> None:
     with connect_plainly() as other_session, other_session.transaction():
         other_session.execute(f"LOCK TABLE {TABLE} IN ACCESS EXCLUSIVE MODE")
         with pytest.raises(psycopg.errors.LockNotAvailable):
@@ -170,7 +170,7 @@ def read_expected_compression() -> str:
     return "lz4" if row and row[0] else "default"
 
 
-def test_days_of_maintain_compress_long_documents() -> None:
+def test_days_created_by_maintain_compress_long_documents() -> None:
     """With lz4 where the server can."""
     call_command("partitions", "maintain", verbosity=0)
     compression_by_table = read_compressions()
@@ -178,7 +178,7 @@ def test_days_of_maintain_compress_long_documents() -> None:
     assert set(compression_by_table.values()) == {read_expected_compression()}
 
 
-def test_days_of_consumer_and_archive_compress_long_documents() -> None:
+def test_days_created_by_consumer_or_restore_compress_long_documents() -> None:
     tomorrow = get_day(1)
     with connect_plainly() as plain:
         days.create_partition(plain, TABLE, tomorrow)

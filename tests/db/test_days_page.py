@@ -93,7 +93,7 @@ def test_calendar_shows_state_of_each_day(tables: None, client: Client, settings
         assert client.get("/admin/days/", {"day": wrong}).status_code == 200
 
 
-def test_overdue_step_names_day_since_when_it_is_due(tables: None, client: Client) -> None:
+def test_overdue_step_says_since_which_day_it_is_due(tables: None, client: Client) -> None:
     day = get_today() - timedelta(days=6)
     with connect_plainly() as plain:
         days.create_partition(plain, TABLE, day)
@@ -119,7 +119,7 @@ def test_overdue_step_names_day_since_when_it_is_due(tables: None, client: Clien
     assert "waits for the next annals partitions maintain" in read_text(client.get("/admin/days/"))
 
 
-def test_days_with_same_text_are_one_line(tables: None, client: Client) -> None:
+def test_days_with_the_same_text_are_shown_as_one_line(tables: None, client: Client) -> None:
     newest = get_today() - timedelta(days=6)
     with connect_plainly() as plain:
         for day in (newest, newest - timedelta(days=1)):

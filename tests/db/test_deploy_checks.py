@@ -126,7 +126,9 @@ def test_check_command_prints_warnings(
 
 
 @pytest.mark.django_db
-def test_prepared_database_has_no_warnings_of_new_one(settings: Settings) -> None:
+def test_warnings_of_new_database_disappear_when_their_hints_are_followed(
+    settings: Settings,
+) -> None:
     """Each warning disappears by doing what its hint says."""
     use_production_settings(settings)
     before = list_warning_ids(databases=["default"])
@@ -157,7 +159,7 @@ def test_prepared_database_has_no_warnings_of_new_one(settings: Settings) -> Non
 
 
 @pytest.mark.django_db
-def test_missing_tables_end_the_list(settings: Settings) -> None:
+def test_only_missing_tables_are_listed_when_migrations_are_missing(settings: Settings) -> None:
     use_production_settings(settings)
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM django_migrations WHERE app = 'history'")
@@ -173,6 +175,6 @@ def test_each_warning_has_hint(settings: Settings) -> None:
 
 
 @pytest.mark.django_db
-def test_root_address_leads_to_screens(client: Client) -> None:
+def test_root_address_redirects_to_screens(client: Client) -> None:
     answer = client.get("/")
     assert (answer.status_code, answer.headers["Location"]) == (302, "/admin/")

@@ -54,7 +54,7 @@ def test_each_distributed_table_has_its_column(plain: psycopg.Connection[object]
         plain.execute(f"SELECT {column} FROM {table} LIMIT 0")
 
 
-def test_session_that_breaks_while_asked_for_distribution_is_closed(
+def test_session_is_closed_when_it_breaks_while_it_is_asked_about_distribution(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sessions: list[psycopg.Connection[object]] = []
@@ -74,7 +74,7 @@ def test_session_that_breaks_while_asked_for_distribution_is_closed(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_commands_refuse_a_worker_in_one_sentence(
+def test_commands_refuse_worker_of_a_cluster_in_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(distribution, "is_on_worker", lambda _: True)
@@ -96,7 +96,7 @@ def test_commands_refuse_a_worker_in_one_sentence(
         connection_created.disconnect(dispatch_uid=WORKER_REFUSAL)
 
 
-def test_web_refuses_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_web_refuses_worker_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     assert explain_schema_mismatch() is None
     monkeypatch.setattr(distribution, "is_on_worker", lambda _: True)
     assert str(explain_schema_mismatch()).startswith("DATABASE_URL names a worker")

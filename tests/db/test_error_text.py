@@ -30,7 +30,7 @@ def add_constraint(table: str, check: str) -> Iterator[None]:
             plain.execute(f"ALTER TABLE {table} DROP CONSTRAINT theirs")
 
 
-def test_broken_says_the_code_and_not_the_row() -> None:
+def test_failed_maintain_step_reports_sqlstate_without_values_of_the_row() -> None:
     with add_constraint("maintain_run", "seconds < 0"), pytest.raises(CommandError) as end:
         call_command("partitions", "maintain", stdout=StringIO(), stderr=StringIO())
     assert end.value.returncode == 2

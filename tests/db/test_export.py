@@ -348,7 +348,9 @@ def test_export_continues_after_damaged_archived_day(tmp_path: Path, settled: st
     assert run_export("--output", str(tmp_path))[0] == 2
 
 
-def test_export_has_rows_of_interrupted_drop(tmp_path: Path, plain: Connection) -> None:
+def test_export_has_rows_of_day_when_its_drop_was_interrupted(
+    tmp_path: Path, plain: Connection
+) -> None:
     fill(FIRST)
     plain.execute(f"ALTER TABLE {TABLE} DETACH PARTITION {days.build_partition_name(TABLE, FIRST)}")
     assert "Exported 1 day, 4 rows" in export("--output", str(tmp_path))

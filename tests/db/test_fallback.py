@@ -93,7 +93,7 @@ def test_application_timeline_has_children_of_old_service(
     assert len(application_in_both_services.requests) == 2  # one call for each answer
 
 
-def test_version_with_two_clocks_is_shown_once_with_both_moments(
+def test_version_with_different_moments_in_both_services_is_shown_once_with_both(
     application_in_both_services: OldServiceServer, store: Store, support: Client
 ) -> None:
     application_in_both_services.add_version("A1", 4, {"rate": "old 4"}, minute(4.5))
@@ -118,7 +118,7 @@ def test_version_with_two_clocks_is_shown_once_with_both_moments(
     )
 
 
-def test_page_of_old_service_may_have_only_a_repeated_number(
+def test_timeline_continues_after_page_of_old_service_with_only_a_repeated_number(
     application_in_both_services: OldServiceServer, support: Client
 ) -> None:
     application_in_both_services.page = 1
@@ -126,7 +126,7 @@ def test_page_of_old_service_may_have_only_a_repeated_number(
     assert list_numbers(get_data(support, API)) == [5, 4, 3, 2, 1, 0]
 
 
-def test_old_service_state_is_none_when_it_was_not_asked() -> None:
+def test_state_of_old_service_is_none_when_request_was_refused_as_busy() -> None:
     def raise_busy(subject: TimelineSubject, seconds: float) -> list[SourceRow]:
         raise BusyError
 
@@ -236,7 +236,7 @@ def test_token_is_sent_to_old_service(
     assert application_in_both_services.tokens == ["Bearer first", "Bearer second"]
 
 
-def test_old_service_is_trusted_only_with_known_authority(
+def test_old_service_is_trusted_only_when_its_certificate_authority_is_known(
     store: Store, support: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     authority, certificate = certificates.make(tmp_path)
@@ -310,14 +310,14 @@ def test_each_version_is_on_one_page_when_old_service_fails_at_one_page(
 
 
 @pytest.mark.parametrize("address", [API, WHOLE])
-def test_version_is_on_page_once_when_store_gets_it_meanwhile(
+def test_version_of_old_service_is_shown_once_when_it_is_stored_meanwhile(
     application_in_both_services: OldServiceServer,
     store: Store,
     support: Client,
     monkeypatch: pytest.MonkeyPatch,
     address: str,
 ) -> None:
-    """It was in both before: whichever is asked first, it is on the page once."""
+    """It is on the page once, whichever of the two services is asked first."""
     pending = [2]
 
     def store_meanwhile(name: str) -> None:
@@ -337,7 +337,7 @@ def test_version_is_on_page_once_when_store_gets_it_meanwhile(
     assert pending == []
 
 
-def test_version_is_not_called_older_than_retention_while_old_service_fails(
+def test_missing_version_is_not_called_older_than_retention_while_old_service_fails(
     application_in_both_services: OldServiceServer, support: Client
 ) -> None:
     application_in_both_services.status = 503
@@ -349,7 +349,7 @@ def test_version_is_not_called_older_than_retention_while_old_service_fails(
     )
 
 
-def test_pages_that_began_without_old_service_stay_without(
+def test_later_pages_leave_out_old_service_when_first_page_did(
     application_in_both_services: OldServiceServer, support: Client
 ) -> None:
     application_in_both_services.status = 503
@@ -363,7 +363,7 @@ def test_pages_that_began_without_old_service_stay_without(
     assert list_numbers(get_data(support, API)) == [5, 4, 3, 2, 1, 0]
 
 
-def test_field_history_waits_for_old_service(
+def test_field_history_continues_at_same_value_after_old_service_failed(
     application_in_both_services: OldServiceServer, support: Client
 ) -> None:
     first = get_data(support, f"{API}/fields", path="/rate", pageSize=2)
@@ -378,7 +378,7 @@ def test_field_history_waits_for_old_service(
     ]  # fmt: skip
 
 
-def test_page_token_stays_valid_after_last_day_of_old_service(
+def test_page_token_is_accepted_after_last_day_of_old_service(
     application_in_both_services: OldServiceServer, support: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = get_data(support, API, pageSize=2)
@@ -389,7 +389,7 @@ def test_page_token_stays_valid_after_last_day_of_old_service(
     assert second["fallback"]["olderVersionsMayBeMissing"] is True
 
 
-def test_screen_says_that_versions_may_be_missing(
+def test_screen_says_that_old_service_does_not_answer(
     application_in_both_services: OldServiceServer, support: Client
 ) -> None:
     application_in_both_services.status = 500
@@ -414,7 +414,7 @@ def children_of_old_applications(old_service_with_rule: OldServiceServer, store:
         store.add(id, 1, {"fullName": "x"}, minute(1), entity=PERSON, application=application)
 
 
-def test_trace_asks_rule_about_document_of_old_service(
+def test_trace_asks_need_to_know_rule_about_document_of_old_service(
     children_of_old_applications: None, support: Client
 ) -> None:
     create_quarantined_version("A1", 5)
@@ -425,7 +425,7 @@ def test_trace_asks_rule_about_document_of_old_service(
 
 
 @pytest.mark.parametrize("more", ["", "&archive=true"])
-def test_rule_is_not_asked_when_document_is_not_known(
+def test_viewer_is_refused_when_need_to_know_rule_has_no_document_to_judge(
     store: Store, old: OldServiceServer, support: Client, monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path, more: str,
 ) -> None:  # fmt: skip
@@ -447,7 +447,7 @@ def test_rule_is_not_asked_when_document_is_not_known(
     assert support.get(child).status_code == 200
 
 
-def test_search_asks_rule_about_document_of_old_service(
+def test_search_asks_need_to_know_rule_about_document_of_old_service(
     children_of_old_applications: None, support: Client
 ) -> None:
     assert get_data(support, "/api/v1/search", q="R1")["results"] == []

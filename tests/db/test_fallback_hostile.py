@@ -150,7 +150,7 @@ WRONG: dict[str, Hostile] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_wrong_answer_shows_nothing(
+def test_nothing_of_a_wrong_answer_of_old_service_is_shown(
     stored_application: OldServiceServer,
     support: Client,
     monkeypatch: pytest.MonkeyPatch,
@@ -169,7 +169,7 @@ def test_wrong_answer_shows_nothing(
     assert int(answer.headers["Retry-After"]) > 0
 
 
-def test_answer_of_many_pages_is_cut_off(
+def test_answer_of_old_service_with_too_many_pages_is_cut_off(
     stored_application: OldServiceServer, support: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for version in range(40):
@@ -181,7 +181,7 @@ def test_answer_of_many_pages_is_cut_off(
     assert list_numbers(get_data(support, API)) == list(reversed(range(40)))
 
 
-def test_redirect_is_not_followed(
+def test_redirect_of_old_service_is_not_followed(
     stored_application: OldServiceServer,
     support: Client,
     monkeypatch: pytest.MonkeyPatch,
@@ -202,7 +202,7 @@ def test_redirect_is_not_followed(
     assert stored_application.tokens == ["Bearer the-token"] * 5
 
 
-def test_proxy_and_netrc_neither_get_nor_give_token(
+def test_calls_to_old_service_ignore_proxy_and_netrc_settings(
     stored_application: OldServiceServer,
     support: Client,
     monkeypatch: pytest.MonkeyPatch,
@@ -218,7 +218,7 @@ def test_proxy_and_netrc_neither_get_nor_give_token(
         assert (proxy.requests, stored_application.tokens) == ([], [None])
 
 
-def test_id_does_not_lead_to_another_address(
+def test_id_cannot_direct_call_of_old_service_to_another_address(
     stored_application: OldServiceServer, support: Client
 ) -> None:
     support.get("/api/v1/history/product-instance/..%2F..%2Fsecret")
@@ -228,7 +228,7 @@ def test_id_does_not_lead_to_another_address(
     ]
 
 
-def test_log_has_no_names_and_values(
+def test_log_has_no_names_or_values_of_old_service(
     stored_application: OldServiceServer, support: Client, caplog: Any
 ) -> None:
     for name in ("another document", "author as object", "no JSON", "500"):
@@ -244,7 +244,7 @@ def test_log_has_no_names_and_values(
     assert not any(VALUE in item or "A1" in item or "B1" in item for item in lines)
 
 
-def test_breaker_opens_after_failures_and_tries_again(
+def test_circuit_breaker_opens_after_failures_and_closes_after_a_successful_retry(
     stored_application: OldServiceServer, support: Client, own_breaker: client.CircuitBreaker,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -263,7 +263,7 @@ def test_breaker_opens_after_failures_and_tries_again(
 
 
 @pytest.mark.parametrize("name", ["another document", "endless"])
-def test_wrong_answer_does_not_open_breaker(
+def test_wrong_answer_of_old_service_does_not_open_circuit_breaker(
     stored_application: OldServiceServer,
     support: Client,
     monkeypatch: pytest.MonkeyPatch,
@@ -277,7 +277,7 @@ def test_wrong_answer_does_not_open_breaker(
     assert len(stored_application.requests) == 5
 
 
-def test_number_of_calls_at_a_time_is_limited(
+def test_number_of_concurrent_calls_to_old_service_is_limited(
     stored_application: OldServiceServer, support: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:

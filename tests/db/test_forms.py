@@ -74,7 +74,7 @@ def find_mark(plain: Connection) -> int | None:
 
 
 @pytest.mark.parametrize("name", ["annals", "annals-consume", "annals-beat"])
-def test_pack_names_a_session_that_announces_no_form_and_packs_nothing(
+def test_pack_is_refused_and_names_session_that_announces_no_form_of_data(
     name: str, filled: Connection
 ) -> None:
     with connect_plainly(application_name=name) as earlier:
@@ -102,7 +102,7 @@ def test_maintain_reports_that_packing_waits_and_does_everything_else(filled: Co
 
 
 @pytest.mark.parametrize("role", [grants.WEB, grants.CONSUMER])
-def test_login_of_a_process_counts_when_its_application_has_another_name(
+def test_session_of_annals_login_must_announce_form_whatever_its_application_name(
     role: str, filled: Connection
 ) -> None:
     read_output("grants", "--apply")
@@ -141,7 +141,7 @@ def test_operators_see_what_packing_waits_for(filled: Connection, client: Client
     assert "Finished days are not packed" not in client.get("/admin/operations/").content.decode()
 
 
-def test_sessions_of_this_release_and_of_other_programs_are_no_obstacle(
+def test_sessions_of_this_release_and_of_other_programs_do_not_prevent_packing(
     filled: Connection,
 ) -> None:
     connection.ensure_connection()
@@ -153,17 +153,17 @@ def test_sessions_of_this_release_and_of_other_programs_are_no_obstacle(
         assert forms.find_unready(filled) == []
 
 
-def test_session_stays_announced_after_a_run_of_partitions(filled: Connection) -> None:
+def test_session_still_announces_its_form_after_a_partitions_command(filled: Connection) -> None:
     """The lock of the runs is freed with all advisory locks of its session."""
     run("maintain")
     connection.ensure_connection()
     assert forms.find_unready(filled) == []
 
 
-def test_session_that_the_pool_opens_in_place_of_a_broken_one_is_announced(
+def test_session_that_replaces_a_broken_session_in_the_pool_announces_its_form(
     filled: Connection,
 ) -> None:
-    """Nobody has asked for it yet."""
+    """The session announces its form before any request uses it."""
     connection.ensure_connection()
     pool = connection.pool  # type: ignore[attr-defined]  # of psycopg's backend
     connection.connection.close()
@@ -172,7 +172,7 @@ def test_session_that_the_pool_opens_in_place_of_a_broken_one_is_announced(
     assert forms.find_unready(filled) == []
 
 
-def test_session_that_announces_itself_late_is_waited_for(
+def test_pack_waits_for_session_that_announces_its_form_late(
     filled: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forms, "ANNOUNCED_S", 60.0)
@@ -188,10 +188,10 @@ def test_session_that_announces_itself_late_is_waited_for(
         assert len(slept) == 1
 
 
-def test_session_that_connects_before_the_mark_is_committed_takes_it_back(
+def test_mark_for_packing_is_taken_back_when_earlier_release_connects_meanwhile(
     filled: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the look and the mark: the earlier process has not seen it."""
+    """It connects after pack has listed the sessions and before the mark is committed."""
     real, opened = forms.find_mark, []
 
     def connect_meanwhile(plain: Any) -> int | None:
@@ -205,7 +205,7 @@ def test_session_that_connects_before_the_mark_is_committed_takes_it_back(
     assert real(filled) is None
 
 
-def test_database_is_marked_while_a_day_is_packed_and_until_all_are_unpacked(
+def test_database_stays_marked_as_packed_until_all_days_are_unpacked(
     filled: Connection,
 ) -> None:
     """Release 0.1.0 refuses a database that has an unknown migration with this end."""
@@ -218,7 +218,7 @@ def test_database_is_marked_while_a_day_is_packed_and_until_all_are_unpacked(
     assert "an earlier release can read every day" in out
 
 
-def test_unpack_needs_a_day_or_all(filled: Connection) -> None:
+def test_unpack_command_needs_a_day_or_the_option_all(filled: Connection) -> None:
     for words in ((), (str(DAY), "--all")):
         code, _, errors = run("unpack", *words)
         assert (code, errors) == (2, "Name the day, or give --all.")

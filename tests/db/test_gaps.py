@@ -90,7 +90,7 @@ def test_gap_run_reads_only_days_that_got_rows(committed: Store) -> None:
     assert (result.days, result.documents) == (1, 0)
 
 
-def test_version_that_comes_during_gap_run_is_not_called_missing(committed: Store) -> None:
+def test_version_that_arrives_during_gap_run_is_not_called_missing(committed: Store) -> None:
     """As while a demo, or a consumer that was away, reads the history of many days."""
     committed.add("A1", 0, {}, 0)
     committed.add("B1", 0, {}, T0 + timedelta(days=1))
@@ -111,7 +111,7 @@ def test_version_that_comes_during_gap_run_is_not_called_missing(committed: Stor
     assert GapDocument.objects.get(id="A1").lowest == 0
 
 
-def test_late_version_closes_its_gap_and_rest_of_gap_stays(committed: Store) -> None:
+def test_late_version_closes_only_its_own_part_of_the_version_gap(committed: Store) -> None:
     committed.add("A1", 0, {}, 0)
     committed.add("A1", 5, {}, T0 + timedelta(days=3))
     run_gaps()
@@ -128,7 +128,9 @@ def test_late_version_closes_its_gap_and_rest_of_gap_stays(committed: Store) -> 
     assert list_closed_gaps() == [(1, 2, "arrived"), (3, 3, "arrived"), (4, 4, "arrived")]
 
 
-def test_first_version_is_read_once_only(committed: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gap_run_looks_only_once_for_first_version_of_a_document(
+    committed: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A look into each day for each document with a gap would be wasted."""
     read_rows: list[tuple[int, ...]] = []
     beginnings = judge._judge_beginnings
@@ -197,7 +199,7 @@ def test_gap_run_reads_recreated_day_again(committed: Store) -> None:
     assert list_open_gaps() == []  # the neighbour below is not in the store
 
 
-def test_gaps_hold_the_largest_version_numbers(committed: Store) -> None:
+def test_version_gap_can_end_at_largest_version_number(committed: Store) -> None:
     committed.add("A1", 0, {}, 0)
     committed.add("A1", 2**31 - 1, {}, 1)
     run_gaps()
@@ -205,7 +207,7 @@ def test_gaps_hold_the_largest_version_numbers(committed: Store) -> None:
     assert read.fetch_sums()[0].versions == 2**31 - 2
 
 
-def test_repeated_and_known_versions_open_no_gap(committed: Store) -> None:
+def test_repeated_versions_and_known_gaps_open_no_further_gap(committed: Store) -> None:
     for minutes in (0, 1, 2000):
         committed.add("A1", 0, {}, minutes)
         committed.add("A1", 2, {}, minutes)
@@ -256,7 +258,7 @@ def test_two_gap_runs_at_once_read_each_day_once(committed: Store) -> None:
 
 
 @pytest.mark.parametrize("ahead", [85, 200])
-def test_gaps_are_right_after_window_goes_back(committed: Store, ahead: int) -> None:
+def test_gaps_are_right_after_window_moves_back(committed: Store, ahead: int) -> None:
     """A clock that was ahead, or a retention that was shorter, for one run."""
     created = {"createdAt": T0.isoformat()}
     for id in ("A1", "B1"):

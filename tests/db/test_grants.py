@@ -156,7 +156,7 @@ BOTH = (
 
 
 @pytest.mark.parametrize("role", [WEB, CONSUMER])
-def test_postgresql_refuses_other_statements(role: str) -> None:
+def test_postgresql_refuses_statements_that_a_role_does_not_need(role: str) -> None:
     with create_member(role) as login, psycopg.connect(build_url(login), autocommit=True) as plain:
         tried = (*REFUSED[role], *BOTH)
         assert [item for item in tried if not is_refused(plain, item)] == []
@@ -306,7 +306,7 @@ def test_consumer_login_can_run_its_commands(
         )
 
 
-def test_command_names_login_that_may_run_it(
+def test_command_without_rights_names_login_that_may_run_it(
     ingested: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with log_in_as(CONSUMER, monkeypatch):

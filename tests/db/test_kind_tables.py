@@ -31,7 +31,7 @@ def list_columns(name: str) -> dict[str, str]:
 
 
 @pytest.mark.django_db
-def test_table_of_another_application_gets_no_columns() -> None:
+def test_columns_are_not_added_to_tables_of_other_django_applications() -> None:
     for name in (FOREIGN, STRANGE):
         create_table(name)
     kind_tables.create_missing(using="default")
@@ -40,7 +40,7 @@ def test_table_of_another_application_gets_no_columns() -> None:
 
 
 @pytest.mark.django_db
-def test_columns_of_blocks_are_added_once_whatever_the_name_is() -> None:
+def test_columns_of_blocks_are_added_once_whatever_the_name_of_the_table() -> None:
     create_table(STRANGE)
     for _ in range(2):
         kind_tables._add_columns(connection, STRANGE)

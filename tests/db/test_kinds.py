@@ -322,7 +322,7 @@ CREATE TABLE customer_aud (id bigint NOT NULL, at date) PARTITION BY LIST (at)
 """
 
 
-def test_migrate_leaves_tables_of_other_django_applications_alone(env: dict[str, str]) -> None:
+def test_migrate_does_not_change_tables_of_other_django_applications(env: dict[str, str]) -> None:
     """Their names end as those of Annals do. No check takes them for tables of a kind."""
     tables = ['"Invoice_aud"', "invoice_aud", "customer_aud"]
     columns = [["sql", COLUMNS.format(table=table)] for table in tables]
@@ -343,7 +343,7 @@ def test_migrate_leaves_tables_of_other_django_applications_alone(env: dict[str,
     assert not re.search("invoice_aud|customer_aud", check[1], re.IGNORECASE)
 
 
-def test_mark_in_kinds_file_masks_whatever_catalogue_says(
+def test_mark_in_kinds_file_masks_field_whatever_the_labels_say(
     env: dict[str, str], tmp_path: Path
 ) -> None:
     """Before migrate, which changes no label that is there, and against a file of labels."""

@@ -17,7 +17,7 @@ def make_label(path: str, russian: str, entity: str = "", kind: str = "text") ->
     return FieldLabel(entity=entity, path=path, russian=russian, kind=kind)
 
 
-def test_nearest_label_wins() -> None:
+def test_most_specific_label_of_a_path_wins() -> None:
     catalogue = LabelCatalogue(
         [
             make_label("/rate", "any rate"),
@@ -68,7 +68,7 @@ def test_fresh_database_has_shipped_labels() -> None:
 
 
 @pytest.mark.django_db
-def test_edited_label_shows_at_once_and_stays() -> None:
+def test_edited_label_shows_at_once_and_survives_migrate() -> None:
     rate = FieldLabel.objects.get(entity=LOAN, path="/rate")
     rate.russian = "Ставка"
     rate.save()
@@ -125,11 +125,11 @@ def test_labels_are_loaded_from_file(tmp_path: Path, capsys: pytest.CaptureFixtu
         ),
     ],
 )
-def test_wrong_labels_file_is_refused_with_its_place(text: str, sentence: str) -> None:
+def test_error_names_place_of_mistake_in_labels_file(text: str, sentence: str) -> None:
     with pytest.raises(LabelsFileError, match=sentence):
         labels.parse_labels_file(text.encode())
 
 
 @pytest.mark.django_db
-def test_label_without_mark_may_name_one_item() -> None:
+def test_label_without_mark_may_name_one_item_of_a_list() -> None:
     assert labels.load_labels(b'[{"path": "/phones/0/number", "russian": "A"}]') == 1

@@ -76,7 +76,7 @@ def execute(statement: str) -> None:
         assert plain.execute(statement).rowcount == 1
 
 
-def test_late_row_is_noted_with_message_and_verifies(writer: Ingested) -> None:
+def test_late_row_is_noted_with_its_message_and_the_day_still_verifies(writer: Ingested) -> None:
     writer.write(make_old_message("late"), make_value(id="today"))
     assert list_late_rows() == [("late", TOPIC, 3, False)]
     (row,) = LateRow.objects.all()
@@ -90,7 +90,7 @@ def test_late_row_is_noted_with_message_and_verifies(writer: Ingested) -> None:
     assert (code, "1 day read, 0 differ, 1 late row" in out) == (0, True)
 
 
-def test_row_without_message_is_a_fault(writer: Ingested) -> None:
+def test_verify_reports_late_row_without_message(writer: Ingested) -> None:
     writer.write(make_old_message("late"))
     execute(
         f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, type)"
@@ -106,7 +106,7 @@ def test_row_without_message_is_a_fault(writer: Ingested) -> None:
     "change", ["DELETE FROM {} WHERE id = '{}'", "UPDATE {} SET author = 'x' WHERE id = '{}'"]
 )
 @pytest.mark.parametrize("id", ["late", "b"])
-def test_changed_or_deleted_row_is_a_fault(writer: Ingested, change: str, id: str) -> None:
+def test_verify_reports_changed_or_deleted_row(writer: Ingested, change: str, id: str) -> None:
     writer.write(make_old_message("late"), make_old_message("late too"))
     assert check().fault is None
     execute(change.format(TABLE, id))
@@ -127,7 +127,7 @@ def test_repeats_and_rejects_are_not_noted_as_late(writer: Ingested) -> None:
     assert check().fault is None
 
 
-def test_late_row_displaced_by_bad_row_is_noted_once(writer: Ingested) -> None:
+def test_late_row_is_noted_once_when_a_bad_row_splits_its_batch(writer: Ingested) -> None:
     # The bad row makes the batch fail and be halved: rows are copied more than once.
     bad = make_value_with_data(b'{"a":"\xff"}', id="bad", updatedAt=MOMENT.isoformat())
     writer.write(*(make_old_message(f"late{n}") for n in range(5)), bad)
@@ -169,7 +169,7 @@ def unsealed(writer: Ingested, plain: Connection) -> Ingested:
     return writer
 
 
-def test_seal_waits_for_writer_that_began_before(
+def test_seal_waits_for_writer_that_began_before_sealing(
     unsealed: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits = threading.Event()
@@ -258,7 +258,9 @@ def test_archiving_seals_day_with_late_rows_again(
     assert check().fault is None
 
 
-def test_day_restored_and_dropped_again_verifies(writer: Ingested, archive: Archive) -> None:
+def test_day_verifies_after_it_was_restored_and_dropped_again(
+    writer: Ingested, archive: Archive
+) -> None:
     writer.write(make_old_message("late"))
     leave(archive)
     # Within a longer retention: a repeat of an archived row, and a new one.
@@ -279,7 +281,7 @@ def test_day_restored_and_dropped_again_verifies(writer: Ingested, archive: Arch
     assert check().fault is None
 
 
-def test_restored_day_without_rows_is_a_fault(
+def test_verify_reports_restored_day_without_rows(
     writer: Ingested, archive: Archive, plain: Connection
 ) -> None:
     leave(archive)
@@ -288,7 +290,7 @@ def test_restored_day_without_rows_is_a_fault(
     assert check().fault == "rows from row 1 on are missing, from a v7, 3 rows fewer"
 
 
-def test_forged_row_is_a_fault_after_archiving(writer: Ingested, archive: Archive) -> None:
+def test_verify_reports_forged_row_after_archiving(writer: Ingested, archive: Archive) -> None:
     writer.write(make_old_message("late"))
     execute(f"UPDATE {TABLE} SET data = '{{\"rate\": 0}}' WHERE id = 'a'")
     leave(archive, accept_changed=OLD)

@@ -70,7 +70,7 @@ def list_late(token: str | None, query: ChangesQuery = FEED) -> list[tuple[str, 
             return versions
 
 
-def test_version_behind_the_feed_is_listed_late_once(ingested: Ingested) -> None:
+def test_version_stored_behind_the_feed_is_in_the_late_list_once(ingested: Ingested) -> None:
     ingested.write(make("A", 0, 1), make("A", 2, 3))
     first = read()
     assert list_versions(first) == [("A", 0), ("A", 2)]
@@ -85,7 +85,7 @@ def test_version_behind_the_feed_is_listed_late_once(ingested: Ingested) -> None
     assert list_late(after.next_token) == []
 
 
-def test_token_of_the_feed_keeps_its_place_in_the_late_list(ingested: Ingested) -> None:
+def test_token_of_the_feed_keeps_its_position_in_the_late_list(ingested: Ingested) -> None:
     first = read()
     ingested.write(make("A", 0, 1))
     second = read(page_token=first.next_token, complete_to=minute(70))
@@ -93,7 +93,7 @@ def test_token_of_the_feed_keeps_its_place_in_the_late_list(ingested: Ingested) 
     assert list_late(second.next_token) == [("A", 0), ("B", 0)]
 
 
-def test_version_that_the_feed_will_reach_is_not_listed(ingested: Ingested) -> None:
+def test_version_that_the_feed_will_reach_is_not_in_the_late_list(ingested: Ingested) -> None:
     ingested.write(*(make(f"A{number}", 0, number) for number in range(3)))
     read()  # another program is ahead
     slow = read(page_size=1)
@@ -104,13 +104,13 @@ def test_version_that_the_feed_will_reach_is_not_listed(ingested: Ingested) -> N
     assert list_versions(rest) == [("B", 0), ("A1", 0), ("C", 0), ("A2", 0)]
 
 
-def test_version_before_the_window_of_the_feed_is_not_listed(ingested: Ingested) -> None:
+def test_version_before_the_window_of_the_feed_is_not_in_the_late_list(ingested: Ingested) -> None:
     token = read().next_token
     ingested.write(make("A", 0, -601), make("B", 0, -600))
     assert list_late(token) == [("B", 0)]
 
 
-def test_nothing_is_noted_as_long_as_nobody_reads_the_feed(ingested: Ingested) -> None:
+def test_late_list_stays_empty_while_nobody_reads_a_feed(ingested: Ingested) -> None:
     ingested.write(make("A", 0, 1))
     read(order=TimelineOrder.DESC, filters=replace(FEED.filters, author="m.ivanov"))
     read(filters=replace(FEED.filters, until=minute(60), author="m.ivanov"))
@@ -120,7 +120,7 @@ def test_nothing_is_noted_as_long_as_nobody_reads_the_feed(ingested: Ingested) -
         assert plain.execute("SELECT FROM late_batch").rowcount == 0
 
 
-def test_repeated_and_rejected_versions_are_not_listed(ingested: Ingested) -> None:
+def test_repeated_and_rejected_versions_are_not_in_the_late_list(ingested: Ingested) -> None:
     ingested.write(make("A", 0, 1))
     token = read().next_token
     ingested.write(
@@ -130,7 +130,7 @@ def test_repeated_and_rejected_versions_are_not_listed(ingested: Ingested) -> No
     assert list_late(token) == [("A", 1)]
 
 
-def test_version_stored_out_of_quarantine_is_listed(ingested: Ingested) -> None:
+def test_version_stored_from_quarantine_is_in_the_late_list(ingested: Ingested) -> None:
     token = read().next_token
     day_before = Window((T0 - timedelta(days=80)).date(), (T0 - timedelta(days=1)).date())
     ingested.write(make("A", 0, 1), window=day_before)  # its day is not to be expected yet
@@ -140,7 +140,7 @@ def test_version_stored_out_of_quarantine_is_listed(ingested: Ingested) -> None:
     assert list_late(token) == [("A", 0)]
 
 
-def test_versions_of_a_day_that_was_packed_since_are_listed(ingested: Ingested) -> None:
+def test_late_versions_are_listed_after_their_day_was_packed(ingested: Ingested) -> None:
     ingested.write(make("A", 0, 1))
     token = read().next_token
     ingested.write(make("A", 2, 3), make("A", 1, 2), make("B", 0, 2))
@@ -165,7 +165,7 @@ def test_damaged_late_version_is_named(ingested: Ingested) -> None:
     assert [place[1] for place in late.damaged] == ["A"]
 
 
-def test_version_that_is_gone_is_left_out(ingested: Ingested) -> None:
+def test_late_list_leaves_out_versions_that_were_removed(ingested: Ingested) -> None:
     token = read().next_token
     ingested.write(make("A", 0, 1), make("B", 0, -600))
     with connect_plainly() as plain:
@@ -173,7 +173,7 @@ def test_version_that_is_gone_is_left_out(ingested: Ingested) -> None:
     assert list_late(token) == [("B", 0)]
 
 
-def test_late_list_has_only_the_kind_that_the_feed_has(ingested: Ingested) -> None:
+def test_late_list_has_only_versions_of_the_kind_of_the_feed(ingested: Ingested) -> None:
     feeds = [replace(FEED, entity=entity) for entity in (get_root(), BY_NAME["product-task"])]
     tokens = [read(feed).next_token for feed in feeds]
     ingested.write(make("A", 0, 1))
@@ -184,14 +184,14 @@ def test_late_list_has_only_the_kind_that_the_feed_has(ingested: Ingested) -> No
     ]
 
 
-def test_path_filter_holds_in_the_late_list(ingested: Ingested) -> None:
+def test_path_filter_of_the_feed_applies_to_the_late_list(ingested: Ingested) -> None:
     feed = replace(FEED, filters=replace(FEED.filters, path="/rate"))
     token = read(feed).next_token
     ingested.write(*(make("A", number, number, data={"rate": number // 2}) for number in range(5)))
     assert list_late(token, feed) == [("A", 2), ("A", 4)]
 
 
-def test_many_late_versions_are_few_rows_and_all_pages(
+def test_many_late_versions_take_few_rows_and_are_all_on_the_pages(
     ingested: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(late_list, "BATCH_VERSIONS", 7)
@@ -203,7 +203,7 @@ def test_many_late_versions_are_few_rows_and_all_pages(
     assert [len(batch.ids) for batch in late_list.fetch_batches(LateCursor(first, 0))] == [7, 7]
 
 
-def test_writers_that_commit_in_another_order_are_read_in_the_order_of_commits(
+def test_late_list_has_the_order_of_commits_when_writers_overlap(
     tables: None,
 ) -> None:
     start = late_list.read_state().end
@@ -224,7 +224,7 @@ def test_writers_that_commit_in_another_order_are_read_in_the_order_of_commits(
     assert [batch.position - start.position for batch in batches] == [0, 1, 2]
 
 
-def test_page_waits_for_a_writer_that_saw_the_old_horizon(ingested: Ingested) -> None:
+def test_page_of_the_feed_waits_for_a_writer_that_saw_the_old_horizon(ingested: Ingested) -> None:
     ingested.write(make("A", 0, 1))
     with connect_plainly() as writer, ThreadPoolExecutor() as pool:
         with writer.transaction():
@@ -239,7 +239,7 @@ def test_page_waits_for_a_writer_that_saw_the_old_horizon(ingested: Ingested) ->
         assert list_versions(page.result()) == [("A", 0), ("A", 1)]
 
 
-def test_page_ends_at_the_horizon_while_a_writer_is_frozen(
+def test_page_of_the_feed_ends_at_the_horizon_while_a_writer_is_frozen(
     ingested: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingested.write(make("A", 0, 1), make("A", 1, 65))
@@ -255,7 +255,7 @@ def test_page_ends_at_the_horizon_while_a_writer_is_frozen(
     assert list_late(rest.next_token) == []
 
 
-def test_killed_writer_leaves_nothing_and_holds_nothing(ingested: Ingested) -> None:
+def test_killed_writer_leaves_no_late_versions_and_no_lock(ingested: Ingested) -> None:
     token = read().next_token
     start = late_list.read_state().end
     with connect_plainly() as killed, connect_plainly() as killer:
@@ -271,7 +271,7 @@ def test_killed_writer_leaves_nothing_and_holds_nothing(ingested: Ingested) -> N
     assert read(complete_to=minute(90)).window[1] == minute(90)
 
 
-def test_batch_that_is_refused_notes_nothing(ingested: Ingested) -> None:
+def test_refused_batch_adds_nothing_to_the_late_list(ingested: Ingested) -> None:
     token = read().next_token
     claims = ingested.claims
     ingested.claim()
@@ -281,7 +281,9 @@ def test_batch_that_is_refused_notes_nothing(ingested: Ingested) -> None:
     assert list_late(token) == []
 
 
-def test_old_rows_are_removed_and_older_tokens_refused(ingested: Ingested) -> None:
+def test_old_late_versions_are_removed_and_tokens_before_them_are_refused(
+    ingested: Ingested,
+) -> None:
     token = read().next_token
     ingested.write(make("A", 0, 1))
     kept = read(late_since=token).next_token
@@ -297,7 +299,9 @@ def test_old_rows_are_removed_and_older_tokens_refused(ingested: Ingested) -> No
     assert list_late(kept) == [("B", 0)]
 
 
-def test_token_from_after_a_database_was_set_back_is_refused(tables: None) -> None:
+def test_token_of_the_late_list_is_refused_after_database_was_restored_to_earlier_state(
+    tables: None,
+) -> None:
     end = late_list.read_state().end
     assert late_list.fetch_batches(end) == []
     with pytest.raises(LateListGoneError):
@@ -372,7 +376,7 @@ def ask(store: Store, auditor: Client, monkeypatch: pytest.MonkeyPatch) -> Calla
     return ask_feed
 
 
-def test_call_gives_late_versions_as_entries_of_changes(
+def test_changes_call_answers_late_versions_as_its_entries(
     store: Store, ask: Callable[..., Any]
 ) -> None:
     store.add("A1", 0, {"name": "Loan"}, 0)
@@ -407,7 +411,7 @@ def test_call_gives_late_versions_as_entries_of_changes(
     ],
     ids=repr,
 )
-def test_wrong_late_since_is_refused_by_name(
+def test_wrong_parameter_late_since_is_refused_and_named(
     store: Store, ask: Callable[..., Any], parameters: dict[str, Any]
 ) -> None:
     token = read_data(ask())["nextPageToken"]
@@ -415,7 +419,7 @@ def test_wrong_late_since_is_refused_by_name(
     assert refused["parameter"] == "lateSince"
 
 
-def test_damaged_token_is_refused(store: Store, ask: Callable[..., Any]) -> None:
+def test_damaged_token_of_the_late_list_is_refused(store: Store, ask: Callable[..., Any]) -> None:
     token = read_data(ask())["nextPageToken"]
     for place in (3, len(token) // 3, len(token) // 2, len(token) - 1):
         other = "A" if token[place] != "A" else "B"
@@ -426,7 +430,9 @@ def test_damaged_token_is_refused(store: Store, ask: Callable[..., Any]) -> None
         check_error(ask(lateSince=damaged), 400, "bad_parameter")
 
 
-def test_both_tokens_at_once_are_refused(store: Store, ask: Callable[..., Any]) -> None:
+def test_page_token_together_with_late_since_is_refused(
+    store: Store, ask: Callable[..., Any]
+) -> None:
     token = read_data(ask())["nextPageToken"]
     refused = check_error(ask(lateSince=token, pageToken=token), 400, "bad_parameter")
     assert refused["parameter"] == "lateSince"
@@ -438,7 +444,7 @@ def open_only_b1(_user: object, application: Any) -> bool:
     return bool(application.id == "B1")
 
 
-def test_need_to_know_hides_late_versions_without_a_word(
+def test_late_versions_of_hidden_applications_are_left_out(
     store: Store, ask: Callable[..., Any], settings: Any
 ) -> None:
     rule = f"{__name__}.open_only_b1"
@@ -466,7 +472,7 @@ def test_late_versions_are_masked(store: Store, ask: Callable[..., Any]) -> None
     assert entry["entity"]["passport"].startswith("masked:")
 
 
-def test_ops_may_not_read_late_versions(
+def test_role_ops_may_not_read_late_versions(
     store: Store, ask: Callable[..., Any], client: Client
 ) -> None:
     token = read_data(ask())["nextPageToken"]
@@ -474,7 +480,7 @@ def test_ops_may_not_read_late_versions(
     check_error(ask(lateSince=token), 403, "no_permission")
 
 
-def test_command_gives_what_came_late_by_the_token_of_the_feed(
+def test_changes_command_prints_late_versions_for_token_of_the_feed(
     ask: Callable[..., Any], store: Store
 ) -> None:
     def run(*words: str) -> tuple[list[str], dict[str, str]]:

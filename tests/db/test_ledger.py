@@ -87,7 +87,9 @@ def test_fenced_consumer_writes_nothing(ingested: Ingested) -> None:
 
 
 @pytest.mark.parametrize("start", [0, 2], ids=["behind", "ahead"])
-def test_batch_at_another_offset_writes_nothing(ingested: Ingested, start: int) -> None:
+def test_batch_writes_nothing_when_it_begins_at_another_offset_than_the_ledger(
+    ingested: Ingested, start: int
+) -> None:
     ingested.write(make_value(id="a"))
     ingested.next[SOURCE] = start
     with pytest.raises(FencedError):
@@ -214,7 +216,9 @@ def test_recreated_topic_has_its_own_row(ingested: Ingested) -> None:
     assert find_faults() == []
 
 
-def test_ledger_and_quarantine_counts_are_of_one_moment(ingested: Ingested) -> None:
+def test_ledger_command_reads_ledger_and_quarantine_counts_at_one_moment(
+    ingested: Ingested,
+) -> None:
     """Asked while bad messages pour in: never a fault that is none."""
     stop = threading.Event()
 
@@ -259,7 +263,9 @@ def test_heartbeat_skips_rows_locked_by_a_write(ingested: Ingested) -> None:
     }
 
 
-def test_late_heartbeat_does_not_look_newer_than_claim(ingested: Ingested) -> None:
+def test_delayed_heartbeat_of_old_topic_does_not_seem_newer_than_claim_of_recreated_topic(
+    ingested: Ingested,
+) -> None:
     """A topic was made again and claimed while the beat for the old one waited for the database:
     the new one stays the current one."""
     claims, beat_at = ingested.claims, time.monotonic()
@@ -278,7 +284,7 @@ def test_late_heartbeat_does_not_look_newer_than_claim(ingested: Ingested) -> No
     assert old["high_watermark"] == 5
 
 
-def test_fenced_consumer_notes_nothing(ingested: Ingested) -> None:
+def test_fenced_consumer_records_no_heartbeat_halt_or_resume(ingested: Ingested) -> None:
     old = ingested.claims[SOURCE]
     claim_all()
     with open_connection() as plain:
@@ -350,7 +356,9 @@ def test_halted_partition_resumes_by_command(ingested: Ingested) -> None:
     assert until >= 70
 
 
-def test_probe_without_database_is_tried_later(ingested: Ingested) -> None:
+def test_probe_of_halted_partition_gives_no_answer_when_database_is_away(
+    ingested: Ingested,
+) -> None:
     def raise_away() -> ledger.Connection:
         raise psycopg.OperationalError("away")
 

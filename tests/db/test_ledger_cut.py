@@ -37,13 +37,17 @@ def claim_and_advance(
         )
 
 
-def test_log_that_grew_is_read_on(plain_connection: psycopg.Connection) -> None:
+def test_partition_log_that_grew_is_read_from_next_offset(
+    plain_connection: psycopg.Connection,
+) -> None:
     write_batch(plain_connection, ledger.claim_partition(plain_connection, SOURCE, 0, 100), 100)
     assert ledger.claim_partition(plain_connection, SOURCE, 0, 100).next_offset == 100
     assert ledger.claim_partition(plain_connection, SOURCE, 0, 150).next_offset == 100
 
 
-def test_log_that_was_cut_is_read_from_its_start(plain_connection: psycopg.Connection) -> None:
+def test_partition_log_that_was_cut_is_read_from_its_start(
+    plain_connection: psycopg.Connection,
+) -> None:
     write_batch(plain_connection, ledger.claim_partition(plain_connection, SOURCE, 0, 100), 100)
     cut = ledger.claim_partition(plain_connection, SOURCE, 0, 40)
     assert (cut.next_offset, cut.source.broker_id) == (0, "id-1")
@@ -56,7 +60,9 @@ def test_log_that_was_cut_is_read_from_its_start(plain_connection: psycopg.Conne
     assert ledger_rows.find_faults(entries) == []
 
 
-def test_each_cut_of_a_log_has_its_own_row(plain_connection: psycopg.Connection) -> None:
+def test_each_cut_of_a_partition_log_gets_its_own_ledger_row(
+    plain_connection: psycopg.Connection,
+) -> None:
     for end in (100, 50, 20, 10):
         write_batch(plain_connection, ledger.claim_partition(plain_connection, SOURCE, 0, end), end)
     with django_connection.cursor() as cursor:

@@ -50,7 +50,7 @@ def test_each_login_has_limits(role: str) -> None:
         assert fetch_limits(login) == (expected.connections, settings)
 
 
-def test_limits_set_by_administrator_stay() -> None:
+def test_grants_keeps_limits_set_by_administrator() -> None:
     with create_member(WEB) as login:
         alter_login(login, "SET statement_timeout = '3s'")
         alter_login(login, "CONNECTION LIMIT 200")
@@ -65,7 +65,7 @@ def test_limits_set_by_administrator_stay() -> None:
         assert "ALTER ROLE" not in out.getvalue()
 
 
-def test_limits_leave_connections_for_administrator() -> None:
+def test_connection_limits_of_logins_leave_connections_for_administrator() -> None:
     assert sum(limit.connections for limit in grants.LIMITS.values()) <= 97
 
 
@@ -106,7 +106,7 @@ def test_login_of_process_does_not_own_tables(role: str) -> None:
         assert privileges.explain_wrong_login(plain) is None
 
 
-def test_superuser_and_owner_are_complained_about() -> None:
+def test_process_login_that_is_superuser_or_owner_is_reported() -> None:
     with open_connection("test-owner") as plain:
         actual = privileges.explain_wrong_login(plain) or ""
         assert re.match(r"The database login '\w+' of this process is a superuser", actual)
@@ -119,7 +119,7 @@ def test_superuser_and_owner_are_complained_about() -> None:
     assert "'made_owner' of this process owns the tables" in actual
 
 
-def test_login_of_other_process_lacks_rights() -> None:
+def test_login_with_role_of_another_process_is_reported_to_lack_rights() -> None:
     with create_member(CONSUMER) as login, psycopg.connect(build_url(login)) as plain:
         actual = privileges.explain_lacking_rights(plain, list_web_rights()) or ""
     assert f"'{login}' of this process lacks rights: " in actual

@@ -54,7 +54,7 @@ def test_console_line_ends_with_extra_fields() -> None:
 
 
 @pytest.mark.parametrize("formatter", FORMATS, ids=["console", "json"])
-def test_error_has_trace_with_causes(formatter: logging.Formatter) -> None:
+def test_logged_error_has_traceback_with_causes(formatter: logging.Formatter) -> None:
     with pytest.raises(RuntimeError) as caught:
         store_nothing()
     text = format_line(formatter, "failed", exc_info=(RuntimeError, caught.value, caught.tb))
@@ -104,7 +104,7 @@ def test_copy_error_line_has_no_values_of_row() -> None:
     assert describe(caught.value) == "InvalidTextRepresentation: SQLSTATE 22P02"
 
 
-def test_message_of_two_lines_is_one_line() -> None:
+def test_error_message_of_two_lines_is_logged_as_one_line() -> None:
     """As Citus says that a node is away."""
     raised = "RAISE connection_failure USING MESSAGE = E'refused\\n\\tIs it running?'"
     with pytest.raises(OperationalError) as caught, connection.cursor() as cursor:
@@ -112,7 +112,7 @@ def test_message_of_two_lines_is_one_line() -> None:
     assert describe(caught.value) == "OperationalError: SQLSTATE 08006: refused"
 
 
-def test_error_message_stays_when_it_has_no_value() -> None:
+def test_error_message_without_values_is_logged_unchanged() -> None:
     with pytest.raises(ProgrammingError) as caught:
         execute("SELECT * FROM nowhere", [])
     assert describe(caught.value) == (
@@ -144,7 +144,9 @@ FORGED = (
 
 @pytest.mark.parametrize("formatter", FORMATS, ids=["console", "json"])
 @pytest.mark.parametrize("text", FORGED, ids=ascii)
-def test_line_is_one_line_for_any_text(formatter: logging.Formatter, text: str) -> None:
+def test_log_entry_is_one_line_whatever_text_it_contains(
+    formatter: logging.Formatter, text: str
+) -> None:
     """Names, paths, headers and Kafka keys come here as arguments, as fields or in errors."""
     for actual in (
         format_line(formatter, text),
@@ -160,7 +162,7 @@ def test_line_is_one_line_for_any_text(formatter: logging.Formatter, text: str) 
     assert all(item.isprintable() and item.startswith("  ") for item in remainder)
 
 
-def test_value_cannot_look_like_another_field() -> None:
+def test_logged_value_cannot_look_like_another_field() -> None:
     actual = format_line(ConsoleFormatter(), "GET /x", user="a status=200", status=401)
     assert actual.endswith('GET /x user="a status=200" status=401')
 

@@ -103,7 +103,7 @@ def test_catch_up_is_endless_when_as_much_arrives_as_is_read(four_partitions_beh
 def test_catch_up_of_halted_partition_is_endless(
     four_partitions_behind: None, client: Client
 ) -> None:
-    """And nothing waits for it."""
+    """The other partitions are forecast without it."""
     Ledger.objects.filter(topic=TOPICS[0]).update(halted_at=NOW, halted_why="bad")
     forecasts = losses.forecast_losses(ledger_rows.load_entries(), now=NOW)
     assert (forecasts[TOPICS[0], 0].catch_up_seconds, forecasts[TOPICS[0], 0].is_halted) == (

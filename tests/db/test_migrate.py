@@ -102,7 +102,7 @@ def write_meanwhile(insert: str) -> Iterator[list[float]]:
         thread.join()
 
 
-def test_migrate_gives_up_at_held_lock_without_stopping_writers(
+def test_migrate_gives_up_when_lock_is_held_and_stops_no_writer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(migrate, "GIVE_UP_SECONDS", 5)
@@ -152,7 +152,7 @@ def test_migrate_ends_statement_that_takes_too_long(monkeypatch: pytest.MonkeyPa
         assert cursor.fetchone() == ("0",)
 
 
-def test_limit_below_millisecond_is_not_rounded_to_zero() -> None:
+def test_lock_timeout_below_one_millisecond_is_not_rounded_to_zero() -> None:
     with migrate.limit_waits(connection, 0.0004, 0), connection.cursor() as cursor:
         cursor.execute("SHOW lock_timeout")
         assert cursor.fetchone() == ("1ms",)
@@ -167,7 +167,7 @@ def test_limit_below_millisecond_is_not_rounded_to_zero() -> None:
         ("0002_gaps_asked_for_packed_days", "0019_no_child_homes"),
     ],
 )
-def test_replaced_migrations_are_not_missing(now: str, replaced: str) -> None:
+def test_replaced_migrations_do_not_count_as_missing(now: str, replaced: str) -> None:
     forget_migration(("history", now))
     assert schema.find_missing_migrations(query_applied()) == []
     forget_migration(("history", replaced))

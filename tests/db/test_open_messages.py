@@ -145,7 +145,7 @@ def test_every_answer_names_a_message_in_quarantine(
             assert "its place is not known" in page_text, address
 
 
-def test_missing_version_that_came_is_told_from_one_that_never_did(
+def test_missing_version_in_quarantine_is_distinguished_from_one_that_never_arrived(
     stored: Ingested, english: Client
 ) -> None:
     stored.write(make_version_message(4, type="no such"))
@@ -158,7 +158,7 @@ def test_missing_version_that_came_is_told_from_one_that_never_did(
 
 
 @pytest.mark.parametrize("body", [b"{not json", None, b'"text"', b"\xff\xfe"])
-def test_message_identified_only_by_its_key_is_named(
+def test_quarantined_message_identified_only_by_its_key_is_shown(
     body: bytes | None, stored: Ingested, english: Client
 ) -> None:
     stored.write(Message(TOPIC, 0, 2, -1, b"A1", body))
@@ -169,7 +169,9 @@ def test_message_identified_only_by_its_key_is_named(
         assert "its place is not known" in read_text(english.get(address)), address
 
 
-def test_message_without_id_is_counted_apart(stored: Ingested, english: Client) -> None:
+def test_quarantined_message_without_id_is_counted_separately(
+    stored: Ingested, english: Client
+) -> None:
     stored.write(Message(TOPIC, 0, 2, -1, None, b"{not json"))
     assert fetch_quarantined(english, OF_A1) == []
     state = json.loads(english.get(OF_A1).content)["data"]["completeness"]
@@ -180,7 +182,7 @@ def test_message_without_id_is_counted_apart(stored: Ingested, english: Client) 
 
 
 @pytest.mark.parametrize("settled", ["discarded", "retried"])
-def test_settled_message_is_not_named(
+def test_settled_quarantined_message_is_not_shown(
     settled: str, stored: Ingested, english: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored.write(make_version_message(4, type="no such"))
@@ -223,7 +225,9 @@ def test_application_names_messages_of_its_children(
     assert "Everything up to" in read_text(english.get(PAGE))
 
 
-def test_child_of_another_application_is_not_named(stored: Ingested, english: Client) -> None:
+def test_quarantined_child_of_another_application_is_not_shown(
+    stored: Ingested, english: Client
+) -> None:
     stored.write(
         make_child_message("T9", 1, type="no such", productInstanceId="B9"), source=CHILD_SOURCE
     )
@@ -244,7 +248,7 @@ def test_search_and_first_page_mark_documents_with_quarantined_messages(
     assert "2 changes in quarantine" in read_text(english.get("/admin/"))
 
 
-def test_state_at_moment_is_uncertain_when_quarantined_message_may_be_older(
+def test_state_at_moment_is_uncertain_when_quarantined_message_may_be_before_moment(
     stored: Ingested, english: Client
 ) -> None:
     stored.write(
@@ -273,7 +277,7 @@ def test_state_at_moment_is_uncertain_when_quarantined_message_may_be_older(
     assert "the state at this moment may have been different" in page_text
 
 
-def test_many_messages_are_counted_and_the_list_is_bounded(
+def test_many_quarantined_messages_are_counted_and_their_list_is_bounded(
     stored: Ingested, english: Client
 ) -> None:
     Quarantined.objects.bulk_create(

@@ -120,7 +120,7 @@ def test_each_check_has_limit_and_severity_of_its_alert() -> None:
             assert f"> {late.total_seconds():.0f}" in load_rules()[alert]["expr"]
 
 
-def test_alerts_without_check_need_past_or_other_process() -> None:
+def test_every_alert_on_current_metrics_of_this_process_has_a_check() -> None:
     checked = {*(check.alert for check in CHECKS), *jobs.LATE_AFTER}
     local_rows = "|".join(map(re.escape, REGISTER.described))
     requested = {
@@ -133,7 +133,7 @@ def test_alerts_without_check_need_past_or_other_process() -> None:
     assert requested - checked == set()
 
 
-def test_problems_name_places_and_begin_with_worst(settings: Settings) -> None:
+def test_problems_name_their_places_and_are_listed_worst_first(settings: Settings) -> None:
     halted = make_gauge("annals_store_halted", 1, **PLACE)
     actual = find_problems(collect_values([*FIRING["AnnalsQuarantine"][0], halted]), ())
     assert [item.alert for item in actual] == ["AnnalsHalted", "AnnalsQuarantine"]
@@ -153,7 +153,7 @@ def test_problems_name_places_and_begin_with_worst(settings: Settings) -> None:
         (35, 301, "AnnalsBrokersSilent", True),
     ],
 )
-def test_silent_consumers_and_brokers_are_told_apart(
+def test_silent_consumers_are_distinguished_from_silent_brokers(
     seen: int, earlier: int, alert: str | None, page: bool
 ) -> None:
     """Seconds. Of a minute at first, and of five that wake somebody."""
@@ -171,13 +171,13 @@ def test_silent_consumers_and_brokers_are_told_apart(
     assert all(f"{since:%Y-%m-%dT%H:%M:%S}" in entry.where[0] for entry in actual)
 
 
-def test_unpacked_days_are_no_problem_after_complete_run() -> None:
+def test_unpacked_days_are_no_problem_after_complete_maintain_run() -> None:
     for code, message in ((0, []), (1, ["AnnalsDaysNotPacked"])):
         values = [*FIRING["AnnalsDaysNotPacked"][0], make_gauge("annals_maintain_exit_code", code)]
         assert [problem.alert for problem in find_problems(collect_values(values), ())] == message
 
 
-def test_late_cron_job_is_problem(db: None) -> None:
+def test_late_cron_job_is_reported_as_problem(db: None) -> None:
     def list_late_commands() -> set[str]:
         return {job.command for job in jobs.list_jobs() if job.late}
 
@@ -217,7 +217,9 @@ def test_operations_is_first_page_of_operators_only(operator: Client) -> None:
         assert 'class="verdict' not in operator.get("/admin/").content.decode()
 
 
-def test_page_says_that_all_is_well(operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operations_page_says_when_all_is_well(
+    operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record_retry_run(clock.now())
     monkeypatch.setattr(
         "annals.operations.screen.metrics_page.STORE_COLLECTOR.collect", lambda: iter(())
@@ -232,7 +234,7 @@ def test_page_says_that_all_is_well(operator: Client, monkeypatch: pytest.Monkey
     assert "has never run" in page
 
 
-def test_page_names_problems_of_store(operator: Client) -> None:
+def test_operations_page_names_problems_of_store(operator: Client) -> None:
     old = clock.now() - timedelta(minutes=9)
     create_ledger_row(
         partition=2, checked_at=old, halted_at=old, halted_why="20 bad messages in a row"
@@ -255,7 +257,7 @@ def test_page_names_problems_of_store(operator: Client) -> None:
         ([(timedelta(hours=2), 9e9), (None, None)], "if nothing more is read from now on"),
     ],
 )
-def test_page_says_whether_brokers_delete_messages(
+def test_operations_page_says_whether_brokers_delete_messages(
     forecasts: list[tuple[timedelta | None, float | None] | None], message: str, operator: Client
 ) -> None:
     now = clock.now()

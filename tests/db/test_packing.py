@@ -174,7 +174,7 @@ def test_block_has_one_application_and_ascending_times(plain: Connection) -> Non
         assert len(ago) < codec.MOST_VERSIONS
 
 
-def test_pack_keeps_row_that_comes_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pack_keeps_row_that_is_inserted_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     fill_new = packing.DayRewrite.fill_table
 
     def add_late_row(self: Any, *args: Any) -> Any:
@@ -199,7 +199,7 @@ def test_pack_keeps_row_that_comes_meanwhile(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("where", ["block", "table"])
-def test_pack_refuses_table_with_other_versions(
+def test_pack_is_refused_when_versions_of_the_new_table_differ(
     where: str, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     pack = codec.BlockPacker.pack_block
@@ -259,7 +259,7 @@ def test_pack_refuses_day_in_use_and_full_disk(
             packing.pack_day(plain, ROOT, DAY)
 
 
-def test_pack_reads_without_limits_of_login(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pack_is_not_subject_to_time_limits_of_its_login(monkeypatch: pytest.MonkeyPatch) -> None:
     """Packing a large day takes longer than any of them."""
     limits = []
 
@@ -306,7 +306,9 @@ def flip_bit(plain: Connection, packed: bytes, id: str) -> None:
     plain.execute(f"UPDATE {ROOT.table} SET packed = %s WHERE id = %s", [bytes(changed), id])
 
 
-def test_flipped_bit_in_block_is_found_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
+def test_flipped_bit_in_block_is_detected_and_its_versions_are_not_shown(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with connect_plainly() as plain:
         fill(plain)
         seal_day(plain, ROOT, DAY)
@@ -328,8 +330,8 @@ def test_flipped_bit_in_block_is_found_and_not_shown(caplog: pytest.LogCaptureFi
 
 
 @pytest.mark.parametrize("column", ["author", "client_id", "type", "version", "updated_at"])
-def test_changed_column_of_block_is_found(column: str, plain: Connection) -> None:
-    """Also where the block says it a second time."""
+def test_changed_column_of_block_is_detected(column: str, plain: Connection) -> None:
+    """Also when the block has the value of the column a second time."""
     expressions = {"type": "(type + 1) % 3", "version": "version + 1"}
     fill(plain)
     seal_day(plain, ROOT, DAY)
@@ -382,7 +384,9 @@ def test_pack_refuses_young_and_missing_days(plain: Connection) -> None:
 
 
 @pytest.mark.usefixtures("few_days")
-def test_commands_pack_and_unpack_and_maintain_packs_once(plain: Connection) -> None:
+def test_day_is_packed_and_unpacked_by_commands_and_packed_once_by_maintain(
+    plain: Connection,
+) -> None:
     fill(plain)
     code, out, _ = run("pack", str(DAY), "--entity", ROOT.name)
     assert (code, out.split(":")[0]) == (0, f"Packed {ROOT.table} {DAY}")

@@ -35,7 +35,7 @@ def pack_root_day() -> None:
         pack_day(plain, get_root(), DAY)
 
 
-def test_large_document_of_the_same_moment_is_not_read_instead(store: Store) -> None:
+def test_reading_small_version_does_not_read_large_snapshot_of_same_moment(store: Store) -> None:
     store.add("A1", 1, {"text": "x" * 5_000_000}, minute(0))
     store.add("A1", 2, {"text": 2}, minute(0))
     store.add("A1", 3, {"text": 3}, minute(1))
@@ -43,7 +43,7 @@ def test_large_document_of_the_same_moment_is_not_read_instead(store: Store) -> 
     fetch_one(VersionKey(2, minute(0)))
 
 
-def test_blocks_that_overlap_are_not_read_instead(store: Store) -> None:
+def test_reading_one_version_does_not_read_other_blocks_of_same_time_span(store: Store) -> None:
     """Times go back against numbers, so twenty blocks hold the moment that is asked for."""
     for number in range(60):
         moment = minute((0, 100, 200)[number % 3] + number // 3)
@@ -52,7 +52,7 @@ def test_blocks_that_overlap_are_not_read_instead(store: Store) -> None:
     fetch_one(VersionKey(58, minute(119)))
 
 
-def test_documents_that_changed_get_a_dictionary_of_their_own(store: Store) -> None:
+def test_day_with_documents_of_another_shape_gets_its_own_dictionary(store: Store) -> None:
     draw, next_day = Random(1), DAY + timedelta(days=1)
     with connect_plainly() as plain:
         days.create_partition(plain, get_root().table, next_day)

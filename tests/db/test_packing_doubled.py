@@ -130,7 +130,7 @@ def test_repair_leaves_each_version_once(
 
 @pytest.mark.parametrize("noted", [False, True])
 @pytest.mark.parametrize("change", ["", """, data = '{"other": 1}'"""])
-def test_day_that_was_sealed_before_it_was_doubled_is_repaired(
+def test_sealed_day_that_got_doubled_versions_is_repaired(
     noted: bool, change: str, ingested: Ingested, plain: Connection
 ) -> None:
     """maintain seals and packs; then an earlier release stores versions again and notes them as
@@ -174,7 +174,7 @@ def test_changed_sealed_day_is_not_repaired(doubled_day: Ingested, plain: Connec
     assert DoubledVersion.objects.count() == 0
 
 
-def test_differing_content_is_deleted_with_its_day(
+def test_doubled_version_that_was_set_aside_is_deleted_with_its_day(
     doubled_day: Ingested, plain: Connection
 ) -> None:
     run("repair", str(OLD), "--entity", ROOT.name)
@@ -183,7 +183,7 @@ def test_differing_content_is_deleted_with_its_day(
     assert DoubledVersion.objects.count() == 0
 
 
-def test_consumer_reports_refused_row_as_repeat_or_divergence(
+def test_row_that_packed_day_refuses_counts_as_repeated_or_divergent(
     tables: None, ingested: Ingested, plain: Connection
 ) -> None:
     ingested.write(*FIRST)

@@ -71,7 +71,7 @@ def test_batch_with_new_rows_and_repeats_is_stored_in_packed_day(packed: Ingeste
     assert LateRow.objects.filter(day=OLD).count() == 3
 
 
-def test_different_content_for_packed_key_is_quarantined(packed: Ingested) -> None:
+def test_message_with_different_content_for_packed_version_is_quarantined(packed: Ingested) -> None:
     for version in (2, 4):  # in the block, and the row of the block itself
         result = packed.write(make_old_message("a", version, data='{"other": 1}'))
         assert [reject.reason for reject in result.rejects] == [Reason.DIVERGENT]
@@ -86,7 +86,9 @@ def test_message_for_damaged_block_is_quarantined(packed: Ingested, plain: Conne
     assert result.stored[SOURCE] == 1
 
 
-def test_equal_document_in_other_text_is_a_repeat(packed: Ingested, plain: Connection) -> None:
+def test_same_snapshot_with_other_json_text_counts_as_repeated(
+    packed: Ingested, plain: Connection
+) -> None:
     packed.write(
         make_old_message("n", 0, data='{"a": 1.50, "b": "x"}'),
         make_old_message("n", 1, data='{"a": 2}'),
@@ -123,7 +125,7 @@ def test_pack_keeps_row_of_open_transaction(packed: Ingested) -> None:
     assert list_versions() == [*ALL, ("z", 0)]
 
 
-def test_writer_that_waited_for_swap_reads_blocks(
+def test_writer_that_waited_for_swap_finds_repeats_in_blocks(
     packed: Ingested, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     """It began before the day was packed, and its rows are repeats."""
@@ -161,7 +163,7 @@ def test_day_with_many_late_rows_is_packed_again(packed: Ingested, plain: Connec
     assert SealedDay.objects.get(day=OLD).packed_at is not None
 
 
-def test_empty_day_is_not_overdue(plain: Connection) -> None:
+def test_empty_day_is_not_overdue_for_packing(plain: Connection) -> None:
     """It has the bytes of its indexes."""
     empty = OLD - timedelta(days=1)
     days.create_partition(plain, TABLE, empty)
@@ -170,7 +172,7 @@ def test_empty_day_is_not_overdue(plain: Connection) -> None:
     assert packing.find_overdue_days(parts, NOW.date(), 2) == []
 
 
-def test_overdue_days_are_counted(packed: Ingested) -> None:
+def test_days_overdue_for_packing_are_counted(packed: Ingested) -> None:
     [partition] = [part for part in catalog.read_partitions(connection, [TABLE]) if part.day == OLD]
     full = [replace(partition, bytes=1 << 20)]
     assert packing.count_overdue_days(full, NOW.date(), 2) == {}

@@ -84,7 +84,7 @@ def test_dictionary_samples_are_bounded(plain: Connection) -> None:
     assert max(map(len, sample)) <= MOST_BYTES
 
 
-def test_document_larger_than_block_stays_plain(plain: Connection) -> None:
+def test_document_larger_than_a_block_is_kept_as_a_plain_row(plain: Connection) -> None:
     fill(plain, 4, MOST_BYTES + 32)
     packing.pack_day(plain, ROOT, DAY)
     row = plain.execute(f"SELECT count(*), count(packed) FROM {TABLE}").fetchone()

@@ -133,10 +133,10 @@ def test_swap_keeps_row_of_any_writer(
     assert ChangedRow.objects.count() == 0
 
 
-def test_swap_has_row_from_before_the_snapshot_once(
+def test_swap_keeps_row_once_when_it_was_both_read_and_noted(
     filled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
-    """It is noted, and it is read too."""
+    """The row is inserted after noting began and before the rows are read."""
     fill = packing.DayRewrite.fill_table
 
     def insert_late(self: Any, *args: Any) -> Any:
@@ -231,7 +231,7 @@ def list_triggers(plain: Connection) -> list[str]:
     return [name for (name,) in rows]
 
 
-def test_swap_refuses_other_number_of_versions(
+def test_swap_is_refused_when_number_of_versions_differs(
     filled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     """The numbers are compared too where counting is cheap: a defect of the notes is found."""
@@ -247,7 +247,7 @@ def test_swap_refuses_other_number_of_versions(
     assert list_versions() == [*filled, ("late", 1)]
 
 
-def test_leftover_trigger_is_harmless_and_removed_by_next_run(
+def test_trigger_left_by_killed_run_is_harmless_and_removed_by_next_run(
     filled: list[tuple[str, int]], plain: Connection
 ) -> None:
     """A run was killed. The consumer's login may neither write notes nor read a partition."""
@@ -269,7 +269,7 @@ def test_leftover_trigger_is_harmless_and_removed_by_next_run(
         insert(consumer, "a", 3, 3)
 
 
-def test_process_that_freezes_in_the_swap_frees_the_table(
+def test_table_is_unlocked_when_packing_process_freezes_during_swap(
     filled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has the lock that stops every reader and writer; its machine was cut off or suspended."""
@@ -301,7 +301,7 @@ def test_process_that_freezes_in_the_swap_frees_the_table(
     assert not SealedDay.objects.filter(packed_at__isnull=False).exists()
 
 
-def test_notes_of_a_table_that_is_gone_are_removed(
+def test_packing_notes_of_a_dropped_day_are_removed(
     filled: list[tuple[str, int]], plain: Connection
 ) -> None:
     """A run was killed, and the day was dropped before the next one packed."""
@@ -318,7 +318,7 @@ def test_notes_of_a_table_that_is_gone_are_removed(
 
 
 @pytest.mark.parametrize("rewrite", [pack_root, unpack_root])
-def test_reader_from_before_swap_sees_day(
+def test_reader_with_postgresql_snapshot_from_before_swap_sees_all_rows(
     rewrite: Callable[[Connection], object], filled: list[tuple[str, int]], plain: Connection
 ) -> None:
     """pg_dump and psql have their snapshot before they lock the day's table."""
@@ -354,7 +354,7 @@ def test_new_dictionary_waits_for_older_snapshots(
     assert PackDictionary.objects.count() == 1
 
 
-def test_failed_day_stops_no_other_and_is_retried_last(
+def test_day_that_fails_to_pack_stops_no_other_day_and_is_retried_last(
     monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     store = Store()
@@ -391,10 +391,10 @@ def test_failed_day_stops_no_other_and_is_retried_last(
 
 @pytest.mark.parametrize("version", [0, 7, 19])
 @pytest.mark.parametrize("table", [TABLE, PARTITION])
-def test_packed_day_refuses_version_of_block(
+def test_packed_day_refuses_row_of_a_version_that_it_already_has(
     version: int, table: str, filled: list[tuple[str, int]], plain: Connection
 ) -> None:
-    """In a block, or its own row: the same error, which names the partition's key."""
+    """For a version in a block and for a plain row the error names the key of the partition."""
     pack_root(plain)
     with pytest.raises(errors.UniqueViolation) as raised:
         insert(plain, "a", version, version, table)
@@ -406,7 +406,7 @@ def test_packed_day_refuses_version_of_block(
     assert list_triggers(plain) == []
 
 
-def test_packed_day_refuses_replicated_and_updated_version(
+def test_packed_day_refuses_existing_version_from_replication_or_update(
     filled: list[tuple[str, int]], plain: Connection
 ) -> None:
     pack_root(plain)
@@ -421,7 +421,7 @@ def test_packed_day_refuses_replicated_and_updated_version(
     assert list_versions() == sorted([*filled, ("b", 50)])
 
 
-def test_maintain_guards_days_packed_by_earlier_release(
+def test_trigger_against_repeats_is_added_to_days_packed_by_earlier_release(
     filled: list[tuple[str, int]], plain: Connection
 ) -> None:
     pack_root(plain)

@@ -158,7 +158,7 @@ NO_LIMIT = (10**9, 10**9, 10**9)
     st.integers(1, 6),
     LIMITS,
 )
-def test_every_version_is_on_one_page_whatever_the_budget(
+def test_every_version_is_on_exactly_one_page_whatever_the_budget(
     store: Store,
     history: list[DrawnVersion],
     filters: VersionFilters,
@@ -184,7 +184,7 @@ def test_every_version_is_on_one_page_whatever_the_budget(
 
 @relaxed
 @given(HISTORY, HISTORY, FILTERS, st.sampled_from(TimelineOrder), st.integers(1, 6), LIMITS)
-def test_every_version_of_an_application_is_on_one_page_whatever_the_budget(
+def test_every_version_of_application_is_on_exactly_one_page_whatever_the_budget(
     store: Store,
     history: list[DrawnVersion],
     child: list[DrawnVersion],
@@ -213,7 +213,7 @@ def test_every_version_of_an_application_is_on_one_page_whatever_the_budget(
 
 @relaxed
 @given(HISTORY, st.integers(1, 4), LIMITS)
-def test_every_value_of_a_field_is_on_one_page_whatever_the_budget(
+def test_every_value_of_a_field_is_on_exactly_one_page_whatever_the_budget(
     store: Store, history: list[DrawnVersion], size: int, limits: tuple[int, int, float]
 ) -> None:
     with store_history(store, history):
@@ -315,7 +315,9 @@ def crowd(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 
 @pytest.mark.parametrize("call", ["A1/versions/1?", "A1/compare?from=0&to=1&"])
-def test_further_changes_of_version_are_paged(crowd: Store, auditor: Client, call: str) -> None:
+def test_changes_of_version_are_paged_when_there_are_many(
+    crowd: Store, auditor: Client, call: str
+) -> None:
     parts = []
     after = "changesAfter=0"
     for _ in range(3):
@@ -333,7 +335,7 @@ def test_further_changes_of_version_are_paged(crowd: Store, auditor: Client, cal
     assert (wrong.status_code, wrong.json()["error"]["parameter"]) == (400, "changesAfter")
 
 
-def test_changes_that_fit_the_filter_come_first(crowd: Store, auditor: Client) -> None:
+def test_changes_at_the_filtered_path_are_listed_first(crowd: Store, auditor: Client) -> None:
     (version,) = get_data(auditor, f"{API}/A1?path=/f21&include=changes")["history"]
     assert [item["path"] for item in version["changes"]][:2] == ["/f21", "/f00"]
     next_part = get_data(
@@ -352,7 +354,7 @@ def test_page_says_that_changes_of_version_are_incomplete(crowd: Store, auditor:
     assert "changeCount" not in get_data(auditor, f"{API}/A1?pageSize=1")["history"][0]
 
 
-def test_further_blamed_leaves_are_paged(crowd: Store, auditor: Client) -> None:
+def test_blame_is_paged_when_document_has_many_values(crowd: Store, auditor: Client) -> None:
     seen = []
     after: Any = 0
     while after is not None:
@@ -377,7 +379,7 @@ def test_long_key_is_not_repeated_for_each_field(store: Store, auditor: Client, 
         assert len(answer.content) < 400_000
 
 
-def test_numbers_with_thousands_of_zeros_come_as_short_as_they_were_sent(
+def test_numbers_with_thousands_of_zeros_are_answered_in_their_short_notation(
     store: Store, auditor: Client
 ) -> None:
     """PostgreSQL makes 131,072 digits of 1e131071."""
@@ -412,7 +414,9 @@ def test_snapshots_of_application_at_moment_stay_within_budget(
     assert all("entity" in item for item in whole["children"]["participant-role"])
 
 
-def test_children_that_came_after_moment_are_read_in_parts(store: Store, auditor: Client) -> None:
+def test_children_created_after_moment_are_read_in_several_batches(
+    store: Store, auditor: Client
+) -> None:
     store.add("A1", 3, {"text": "a" * 900}, 0)
     for number in range(5):
         store.add(f"P{number}", 4, {"text": str(number) * 300}, 9, entity=PERSON)
@@ -429,7 +433,7 @@ def test_children_that_came_after_moment_are_read_in_parts(store: Store, auditor
     st.sampled_from(TimelineOrder),
     st.integers(1, 4),
 )
-def test_arrivals_between_pages_lose_and_repeat_nothing(
+def test_pages_lose_and_repeat_no_version_when_versions_arrive_between_pages(
     store: Store,
     history: list[DrawnVersion],
     late: list[DrawnVersion],

@@ -70,7 +70,7 @@ def test_quarantined_message_holds_its_day(status: str) -> None:
     assert find_holds() == {get_day(-5): "1 unresolved in quarantine"}
 
 
-def test_day_is_utc_whatever_the_offset() -> None:
+def test_held_day_is_the_utc_day_whatever_offset_the_moment_has() -> None:
     create_bad_message(f'{{"updatedAt":"{get_day(-4)}T01:30:00+03:00"}}'.encode())
     assert list(find_holds()) == [get_day(-5)]
 
@@ -125,7 +125,7 @@ def test_held_day_is_not_dropped_and_plan_shows_reason() -> None:
 
 
 @pytest.mark.parametrize("pending", [True, False])
-def test_detached_held_day_is_attached_again(pending: bool) -> None:
+def test_detached_day_is_attached_again_when_it_is_held(pending: bool) -> None:
     """Otherwise the message for which it is held would be expired when it arrives."""
     with connect_plainly() as plain:
         if pending:
@@ -141,7 +141,7 @@ def test_detached_held_day_is_attached_again(pending: bool) -> None:
         assert days.locate_day(plain, TABLE, get_day(-5)).state is days.DayState.ATTACHED
 
 
-def test_hold_ends_after_hold_days() -> None:
+def test_hold_of_day_ends_after_configured_number_of_days() -> None:
     for offset, of in enumerate((-5, -4)):
         create_bad_message(b"{}", offset, timestamp=NOW + timedelta(days=of))
     assert sorted(find_holds(hold_days=2)) == [get_day(-5), get_day(-4)]
@@ -149,7 +149,7 @@ def test_hold_ends_after_hold_days() -> None:
     assert find_holds(hold_days=0) == {}
 
 
-def test_force_drops_held_days() -> None:
+def test_option_force_drops_held_days() -> None:
     create_bad_message(b"{}", timestamp=datetime(2026, 3, 24, tzinfo=UTC))
     assert len(execute_plans(make_policy()).dropped) == len(OLD)
 

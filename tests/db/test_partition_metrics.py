@@ -104,7 +104,7 @@ def test_verification_is_reported_for_each_table(plain: Connection) -> None:
     assert second[faults, TABLES[1]] == 0
 
 
-def test_verify_checks_days_when_it_may_not_write() -> None:
+def test_verify_checks_days_when_database_is_read_only() -> None:
     """As on a standby."""
     with connection.cursor() as cursor:
         cursor.execute("SET default_transaction_read_only = on")

@@ -59,7 +59,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Any:
     return change
 
 
-def test_maintain_creates_window_once() -> None:
+def test_maintain_creates_days_of_the_window_once() -> None:
     first = execute_plans(make_policy())
     assert len(first.created) == 6 * len(TABLES)
     for table in TABLES:
@@ -67,7 +67,7 @@ def test_maintain_creates_window_once() -> None:
     assert execute_plans(make_policy()) == StepResult()
 
 
-def test_no_field_of_a_step_is_lost_in_the_result_of_the_run() -> None:
+def test_result_of_a_run_has_every_field_of_its_steps() -> None:
     step = StepResult(
         created=["created"],
         dropped=["dropped"],
@@ -138,7 +138,7 @@ def test_open_transaction_delays_only_drops(monkeypatch: pytest.MonkeyPatch) -> 
     assert execute_plans(make_policy()).dropped == build_names(range(-5, -3))
 
 
-def test_failure_of_one_day_is_reported_and_stops_no_other(plain: Connection) -> None:
+def test_failure_of_one_day_is_reported_and_stops_no_other_day(plain: Connection) -> None:
     name = build_partition_name(TABLE, TODAY)
     plain.execute(f"CREATE TABLE {name} (id text)")
     try:
@@ -266,7 +266,7 @@ def test_partitions_command_lists_plans_and_maintains(small: Any) -> None:
     assert "inside the window" in run("plan", "--each")[1]
 
 
-def test_run_with_fast_clock_does_not_stay_latest(
+def test_maintain_run_with_fast_clock_does_not_remain_the_latest_run(
     small: Any, move: Callable[[datetime], None]
 ) -> None:
     """The alerts and the removal of search keys would look at it until that day comes."""

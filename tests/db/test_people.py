@@ -19,7 +19,7 @@ def import_people(path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> 
     return capsys.readouterr().out
 
 
-def test_people_import_adds_changes_and_leaves_unchanged(
+def test_people_import_counts_added_changed_and_unchanged_people(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "people.csv"
@@ -99,7 +99,7 @@ def test_name_is_changed_only_by_login_of_same_identity(tmp_path: Path) -> None:
     assert read_name("anna") == "Анна Ким"
 
 
-def test_name_saved_on_screens_stays(admin_client: Client) -> None:
+def test_name_saved_on_screen_is_not_replaced_at_login(admin_client: Client) -> None:
     remember_login("anna", "Анна", "user:1")
     form = {"login": "anna", "full_name": "Анна Ким", "kind": "person"}
     assert admin_client.post("/admin/history/person/anna/change/", form).status_code == 302

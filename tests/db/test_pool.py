@@ -86,7 +86,7 @@ def test_pooled_connection_closed_by_client_is_replaced(pooled: Any) -> None:
 
 
 @emptied
-def test_server_that_is_away_is_not_waited_for(
+def test_request_does_not_wait_for_database_that_is_away(
     pooled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (port,) = process.choose_free_ports([None])
@@ -134,7 +134,7 @@ def migrator(transactional_db: None) -> Iterator[psycopg.Connection[Any]]:
 
 
 @pytest.mark.parametrize(("table", "column", "type"), TYPES)
-def test_requests_after_a_column_has_another_type(
+def test_requests_succeed_after_a_column_changed_its_type(
     client: Client, migrator: psycopg.Connection[Any], table: str, column: str, type: str
 ) -> None:
     store = Store()

@@ -62,7 +62,7 @@ def list_statuses() -> Counter[str]:
     return Counter(message_row["status"] for message_row in list_quarantined())
 
 
-def test_retry_stores_and_counts_message_that_is_good_by_now(ingested: Ingested) -> None:
+def test_retry_stores_and_counts_message_that_has_become_valid(ingested: Ingested) -> None:
     quarantine_messages_from_the_future(ingested, make_value(id="a"), make_value(id="b"))
     ingested.write(b"bad", make_value(id="c"))
     assert retry_selected() == {"stored": 2, "retrying": 1}
@@ -89,7 +89,7 @@ def test_retry_keeps_message_that_differs_from_stored_version(ingested: Ingested
     assert find_faults() == []
 
 
-def test_first_reason_is_kept_when_retry_fails_for_another(
+def test_first_reason_is_kept_when_retry_fails_for_another_reason(
     ingested: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingested.write(make_value_with_data(b"[]", id="a"))
@@ -119,7 +119,7 @@ def test_first_reason_is_kept_when_retry_fails_for_another(
     assert json.loads(command("list", "--ids", "--json"))[0]["first_reason"] == "bad_data"
 
 
-def test_retry_keeps_version_of_message_when_its_kind_is_gone(
+def test_retry_keeps_document_of_message_when_its_kind_is_no_longer_declared(
     ingested: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingested.write(make_value_with_data(b"[]", id="a"))
@@ -248,7 +248,7 @@ def test_retry_commits_in_batches(ingested: Ingested) -> None:
     assert find_faults() == []
 
 
-def test_discarded_messages_are_settled_and_stay_counted(ingested: Ingested) -> None:
+def test_discarded_messages_are_settled_and_still_counted(ingested: Ingested) -> None:
     ingested.write(b"bad", b"bad", make_value(id="a"))
     first = list_quarantined()[0]["id"]
     with open_connection() as plain:
@@ -288,7 +288,7 @@ def test_command_lists_by_reason_and_shows_bytes(ingested: Ingested) -> None:
         command("show", "0")
 
 
-def test_command_names_the_filter_when_it_finds_nothing(
+def test_quarantine_list_names_the_filter_when_no_message_matches(
     ingested: Ingested,
 ) -> None:
     ingested.write(b"no json")
@@ -384,7 +384,7 @@ def test_message_that_is_read_again_keeps_its_quarantine_row(ingested: Ingested)
     assert [fault for fault in find_faults() if "says the ledger" not in fault] == []
 
 
-def test_resolved_message_that_is_bad_again_is_new(ingested: Ingested) -> None:
+def test_resolved_message_becomes_new_when_it_is_bad_when_read_again(ingested: Ingested) -> None:
     quarantine_first_reading(ingested)
     restart_reading(ingested)
     ingested.write(*BODIES, window=EARLIER)
@@ -395,7 +395,9 @@ def test_resolved_message_that_is_bad_again_is_new(ingested: Ingested) -> None:
     assert [fault for fault in find_faults() if "says the ledger" not in fault] == []
 
 
-def test_retry_before_message_is_read_again_moves_no_count(ingested: Ingested) -> None:
+def test_retry_changes_no_count_when_recreated_ledger_has_not_read_the_message(
+    ingested: Ingested,
+) -> None:
     """The ledger does not count the message yet, so the retry moves no count."""
     result = quarantine_first_reading(ingested)
     restart_reading(ingested)

@@ -169,14 +169,16 @@ def test_login_without_permission_cannot_make_requests(ingested: Ingested, clien
         {"last_id": 10**30},
     ],
 )
-def test_wrong_request_is_refused(
+def test_wrong_quarantine_request_is_refused(
     ingested: Ingested, operator: Client, parameters: dict[str, str]
 ) -> None:
     ingested.write(make_bad_message("a"))
     assert operator.get(ASK, make_group_query(**parameters)).status_code == 400
 
 
-def test_database_rights_of_web_and_consumer_on_requests(ingested: Ingested) -> None:
+def test_web_may_only_add_quarantine_requests_and_consumer_may_only_settle_them(
+    ingested: Ingested,
+) -> None:
     insert = (
         "INSERT INTO ingest_quarantine_request (action, reason, client_id, field, topic, ids,"
         " last_id, why, login, asked_at, outcome)"

@@ -72,7 +72,7 @@ BODIES = [make_value(id="a"), make_value(id="b", author="refused"), make_value(i
 
 
 @pytest.mark.parametrize("name", NOTABLE[ErrorCause.BATCH].split())
-def test_row_at_fault_is_quarantined_and_the_others_are_stored(
+def test_refused_row_is_quarantined_and_other_rows_of_batch_are_stored(
     ingested: Ingested, name: str
 ) -> None:
     with refuse_rows("product_instance_aud", "author", getattr(errors, name).sqlstate):
@@ -86,7 +86,9 @@ def test_row_at_fault_is_quarantined_and_the_others_are_stored(
 @pytest.mark.parametrize(
     "name", [*NOTABLE[ErrorCause.OUTAGE].split(), *NOTABLE[ErrorCause.INSTALLATION].split()]
 )
-def test_outage_or_wrong_installation_costs_no_message(ingested: Ingested, name: str) -> None:
+def test_no_message_is_quarantined_or_lost_by_outage_or_wrong_installation(
+    ingested: Ingested, name: str
+) -> None:
     batch = ingested.make_batch(*BODIES)
     with refuse_rows("product_instance_aud", "author", getattr(errors, name).sqlstate):
         for _ in range(2):
@@ -109,7 +111,7 @@ def test_outage_during_search_for_bad_row_quarantines_nothing(ingested: Ingested
     assert (list_ids(), list_quarantined(), read_counts()) == ([], [], {})
 
 
-def test_participant_of_two_applications_in_one_batch_is_found_in_newest(
+def test_search_finds_newer_application_of_participant_with_two_in_one_batch(
     ingested: Ingested,
 ) -> None:
     with open_connection() as plain:
@@ -179,7 +181,7 @@ def test_row_refused_by_added_constraint_is_quarantined_with_its_name(
     assert find_faults() == []
 
 
-def test_missing_privilege_is_reported_and_waited_for(
+def test_consumer_reports_missing_privilege_and_waits_for_it(
     ingested: Ingested, caplog: pytest.LogCaptureFixture
 ) -> None:
     def connect_without_privilege() -> Connection:
@@ -248,7 +250,7 @@ def test_thousands_of_bad_rows_in_one_batch_are_quarantined(
     assert find_faults() == []
 
 
-def test_good_row_among_bad_ones_of_its_key_is_stored(ingested: Ingested) -> None:
+def test_good_row_is_stored_among_bad_rows_of_same_version(ingested: Ingested) -> None:
     """The first good one is stored, what equals it is a repeat, what differs is divergent; also
     next to a version that was stored before and is repeated and contradicted."""
     ingested.write(make_value(id="x"))
@@ -270,7 +272,7 @@ def test_good_row_among_bad_ones_of_its_key_is_stored(ingested: Ingested) -> Non
     assert find_faults() == []
 
 
-def test_writer_fails_only_while_a_write_is_repeated(ingested: Ingested) -> None:
+def test_writer_counts_as_failing_only_while_it_repeats_a_write(ingested: Ingested) -> None:
     """The metric annals_database_up; with whole processes in system/test_stuck_consumer."""
 
     def raise_away() -> Connection:
@@ -295,7 +297,7 @@ def read_refused_metric() -> float:
     return value
 
 
-def test_consumer_waits_for_login_that_is_refused(
+def test_consumer_waits_while_postgresql_refuses_its_login(
     db: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its password was changed under a running consumer, which says so, and goes on."""

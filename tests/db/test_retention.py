@@ -89,7 +89,7 @@ def test_quarantined_message_is_removed_with_day_of_its_version(
     assert find_faults() == []
 
 
-def test_retention_removes_thousands_in_short_transactions(ingested: Ingested) -> None:
+def test_retention_removes_thousands_of_messages_in_short_transactions(ingested: Ingested) -> None:
     """What a worker holds at this moment is left for the next run."""
     ingested.write(*[b"bad"] * 2_500)
     with open_connection() as worker, worker.transaction():
@@ -101,7 +101,7 @@ def test_retention_removes_thousands_in_short_transactions(ingested: Ingested) -
     assert find_faults() == []
 
 
-def test_reread_topic_counts_only_what_it_has_read(ingested: Ingested) -> None:
+def test_quarantined_count_of_reread_topic_has_only_messages_read_again(ingested: Ingested) -> None:
     ingested.write(b"bad", b"bad", b"bad")
     with open_connection("test") as plain:
         plain.execute("DELETE FROM ingest_ledger WHERE topic = %s", [SOURCE.topic])
@@ -136,7 +136,7 @@ def test_search_key_is_removed_with_its_last_version(ingested: Ingested) -> None
     assert list_keys() == ["kept", "young"]
 
 
-def test_search_key_stored_meanwhile_stays(ingested: Ingested) -> None:
+def test_retention_keeps_search_key_that_is_stored_meanwhile(ingested: Ingested) -> None:
     ingested.write(*(make_numbered_message(name, 30) for name in ("a", "b", "c")))
     before = (NOW - timedelta(days=20)).date()
     with open_connection() as plain, ingested.writer.connection.transaction():
@@ -200,7 +200,9 @@ def test_maintain_removes_messages_and_reads_search_keys_once_a_day(
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("few_days")
-def test_search_keys_of_held_day_stay(ingested: Ingested, move: Callable[[datetime], None]) -> None:
+def test_retention_keeps_search_keys_of_held_day(
+    ingested: Ingested, move: Callable[[datetime], None]
+) -> None:
     ingested.write(
         make_numbered_message("held", 0), make_numbered_message("gone", 5), make_value(id="")
     )

@@ -29,7 +29,7 @@ def test_permissions_of_roles_exist() -> None:
         assert Group.objects.get(name=name).permissions.count() == len(set(expected))
 
 
-def test_existing_demo_login_stays_unchanged() -> None:
+def test_demo_login_that_exists_already_is_not_changed() -> None:
     user = User.objects.get(username="ops")
     user.set_password("changed manually")
     user.save()
@@ -37,7 +37,7 @@ def test_existing_demo_login_stays_unchanged() -> None:
     assert User.objects.get(username="ops").check_password("changed manually")
 
 
-def test_production_verifies_fast_hash_of_demo(settings: Any) -> None:
+def test_production_can_verify_fast_password_hash_of_demo(settings: Any) -> None:
     """It switches off the logins whose password is their name."""
     settings.PASSWORD_HASHERS = ["annals.access.local_logins.DemoHasher"]
     user = User.objects.get(username="ops")

@@ -79,7 +79,7 @@ def test_late_row_is_found_by_its_business_key(ingested: Ingested, plain: Connec
     assert query("SELECT id, day FROM search_key WHERE value = '7'") == [{"id": "late", "day": OLD}]
 
 
-def test_late_row_that_comes_again_counts_as_repeated(
+def test_late_row_that_is_read_again_counts_as_repeated(
     ingested: Ingested, plain: Connection
 ) -> None:
     days.create_partition(plain, ROOT.table, OLD)
@@ -120,7 +120,7 @@ def test_batch_decoded_before_midnight_does_not_recreate_dropped_day(
     assert find_faults() == []
 
 
-def test_late_row_expires_when_its_day_is_dropped_after_it_was_accepted(
+def test_late_row_counts_as_expired_when_its_day_is_dropped_before_the_write(
     ingested: Ingested, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     days.create_partition(plain, ROOT.table, OLD)
@@ -158,7 +158,9 @@ def test_message_does_not_count_as_repeated_when_its_day_is_detached_before_the_
     assert read_counts() == {"next_offset": 2, "read": 2, "stored": 1, "expired": 1}
 
 
-def test_day_that_is_being_dropped_makes_nobody_wait(ingested: Ingested, plain: Connection) -> None:
+def test_writer_does_not_wait_for_day_that_is_being_dropped(
+    ingested: Ingested, plain: Connection
+) -> None:
     """A long transaction keeps the detach pending, for hours perhaps."""
     for day in (OLDEST, TODAY):
         days.create_partition(plain, ROOT.table, day)
@@ -214,7 +216,7 @@ def restrict_rights(ingested: Ingested) -> Iterator[Connection]:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_day_that_the_consumer_may_not_create_stops_no_other_row(
+def test_missing_day_that_consumer_may_not_create_stops_no_other_row(
     ingested: Ingested, plain: Connection
 ) -> None:
     missing = TODAY + timedelta(days=14)
@@ -243,7 +245,7 @@ def test_day_that_the_consumer_may_not_create_stops_no_other_row(
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("number", [1, 0, -1, -89])
-def test_day_that_only_maintain_may_create_is_waited_for(
+def test_consumer_waits_for_missing_day_that_only_maintain_may_create(
     ingested: Ingested, plain: Connection, number: int
 ) -> None:
     """That it is missing is not the message's fault: nothing goes to quarantine, nothing moves."""
@@ -268,7 +270,7 @@ def test_day_that_only_maintain_may_create_is_waited_for(
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("passed", [1, SPARE_DAYS])
-def test_newest_day_that_is_accepted_exists_also_when_maintain_did_not_run_since(
+def test_newest_accepted_day_exists_even_when_maintain_did_not_run_recently(
     ingested: Ingested, passed: int
 ) -> None:
     execute_plans(PartitionPolicy.at(clock.now()))
@@ -323,7 +325,7 @@ def test_day_that_cannot_be_attached_stops_no_other_row(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_unread_message_for_which_day_is_held_is_stored_when_it_comes(
+def test_late_message_is_stored_in_the_day_that_was_held_for_it(
     ingested: Ingested, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten days pass with a message unread: its day is held, and takes the message."""
@@ -352,7 +354,7 @@ def ahead(monkeypatch: pytest.MonkeyPatch) -> Window:
     return Window.at(wrong, 90, 14)
 
 
-def test_no_version_expires_by_a_clock_that_is_ahead(
+def test_no_version_expires_when_the_clock_of_the_consumer_is_ahead(
     ingested: Ingested, ahead: Window, caplog: pytest.LogCaptureFixture
 ) -> None:
     ingested.write(
@@ -364,7 +366,7 @@ def test_no_version_expires_by_a_clock_that_is_ahead(
     assert find_faults() == []
 
 
-def test_no_message_in_quarantine_expires_by_a_clock_that_is_ahead(
+def test_no_quarantined_message_expires_when_the_clock_is_ahead(
     ingested: Ingested, plain: Connection, ahead: Window
 ) -> None:
     early = Window.at(NOW - timedelta(days=30), 30, 1)  # today was in the future

@@ -102,7 +102,7 @@ def test_nested_run_lock_is_refused() -> None:
     assert count_advisory_locks() == 0
 
 
-def test_lock_is_not_taken_where_it_was_not_held() -> None:
+def test_retaking_a_lost_run_lock_takes_no_lock_outside_of_its_block() -> None:
     retake_lost_lock()
     assert count_advisory_locks() == 0
 

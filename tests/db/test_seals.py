@@ -68,7 +68,7 @@ def sealed(filled: None, plain: Connection) -> DaySeal:
     return seal_day(plain, PRODUCT, OLD)
 
 
-def test_unchanged_day_verifies(sealed: DaySeal) -> None:
+def test_unchanged_sealed_day_verifies(sealed: DaySeal) -> None:
     assert (sealed.rows, len(sealed.ranges), sealed.previous) == (ROWS, 10, GENESIS)
     assert find_faults() == [None]
     assert find_chain_fault(PRODUCT) is None
@@ -148,7 +148,7 @@ def test_seal_does_not_depend_on_session_settings(filled: None) -> None:
         assert seal_day(plain, PRODUCT, OLD).digest == first.digest
 
 
-def test_seal_freezes_day(sealed: DaySeal, plain: Connection) -> None:
+def test_sealing_a_day_freezes_its_rows_in_postgresql(sealed: DaySeal, plain: Connection) -> None:
     """All its rows are older than its oldest transaction that is not frozen."""
     query = sql.SQL(
         "SELECT count(*) > 0, bool_and(age(day.xmin) > age(relfrozenxid)),"

@@ -65,7 +65,7 @@ def list_sealed_days() -> list[Any]:
     return sorted(DaySeal.objects.values_list("day", flat=True))
 
 
-def test_new_installation_seals_nothing_and_backfill_verifies() -> None:
+def test_new_installation_seals_nothing_and_day_of_a_backfill_verifies() -> None:
     assert run("maintain")[0] == 0
     assert list_sealed_days() == []
     read_all_to_end()
@@ -106,7 +106,7 @@ def test_day_with_only_dead_rows_is_not_sealed() -> None:
     assert list_sealed_days() == [get_noon_ago(8).date()]
 
 
-def test_no_day_is_sealed_without_seal_days(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_day_is_sealed_when_setting_seal_days_is_0(monkeypatch: pytest.MonkeyPatch) -> None:
     variables = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "0"}
     monkeypatch.setattr(settings, "ANNALS", env.read_settings(variables))
     read_all_to_end()

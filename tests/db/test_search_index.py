@@ -96,7 +96,7 @@ def test_backfill_stores_same_keys_as_ingest(documents_without_keys: Store, caps
     }
 
 
-def test_children_are_listed_on_a_cluster_only(ingested: Ingested) -> None:
+def test_search_index_lists_children_only_on_a_cluster(ingested: Ingested) -> None:
     ingested.write(make_value(id="t1", productInstanceId="a1"), source=CHILD_SOURCE)
     call_command("search", "index", stdout=io.StringIO())
     assert query("SELECT id FROM search_key WHERE name = %s", children.KEY_NAME) == []
@@ -104,7 +104,9 @@ def test_children_are_listed_on_a_cluster_only(ingested: Ingested) -> None:
     assert query("SELECT id FROM django_migrations WHERE name = %s", children.MARK) == []
 
 
-def test_index_can_be_made_again(documents_without_keys: Store, capsys: Any) -> None:
+def test_search_index_can_be_rebuilt_after_its_keys_were_deleted(
+    documents_without_keys: Store, capsys: Any
+) -> None:
     run_search_command(capsys)
     SearchKey.objects.all().delete()
     assert run_search_command(capsys) == {"rows": 5, "keys": 7}
@@ -126,7 +128,7 @@ def test_backfill_indexes_key_declared_later(
     assert SearchKey.objects.get(name="taskClient").id == "T1"
 
 
-def test_keys_of_interrupted_backfill_stay(
+def test_search_keys_of_interrupted_backfill_are_kept(
     documents_without_keys: Store, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server goes away in the middle of a partition; another run reads all again."""
@@ -152,7 +154,7 @@ def test_keys_of_interrupted_backfill_stay(
     assert SearchKey.objects.filter(name="number").count() == 399
 
 
-def test_backfill_goes_on_when_day_leaves_meanwhile(
+def test_backfill_continues_when_a_day_is_dropped_meanwhile(
     documents_without_keys: Store, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = search_keys.list_targets

@@ -99,7 +99,7 @@ def test_server_log_has_no_values_of_rows(role: str | None, log: Callable[[], st
     assert MARKER not in log()
 
 
-def test_server_log_says_what_ends_session(log: Callable[[], str]) -> None:
+def test_server_log_says_which_timeout_ended_a_session(log: Callable[[], str]) -> None:
     with open_connection("test-log") as plain:
         plain.execute("SET idle_in_transaction_session_timeout = '10ms'")
         plain.execute("BEGIN")

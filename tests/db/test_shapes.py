@@ -55,12 +55,12 @@ def list_json_commands() -> set[str]:
     return commands
 
 
-def test_every_command_with_json_has_a_shape() -> None:
+def test_every_command_with_json_output_has_a_recorded_shape() -> None:
     command_names = {words.partition(" --")[0] for words in load_shapes()}
     assert list_json_commands() == command_names
 
 
-def test_every_shape_is_compared() -> None:
+def test_every_recorded_shape_is_compared_by_a_test() -> None:
     tests = Path(__file__).resolve().parents[1]
     for words, file in ELSEWHERE.items():
         assert f'shaped("{words}", ' in (tests / file).read_text()

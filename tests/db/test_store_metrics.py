@@ -111,7 +111,7 @@ def test_metrics_refuse_wrong_token(client: Client, settings: Settings, values: 
     assert fetch_samples(client, Authorization=f"Bearer {TOKEN}")[("annals_store_up",)] == 1
 
 
-def test_lag_is_that_of_recreated_topic(client: Client) -> None:
+def test_lag_metric_is_that_of_the_recreated_topic(client: Client) -> None:
     add_ledger_row("old", read=7, stored=5, repeated=2, high_watermark=9)
     add_ledger_row("new", read=3, stored=3, high_watermark=10)
     actual = fetch_samples(client)
@@ -140,14 +140,14 @@ def test_quarantine_is_counted_by_status_and_reason(client: Client) -> None:
     }
 
 
-def test_missing_quarantined_message_is_fault() -> None:
+def test_quarantine_row_that_is_missing_counts_as_a_fault() -> None:
     add_ledger_row("new", read=1, quarantined=1)
     assert get_faults(StoreCollector()) == 1
     add_quarantined("not_json", "new", topic_id="new")
     assert get_faults(StoreCollector()) == 0
 
 
-def test_settled_messages_are_read_by_first_scrape_only() -> None:
+def test_only_first_scrape_reads_settled_messages() -> None:
     add_quarantined("not_json", "new", "resolved")
     collector = StoreCollector()
     with CaptureQueriesContext(connection) as first:

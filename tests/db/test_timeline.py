@@ -51,7 +51,7 @@ def seven_versions(store: Store) -> Store:
     return store
 
 
-def test_gap_of_millions_of_versions_is_a_range(store: Store) -> None:
+def test_millions_of_missing_versions_are_answered_as_one_range(store: Store) -> None:
     store.add("A1", 0, {}, 0)
     store.add("A1", 2_147_483_647, {"n": 1}, 1)
     (newest, _) = fetch_numbers_of_page().versions
@@ -117,7 +117,7 @@ def test_page_takes_fixed_number_of_queries(
     assert not [text for text in texts if "OFFSET" in text or "COUNT(" in text]
 
 
-def test_statements_are_prepared_and_keep_one_shape(seven_versions: Store) -> None:
+def test_timeline_statements_are_prepared_and_shared_by_all_filters(seven_versions: Store) -> None:
     for filters in (
         VersionFilters(),
         VersionFilters(author="anna"),
@@ -178,7 +178,7 @@ MERGED = "page AS MATERIALIZED ("
 KEYS = "WITH keys AS MATERIALIZED"
 
 
-def test_merged_page_is_right_when_day_leaves_after_its_keys_were_read(
+def test_merged_page_is_right_when_day_is_dropped_after_its_keys_were_read(
     loan_application: Store, run_after_statement: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("history.timeline.budget.BATCH_VERSIONS", 3)
@@ -190,7 +190,7 @@ def test_merged_page_is_right_when_day_leaves_after_its_keys_were_read(
     ]
 
 
-def test_merged_page_is_right_when_day_leaves_while_it_is_read(
+def test_merged_page_is_right_when_day_is_dropped_while_it_is_read(
     loan_application: Store, run_after_statement: Any
 ) -> None:
     run_after_statement(MERGED, drop_day())
@@ -199,7 +199,7 @@ def test_merged_page_is_right_when_day_leaves_while_it_is_read(
     assert page.next_token is None
 
 
-def test_version_is_right_when_day_leaves_after_keys_were_read(
+def test_version_is_right_when_day_is_dropped_after_its_keys_were_read(
     loan_application: Store, run_after_statement: Any
 ) -> None:
     """A version comes with them, and the one before it."""
@@ -209,7 +209,7 @@ def test_version_is_right_when_day_leaves_after_keys_were_read(
     assert [operation["path"] for operation in version.patch or ()] == ["/rate"]
 
 
-def test_comparison_fails_when_day_leaves_before_large_documents_were_read(
+def test_comparison_fails_when_day_is_dropped_before_large_documents_were_read(
     loan_application: Store, run_after_statement: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only one of them comes with the keys."""
@@ -219,7 +219,7 @@ def test_comparison_fails_when_day_leaves_before_large_documents_were_read(
         timeline.compare_versions(HOST, ROOT, "A1", 4, 5)
 
 
-def test_page_is_right_when_first_version_comes_after_empty_page(
+def test_page_has_first_version_when_it_was_stored_after_an_empty_page(
     store: Store, run_after_statement: Any
 ) -> None:
     run_after_statement("FROM product_instance_aud", lambda: store.add("A1", 0, {"rate": 1}, 0))
@@ -229,7 +229,7 @@ def test_page_is_right_when_first_version_comes_after_empty_page(
 
 
 @pytest.mark.parametrize("address", [A1, WHOLE, f"{A1}state/", f"{A1}compare/"])
-def test_screen_shows_entity_when_first_version_comes_while_it_is_read(
+def test_screen_shows_document_when_first_version_is_stored_during_the_request(
     store: Store, support: Client, run_after_statement: Any, address: str
 ) -> None:
     run_after_statement("FROM product_instance_aud", lambda: store.add("A1", 0, {"rate": 1}, 0))
@@ -239,7 +239,7 @@ def test_screen_shows_entity_when_first_version_comes_while_it_is_read(
 
 @pytest.mark.parametrize("address", [A1, WHOLE, f"{A1}state/", f"{A1}compare/"])
 @pytest.mark.parametrize("statement", [1, 2, 3, 4])
-def test_screen_says_not_found_when_entity_leaves_while_it_is_read(
+def test_screen_says_not_found_when_document_is_removed_during_the_request(
     store: Store, support: Client, run_after_statement: Any, address: str, statement: int
 ) -> None:
     store.add("A1", 0, {"rate": 1}, 0)

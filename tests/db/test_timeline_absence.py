@@ -44,7 +44,7 @@ def fetch_lowest(id: str = "A1") -> timeline.Version:
 # Below the lowest version.
 
 
-def test_recreated_entity_does_not_hide_removed_versions(store: Store) -> None:
+def test_recreated_document_does_not_hide_that_older_versions_were_removed(store: Store) -> None:
     """v0 to v6 were removed, the last of them a DELETE; v7 created the entity again."""
     store.add("A1", 7, {"createdAt": RECENTLY}, 0, type=ChangeType.CREATE)
     store.add("A1", 8, {"createdAt": RECENTLY}, 1)
@@ -56,7 +56,7 @@ def test_recreated_entity_does_not_hide_removed_versions(store: Store) -> None:
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_first_version_has_nothing_before_it(store: Store, first: int) -> None:
+def test_version_that_created_a_document_has_no_older_versions(store: Store, first: int) -> None:
     """Some producers count from 1; a second life begins with 2 at the earliest."""
     store.add("A1", first, {}, 0, type=ChangeType.CREATE)
     assert fetch_lowest().why_nothing_older is None
@@ -73,14 +73,14 @@ def test_first_version_has_nothing_before_it(store: Store, first: int) -> None:
         (2 * DAY, Absence.NEVER_ARRIVED),
     ],
 )
-def test_absence_is_unknown_near_start_of_retention(
+def test_reason_of_absence_is_unknown_near_start_of_retention(
     store: Store, created: timedelta, expected: Absence
 ) -> None:
     store.add("A1", 4, {"createdAt": (absence.get_retention_start() + created).isoformat()}, 0)
     assert fetch_lowest().why_nothing_older is expected
 
 
-def test_absence_is_unknown_when_moments_contradict_numbers(store: Store) -> None:
+def test_reason_of_absence_is_unknown_when_moments_contradict_numbers(store: Store) -> None:
     store.add("A1", 4, {"createdAt": RECENTLY}, 0)
     store.add("A1", 5, {"createdAt": RECENTLY}, T0 - 40 * DAY)
     store.add("A1", 9, {"createdAt": RECENTLY}, 1)
@@ -95,7 +95,7 @@ def test_absence_is_unknown_when_moments_contradict_numbers(store: Store) -> Non
 # Between two versions.
 
 
-def test_gap_never_arrived_when_previous_version_is_safely_kept(store: Store) -> None:
+def test_missing_version_never_arrived_when_previous_version_is_safely_kept(store: Store) -> None:
     store.add("A1", 0, {}, 0)
     store.add("A1", 3, {}, 1)
     assert (list(fetch_newest().missing), fetch_newest().why_missing) == (
@@ -107,7 +107,9 @@ def test_gap_never_arrived_when_previous_version_is_safely_kept(store: Store) ->
         timeline.fetch_version(HOST, ROOT, "A1", 2)
 
 
-def test_gap_is_unknown_when_previous_version_is_about_to_leave(store: Store) -> None:
+def test_reason_of_absence_is_unknown_when_previous_version_is_about_to_expire(
+    store: Store,
+) -> None:
     """Version 1 was dated a little earlier than version 0, and left with its day."""
     store.add("A1", 0, {}, absence.get_retention_start() + HOUR)
     store.add("A1", 2, {}, 1)
@@ -116,13 +118,13 @@ def test_gap_is_unknown_when_previous_version_is_about_to_leave(store: Store) ->
         timeline.fetch_version(HOST, ROOT, "A1", 1)
 
 
-def test_version_above_newest_was_never_there(store: Store) -> None:
+def test_version_number_above_the_newest_version_is_not_found(store: Store) -> None:
     store.add("A1", 0, {}, absence.get_retention_start() + HOUR)
     with pytest.raises(NoVersionError):
         timeline.fetch_version(HOST, ROOT, "A1", 7)
 
 
-def test_screen_says_whether_absence_is_certain(store: Store, support: Client) -> None:
+def test_screen_says_whether_reason_of_absence_is_certain(store: Store, support: Client) -> None:
     store.add("A1", 0, {}, absence.get_retention_start() + HOUR)
     store.add("A1", 3, {"a": 1}, 1)
     store.add("A1", 6, {"a": 2}, 2)
@@ -145,7 +147,7 @@ def test_moment_before_creation_has_no_version(store: Store) -> None:
         timeline.fetch_version_at(HOST, ROOT, "A1", T0 - 299 * DAY)
 
 
-def test_state_names_child_whose_version_was_removed(store: Store) -> None:
+def test_state_at_moment_names_child_when_its_version_was_removed(store: Store) -> None:
     store.add("A1", 0, {}, 0)
     store.add("P1", 0, {}, 1, entity=PERSON)
     store.add("P2", 4, {"createdAt": LONG_AGO}, 60, entity=PERSON)  # removed
@@ -169,7 +171,9 @@ def test_state_names_child_whose_version_was_removed(store: Store) -> None:
     assert timeline.fetch_application_at(HOST, "A1", minute(90)).missing == ()
 
 
-def test_removed_application_is_missing_from_state_beside_its_child(store: Store) -> None:
+def test_state_at_moment_names_removed_application_as_missing_beside_its_child(
+    store: Store,
+) -> None:
     store.add("A1", 5, {"createdAt": LONG_AGO}, 60)
     store.add("P1", 0, {}, 1, entity=PERSON)
     state = timeline.fetch_application_at(HOST, "A1", minute(30))
@@ -185,7 +189,9 @@ def read_error_code(response: Any) -> str:
     return str(json.loads(response.content)["error"]["code"])
 
 
-def test_state_of_application_is_refused_with_the_right_code(store: Store, auditor: Client) -> None:
+def test_application_without_state_at_moment_is_answered_with_the_right_error_code(
+    store: Store, auditor: Client
+) -> None:
     store.add("A1", 5, {"createdAt": LONG_AGO}, 0)
     store.add("B1", 0, {}, 0)
     address = "/api/v1/applications/{}/at?time={}"
@@ -209,7 +215,7 @@ def test_state_answer_names_missing_parts_and_why(store: Store, auditor: Client)
     assert state["uncertain"] == []
 
 
-def test_state_names_versions_that_may_have_come_before_its_moment(
+def test_state_at_moment_names_missing_versions_that_may_be_before_the_moment(
     store: Store, auditor: Client
 ) -> None:
     store.add("A1", 0, {}, 0)
@@ -291,7 +297,7 @@ def select_kept(change: PlannedVersion, start: datetime) -> bool:
     st.integers(-WRONG, WRONG) | st.integers(FIRST_HOUR, LAST_HOUR),
     st.booleans(),
 )
-def test_absence_reason_is_always_true(
+def test_reason_of_absence_is_true_for_any_history(
     store: Store, events: list[Event], begin: int, witness: bool
 ) -> None:
     start = absence.get_retention_start()

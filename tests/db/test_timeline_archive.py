@@ -99,14 +99,14 @@ def half_archived(
     return timeline_before_archiving
 
 
-def test_archive_completes_timeline(half_archived: list[Version]) -> None:
+def test_timeline_with_archive_has_all_versions(half_archived: list[Version]) -> None:
     """Whatever is asked: tests/oracle, tests/db/test_sources.py."""
     assert len(half_archived) == COUNT - 1
     assert list_all_pages(archive=True) == half_archived
     assert 5 < len(list_all_pages()) < COUNT - 6
 
 
-def test_lowest_stored_version_says_that_older_ones_are_archived(
+def test_lowest_stored_version_says_that_older_versions_are_archived(
     half_archived: list[Version], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     query = TimelineQuery(entity=ROOT, id="A1", page_size=500)
@@ -117,7 +117,7 @@ def test_lowest_stored_version_says_that_older_ones_are_archived(
     assert fetch_page(HOST, query).versions[-1].why_nothing_older is Absence.REMOVED
 
 
-def test_page_is_right_when_restored_day_leaves_while_it_is_read(
+def test_page_is_right_when_restored_day_is_dropped_while_it_is_read(
     half_archived: list[Version], store: ArchiveStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     day = (NOW - timedelta(days=8)).date()
@@ -137,7 +137,7 @@ def test_page_is_right_when_restored_day_leaves_while_it_is_read(
     assert [item.version for item in versions] == [item.version for item in half_archived]
 
 
-def test_entity_that_only_the_archive_has_is_shown(half_archived: list[Version]) -> None:
+def test_document_that_only_the_archive_has_is_shown(half_archived: list[Version]) -> None:
     with pytest.raises(NoVersionError):
         fetch_page(HOST, TimelineQuery(entity=ROOT, id="A0"))
     (only,) = fetch_page(HOST, TimelineQuery(entity=ROOT, id="A0", archive=True)).versions
@@ -148,7 +148,7 @@ def test_entity_that_only_the_archive_has_is_shown(half_archived: list[Version])
         fetch_page(HOST, TimelineQuery(entity=BY_NAME["product-car"], id="A1", archive=True))
 
 
-def test_api_reads_archive_when_asked(
+def test_api_reads_archive_only_when_parameter_archive_is_true(
     half_archived: list[Version], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = APIClient()
@@ -168,7 +168,7 @@ def test_api_reads_archive_when_asked(
     assert (answer.status_code, answer.json()["error"]["parameter"]) == (400, "archive")
 
 
-def test_archived_versions_are_masked_like_stored_ones(
+def test_archived_versions_are_masked_like_stored_versions(
     half_archived: list[Version],
 ) -> None:
     FieldLabel.objects.update_or_create(

@@ -64,7 +64,7 @@ def test_search_compares_ids_exactly(store: Store, auditor: Client) -> None:
 
 
 @pytest.mark.parametrize("moment", [T0.replace(year=T0.year + 1), minute(40), minute(25)])
-def test_next_search_page_has_what_changed_between_pages(
+def test_applications_that_change_between_search_pages_are_listed_once(
     client_with_four_applications: Store, moment: datetime
 ) -> None:
     """Of now, or a version that was on its way while the first page was read."""

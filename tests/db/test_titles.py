@@ -63,7 +63,7 @@ def large_store(store: Store) -> Store:
 
 
 @pytest.mark.django_db
-def test_first_page_costs_little_when_large_documents_were_opened(
+def test_first_page_takes_little_memory_when_large_documents_were_opened(
     large_store: Store, support: Client
 ) -> None:
     session = support.session
@@ -81,7 +81,7 @@ def test_first_page_costs_little_when_large_documents_were_opened(
 @pytest.mark.parametrize(
     "address", ["/admin/history/?q=A1+R1", "/admin/client/?q=C5&week=2020-W02"]
 )
-def test_list_of_titles_costs_little_when_documents_are_large(
+def test_list_of_titles_takes_little_memory_when_documents_are_large(
     large_store: Store, support: Client, address: str
 ) -> None:
     SearchKey.objects.create(
@@ -131,7 +131,7 @@ def test_title_is_masked_when_only_titles_are_read(store: Store, support: Client
         ),
     ],
 )
-def test_reader_for_fields_gives_only_these(
+def test_reader_limited_to_fields_returns_only_those_fields(
     store: Store, document: object, expected: object
 ) -> None:
     store.add("A1", 0, document, 0)
@@ -145,7 +145,9 @@ def test_reader_for_fields_gives_only_these(
 
 
 @pytest.mark.django_db
-def test_deletion_without_document_stays_one_when_only_titles_are_read(store: Store) -> None:
+def test_deletion_without_snapshot_is_read_as_deletion_when_only_titles_are_read(
+    store: Store,
+) -> None:
     store.add("A1", 0, {"name": "Ипотека"}, 0)
     store.add("A1", 1, None, 1, type=ChangeType.DELETE)
     reader = HOST.limit_to_fields(FIELDS)
@@ -156,7 +158,9 @@ def test_deletion_without_document_stays_one_when_only_titles_are_read(store: St
 
 
 @pytest.mark.django_db
-def test_newest_bytes_are_above_the_limit_only_when_a_document_is(store: Store) -> None:
+def test_measured_size_of_newest_snapshot_is_above_limit_only_when_snapshot_is(
+    store: Store,
+) -> None:
     store.add("A1", 0, {"text": "x" * 100_000}, 0)
     store.add("A1", 1, {"text": "y"}, 1)
     assert 100_000 < measure_newest("A1", 200_000) < 200_000

@@ -120,7 +120,7 @@ def test_trace_of_version_gives_its_fate(ingested_messages: Ingested) -> None:
         assert actor in describe_in_english(trace_version(9, "B1"))[1]
 
 
-def test_trace_tells_lost_offset_from_offset_without_message(ingested: Ingested) -> None:
+def test_trace_distinguishes_lost_offset_from_offset_without_message(ingested: Ingested) -> None:
     ingested.write(trace_number(0), gap=OffsetGap(0, 2, lost=False))
     ingested.write(trace_number(1), gap=OffsetGap(3, 5, lost=True))
     assert list_states(6) == ["unknown", "unknown", "stored", "lost", "lost", "stored"]
@@ -194,7 +194,9 @@ def test_long_runs_of_unstored_messages_take_one_row(ingested: Ingested) -> None
     assert trace_offset(600 + 3 * UNSTORED_SPAN).state is FateState.STORED
 
 
-def test_trace_is_uncertain_after_retention_removed_notes(ingested_messages: Ingested) -> None:
+def test_trace_is_uncertain_after_retention_removed_notes_of_unstored_messages(
+    ingested_messages: Ingested,
+) -> None:
     with open_connection("test") as plain:
         assert empty_offsets.remove_old_ranges(plain, WINDOW) == 0
         later = Window.at(NOW + timedelta(days=400), 90, 14)
@@ -296,7 +298,7 @@ def test_trace_api_says_why_and_never_shows_contents(
     assert entry.query.endswith("?entity=product-instance&version=1")
 
 
-def test_operator_learns_state_of_message_but_not_its_document(
+def test_operator_learns_fate_of_message_but_not_its_document(
     ingested_messages: Ingested, ask_trace: Callable[..., Any]
 ) -> None:
     place = {"topic": TOPIC, "partition": 0}
@@ -311,7 +313,7 @@ def test_operator_learns_state_of_message_but_not_its_document(
     assert ask_trace("ops", entity=ROOT.name, id="A1", version=1, **place).status_code == 403
 
 
-def test_timeline_does_not_say_never_arrived_of_version_in_quarantine(
+def test_timeline_does_not_call_quarantined_version_never_arrived(
     ingested_messages: Ingested, english_support: Client
 ) -> None:
     """Version 1 is in quarantine, 3 and 4 never came."""

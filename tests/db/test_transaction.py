@@ -80,7 +80,7 @@ def test_row_has_fields_of_message(ingested: Ingested) -> None:
     assert read_counts() == {"next_offset": 1, "read": 1, "stored": 1}
 
 
-def test_longest_text_that_exponents_can_make_can_be_read(ingested: Ingested) -> None:
+def test_snapshot_that_exponents_expand_to_longest_text_can_be_read(ingested: Ingested) -> None:
     ingested.write(make_value_with_data(b'{"a":[' + b"1e131071," * 500 + b"0]}"))
     [row] = query("SELECT length(data::text) AS length FROM product_instance_aud")
     assert row["length"] > 500 * 131_071
@@ -116,7 +116,7 @@ def test_versions_that_share_a_moment_are_both_kept(ingested: Ingested) -> None:
     assert list_rows()[0]["updated_at"] == list_rows()[1]["updated_at"]
 
 
-def test_version_with_two_moments_is_kept_twice(ingested: Ingested) -> None:
+def test_version_number_with_two_moments_is_stored_twice(ingested: Ingested) -> None:
     ingested.write(make_value(), make_value(updatedAt=(NOW - timedelta(hours=1)).isoformat()))
     assert len(list_rows()) == 2
 
@@ -210,7 +210,7 @@ def test_headers_of_a_bad_message_can_have_any_name(ingested: Ingested) -> None:
     assert r"header \udcff: (none)" in out.getvalue()
 
 
-def test_after_a_conflict_batches_take_the_slow_path_for_a_while(
+def test_batches_take_the_slow_path_for_a_while_after_a_conflict(
     ingested: Ingested,
 ) -> None:
     ingested.write(make_value(id="x"), make_value(id="x"))
@@ -222,7 +222,7 @@ def test_after_a_conflict_batches_take_the_slow_path_for_a_while(
     assert find_faults() == []
 
 
-def test_failed_batch_leaves_nothing(ingested: Ingested) -> None:
+def test_failed_batch_stores_nothing(ingested: Ingested) -> None:
     ingested.write(make_value(id="a"))
     good = ingested.make_batch(make_value(id="b"), b"bad")
     with open_connection() as other_session:
@@ -249,7 +249,7 @@ def test_lost_connection_is_opened_again(ingested: Ingested) -> None:
     assert find_faults() == []
 
 
-def test_commit_whose_answer_was_lost_is_not_done_twice(ingested: Ingested) -> None:
+def test_batch_is_not_stored_twice_when_answer_to_commit_was_lost(ingested: Ingested) -> None:
     """The connection breaks after COMMIT was done and before it was said."""
     batch = ingested.make_batch(make_value(id="a"), b"bad")
     once = ingested.writer.write
@@ -278,7 +278,7 @@ def test_quarantine_keeps_timestamps_of_messages(ingested: Ingested) -> None:
     assert find_faults() == []
 
 
-def test_search_keys_come_with_the_rows(ingested: Ingested) -> None:
+def test_search_keys_are_stored_with_their_rows(ingested: Ingested) -> None:
     ingested.write(
         make_value(id="a", data={"realtyCrmId": "CRM-1", "encumbrance": {"submissionId": 77}}),
         make_value(id="c", data={"realtyCrmId": "no\0"}),
@@ -329,7 +329,7 @@ def test_lane_stores_a_known_search_key_once(ingested: Ingested) -> None:
     assert search_ids("N-1") == ["a"]
 
 
-def test_rows_are_stored_by_id_and_versions_as_they_came(ingested: Ingested) -> None:
+def test_rows_are_stored_by_id_and_within_an_id_in_order_of_arrival(ingested: Ingested) -> None:
     ingested.write(*(make_value(id=id, version=n) for n, id in enumerate("bacab")))
     rows = query("SELECT id, version FROM product_instance_aud ORDER BY ctid")
     assert [tuple(row.values()) for row in rows] == [
@@ -337,7 +337,7 @@ def test_rows_are_stored_by_id_and_versions_as_they_came(ingested: Ingested) -> 
     ]
 
 
-def test_two_writers_of_same_rows_store_each_once(ingested: Ingested) -> None:
+def test_two_writers_of_same_rows_store_each_row_once(ingested: Ingested) -> None:
     """Live topic and migration twin, each read by a process of its own, bring the same versions:
     each is stored once, in any order of the two."""
     bodies = [make_value(id=f"{number:04}") for number in range(600)]
@@ -369,7 +369,7 @@ def test_two_writers_of_same_rows_store_each_once(ingested: Ingested) -> None:
     assert find_faults() == []
 
 
-def test_repeat_may_have_other_bytes(ingested: Ingested) -> None:
+def test_same_json_in_other_bytes_counts_as_repeated(ingested: Ingested) -> None:
     """JSON's own freedom, numbers of more than one form, and long documents, which are stored
     compressed."""
     long = b'"' + b"a long text " * 2_000 + b'"'

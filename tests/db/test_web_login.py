@@ -101,7 +101,7 @@ def test_web_is_not_ready_when_right_is_missing(
     assert text in caplog.text
 
 
-def test_login_without_rights_is_told_what_to_run(owner: Plain, web: str) -> None:
+def test_error_names_command_to_run_when_login_lacks_rights(owner: Plain, web: str) -> None:
     owner.execute(f"REVOKE {WEB} FROM {web}")
     checks = Client().get("/readyz").json()["checks"]
     assert "annals grants --apply" in checks["rights"]

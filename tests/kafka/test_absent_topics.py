@@ -130,7 +130,7 @@ def test_run_until_idle_notes_absent_topics(
 
 
 @pytest.mark.one_broker
-def test_new_installation_with_live_topics_only_is_well_and_packs_days(
+def test_new_installation_without_migration_topics_reports_no_problem_and_packs_days(
     installation: SmallInstallation, broker: KafkaServer, database: ProductDatabase
 ) -> None:
     feed = MessageFeed(broker.make_client_config(), documents=10)

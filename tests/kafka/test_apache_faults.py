@@ -84,7 +84,7 @@ def test_consumer_reads_over_tls_with_password(
         secured.kill_all()
 
 
-def test_consumer_with_wrong_password_does_not_start_and_hides_it(
+def test_consumer_with_wrong_password_does_not_start_and_does_not_log_the_password(
     database: ProductDatabase, topics: list[str], broker: Apache, tmp_path: Path
 ) -> None:
     client = {**broker.make_client_config("SASL_PLAINTEXT"), "sasl.password": "mistaken-password"}

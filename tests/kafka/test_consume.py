@@ -26,7 +26,7 @@ pytestmark = pytest.mark.kafka
 __all__ = ["consumers", "database", "feed", "server"]
 
 
-def test_consumer_stores_what_was_produced(
+def test_consumer_stores_every_produced_message(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
     feed.send_many(3_000)
@@ -39,7 +39,7 @@ def test_consumer_stores_what_was_produced(
 
 
 @pytest.mark.one_broker
-def test_run_until_idle_ends_without_topics(
+def test_run_until_idle_ends_when_topics_do_not_exist(
     broker: KafkaServer, database: ProductDatabase, tmp_path: Path
 ) -> None:
     """No broker assigns a partition then; the embedded one does not even form the group."""

@@ -41,7 +41,7 @@ def list_reported_cuts(consumers: ConsumerStarter) -> list[dict[str, Any]]:
     return [partition for partition in json.loads(told.stdout)["partitions"] if partition["logCut"]]
 
 
-def test_log_cut_while_no_consumer_ran_is_read_again(
+def test_partition_log_cut_while_no_consumer_ran_is_read_again(
     consumers: ConsumerStarter, database: ProductDatabase, broker: Apache
 ) -> None:
     """A log that is shorter than before, as long, longer, and one with a marker of a transaction
@@ -78,7 +78,7 @@ def test_log_cut_while_no_consumer_ran_is_read_again(
 
 
 @pytest.mark.parametrize("session_ms", [2_000, 60_000], ids=["new session", "same session"])
-def test_log_cut_while_consumer_is_frozen_is_read_again(
+def test_partition_log_cut_while_consumer_is_frozen_is_read_again(
     consumers: ConsumerStarter, database: ProductDatabase, broker: Apache, session_ms: int
 ) -> None:
     """It had nothing to read since its claim: it knows only what the ledger remembers."""
@@ -100,7 +100,7 @@ def test_log_cut_while_consumer_is_frozen_is_read_again(
     assert len(list_reported_cuts(consumers)) == 1
 
 
-def test_unchanged_log_is_not_taken_for_cut(
+def test_unchanged_partition_log_is_not_taken_for_a_cut_one(
     consumers: ConsumerStarter, database: ProductDatabase, broker: Apache
 ) -> None:
     """Also after another leader was elected, and after a restart in which nothing was read."""

@@ -74,7 +74,7 @@ def read_requests(broker: KafkaServer) -> list[tuple[bytes, dict[str, Any]]]:
     return results
 
 
-def test_heal_requests_gap_once_and_it_closes_when_versions_arrive(
+def test_heal_requests_gap_once_and_gap_closes_when_versions_arrive(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
     produce_versions(consumers, broker, 0, 1, 4, 9)
@@ -114,7 +114,7 @@ def test_heal_does_not_request_quarantined_versions(
 
 
 @pytest.mark.one_broker
-def test_heal_requests_again_after_it_was_killed_before_noting(
+def test_heal_requests_gap_again_when_it_was_killed_before_noting_the_request(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
     produce_versions(consumers, broker, 0, 2)
@@ -134,7 +134,7 @@ def test_heal_requests_again_after_it_was_killed_before_noting(
 
 
 @pytest.mark.one_broker
-def test_heal_requests_in_next_run_when_kafka_does_not_answer(
+def test_heal_requests_gap_in_next_run_when_kafka_does_not_answer(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
     produce_versions(consumers, broker, 0, 2)

@@ -33,7 +33,7 @@ def list_end_times(database: ProductDatabase) -> list[datetime]:
     return [row["end_known_at"] for row in rows]
 
 
-def test_ends_of_empty_partitions_stay_known_while_brokers_answer(
+def test_end_offsets_of_empty_partitions_stay_known_while_brokers_answer(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed, broker: KafkaServer
 ) -> None:
     """One message on thirty partitions. What is known grows older once the broker is gone, and has

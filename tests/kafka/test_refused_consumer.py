@@ -42,7 +42,7 @@ REVOKED = {
 
 
 @pytest.mark.parametrize("table", REVOKED)
-def test_run_with_an_end_fails_when_its_login_lacks_rights(
+def test_run_until_idle_fails_when_its_login_lacks_rights(
     table: str, consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
     """A run without an end says so again and again, and goes on once the right is there."""
@@ -67,7 +67,7 @@ def test_run_with_an_end_fails_when_its_login_lacks_rights(
     assert_complete(consumers, database, feed)
 
 
-def test_run_with_an_end_fails_when_tables_are_missing(
+def test_run_until_idle_fails_when_tables_are_missing(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
     feed.send_many(5)
@@ -85,7 +85,7 @@ def test_run_with_an_end_fails_when_tables_are_missing(
     assert_complete(consumers, database, feed)
 
 
-def test_consumer_names_the_topics_that_do_not_exist_and_reads_the_others(
+def test_consumer_names_topics_that_do_not_exist_and_reads_the_other_topics(
     broker: KafkaServer, database: ProductDatabase, tmp_path: Path
 ) -> None:
     brokers.create_topics(broker, [TOPIC])
@@ -99,7 +99,7 @@ def test_consumer_names_the_topics_that_do_not_exist_and_reads_the_others(
         consumers.kill_all()
 
 
-def test_metrics_are_on_the_loopback_address_and_elsewhere_need_a_token(
+def test_metrics_need_a_token_when_served_beyond_the_loopback_address(
     consumers: ConsumerStarter,
 ) -> None:
     token = "a-token-of-prometheus"
@@ -175,7 +175,7 @@ def allow_rights(broker: Apache, kind: ResourceType, name: str, *operations: Acl
         future.result(120)
 
 
-def test_consumer_says_what_it_may_not_read_and_a_run_with_an_end_fails(
+def test_consumer_names_topics_it_may_not_read_and_run_until_idle_fails(
     guarded_broker: Apache, database: ProductDatabase, tmp_path: Path
 ) -> None:
     brokers.create_topics(guarded_broker, [TOPIC, TWIN_TOPIC])

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.kafka
 __all__ = ["consumers", "database", "server"]
 
 
-def test_trace_tells_read_unread_and_deleted_messages(
+def test_trace_distinguishes_read_unread_and_deleted_messages(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
     def run_trace(*words: object) -> dict[str, Any]:

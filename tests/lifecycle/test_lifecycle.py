@@ -12,7 +12,7 @@ from tests.lifecycle.stand import prepare_template
 SEED = 8
 
 
-def test_lifecycle_of_days_keeps_every_rule(django_db_blocker: DjangoDbBlocker) -> None:
+def test_random_lifecycle_of_days_breaks_no_rule(django_db_blocker: DjangoDbBlocker) -> None:
     with django_db_blocker.unblock(), prepare_template():
         run(SEED, examples=8, steps=50)
     print(f"\n{record}")
@@ -23,7 +23,7 @@ def test_lifecycle_of_days_keeps_every_rule(django_db_blocker: DjangoDbBlocker) 
 
 
 @pytest.mark.parametrize("name", DEFECTS)
-def test_known_defect_is_found_when_put_back(name: str) -> None:
+def test_known_defect_is_detected_when_it_is_reintroduced(name: str) -> None:
     """`python -m tests.lifecycle --defect NAME` still changes what exists."""
     with put_back(name):
         pass

@@ -64,7 +64,7 @@ def list_sent_versions(broker: KafkaServer) -> list[tuple[str, int]]:
     return [(message.key, message.version) for message in relays.read_sent(broker)]
 
 
-def test_answerer_sends_only_earlier_sent_versions_again_byte_for_byte(
+def test_answerer_sends_again_only_versions_sent_before_byte_for_byte(
     service: str, broker: KafkaServer, topic: str
 ) -> None:
     record_versions("A1", 5, sent=4)
@@ -119,7 +119,7 @@ def test_answerer_sends_more_versions_than_it_reads_at_once(
 
 
 @pytest.mark.one_broker
-def test_request_of_a_killed_answerer_is_answered_by_the_next(
+def test_request_of_a_killed_answerer_is_answered_by_the_next_answerer(
     service: str, broker: KafkaServer, topic: str, database_name: str, tmp_path: Path
 ) -> None:
     record_versions("A1", 300, sent=300)
@@ -141,7 +141,9 @@ def test_request_of_a_killed_answerer_is_answered_by_the_next(
         relays.wait_until(lambda: len({*list_sent_versions(broker)}) == 300, 120)
 
 
-def test_answerer_answers_before_it_ends_when_idle(service: str, apache: KafkaServer) -> None:
+def test_answerer_answers_waiting_requests_before_it_ends_when_idle(
+    service: str, apache: KafkaServer
+) -> None:
     """Kafka gives a new group its partitions after three seconds."""
     brokers.create_topics(apache, [TOPIC, answer.GAPS_TOPIC])
     record_versions("A1", 3, sent=3)

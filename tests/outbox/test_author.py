@@ -51,7 +51,9 @@ def test_author_of_a_streamed_response_is_the_user(service: str) -> None:
     assert author.get_current_author() is None
 
 
-def test_author_of_a_streamed_response_is_the_user_when_the_client_leaves(service: str) -> None:
+def test_author_of_a_streamed_response_is_the_user_when_the_client_disconnects(
+    service: str,
+) -> None:
     client = Client()
     client.force_login(get_user("m.prygunov"))
     response = client.post("/streamed/N1")
@@ -61,7 +63,7 @@ def test_author_of_a_streamed_response_is_the_user_when_the_client_leaves(servic
     assert list_authors() == ["m.prygunov"] * 2
 
 
-def test_author_of_a_response_that_is_streamed_asynchronously_is_the_user(service: str) -> None:
+def test_author_of_an_asynchronously_streamed_response_is_the_user(service: str) -> None:
     client = AsyncClient()
     client.force_login(get_user("later"))
 
@@ -74,7 +76,7 @@ def test_author_of_a_response_that_is_streamed_asynchronously_is_the_user(servic
     assert list_authors() == ["later"] * 2
 
 
-def test_file_is_left_to_the_web_server() -> None:
+def test_author_middleware_leaves_file_response_to_the_web_server() -> None:
     file = Path(__file__).open("rb")  # noqa: SIM115 - the response closes it
     middleware = author_middleware(lambda _: FileResponse(file))  # type: ignore[arg-type,return-value]
     response: Any = middleware(RequestFactory().get("/"))
@@ -89,7 +91,7 @@ def test_long_login_is_cut_to_the_length_of_an_author(service: str) -> None:
     assert list_authors() == ["x" * 64]
 
 
-def test_author_is_named_by_a_block(service: str) -> None:
+def test_author_is_the_name_given_to_an_acting_as_block(service: str) -> None:
     @acting_as("night")
     def make(number: str) -> None:
         Order.objects.create(number=number, rate=1)
@@ -111,7 +113,7 @@ def test_author_is_named_by_a_block(service: str) -> None:
         (["gunicorn", "shop.wsgi"], None),
     ],
 )
-def test_author_is_the_command_outside_of_requests(
+def test_author_outside_of_requests_is_the_command(
     monkeypatch: pytest.MonkeyPatch, arguments: list[str], expected: str | None
 ) -> None:
     monkeypatch.setattr("sys.argv", arguments)
@@ -149,7 +151,7 @@ def run_task(task: Any, *arguments: str) -> None:
     task.delay(*arguments).get(timeout=120)
 
 
-def test_author_of_a_task_is_who_sent_it(celery_worker: None) -> None:
+def test_author_of_a_task_is_the_author_who_sent_the_task(celery_worker: None) -> None:
     with acting_as("m.prygunov"):
         run_task(make, "N1")
     run_task(make, "N2")

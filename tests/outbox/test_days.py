@@ -43,7 +43,7 @@ def test_slot_of_a_moment_is_the_same_in_postgresql_and_in_the_relay(
     assert day_tables.select_slots(moment_in_utc, moment_in_utc) == [slot]
 
 
-def test_version_is_not_recorded_before_its_document_waits(service: str) -> None:
+def test_version_and_waiting_document_are_recorded_with_the_same_moment(service: str) -> None:
     """Around midnight they would be in two tables, and the relay would look in one."""
     for n in range(2):
         with transaction.atomic():
@@ -53,7 +53,7 @@ def test_version_is_not_recorded_before_its_document_waits(service: str) -> None
         assert document.recorded_at == recorded_versions.load_versions()[n].recorded_at
 
 
-def test_expired_slots_are_neither_kept_days_nor_tomorrow() -> None:
+def test_expired_slots_exclude_kept_days_and_tomorrow() -> None:
     for keep_days in (1, 7, day_tables.MOST_KEEP_DAYS):
         kept_slots = set(day_tables.select_slots(NOW - keep_days * DAY, NOW + DAY))
         expired_slots = set(day_tables.select_expired_slots(NOW, keep_days))
@@ -98,14 +98,14 @@ def test_expired_table_is_truncated_when_all_is_sent(service: str) -> None:
     assert truncate_expired() == []
 
 
-def test_expired_table_stays_while_a_version_waits(service: str) -> None:
+def test_expired_table_is_not_truncated_while_it_has_an_unsent_version(service: str) -> None:
     record_old_version("A1", 9, sent=True)
     record_old_version("A2", 9, sent=False)
     assert truncate_expired() == []
     assert len(recorded_versions.load_versions()) == 2
 
 
-def test_expired_table_in_use_is_truncated_the_next_time(service: str) -> None:
+def test_expired_table_in_use_is_truncated_in_the_next_run(service: str) -> None:
     table = record_old_version("A1", 8, sent=True)
     with psycopg.connect(service) as reader:
         reader.execute(f"SELECT FROM {table}")
@@ -114,7 +114,7 @@ def test_expired_table_in_use_is_truncated_the_next_time(service: str) -> None:
     assert truncate_expired() == [table]
 
 
-def test_relay_without_the_right_to_truncate_goes_on(service: str) -> None:
+def test_relay_continues_when_it_lacks_the_right_to_truncate(service: str) -> None:
     record_old_version("A1", 8, sent=True)
     role = f"relay_{secrets.token_hex(4)}"
     with psycopg.connect(service, autocommit=True) as server:
@@ -133,8 +133,8 @@ def test_relay_without_the_right_to_truncate_goes_on(service: str) -> None:
     assert len(recorded_versions.load_versions()) == 1
 
 
-def test_relay_shows_life_while_it_truncates_tables(service: str) -> None:
-    """Each can take a second, and after its lease others would take over."""
+def test_relay_writes_a_beat_for_each_table_that_it_truncates(service: str) -> None:
+    """Truncating a table can take a second; without beats other relays would take over."""
     for age in range(8, 12):
         record_old_version(f"A{age}", age, sent=True)
     beats: list[None] = []

@@ -60,7 +60,7 @@ def test_frozen_relay_sends_nothing_new_when_it_wakes(
     assert "others took over" in (tmp_path / "log").read_text()
 
 
-def test_database_outage_makes_relay_send_nothing_twice(
+def test_relay_sends_nothing_twice_after_a_database_outage(
     service: str, database_name: str, embedded: EmbeddedBroker
 ) -> None:
     """The relay keeps its buckets, and what Kafka has confirmed meanwhile is not sent again."""
@@ -78,7 +78,7 @@ def test_database_outage_makes_relay_send_nothing_twice(
     assert relays.check_sent(relays.read_sent(embedded), load.newest) == 0
 
 
-def test_broker_outage_is_not_charged_to_documents(service: str, apache: Apache) -> None:
+def test_broker_outage_does_not_count_as_failure_of_documents(service: str, apache: Apache) -> None:
     """Nothing is given up, nobody is blamed, and it goes on when the broker is back."""
     brokers.create_topics(apache, [TOPIC])
     load = WriteLoad(documents=20, seed=4)
@@ -115,7 +115,9 @@ def test_locked_document_is_sent_once_and_marked_later(
     assert relays.check_sent(relays.read_sent(embedded), load.newest) == 0
 
 
-def test_many_locked_documents_do_not_hide_others(service: str, embedded: EmbeddedBroker) -> None:
+def test_relay_sends_other_documents_while_many_documents_are_locked(
+    service: str, embedded: EmbeddedBroker
+) -> None:
     """A transaction over thousands of documents whose earlier versions are still to be marked."""
     brokers.create_topics(embedded, [TOPIC])
     newest_of_locked = {f"A{n}": 1 for n in range(2_500)}

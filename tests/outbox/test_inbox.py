@@ -43,7 +43,7 @@ def test_effect_and_identity_are_committed_together(service: str) -> None:
     assert Done.objects.count() == 3
 
 
-def test_message_that_comes_again_is_skipped(service: str) -> None:
+def test_repeated_message_is_skipped(service: str) -> None:
     """By the header, or by the place of a message without one; waiting or processed."""
     batch = [
         make_message(1),
@@ -73,7 +73,7 @@ def test_handler_with_its_own_key_processes_a_message_of_two_topics_once(service
     assert map_states() == {9: "dead"}
 
 
-def test_failing_message_stops_only_its_key(service: str) -> None:
+def test_failing_message_stops_only_messages_of_its_key(service: str) -> None:
     store_messages(make_message(1, do="raise", times=2), make_message(2), make_message(3, "B"))
     store_messages(make_message(4), make_message(5, "B"), make_message(6, None))
     processor = process_due(RETRY_FIRST_SECONDS=60, RETRY_MOST_SECONDS=60)
@@ -165,7 +165,7 @@ def test_messages_with_a_blank_key_of_the_handler_are_not_the_same(
 
 
 @pytest.mark.parametrize("do", ["raise", "reject"])
-def test_error_with_text_that_postgresql_refuses_is_stored_replaced(
+def test_error_text_is_stored_with_replacements_when_postgresql_refuses_characters(
     service: str, do: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A handler quotes what a message says; the consumer must not end for it."""
@@ -178,7 +178,9 @@ def test_error_with_text_that_postgresql_refuses_is_stored_replaced(
     assert list_effects() == [("B", 2)]
 
 
-def test_later_messages_go_on_when_the_handler_does_not_stop_its_key(service: str) -> None:
+def test_later_messages_of_a_key_are_processed_when_handler_skips_failing_messages(
+    service: str,
+) -> None:
     store_messages(make_message(1, topic=SKIPPED, do="raise"), make_message(2, topic=SKIPPED))
     store_messages(make_message(3, topic=SKIPPED))
     process_until_nothing_is_due()
@@ -223,8 +225,8 @@ def test_next_message_is_committed_wherever_the_time_limit_interrupts(service: s
     assert processor.counts["shop", "failure TimeLimit"]
 
 
-def test_cut_connection_is_charged_to_the_message_only_after_all_attempts(service: str) -> None:
-    """But a message that cuts it each time does not go on for ever."""
+def test_cut_connection_counts_as_failure_of_message_only_after_all_attempts(service: str) -> None:
+    """A message that cuts the connection in each attempt becomes a dead letter."""
     store_messages(make_message(1, do="cut", times=1), make_message(2))
     processor = make_processor(ATTEMPTS=2)
     with pytest.raises(DatabaseAwayError):
@@ -240,7 +242,7 @@ def test_cut_connection_is_charged_to_the_message_only_after_all_attempts(servic
     relays.wait_until(lambda: process_over_outages(processor) and map_states() == {3: "dead"})
 
 
-def test_attempt_of_a_process_that_ended_counts(service: str) -> None:
+def test_attempt_counts_when_its_process_ended(service: str) -> None:
     """As after the end of a process: the last one makes the message a dead letter."""
     store_messages(make_message(1), make_message(2, "B"))
     processor = make_processor(ATTEMPTS=2)
@@ -261,7 +263,7 @@ def test_attempt_of_a_process_that_ended_counts(service: str) -> None:
 
 
 def test_message_and_its_key_are_locked_while_it_is_processed(service: str) -> None:
-    """Nor is a later one of its key."""
+    """A later message of the same key is not processed meanwhile either."""
     store_messages(make_message(1, do="sleep", seconds=1), make_message(2), make_message(3, "B"))
     store_messages(make_message(4))
     thread = threading.Thread(target=process_in_thread)
@@ -276,7 +278,7 @@ def test_message_and_its_key_are_locked_while_it_is_processed(service: str) -> N
     assert [n for key, n in list_effects() if key == "A"] == [1, 2, 4]
 
 
-def test_frozen_consumer_does_not_stop_others(service: str) -> None:
+def test_frozen_consumer_does_not_stop_other_consumers(service: str) -> None:
     """PostgreSQL ends its transaction; it finds that out when it wakes. Not in the main thread
     Python's own limit is not there, as in a process that is frozen."""
     store_messages(make_message(1, do="sleep", seconds=1, times=1), make_message(2))
@@ -309,8 +311,10 @@ def test_many_consumers_share_messages_and_keep_the_order(service: str) -> None:
     assert all(numbers == sorted(numbers) for numbers in by_key.values())
 
 
-def test_messages_behind_a_dead_letter_leave_the_index_of_due_ones(service: str) -> None:
-    """They leave the index of what is due, and come back."""
+def test_messages_behind_a_dead_letter_are_not_due_until_the_letter_is_discarded(
+    service: str,
+) -> None:
+    """Tidying takes them out of the index of due messages; a discard brings them back."""
     store_messages(inbox.Message("shop.events", 0, 0, b"A", b"no JSON"))
     process_due()
     for n in range(1, 30):
@@ -368,14 +372,14 @@ def test_identities_are_not_forgotten_when_the_clock_goes_back(service: str) -> 
     assert store_messages(make_message(1)) == {("shop", "repeated"): 1}
 
 
-def test_different_bytes_have_different_names(service: str) -> None:
+def test_different_message_keys_have_different_printable_names(service: str) -> None:
     keys = [b"\0", b"hex:00", b"\xff", b"hex:ff", b"hex:6865783a3030", b"x" * 201]
     keys += [format_name(key).encode() for key in keys]
     names = {format_name(key) for key in keys}
     assert len(names) == len(set(keys))
 
 
-def test_tidying_locks_only_messages_that_wait(service: str) -> None:
+def test_tidying_the_due_index_locks_no_message_when_none_is_blocked(service: str) -> None:
     """There is place for some thousands of locks, and there can be more messages."""
     store_messages(*(make_message(n, str(n)) for n in range(50)))
     with transaction.atomic(), connection.cursor() as cursor:
@@ -394,7 +398,7 @@ def test_tidying_locks_only_messages_that_wait(service: str) -> None:
         ({"args": ("a",), "name": "shop"}, "two handlers have the name 'shop'"),
     ],
 )
-def test_handler_without_topic_or_with_a_taken_name_is_refused(
+def test_handler_without_topic_or_with_a_name_in_use_is_refused(
     arguments: dict[str, Any], sentence: str
 ) -> None:
     topics = arguments.pop("args")
@@ -436,10 +440,9 @@ def process_in_thread() -> None:
     connection.close()
 
 
-def test_sessions_set_isolation_and_strings_whatever_the_defaults_are(
+def test_sessions_set_isolation_and_string_syntax_whatever_the_defaults_are(
     service: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the defaults of the database are."""
     wrong_defaults = {
         "standard_conforming_strings": "off",
         "default_transaction_isolation": "serializable",

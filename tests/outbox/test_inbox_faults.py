@@ -56,7 +56,7 @@ def test_consumer_stores_commits_and_counts_until_idle(service: str, apache: Apa
     assert counts == [100, load.repeated, 100, 100]
 
 
-def test_message_whose_header_names_are_not_utf_8_is_known_by_its_place(
+def test_message_is_identified_by_its_offset_when_header_names_are_not_utf_8(
     service: str, embedded: KafkaServer
 ) -> None:
     """The client gives none of the headers then; the messages are known by their places."""
@@ -74,7 +74,7 @@ def test_message_whose_header_names_are_not_utf_8_is_known_by_its_place(
     assert consumers.list_effects() == [("A", 0), ("A", 1), ("A", 2)]
 
 
-def test_partition_that_comes_back_is_read(service: str, apache: Apache) -> None:
+def test_partition_that_is_assigned_again_is_read(service: str, apache: Apache) -> None:
     """Also if it was taken away while the consumer was busy and read nothing."""
     brokers.create_topics(apache, [EVENTS])
     setting = {"GROUP": "back", "KAFKA": {**apache.make_client_config(), **consumers.SESSION}}
@@ -104,7 +104,7 @@ def test_partition_that_comes_back_is_read(service: str, apache: Apache) -> None
     reader.close()
 
 
-def test_database_outage_is_not_charged_to_messages(
+def test_database_outage_does_not_count_as_failure_of_messages(
     service: str, database_name: str, apache: Apache
 ) -> None:
     """No message is blamed for it."""

@@ -53,7 +53,7 @@ def test_status_command_counts_messages_by_state(waiting_messages: None) -> None
     }
 
 
-def test_metrics_of_the_inbox_are_on_the_page_of_the_outbox(waiting_messages: None) -> None:
+def test_metrics_of_the_inbox_are_on_the_metrics_page_of_the_outbox(waiting_messages: None) -> None:
     text = Client().get("/outbox/metrics").content.decode()
     assert "outbox_pending_documents 0\n" in text
     assert 'inbox_messages{handler="shop",state="dead"} 1\n' in text
@@ -76,7 +76,9 @@ def test_admin_lists_waiting_messages_and_shows_one_escaped(waiting_messages: No
     assert make_admin_browser().post(f"{PAGE}{dead.id}/change/").status_code == 403
 
 
-def test_discarded_dead_letter_lets_its_key_go_on(waiting_messages: None) -> None:
+def test_later_messages_of_a_key_are_processed_after_dead_letter_is_discarded(
+    waiting_messages: None,
+) -> None:
     dead = Waiting.objects.get(state="dead")
     run_action(PAGE, "discard", list_waiting_ids())
     [entry] = LogEntry.objects.filter(object_id=str(dead.id))

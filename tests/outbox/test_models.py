@@ -92,7 +92,9 @@ def test_each_row_of_a_bulk_change_is_a_version(service: str) -> None:
     assert sorted(notes) == sorted([*changed, ("N0", 4, 2), ("N1", 4, 2)])
 
 
-def test_bulk_create_records_updated_conflicts_and_refuses_ignored_ones(service: str) -> None:
+def test_bulk_create_records_updated_conflicts_and_refuses_to_ignore_conflicts(
+    service: str,
+) -> None:
     Order.objects.create(number="N1", rate="1")
     with pytest.raises(OutboxError, match="ignore_conflicts"):
         Order.objects.bulk_create([Order(number="N1", rate="2")], ignore_conflicts=True)

@@ -55,7 +55,7 @@ def create_folder(code: str, **columns: Any) -> Folder:
     return Folder.objects.create(code=code, **columns)
 
 
-def test_part_that_two_transactions_move_is_left_in_no_document() -> None:
+def test_part_moved_by_two_transactions_stays_in_no_former_document() -> None:
     a, b, c = (create_folder(code) for code in "ABC")
     sheet = Sheet.objects.create(folder=a, name="s")
     run_overlapping(
@@ -65,14 +65,14 @@ def test_part_that_two_transactions_move_is_left_in_no_document() -> None:
 
 
 @pytest.mark.parametrize("is_bulk", [False, True])
-def test_part_that_is_deleted_while_it_moves_is_left_in_no_document(*, is_bulk: bool) -> None:
+def test_part_deleted_while_it_moves_stays_in_no_document(*, is_bulk: bool) -> None:
     a, b = create_folder("A"), create_folder("B")
     sheet = Sheet.objects.create(folder=a, name="s")
     delete = Sheet.objects.all().delete if is_bulk else sheet.delete
     run_overlapping(lambda: Sheet.objects.update(folder=b), delete)
 
 
-def test_part_that_moves_away_while_its_document_is_deleted_is_left_in_no_document() -> None:
+def test_part_moved_while_its_former_document_is_deleted_stays_in_no_wrong_document() -> None:
     a, b = create_folder("A"), create_folder("B")
     Label.objects.create(folder=a, name="l")
     run_overlapping(
@@ -80,7 +80,7 @@ def test_part_that_moves_away_while_its_document_is_deleted_is_left_in_no_docume
     )
 
 
-def test_cascade_asks_once_for_all_parts_of_a_document() -> None:
+def test_cascading_deletion_runs_one_query_for_all_parts_of_a_document() -> None:
     def count_queries(parts: int) -> int:
         whole = create_folder(f"{parts}")
         Label.objects.bulk_create(Label(folder=whole, name=str(n)) for n in range(parts))
@@ -91,13 +91,13 @@ def test_cascade_asks_once_for_all_parts_of_a_document() -> None:
     assert count_queries(90) == count_queries(1)
 
 
-def test_document_that_is_renamed_while_it_is_deleted_leaves_none() -> None:
+def test_document_renamed_while_it_is_deleted_stays_under_no_id() -> None:
     a = create_folder("A")
     run_overlapping(lambda: Folder.objects.update(code="B"), a.delete)
     assert audit.load_recorded() == {}
 
 
-def test_part_that_is_made_while_an_upsert_moves_it_is_left_in_no_document() -> None:
+def test_part_created_while_an_upsert_moves_it_stays_in_no_former_document() -> None:
     a, b = create_folder("A"), create_folder("B")
     run_overlapping(
         lambda: Sheet.objects.create(folder=a, name="s"),
@@ -205,7 +205,7 @@ def test_update_of_a_queryset_of_any_shape_is_recorded(
     assert any(snapshot.get("title") == "x" for snapshot in audit.load_recorded().values())
 
 
-def test_queryset_that_django_refuses_is_refused_as_django_does() -> None:
+def test_queryset_that_django_refuses_raises_the_error_of_django() -> None:
     create_folder("A")
     rows = Folder.objects.all()
     for error, change in (
@@ -219,7 +219,7 @@ def test_queryset_that_django_refuses_is_refused_as_django_does() -> None:
             change()
 
 
-def test_keys_of_mixed_types_are_one_row() -> None:
+def test_primary_key_as_text_and_as_number_means_the_same_row() -> None:
     folder = create_folder("A", number=5)
     sheet = Sheet.objects.create(folder_id=str(folder.pk), name="s")
     with as_one():
@@ -230,7 +230,7 @@ def test_keys_of_mixed_types_are_one_row() -> None:
     assert set(audit.check_numbers()) == {"product-instance/A"}
 
 
-def test_primary_key_that_is_a_relation_moves() -> None:
+def test_row_leaves_former_document_when_relation_in_its_primary_key_changes() -> None:
     for code in ("RU", "SU"):
         Country.objects.create(code=code)
     Twin.objects.create(country_id="RU")
@@ -264,7 +264,7 @@ def test_managers_of_relations_record_all_that_they_change() -> None:
     owner.delete()
 
 
-def test_row_whose_default_target_comes_later_is_recorded() -> None:
+def test_row_is_recorded_when_target_of_its_default_reference_is_created_later() -> None:
     pin = Pin.objects.create(folder=create_folder("A"), name="p")
     Folder.objects.filter(code="A").delete()
     Folder.objects.create(pk=1, code="first")
@@ -285,7 +285,7 @@ def commit_elsewhere(change: Callable[[], object]) -> None:
     run_in_threads([change])
 
 
-def test_row_renamed_elsewhere_after_its_savepoint_was_rolled_back_leaves_no_document() -> None:
+def test_row_renamed_by_another_session_after_a_rollback_leaves_no_stale_document() -> None:
     folder = create_folder("A")
 
     def rename() -> None:
@@ -299,14 +299,14 @@ def test_row_renamed_elsewhere_after_its_savepoint_was_rolled_back_leaves_no_doc
         folder.save()
 
 
-def test_row_made_elsewhere_after_its_savepoint_was_rolled_back_leaves_no_document() -> None:
+def test_row_created_by_another_session_after_a_rollback_leaves_no_stale_document() -> None:
     with as_one():
         undo_change(lambda: create_folder("A", pk=77))
         commit_elsewhere(lambda: create_folder("M", pk=77))
         Folder.objects.update(code="C")
 
 
-def test_part_moved_elsewhere_after_its_deletion_was_rolled_back_is_left_in_no_document() -> None:
+def test_part_moved_by_another_session_after_undone_deletion_stays_in_no_former_document() -> None:
     folder_a, folder_b = create_folder("A"), create_folder("B")
     Label.objects.create(folder=folder_a, name="l")
     with as_one():
@@ -315,7 +315,7 @@ def test_part_moved_elsewhere_after_its_deletion_was_rolled_back_is_left_in_no_d
         Label.objects.get().delete()
 
 
-def test_row_noted_before_a_savepoint_is_known_after_its_rollback() -> None:
+def test_row_changed_before_a_savepoint_is_recorded_after_rollback_to_the_savepoint() -> None:
     create_folder("A")
     with as_one():
         Folder.objects.update(code="B")
@@ -392,7 +392,7 @@ def test_table_named_with_its_schema_is_updated_and_deleted() -> None:
     assert audit.check_numbers()["product-task/a"][-1] == 2
 
 
-def test_copy_that_is_made_and_deleted_in_a_block_is_no_document() -> None:
+def test_copy_created_and_deleted_in_one_block_records_no_document() -> None:
     folder = create_folder("A")
     with as_one():
         folder.pk = None
@@ -471,7 +471,7 @@ def write_at_random(random_source: random.Random) -> None:  # noqa: C901 - a lis
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_random_writes_leave_each_document_as_its_rows_are(seed: int) -> None:
+def test_each_document_equals_its_rows_after_random_writes(seed: int) -> None:
     choose = random.Random(seed)
     for _ in range(12):
         try:

@@ -91,7 +91,7 @@ def test_refused_message_stops_only_its_document(service: str, apache: KafkaServ
     assert not Document.objects.exclude(pk=f"{KIND}/BAD").filter(attempts__gt=0).exists()
 
 
-def test_refused_messages_do_not_delay_others_of_their_batch(
+def test_refused_messages_do_not_delay_other_messages_of_their_batch(
     service: str, apache: KafkaServer
 ) -> None:
     """Kafka refuses a batch as a whole. The others are sent at once, not after a pause."""
@@ -189,7 +189,7 @@ def test_failed_document_is_retried_while_new_documents_time_out(
         relays.wait_until(lambda: another() and Document.objects.get(pk=f"{KIND}/A1").sent, 120)
 
 
-def test_documents_that_time_out_again_are_not_always_retried_first(
+def test_documents_that_time_out_repeatedly_are_not_always_retried_first(
     service: str, embedded: KafkaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There are more of them than are tried in one round."""
@@ -212,7 +212,7 @@ def test_sender_says_whether_a_broker_is_reachable(embedded: KafkaServer) -> Non
     ).is_broker_reachable()
 
 
-def test_failed_documents_do_not_delay_new_ones(service: str) -> None:
+def test_failed_documents_do_not_delay_new_documents(service: str) -> None:
     with transaction.atomic():
         outbox.record_many([Change(KIND, f"A{n}", {}) for n in range(500)])
     Document.objects.update(attempts=1, next_attempt_at=F("recorded_at"))
@@ -227,7 +227,7 @@ def test_failed_documents_do_not_delay_new_ones(service: str) -> None:
         assert [document.document for document in new_documents] == [f"{KIND}/NEW"]
 
 
-def test_relay_that_is_stopped_waits_for_a_writer_to_mark_what_is_sent(
+def test_stopping_relay_waits_for_lock_on_document_to_mark_its_sent_version(
     service: str, embedded: KafkaServer
 ) -> None:
     """Otherwise the next relay would send again what this one could not mark."""
@@ -256,7 +256,7 @@ def test_version_that_is_missing_in_the_table_stops_its_document(
     assert relays.read_sent(broker) == []
 
 
-def test_relays_share_the_buckets_and_take_those_of_a_relay_that_leaves(
+def test_relays_share_the_buckets_and_take_over_buckets_of_a_relay_that_ends(
     service: str, broker: KafkaServer, topic: str
 ) -> None:
     with relays.run_relay(broker):
@@ -278,8 +278,8 @@ def test_beats_do_not_delay_the_balancing_of_buckets(service: str) -> None:
         member.leave_relays(connection_)
 
 
-def test_relay_reads_few_large_documents_at_a_time_after_small_ones(service: str) -> None:
-    """After small documents many are read at a time."""
+def test_relay_reads_fewer_documents_at_a_time_when_documents_become_large(service: str) -> None:
+    """As long as documents are small, the relay reads many at a time."""
     with transaction.atomic():
         outbox.record_many([Change(KIND, f"A{n}", {}) for n in range(300)])
     with transaction.atomic():

@@ -105,7 +105,7 @@ def test_metric_escapes_label_values() -> None:
     assert status._escape_label('a"b\\c\nd') == 'a\\"b\\\\c\\nd'
 
 
-def test_admin_lists_documents_that_wait_with_their_errors(documents: None) -> None:
+def test_admin_lists_waiting_documents_with_their_errors(documents: None) -> None:
     text = make_admin_browser().get(PAGE).content.decode()
     for word in (f"{KIND}/A1", f"{KIND}/A2", f"{KIND}/A3", "MSG_SIZE_TOO_LARGE", "Processing"):
         assert word in text

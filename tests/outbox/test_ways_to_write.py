@@ -93,11 +93,13 @@ def empty_tables(service: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_way_to_write_is_recorded_as_the_table_says(service: str, name: str) -> None:
+def test_each_way_to_write_is_recorded_as_the_documented_table_says(
+    service: str, name: str
+) -> None:
     tests[name]()
 
 
-def test_each_row_of_the_table_has_a_test_and_each_test_a_row() -> None:
+def test_every_documented_way_to_write_has_a_test_and_vice_versa() -> None:
     assert sorted(tests) == sorted(WAYS)
 
 
@@ -1171,7 +1173,7 @@ def _() -> None:
         Country.objects.get().record()
 
 
-def test_id_that_is_null_is_refused_and_its_row_can_be_deleted(
+def test_row_with_null_as_id_cannot_be_saved_and_can_be_deleted(
     service: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows of before the outbox was installed can have what no document can."""
@@ -1207,7 +1209,9 @@ def test_models_need_no_migration_of_their_own_for_the_base_manager() -> None:
     assert "base_manager_name" not in state.models["ways", "folder"].options
 
 
-def test_fixture_is_named_in_the_log(service: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_warns_that_rows_of_a_fixture_are_not_recorded(
+    service: str, caplog: pytest.LogCaptureFixture
+) -> None:
     related_changes._warned.clear()
     fixture = serializers.serialize("json", [Country(code="A"), Country(code="B")])
     for entry in serializers.deserialize("json", fixture):

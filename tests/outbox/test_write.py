@@ -41,7 +41,7 @@ def test_version_numbers_begin_with_one_and_grow_by_one(service: str) -> None:
     ]
 
 
-def test_rollback_gives_the_version_number_back(service: str) -> None:
+def test_version_number_is_used_again_after_rollback(service: str) -> None:
     record_version()
     with transaction.atomic():
         assert outbox.record(KIND, "A1", {"rate": "2"}) == 2
@@ -67,7 +67,7 @@ def test_unchanged_document_is_recorded_when_send_unchanged_is_set(service: str)
         assert [record_version(), record_version()] == [1, 2]
 
 
-def test_another_parent_is_recorded_as_a_change(service: str) -> None:
+def test_changed_parent_is_recorded_as_a_version(service: str) -> None:
     assert [
         record_version(parent="P1"),
         record_version(parent="P1"),
@@ -139,7 +139,7 @@ def test_record_without_a_transaction_is_refused(service: str) -> None:
         ({"parent": ""}, "parent must be a text of 1 to 32"),
     ],
 )
-def test_record_refuses_what_breaks_the_contract(
+def test_record_refuses_change_that_breaks_the_message_contract(
     service: str, change: dict[str, Any], sentence: str
 ) -> None:
     with transaction.atomic():

@@ -94,7 +94,7 @@ def test_commands_of_the_guide_bring_a_product_into_annals(
     assert "stopped: 11 read, 11 stored" in output
 
 
-def test_code_of_the_guide_is_that_of_the_shop() -> None:
+def test_code_in_the_guide_equals_code_of_the_shop() -> None:
     parts = [block.text.removeprefix("# ").partition("\n") for block in BLOCKS]
     code_by_file = {name: text for name, _, text in parts if (SHOP / name).is_file()}
     assert len(code_by_file) == 3
@@ -107,12 +107,12 @@ def test_code_of_the_guide_is_that_of_the_shop() -> None:
     assert "These are ten lines and four base classes." in TEXT
 
 
-def test_declaration_of_the_guide_is_that_of_the_shop() -> None:
+def test_kind_declaration_in_the_guide_equals_that_of_the_shop() -> None:
     [text] = re.findall(r"^```toml\n(\[.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
     assert text in (SHOP / "annals-kinds.toml").read_text()
 
 
-def test_unit_of_the_guide_runs_the_relay() -> None:
+def test_systemd_unit_in_the_guide_runs_the_relay() -> None:
     [block] = [block for block in BLOCKS if block.language == "ini"]
     unit = ConfigParser()
     unit.optionxform = str  # type: ignore[method-assign,assignment]

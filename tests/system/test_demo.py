@@ -159,7 +159,7 @@ def change_price(shop: str) -> None:
     )
 
 
-def test_demo_starts_serves_and_leaves_no_process_twice(home: Path) -> None:
+def test_demo_runs_twice_on_the_same_data_and_leaves_no_process(home: Path) -> None:
     """First with the example shop, then without it, over the same data. An application that was
     never stored is not shown."""
     home.mkdir()
@@ -222,8 +222,8 @@ def test_demo_interrupted_at_its_start_leaves_no_process(home: Path) -> None:
     assert list_processes(home) == []
 
 
-def test_demo_after_a_killed_one_uses_its_servers_again(home: Path) -> None:
-    """Its servers are used again. When one of its processes ends, all do, and it says why."""
+def test_demo_uses_servers_of_a_killed_demo_again(home: Path) -> None:
+    """When one process of the demo ends, all end, and the demo says why."""
     port = find_free_port()
     demo = RunningDemo(home, "--port", str(port), "--no-simulate")
     demo.read_until(READY)

@@ -276,7 +276,7 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     assert (finished.returncode, finished.stdout + finished.stderr) == (0, "")
 
 
-def test_units_are_confined_on_their_host(tmp_path: Path) -> None:
+def test_systemd_units_restrict_their_access_to_the_host(tmp_path: Path) -> None:
     """systemd's own measure: 0 is nothing, 10 everything; a unit without options has 9.6."""
     program = required_programs.need_program("systemd-analyze", "systemd")
     for unit in (

@@ -100,7 +100,7 @@ def test_pid_file_of_another_process_is_stale(server: EmbeddedPostgres) -> None:
         other_process.wait()
 
 
-def test_processes_that_start_the_server_at_once_share_one(root: Path) -> None:
+def test_processes_that_start_the_server_at_the_same_time_share_one_server(root: Path) -> None:
     home = root / "postgres"
     command = [sys.executable, "-c", START_PROGRAM, str(home)]
     starters = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
@@ -116,7 +116,7 @@ def test_processes_that_start_the_server_at_once_share_one(root: Path) -> None:
         server.stop("immediate")
 
 
-def test_interrupted_initialisation_is_begun_again(root: Path) -> None:
+def test_interrupted_initialisation_of_the_server_is_repeated(root: Path) -> None:
     server = EmbeddedPostgres(root / "postgres", FAST_SETTINGS)
     unfinished_data = root / "postgres" / "data.new"
     unfinished_data.mkdir(parents=True)

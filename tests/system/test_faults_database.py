@@ -39,7 +39,7 @@ __all__ = ["consumers", "database", "feed", "server"]
 FEW_DAYS = {"ANNALS_RETENTION_DAYS": "10", "ANNALS_AHEAD_DAYS": "1"}
 
 
-def test_consumer_goes_on_after_postgresql_restarts(
+def test_consumer_continues_after_postgresql_restarts(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
     running = consumers.start_consumer()
@@ -75,7 +75,7 @@ def test_consumer_ends_on_sigterm_while_postgresql_is_down(
     assert_complete(consumers, database, feed)
 
 
-def test_consumer_goes_on_after_its_connections_are_cut(
+def test_consumer_continues_after_its_connections_are_cut(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
     running = consumers.start_consumer()
@@ -112,7 +112,7 @@ def standby(server: EmbeddedPostgres, database: ProductDatabase) -> Iterator[Emb
     shutil.rmtree(home)
 
 
-def test_consumer_goes_on_at_the_promoted_standby(
+def test_consumer_continues_at_the_promoted_standby(
     consumers: ConsumerStarter,
     database: ProductDatabase,
     feed: MessageFeed,
@@ -221,7 +221,7 @@ def maintain_repeatedly(consumers: ConsumerStarter, **env: str) -> Iterator[list
         thread.join()
 
 
-def test_days_detached_while_written_quarantine_no_good_message(
+def test_good_message_is_not_quarantined_when_its_day_is_detached_during_the_write(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
     """Somebody keeps fewer days than the consumer writes: days that go come again, and no good

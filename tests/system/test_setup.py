@@ -38,7 +38,7 @@ def run_setup(
     return finished.returncode, finished.stderr
 
 
-def test_setup_installs_once_and_again_when_the_file_changed(root: Path) -> None:
+def test_setup_installs_packages_once_and_again_when_requirements_changed(root: Path) -> None:
     code, output = run_setup(root)
     assert code == 0
     assert "Creating .venv" in output

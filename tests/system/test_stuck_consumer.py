@@ -182,7 +182,7 @@ kafka_source.GroupMember.poll = hang
 """
 
 
-def test_metrics_show_a_loop_that_hangs(
+def test_metrics_show_a_consumer_loop_that_hangs(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed, tmp_path: Path
 ) -> None:
     """The process answers; the time of the last turn and the beats stand still."""

@@ -91,7 +91,7 @@ def make_text(text: str, path: str = "/x") -> ShownValue:
         ('["RUB", "USD"]', "/x", "RUB, USD"),
     ],
 )
-def test_values_are_written_as_people_write_them(stored: str, path: str, text: str) -> None:
+def test_values_are_formatted_as_people_write_them(stored: str, path: str, text: str) -> None:
     assert make_text(stored, path).text.replace("\N{NO-BREAK SPACE}", " ") == text
 
 
@@ -110,7 +110,7 @@ def test_values_use_russian_words_and_comma() -> None:
         assert fields.get_label("/rate") == "Ставка"
 
 
-def test_label_in_another_language_is_better_than_none() -> None:
+def test_label_in_another_language_is_shown_when_own_language_has_none() -> None:
     assert FIELDS.get_label("/status") == "Статус"
 
 
@@ -179,7 +179,7 @@ def test_moved_item_shows_old_and_new_position() -> None:
         ("/scalars/1", ["scalars", "no. 2"]),
     ],
 )
-def test_paths_are_shown_as_names(path: str, names: list[str]) -> None:
+def test_paths_are_shown_as_names_of_fields(path: str, names: list[str]) -> None:
     assert get_step_names(path, {"scalars": [1, 2]}, FIELDS) == names
 
 
@@ -218,7 +218,7 @@ def test_row_html_is_escaped() -> None:
     assert "<b" not in row.html
 
 
-def test_differing_words_are_marked() -> None:
+def test_differing_words_of_two_texts_are_marked() -> None:
     old = ShownValue(
         "text", "Клиент просит снизить ставку до 17 процентов и срок до 20 лет, ждёт ответа."
     )
@@ -232,7 +232,7 @@ def test_differing_words_are_marked() -> None:
     assert "процентов и срок до <mark>25</mark> лет" in second.html
 
 
-def test_long_text_shows_surroundings_of_marks() -> None:
+def test_long_text_is_cut_to_surroundings_of_differing_words() -> None:
     middle = "слово " * 40
     first, second = mark_differences(
         *(ShownValue("long", f"Начало {n} {middle}{n} конец", folded=True) for n in (1, 2))

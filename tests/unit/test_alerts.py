@@ -364,7 +364,7 @@ def make_expectations(case: Case) -> list[dict[str, Any]]:
     ]
 
 
-def test_each_alert_has_case() -> None:
+def test_each_alert_has_a_test_case() -> None:
     assert {case.alert for case in CASES} == set(load_rules())
 
 

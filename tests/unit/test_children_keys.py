@@ -23,7 +23,7 @@ def test_child_is_collected_once_with_first_and_last_day() -> None:
     ]
 
 
-def test_application_is_no_child() -> None:
+def test_application_is_not_collected_as_a_child() -> None:
     children = NewChildren()
     children.add_record(record(1, application=None))
     assert children.list_rows() == []

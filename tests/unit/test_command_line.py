@@ -87,7 +87,7 @@ command_line.run_command(command)
 
 
 @pytest.mark.parametrize("lines", ["3", "100000"], ids=["at its end", "in the middle"])
-def test_command_ends_silently_when_reader_leaves(lines: str) -> None:
+def test_command_ends_silently_when_reader_of_its_output_ends(lines: str) -> None:
     line = f".venv/bin/python -c '{END.replace('LINES', lines)}' | true"
     result = subprocess.run(
         ["bash", "-o", "pipefail", "-c", line],

@@ -114,7 +114,7 @@ def test_halts_are_recorded_again_only_after_previous_attempt_ended(
         ("x.x.x.x.x.", "5 of the last 10 messages are bad"),
     ],
 )
-def test_breaker_explains_why_it_tripped(pattern: str, sentence: str | None) -> None:
+def test_bad_message_breaker_explains_why_it_opened(pattern: str, sentence: str | None) -> None:
     breaker = Breaker(TOLERANCE)
     for item in pattern:
         breaker.note(item == "x")
@@ -134,7 +134,9 @@ def test_each_range_of_lost_offsets_is_logged(caplog: pytest.LogCaptureFixture) 
 
 
 @given(st.lists(st.booleans(), max_size=60), st.integers(1, 8), st.integers(1, 20))
-def test_breaker_agrees_with_plain_counting(bad: list[bool], consecutive: int, window: int) -> None:
+def test_bad_message_breaker_agrees_with_plain_counting(
+    bad: list[bool], consecutive: int, window: int
+) -> None:
     breaker = Breaker(Tolerance(consecutive, 0.4, window))
     for number in range(len(bad)):
         breaker.note(bad[number])
@@ -147,7 +149,7 @@ def test_breaker_agrees_with_plain_counting(bad: list[bool], consecutive: int, w
 
 @given(st.lists(st.booleans() | st.integers(0, 30), max_size=20))
 @example([True] * TOLERANCE.consecutive + [0])
-def test_breaker_counts_good_messages_in_one_call(steps: list[bool | int]) -> None:
+def test_bad_message_breaker_counts_good_messages_in_one_call(steps: list[bool | int]) -> None:
     one_by_one, at_once = Breaker(TOLERANCE), Breaker(TOLERANCE)
     for step in steps:
         if isinstance(step, bool):
@@ -173,7 +175,7 @@ def find_notice_times(still: StandstillTimer, since: float, limit: float = 1000.
     return now
 
 
-def test_standstill_wait_doubles_until_a_message_arrives() -> None:
+def test_standstill_timer_doubles_its_wait_until_a_message_arrives() -> None:
     still = StandstillTimer(WAIT)
     first = find_notice_times(still, 0.0)
     assert first == WAIT
@@ -185,14 +187,14 @@ def test_standstill_wait_doubles_until_a_message_arrives() -> None:
 
 
 @pytest.mark.parametrize("moves, more", [(1, {A}), (0, set())])
-def test_standstill_ignores_moving_and_finished_partitions(
+def test_standstill_timer_ignores_moving_and_finished_partitions(
     moves: int, more: set[KafkaPartition]
 ) -> None:
     still = StandstillTimer(WAIT)
     assert not any(still.note_positions(5.0 * n, {A: 5, B: n * moves}, more) for n in range(100))
 
 
-def test_standstill_counts_from_arrival_of_more_messages() -> None:
+def test_standstill_timer_starts_when_more_messages_arrive() -> None:
     still = StandstillTimer(WAIT)
     for turn in range(100):
         assert not still.note_positions(5.0 * turn, {A: 5, B: 1}, set())
@@ -216,11 +218,11 @@ MESSAGE = Message("t", 0, 7, 1_700_000_000_000, b"key", b"value", leader_epoch=3
     ],
     ids=str,
 )
-def test_fingerprint_differs_for_other_messages(change: dict[str, Any]) -> None:
+def test_fingerprint_differs_when_any_field_of_the_message_differs(change: dict[str, Any]) -> None:
     assert not LastMessage.from_message(MESSAGE).is_same(structs.replace(MESSAGE, **change))
 
 
-def test_end_of_replaced_topic_is_ignored() -> None:
+def test_end_offset_of_replaced_topic_is_ignored() -> None:
     """It was asked for before the topic was deleted and created again, or after a partition went
     to another consumer. A log that was cut has the id of its topic."""
     result = Positions()
@@ -304,7 +306,7 @@ STEPS = st.lists(st.tuples(st.sampled_from([0, 0, 0, 0, 0, 1, 3]), BODIES), max_
 
 
 @given(STEPS, st.integers(1, 8), st.sampled_from([1, 2_000, 1 << 30]), st.booleans())
-def test_batch_adds_a_run_like_single_messages(
+def test_batch_adds_many_messages_in_one_call_as_it_adds_them_one_by_one(
     steps: list[tuple[int, bytes]], rows: int, size: int, skipping: bool
 ) -> None:
     """Up to a hole that nobody explained, to what does not fit, and to the first bad message."""
@@ -336,7 +338,7 @@ def test_batch_adds_a_run_like_single_messages(
     )
 
 
-def test_fingerprint_cache_keeps_last_names_and_is_bounded() -> None:
+def test_fingerprint_cache_keeps_newest_entries_and_is_bounded() -> None:
     memory = FingerprintCache(10)
     for number in range(100):
         memory.update({str(number): number})
@@ -372,7 +374,7 @@ def find_stuck_time(
 
 
 @pytest.mark.parametrize("outage", [10.0, 60.0, 3600.0])
-def test_stuck_member_wait_does_not_depend_on_length_of_outage(
+def test_stuck_member_timer_waits_equally_long_after_any_outage(
     stuck_member_timer: StuckMemberTimer, outage: float
 ) -> None:
     stuck = find_stuck_time(stuck_member_timer, 0.0, away_until=outage)
@@ -380,7 +382,7 @@ def test_stuck_member_wait_does_not_depend_on_length_of_outage(
     assert stuck >= outage + PATIENCE
 
 
-def test_stuck_member_wait_doubles() -> None:
+def test_stuck_member_timer_doubles_its_wait() -> None:
     patience = StuckMemberTimer(PATIENCE, 0.0)
     first = find_stuck_time(patience, 0.0)
     second = find_stuck_time(patience, first)

@@ -30,7 +30,7 @@ def test_contract_describes_every_reason() -> None:
 
 
 @pytest.mark.parametrize("reason", DECODED)
-def test_example_message_has_its_reason(reason: Reason) -> None:
+def test_example_of_bad_message_is_rejected_for_its_documented_reason(reason: Reason) -> None:
     example = BREACHES[reason].example
     assert example is not None
     with pytest.raises(RejectedMessageError) as caught:

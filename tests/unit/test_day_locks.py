@@ -24,15 +24,15 @@ def make_attempt(*results: Exception | str) -> Callable[[], str]:
     return attempt
 
 
-def test_attempt_is_repeated_until_it_gets_its_locks() -> None:
+def test_attempt_to_lock_a_day_is_repeated_until_it_succeeds() -> None:
     assert retry_lock(make_attempt(REFUSED, errors.DeadlockDetected(), "done"), 5) == "done"
 
 
-def test_savepoint_that_citus_lost_after_a_refusal_is_a_lock_that_is_not_given() -> None:
+def test_savepoint_lost_by_citus_after_refused_lock_counts_as_refused_lock() -> None:
     with pytest.raises(errors.LockNotAvailable, match="stays open"):
         retry_lock(make_attempt(REFUSED, LOST, "done"), 5)
 
 
-def test_node_that_is_lost_without_a_refusal_is_an_error() -> None:
+def test_node_lost_without_a_refused_lock_is_an_error() -> None:
     with pytest.raises(errors.InternalError_, match="marked as essential"):
         retry_lock(make_attempt(LOST, "done"), 5)

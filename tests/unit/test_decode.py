@@ -69,7 +69,7 @@ def test_record_has_every_field_of_the_message() -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_messages_have_a_reason(name: str) -> None:
+def test_hostile_messages_are_rejected_with_a_reason(name: str) -> None:
     expected, body = HOSTILE[name]
     if name in FOUND_BY_POSTGRESQL:
         assert decode_record(body or b"").data in (body or b"")
@@ -78,7 +78,7 @@ def test_hostile_messages_have_a_reason(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STRANGE)
-def test_strange_but_valid_messages_are_decoded(name: str) -> None:
+def test_unusual_but_valid_messages_are_decoded(name: str) -> None:
     assert decode_record(STRANGE[name]).id
 
 
@@ -98,7 +98,7 @@ def test_nesting_count_ignores_brackets_in_strings() -> None:
     assert decode_record(make_value_with_data(quoted)).data == quoted
 
 
-def test_window_is_half_open() -> None:
+def test_window_includes_its_start_and_excludes_its_end() -> None:
     def make_value_at(microseconds: int) -> bytes:
         return make_value(updatedAt=(EPOCH + microseconds * MICROSECOND).isoformat())
 
@@ -111,7 +111,7 @@ def test_window_is_half_open() -> None:
         decode_record(EXPIRED)
 
 
-def test_details_do_not_quote_the_document() -> None:
+def test_reject_details_do_not_quote_the_document() -> None:
     secret = "Иванов-4509"
     for body in (
         make_value(id=[secret]),
@@ -156,7 +156,7 @@ def test_moment_is_parsed_as_datetime_does(
         ("2025-07-03T11:42:48.510186999", "2025-07-03T11:42:48.510186Z"),
     ],
 )
-def test_moment_accepts_other_notations(text: str, same: str) -> None:
+def test_moment_is_accepted_in_several_notations(text: str, same: str) -> None:
     assert parse_time(text) == (datetime.fromisoformat(same) - EPOCH) // MICROSECOND
 
 
@@ -172,7 +172,7 @@ def test_moment_outside_the_contract_is_refused(start: str, tail: str) -> None:
         assert re.fullmatch(full, start + tail, re.ASCII)
 
 
-def test_decoding_mutated_messages_is_total_and_repeatable() -> None:
+def test_every_mutated_message_is_decoded_or_rejected_in_the_same_way_each_time() -> None:
     """`python -m tests.fuzz --messages 1000000` runs as many as one likes."""
     counts = fuzz.run_mutations(random.Random(7), 20_000)
     assert counts.total() == 20_000
@@ -267,7 +267,7 @@ def test_child_without_application_is_refused() -> None:
     )
 
 
-def test_details_have_no_words_of_a_program() -> None:
+def test_reject_details_have_no_programming_terms() -> None:
     words = re.compile(r"Expected|`int|`str|float|regex|isoformat|utf-8' codec|\$\.|malformed")
     bodies = [body for name, (_, body) in HOSTILE.items() if name not in FOUND_BY_POSTGRESQL]
     for detail in map(get_detail, bodies):
@@ -302,7 +302,7 @@ def name_version(
     ],
     ids=map(str, range(15)),  # the messages have the time in them
 )
-def test_bad_message_names_its_version_where_readable(
+def test_bad_message_names_its_version_when_version_is_readable(
     body: bytes | None, expected: tuple[Any, ...]
 ) -> None:
     assert name_version(body) == ("product-instance", *expected)
@@ -326,16 +326,16 @@ def test_bad_message_names_its_version_where_readable(
     ],
     ids=map(str, range(12)),
 )
-def test_key_that_is_json_names_the_id_in_it(key: bytes | None, id: str) -> None:
+def test_message_key_in_json_names_the_id_inside_the_json(key: bytes | None, id: str) -> None:
     """Serialisers of keys write `"A1"`: taken as it is, it names a document that never was."""
     assert name_version(b"cut", key) == ("product-instance", id, None)
 
 
-def test_message_of_unknown_topic_names_nothing() -> None:
+def test_message_of_unknown_topic_names_no_document() -> None:
     assert name_version(make_value(), topic="other") == ("", "", None)
 
 
-def test_every_reason_has_words() -> None:
+def test_every_reject_reason_has_a_text() -> None:
     assert set(REASONS) == {str(reason) for reason in Reason}
 
 
@@ -352,7 +352,7 @@ def test_every_reason_has_words() -> None:
         ({"productInstanceId": "A1", "updatedAt": "0001-01-01T00:00:00+23:59"}, "A1", False),
     ],
 )
-def test_identity_of_bad_child_is_read_as_far_as_it_is_valid(
+def test_application_and_moment_of_bad_child_are_read_when_they_are_valid(
     changes: dict[str, Any], application: str, made_at: bool
 ) -> None:
     place = find_parent_and_time(Message(CHILD_TOPIC, 0, 0, -1, b"K1", make_value(**changes)))
@@ -363,6 +363,6 @@ def test_identity_of_bad_child_is_read_as_far_as_it_is_valid(
     )
 
 
-def test_message_that_is_not_json_has_no_identity_whatever_its_bytes_quote() -> None:
+def test_message_that_is_not_json_names_no_application_and_no_moment() -> None:
     body = make_value(productInstanceId="A1")[:-5]
     assert find_parent_and_time(Message(CHILD_TOPIC, 0, 0, -1, b"K1", body)) == ("", None)

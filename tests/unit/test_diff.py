@@ -157,7 +157,7 @@ def test_changes_are_few_and_named_by_key_fields(
     assert list_changes_in_short(old, new) == expected
 
 
-def test_identity_fields_depend_on_place() -> None:
+def test_identity_fields_of_items_depend_on_path_of_the_list() -> None:
     identity = ListIdentity(
         places=(("/docs", ("number",)), ("/*/parts", ()), ("/people/*/docs", ("no",)))
     )
@@ -193,7 +193,7 @@ def test_items_without_keys_are_matched_by_similarity() -> None:
     ]
 
 
-def test_changes_are_in_document_order_with_removals_where_they_stood() -> None:
+def test_changes_are_in_document_order_with_removals_at_their_old_positions() -> None:
     old = {"a": 1, "gone": 1, "b": [1, 2, 3], "c": 1, "last": 1}
     new = {"new": 1, "a": 2, "b": [1, 3], "d": 1, "c": 2}
     assert [entry[1] for entry in list_changes_in_short(old, new)] == [
@@ -296,7 +296,7 @@ def test_path_of_list_matches_changes_of_its_items() -> None:
     ]
 
 
-def test_path_into_added_value_matches_only_what_it_contains() -> None:
+def test_path_into_added_value_matches_only_when_the_value_contains_the_path() -> None:
     new = {"address": {"city": "Казань", "lines": [{"id": 1, "text": "x"}]}}
     assert is_seen("/address/city", {}, new) == ["/address"]
     assert is_seen("/address/city", new, {}) == ["/address"]
@@ -307,20 +307,20 @@ def test_path_into_added_value_matches_only_what_it_contains() -> None:
     assert is_seen("/address/city", None, {"address": {"city": "Казань"}}) == [""]
 
 
-def test_path_into_replaced_value_matches_only_what_differs() -> None:
+def test_path_into_replaced_value_matches_only_when_the_value_there_differs() -> None:
     old, new = {"a": [{"b": 1, "c": 1}]}, {"a": {"0": {"b": 1, "c": 2}}}
     assert is_seen("/a/0/c", old, new) == ["/a"]
     assert is_seen("/a/0/b", old, new) == []
 
 
 @pytest.mark.parametrize("path", ["rate", "~", "/a~", "/a~5", "/a~x", "/[pid]", "/[pid=1", "/["])
-def test_text_that_is_not_a_path_is_refused_with_its_fault(path: str) -> None:
+def test_text_that_is_not_a_path_is_refused_and_its_mistake_is_named(path: str) -> None:
     with pytest.raises(BadPathError, match=r"~|\[|slash"):
         parse_path(path)
 
 
 @given(PAIRS)
-def test_change_is_matched_by_its_paths_and_those_above(pair: tuple[Any, Any]) -> None:
+def test_change_is_matched_by_its_own_path_and_by_paths_above(pair: tuple[Any, Any]) -> None:
     for change in list_changes(*pair):
         segments = change.key_path.split("/")
         for length in range(1, len(segments) + 1):
@@ -331,7 +331,7 @@ def test_change_is_matched_by_its_paths_and_those_above(pair: tuple[Any, Any]) -
 
 
 @given(PAIRS)
-def test_path_into_objects_is_touched_only_if_its_value_differs(pair: tuple[Any, Any]) -> None:
+def test_path_into_objects_matches_only_when_the_value_there_differs(pair: tuple[Any, Any]) -> None:
     old, new = pair
     if not (isinstance(old, dict) and isinstance(new, dict)):
         return
@@ -343,7 +343,7 @@ def test_path_into_objects_is_touched_only_if_its_value_differs(pair: tuple[Any,
         assert any(is_matching(path, change) for change in list_changes(old, new)) is not same
 
 
-def test_find_values_selects_what_path_names() -> None:
+def test_find_values_selects_the_values_that_a_path_names() -> None:
     assert list(find_values("/participants/[pid=77c1]/name", NEW)) == [
         ("/participants/0/name", "Борис")
     ]
@@ -378,7 +378,7 @@ ODD_LISTS: list[tuple[str, Any, Any, bool]] = [
 
 
 @pytest.mark.parametrize("path, old, new, touched", ODD_LISTS)
-def test_item_is_found_by_its_key_whatever_else_the_list_holds(
+def test_list_item_is_found_by_its_key_whatever_other_items_the_list_has(
     path: str, old: Any, new: Any, touched: bool
 ) -> None:
     assert is_touched(path, {"docs": old}, {"docs": new}) is touched
@@ -409,7 +409,9 @@ def list_named_values(items: Any, item: str) -> list[Any]:
 
 
 @given(LISTS, LISTS, ITEM)
-def test_key_path_is_touched_only_if_its_selection_differs(old: Any, new: Any, item: str) -> None:
+def test_key_path_matches_only_when_the_values_that_it_selects_differ(
+    old: Any, new: Any, item: str
+) -> None:
     result = is_touched(f"/x/{item}/s", {"x": old}, {"x": new})
     assert result is (list_named_values(old, item) != list_named_values(new, item))
     assert is_different(f"/x/{item}/s", {"x": old}, {"x": new}) is result
@@ -423,12 +425,12 @@ def test_changes_are_empty_only_for_equal_json(pair: tuple[Any, Any]) -> None:
 
 
 @given(DOCUMENTS)
-def test_copy_has_no_changes(document: Any) -> None:
+def test_copy_of_a_document_has_no_changes(document: Any) -> None:
     assert compare_snapshots(document, copy.deepcopy(document)).patch == []
 
 
 @given(PAIRS)
-def test_changes_and_patch_come_from_one_walk(pair: tuple[Any, Any]) -> None:
+def test_changes_and_patch_are_those_of_one_comparison(pair: tuple[Any, Any]) -> None:
     diff = compare_snapshots(*pair)
     assert (list_changes(*pair), make_patch(*pair)) == (diff.changes, diff.patch)
 
@@ -456,7 +458,7 @@ def test_change_paths_point_to_their_values(pair: tuple[Any, Any]) -> None:
 
 
 @given(PAIRS)
-def test_changes_replayed_on_old_give_new(pair: tuple[Any, Any]) -> None:
+def test_changes_applied_to_old_snapshot_give_new_snapshot(pair: tuple[Any, Any]) -> None:
     old, new = pair
     for changes in (list_changes(old, new), list_changes(old, new, ListIdentity(keys=()))):
         assert is_equal(ReplayedChanges(changes).replay_value(old, "", ""), new)
@@ -521,7 +523,9 @@ def apply_patch(document: Any, operations: list[dict[str, Any]]) -> Any:
 
 
 @given(PAIRS)
-def test_patch_applied_to_old_gives_new_to_the_digit(pair: tuple[Any, Any]) -> None:
+def test_patch_applied_to_old_snapshot_gives_new_snapshot_to_the_digit(
+    pair: tuple[Any, Any],
+) -> None:
     old, new = pair
     before, after = make_exact(old), make_exact(new)
     operations = make_patch(old, new)

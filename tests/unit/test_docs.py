@@ -95,7 +95,7 @@ TEXTS = sorted(IMAGES.glob("*.dot"))
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=lambda path: path.stem)
-def test_pictures_are_drawn_from_their_texts(text: Path) -> None:
+def test_pictures_are_drawn_from_their_dot_files(text: Path) -> None:
     drawn_from = f"sha256 {sha256(text.read_bytes()).hexdigest()} -->"
     picture = text.with_suffix(".svg").read_text(encoding="utf-8")
     assert drawn_from in picture, f"{text.name} was changed: run scripts/draw"
@@ -107,13 +107,13 @@ def test_pictures_are_drawn_from_their_texts(text: Path) -> None:
 NOW = Version(annals.__version__)
 
 
-def test_version_is_last_release_or_next_one() -> None:
+def test_version_of_the_code_is_last_release_or_next_release() -> None:
     last = Version(release.get_last_release())
     assert last < NOW if NOW.is_devrelease else last == NOW
     assert ("\n## Unreleased\n" in (ROOT / "CHANGELOG.md").read_text()) is NOW.is_devrelease
 
 
-def test_outbox_has_same_version() -> None:
+def test_outbox_package_has_same_version_as_annals() -> None:
     assert outbox.__version__ == annals.__version__
 
 

@@ -86,7 +86,9 @@ def test_secret_key_is_generated_once_with_private_mode(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "new" / "secret_key").stat().st_mode) == 0o600
 
 
-def test_full_disk_leaves_no_secret_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_partial_secret_key_is_left_when_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = env.Settings(home=tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(os, "fdopen", lambda *_: Path("/dev/full").open("w"))  # noqa: SIM115

@@ -36,7 +36,7 @@ def make_message(**changed: Any) -> Message:
     return Message(TOPIC, 0, 0, -1, None, json.dumps({**BODY, **changed}).encode())
 
 
-def test_application_is_read_where_kind_declares_it(
+def test_application_is_read_from_the_field_that_the_kind_declares(
     kinds_of_each_shape: dict[str, ContractEnvelopeParser],
 ) -> None:
     record = Decoder(kinds_of_each_shape)(make_message(), WINDOW)
@@ -55,7 +55,7 @@ def test_application_is_read_where_kind_declares_it(
         ({"version": None}, Reason.BAD_FIELD, "`/version`, the version, is "),
     ],
 )
-def test_broken_rule_is_named(
+def test_rejected_message_names_the_broken_rule(
     changed: dict[str, Any],
     reason: Reason,
     detail: str,
@@ -74,7 +74,7 @@ TREES = st.recursive(
 
 
 @given(TREES)
-def test_lookup_finds_every_leaf(tree: dict[str, Any]) -> None:
+def test_pointer_lookup_finds_every_leaf_of_a_document(tree: dict[str, Any]) -> None:
     leaves: dict[str, int] = {}
 
     def walk(value: Any, pointer: str) -> None:

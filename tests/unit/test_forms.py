@@ -347,7 +347,7 @@ types = { "o.changed" = "UPDATE" }
         ({"data": [1]}, "bad_data", "`data` is no object"),
     ],
 )
-def test_details_name_attributes_of_the_event(
+def test_reject_details_name_attributes_of_the_event(
     changed: dict[str, Any], reason: str, detail: str, tmp_path: Path
 ) -> None:
     decoder = Decoder({TOPIC: make_parser(VERSION_IN_THE_DATA, tmp_path, "/application")})
@@ -564,7 +564,7 @@ SERVICES: Final = {
 
 
 @pytest.mark.parametrize("envelope, value, service", SERVICES.values(), ids=SERVICES)
-def test_service_of_bad_message_is_that_of_its_kind(
+def test_service_of_bad_message_is_identified_in_each_envelope(
     envelope: str, value: bytes | None, service: str, tmp_path: Path
 ) -> None:
     bad = make_message(value)
@@ -620,7 +620,9 @@ def test_mistakes_in_declaration_are_refused(envelope: str, sentence: str, tmp_p
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_identity_of_bad_message_is_read_from_each_envelope(form: str, tmp_path: Path) -> None:
+def test_application_and_moment_of_bad_message_are_read_from_each_envelope(
+    form: str, tmp_path: Path
+) -> None:
     text, parent, wrap = FORMS[form]
     shapes = {TOPIC: make_parser(text, tmp_path, parent)}
     made_at = datetime(2025, 7, 3, 11, 42, 48, 500_000, tzinfo=UTC)
@@ -635,7 +637,9 @@ def test_identity_of_bad_message_is_read_from_each_envelope(form: str, tmp_path:
 @pytest.mark.parametrize(
     "key", [b'{"task_id": "T1"}', b'{"schema": {}, "payload": {"task_id": "T1"}}']
 )
-def test_key_of_an_event_names_the_document_of_a_bad_value(key: bytes, tmp_path: Path) -> None:
+def test_message_key_names_the_document_when_value_of_event_is_bad(
+    key: bytes, tmp_path: Path
+) -> None:
     shapes = {TOPIC: make_parser(DEBEZIUM, tmp_path, "/application_id")}
     assert identify_message(Message(TOPIC, 0, 0, -1, key, b"{no json"), shapes).id == "T1"
     for message_key in (b"T1", b"[1]", b"\xff", b'{"other": 1}', None):

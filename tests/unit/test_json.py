@@ -36,7 +36,7 @@ NUMBERS = [
 
 @pytest.mark.parametrize("text", NUMBERS, ids=lambda text: text[:24])
 @pytest.mark.parametrize("around", ["{}", "[{}]", '{{"a": {{"b": [{}, "x"]}}}}'])
-def test_number_comes_out_digit_for_digit(text: str, around: str) -> None:
+def test_number_is_read_and_written_digit_for_digit(text: str, around: str) -> None:
     document = around.format(text)
     for form in (document, document.encode()):
         assert dumps(loads(form)).decode() == document.replace(" ", "")
@@ -45,7 +45,7 @@ def test_number_comes_out_digit_for_digit(text: str, around: str) -> None:
 @given(
     st.from_regex(r"-?(0|[1-9][0-9]{0,40})(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,9})?", fullmatch=True)
 )
-def test_generated_number_comes_out_as_written(text: str) -> None:
+def test_any_number_is_read_and_written_unchanged(text: str) -> None:
     value = loads(text)
     assert value == Decimal(text)
     assert dumps(value).decode() == ("0" if text == "-0" else text)
@@ -73,7 +73,7 @@ def test_snapshot_cache_forgets_earlier_texts(
     assert alike.parse(texts[0]) is not first
 
 
-def test_text_stays_as_it_is() -> None:
+def test_text_with_special_characters_is_read_and_written_unchanged() -> None:
     text = '{"ключ / ~":"🏠 \\u0000 \\" \\\\ Прыгунов","":[]}'
     assert dumps(loads(text)).decode() == text
 
@@ -90,7 +90,7 @@ def test_text_stays_as_it_is() -> None:
     ],
     ids=lambda text: repr(text[:12]) + repr(text[-12:]),
 )
-def test_text_that_is_not_json_is_a_value_error(text: str | bytes) -> None:
+def test_text_that_is_not_json_raises_value_error(text: str | bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - json, msgspec and codecs each have their own
         loads(text)
 
@@ -154,7 +154,7 @@ def test_innermost_value_of_deep_document_is_found_and_compared(levels: int) -> 
         ("1", "[1]", False),
     ],
 )
-def test_other_notation_of_number_is_not_a_change_at_any_depth(
+def test_number_in_another_notation_is_not_a_change_at_any_depth(
     levels: int, was: str, now: str, same: bool
 ) -> None:
     old, new = loads_shallow(make_nested(levels, was)), loads_shallow(make_nested(levels, now))
@@ -169,7 +169,7 @@ def test_other_notation_of_number_is_not_a_change_at_any_depth(
 
 
 @given(DOCUMENTS, st.integers(1, 4))
-def test_document_is_same_wherever_parsing_stops(document: Any, deepest: int) -> None:
+def test_document_is_the_same_at_whatever_depth_parsing_stops(document: Any, deepest: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exactjson, "MAX_PARSED_LEVELS", deepest)
         cut = loads_shallow(dumps(document))
@@ -187,7 +187,9 @@ def parse_whole(value: Any) -> Any:
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), max_size=8), st.integers(0, 60))
-def test_nesting_is_that_of_deepest_place(turns: list[tuple[int, int]], levels: int) -> None:
+def test_nesting_depth_is_that_of_the_deepest_bracket(
+    turns: list[tuple[int, int]], levels: int
+) -> None:
     """Up and down: so many brackets are closed, so many opened."""
     text, now, deepest = "", 0, 0
     for limit, up in turns:
@@ -207,7 +209,7 @@ def test_deep_json_is_indented_up_to_limit(levels: int) -> None:
 
 
 @given(DOCUMENTS, st.integers(0, 4))
-def test_indented_text_is_what_json_would_write(document: Any, deepest: int) -> None:
+def test_indented_text_equals_output_of_the_json_module(document: Any, deepest: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         text = dumps(document)
         expected = json.loads(text)

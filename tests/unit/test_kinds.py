@@ -104,7 +104,7 @@ WRONG |= {
 
 
 @pytest.mark.parametrize("text, sentence", WRONG.values(), ids=WRONG)
-def test_mistake_in_kinds_file_is_one_sentence_at_start(
+def test_mistake_in_kinds_file_is_reported_in_one_sentence_at_start(
     text: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "kinds.toml"

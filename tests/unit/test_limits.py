@@ -31,7 +31,7 @@ def test_circuit_breaker_opens_only_after_failures_in_a_row() -> None:
     assert not open_breaker().allow_call(0)
 
 
-def test_circuit_breaker_lets_one_call_try_again() -> None:
+def test_circuit_breaker_allows_one_call_after_each_pause() -> None:
     breaker = open_breaker()
     assert not breaker.allow_call(PAUSE_SECONDS - 0.1)
     assert breaker.allow_call(PAUSE_SECONDS)

@@ -53,11 +53,13 @@ def mask_document(paths: list[str], document: object) -> Any:
         (["/*"], {"**": 1, "*": 2}, {"**": "</*>", "*": "</*>"}),
     ],
 )
-def test_marks_mask_document(paths: list[str], document: object, expected: object) -> None:
+def test_marked_values_of_a_document_are_masked(
+    paths: list[str], document: object, expected: object
+) -> None:
     assert mask_document(paths, document) == expected
 
 
-def test_part_nested_too_deep_is_masked_whole_if_mark_may_be_there() -> None:
+def test_value_nested_too_deep_is_masked_whole_when_a_mark_may_be_inside() -> None:
     text = b'{"a":' + b"[" * 150 + b'{"n":"canary"}' + b"]" * 150 + b',"z":1}'
     assert b"canary" not in KindMask("k", ("/**/n",))("A", text)
     assert KindMask("k", ("/z",))("A", text).replace(b'"a"', b"").count(b"canary") == 1
@@ -72,7 +74,9 @@ names = st.sampled_from(["a", "b", "c"])
 
 
 @given(way=st.lists(st.one_of(names, st.just("*")), max_size=4), data=st.data())
-def test_value_of_other_form_on_way_to_mark_is_masked(way: list[str], data: st.DataObject) -> None:
+def test_value_of_unexpected_type_above_a_mark_is_masked(
+    way: list[str], data: st.DataObject
+) -> None:
     """A document that a mark fits, with the secret at a place of the way instead of at its end."""
     path = ["person", *way, "secret"]
     depth = data.draw(st.integers(1, len(path)), "how far the document follows the path")
@@ -93,12 +97,12 @@ def test_value_of_other_form_on_way_to_mark_is_masked(way: list[str], data: st.D
 @pytest.mark.parametrize(
     "path", ["/p/number", "/p/*", "/list/[pid=x]/n/deep", "/list/0/n/1", "/q/r/0/s", "/q/r/[a=b]"]
 )
-def test_path_into_marked_part_is_recognised(path: str) -> None:
+def test_path_below_mark_is_recognised(path: str) -> None:
     assert MarkedPaths(["/p", "/list/*/n", "/q/r/t"]).is_below_mark(parse_path(path))
 
 
 @pytest.mark.parametrize("path", ["/p", "", "/*", "/list/[n=x]", "/list/0/n", "/q/number", "/*/n"])
-def test_path_to_or_past_mark_is_allowed(path: str) -> None:
+def test_path_that_is_not_below_a_mark_is_allowed(path: str) -> None:
     assert not MarkedPaths(["/p", "/list/*/n"]).is_below_mark(parse_path(path))
 
 
@@ -128,7 +132,7 @@ def test_tokens_are_equal_only_for_equal_values_of_one_field_and_document() -> N
         ['{"a":1,"b":[2]}', '{"b":[2.0],"a":1}'],
     ],
 )
-def test_equal_numbers_have_one_token(equal: list[str]) -> None:
+def test_equal_numbers_have_the_same_mask_token(equal: list[str]) -> None:
     assert len({make_value_token(loads(text)) for text in equal}) == 1
 
 
@@ -145,7 +149,7 @@ def test_every_token_has_the_same_length(value: object) -> None:
     assert is_token(make_value_token(value))
 
 
-def test_screens_show_short_form_of_token_and_leave_other_texts() -> None:
+def test_screens_shorten_mask_tokens_and_do_not_change_other_texts() -> None:
     value_token = make_value_token("x")
     assert shorten_token(value_token) == f"•••• {value_token[7:13]}"
     assert shorten_token("masked:3f2a") == "masked:3f2a"

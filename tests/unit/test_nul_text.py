@@ -51,7 +51,7 @@ def make_texts(document: dict[str, object]) -> list[bytes]:
 
 
 @given(DOCUMENTS)
-def test_document_with_nul_comes_back(document: dict[str, object]) -> None:
+def test_document_with_nul_is_stored_and_restored_unchanged(document: dict[str, object]) -> None:
     for text in make_texts(document):
         expected = loads(text)
         stored = to_store(text)

@@ -97,7 +97,7 @@ def test_every_row_younger_than_retention_is_kept(now: datetime, age: timedelta,
     ahead=st.integers(1, 30),
     gaps=st.sets(st.integers(-90, 40)),
 )
-def test_creating_and_dropping_leaves_exactly_the_window(
+def test_exactly_the_days_of_the_window_exist_after_creating_and_dropping(
     now: datetime, keep: int, ahead: int, gaps: set[int]
 ) -> None:
     today = now.astimezone(UTC).date()

@@ -37,7 +37,7 @@ from history.common.plain_text import escape_formulas
         "",
     ],
 )
-def test_text_that_is_not_a_formula_stays_as_it_is(text: str) -> None:
+def test_text_that_is_not_a_formula_is_not_changed(text: str) -> None:
     assert escape_formulas(text) == text
 
 
@@ -77,7 +77,7 @@ def test_text_that_begins_a_formula_gets_an_apostrophe(text: str) -> None:
         "x;='file:///etc/passwd'#$passwd.A1",
     ],
 )
-def test_file_with_a_call_runs_nothing_when_read_with_another_separator(text: str) -> None:
+def test_csv_file_has_no_formula_when_read_with_another_separator(text: str) -> None:
     file = io.StringIO()
     csv.writer(file, delimiter=";").writerow([escape_formulas(text), "last"])
     for separator in ";,\t|":
@@ -88,6 +88,6 @@ def test_file_with_a_call_runs_nothing_when_read_with_another_separator(text: st
 @pytest.mark.parametrize(
     "text", ["+1" + " " * 30_000, "\n" * 30_000, ",=(" * 9_000, ";='!" * 9_000]
 )
-def test_long_text_takes_linear_time(text: str) -> None:
+def test_escaping_formulas_takes_linear_time_for_long_text(text: str) -> None:
     """Quadratic time would be minutes."""
     assert escape_formulas(text * 4)

@@ -71,7 +71,9 @@ def test_record_gives_search_keys(data: object, expected: dict[str, str]) -> Non
 @pytest.mark.parametrize(
     "first, then", [(-1, -2), (1, 1 << 61), ("UNSET", None), (None, "UNSET"), (True, "None")]
 )
-def test_values_equal_to_python_are_distinguished(first: object, then: object) -> None:
+def test_search_values_that_python_calls_equal_are_distinguished(
+    first: object, then: object
+) -> None:
     once, now = NewSearchKeys(), NewSearchKeys()
     for keys, fingerprint in ((once, first), (now, then)):
         keys.add_record(
@@ -86,7 +88,9 @@ def test_values_equal_to_python_are_distinguished(first: object, then: object) -
     ),
     st.lists(st.integers(0, 20)),
 )
-def test_keys_are_complete_however_batches_are_cut(shows: list[Any], cuts: list[int]) -> None:
+def test_search_keys_are_complete_however_batches_are_cut(
+    shows: list[Any], cuts: list[int]
+) -> None:
     """Every key ends with its newest day, as if each record had been stored by itself."""
     stored: dict[tuple[str, str], int] = {}
     expected: dict[tuple[str, str], int] = {}

@@ -56,7 +56,7 @@ def test_every_sqlstate_class_has_a_decision() -> None:
         for name in sqlstate_class.split()
     ],
 )
-def test_unknown_code_counts_as_its_class(expected: ErrorCause, name: str) -> None:
+def test_unknown_sqlstate_counts_as_its_class(expected: ErrorCause, name: str) -> None:
     assert classify_error(make_error(f"{name}ZZZ")) is expected
 
 
@@ -64,11 +64,11 @@ def test_unknown_code_counts_as_its_class(expected: ErrorCause, name: str) -> No
     "expected, name",
     [(outcome, name) for outcome, names in NOTABLE.items() for name in names.split()],
 )
-def test_notable_codes_have_their_own_cause(expected: ErrorCause, name: str) -> None:
+def test_listed_sqlstates_have_their_own_cause(expected: ErrorCause, name: str) -> None:
     assert classify_error(getattr(errors, name)("said")) is expected
 
 
-def test_only_listed_codes_send_a_row_to_quarantine() -> None:
+def test_only_listed_sqlstates_send_a_row_to_quarantine() -> None:
     """The classes of the rows' own errors, without the codes that are not; a new code of another
     class needs a decision here."""
     at_fault = {state for state in KNOWN if classify_error(make_error(state)) is ErrorCause.BATCH}
@@ -91,7 +91,9 @@ def test_only_listed_codes_send_a_row_to_quarantine() -> None:
     ],
     ids=repr,
 )
-def test_errors_without_known_code_have_a_cause(error: psycopg.Error, expected: ErrorCause) -> None:
+def test_errors_without_known_sqlstate_have_a_cause(
+    error: psycopg.Error, expected: ErrorCause
+) -> None:
     assert classify_error(error) is expected
 
 

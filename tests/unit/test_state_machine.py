@@ -720,7 +720,7 @@ def test_business_keys_of_abandoned_batch_are_stored_with_next_batch() -> None:
         machine.handle_abandoned(lane, 0)
 
 
-def test_lane_with_hanging_batch_does_not_stop_the_other() -> None:
+def test_lane_with_hanging_batch_does_not_stop_the_other_lane() -> None:
     machine = make_claimed_machine(Limits(2, 300_000), partitions=2, lanes=2)
     hangs, works = (machine.get_lane((TOPIC, number)) for number in range(2))
     assert take_message(machine, make_message(make_value(), 0, TOPIC, 0)) is None
@@ -734,7 +734,7 @@ def test_lane_with_hanging_batch_does_not_stop_the_other() -> None:
     assert not hangs.ready
 
 
-def test_large_batches_do_not_hold_back_a_small_one() -> None:
+def test_large_batches_of_one_lane_do_not_hold_back_small_batch_of_another() -> None:
     """One hangs, or batch follows batch."""
     machine = make_claimed_machine(Limits(100, 300_000), partitions=2, lanes=2)
     large, works = (machine.get_lane((TOPIC, number)) for number in range(2))

@@ -182,7 +182,7 @@ def test_forbidden_import_breaks_its_contract(
 
 
 @pytest.mark.parametrize("pattern", [r"\.unreleased\b", r"\bVersionRow(\._make)?\("])
-def test_only_policy_opens_answers_and_makes_rows_for_viewers(pattern: str) -> None:
+def test_only_the_viewer_policy_opens_answers_and_makes_rows_for_viewers(pattern: str) -> None:
     users = {
         path.relative_to(ROOT).as_posix()
         for package in ("annals", "history", "ingest")
