@@ -220,7 +220,7 @@ def _check_query(
 ) -> None:
     filters = query.filters
     if (filters.until is not None and since > filters.until) or since > max(until, clock.now()):
-        raise BadParameterError("from", _("must not be later than to"))
+        raise BadParameterError("from", _("must not be later than `to`"))
     # A feed is read on from where it stands: its window has no end, and its pages are limited.
     if filters.author is None and filters.client_id is None and not query.is_feed:
         end = filters.until or until
