@@ -77,7 +77,7 @@ def fetch_page(reader: HistoryReader, query: TimelineQuery) -> TimelinePage:
     if query.archive:
         reader = reader.include_archive()
     _check_query(reader, query)
-    start = _PageStart() if query.page_token is None else _read_start(query, query.page_token)
+    start = _TimelineStart() if query.page_token is None else _read_start(query, query.page_token)
     source = reader.choose_page_source(query.entity, query.id, query.page_token, start.read_from)
     if source.is_for_later:
         # The old service failed since the page before: the client must ask for this page again.
@@ -107,7 +107,7 @@ def _check_query(reader: HistoryReader, query: TimelineQuery) -> None:
         raise NoVersionError(_("an id has 1 to {n} characters").format(n=ID_LENGTH))
 
 
-class _PageStart(NamedTuple):
+class _TimelineStart(NamedTuple):
     """The values of a page token."""
 
     # the last position that the page before examined; None: the timeline begins here
@@ -115,12 +115,12 @@ class _PageStart(NamedTuple):
     read_from: str | None = None  # see `PageSource.read_from`
 
 
-def _read_start(query: TimelineQuery, token: str) -> _PageStart:
+def _read_start(query: TimelineQuery, token: str) -> _TimelineStart:
     """Return where a page begins, from its token. See read_token for errors."""
     values = read_token(query.binding, token)
     size = len(TimelinePosition._fields)
     # A token of an earlier release may lack the value behind the position.
-    return _PageStart(TimelinePosition(*values[:size]), (*values, None)[size])
+    return _TimelineStart(TimelinePosition(*values[:size]), (*values, None)[size])
 
 
 def _fill_page(
@@ -163,7 +163,7 @@ def _fill_page(
     return versions, None
 
 
-class _Slice(NamedTuple):
+class _TimelineSlice(NamedTuple):
     """Versions in display order, that follow one another in a timeline."""
 
     pairs: list[VersionWithPrevious]
@@ -172,7 +172,7 @@ class _Slice(NamedTuple):
 
 def _generate_slices(
     reader: HistoryReader, query: TimelineQuery, after: TimelinePosition | None, size: int
-) -> Iterator[_Slice]:
+) -> Iterator[_TimelineSlice]:
     """Generate all versions after a position in slices. The path filter is not applied.
 
     Args:
@@ -190,7 +190,7 @@ def _generate_entity_slices(
     query: TimelineQuery,
     start: TimelinePosition | None,
     max_size: int,
-) -> Iterator[_Slice]:
+) -> Iterator[_TimelineSlice]:
     """Generate the versions of one document. See `_generate_slices`."""
     filters, entity_ref = query.filters, (entity, query.id)
     is_gapless = not filters.by_row
@@ -217,7 +217,7 @@ def _generate_entity_slices(
             keys = VersionIndex(fetch_keys(reader, entity, [query.id]).get(query.id, []))
         refs = [row.ref for row in shown_rows]
         for pairs in generate_pairs(reader, refs, {entity_ref: keys}, rows_by_ref):
-            yield _Slice(pairs, has_more or pairs[-1].row.ref != refs[-1])
+            yield _TimelineSlice(pairs, has_more or pairs[-1].row.ref != refs[-1])
         if has_more:
             is_whole = False
             last_position = TimelinePosition.from_ref(refs[-1])
@@ -226,7 +226,7 @@ def _generate_entity_slices(
 
 def _generate_application_slices(
     reader: HistoryReader, query: TimelineQuery, after: TimelinePosition | None, size: int
-) -> Iterator[_Slice]:
+) -> Iterator[_TimelineSlice]:
     """Generate the versions of an application and its children. See `_generate_slices`."""
     has_more = True
     while has_more:
@@ -240,7 +240,7 @@ def _generate_application_slices(
         # A document that cannot be read has no index: its versions are left out.
         known_refs = [ref for ref in shown_refs if get_entity_ref(ref) in indexes]
         for pairs in generate_pairs(reader, known_refs, indexes, as_list=True):
-            yield _Slice(pairs, has_more or pairs[-1].row.ref != known_refs[-1])
+            yield _TimelineSlice(pairs, has_more or pairs[-1].row.ref != known_refs[-1])
         if has_more:
             after = TimelinePosition.from_ref(shown_refs[-1])
 
