@@ -328,7 +328,7 @@ def _generate_slices(
             window, end = window.narrow(changes.last), changes.last
         indexes = {document: VersionIndex(keys) for document, keys in changes.keys.items()}
         refs = [ref for ref in changes.refs if ref[:2] in indexes]
-        for pairs in generate_pairs(reader, refs, indexes, as_list=True):
+        for pairs in generate_pairs(reader, refs, indexes, skip_damaged=True):
             positions = [TimelinePosition.from_ref(pair.row.ref) for pair in pairs]
             yield _ChangesSlice(pairs, positions, positions[-1], has_more=True)
         position = end
@@ -352,7 +352,7 @@ def _generate_late_slices(
         changes = fetch_late_changes(reader, question)
         indexes = {document: VersionIndex(keys) for document, keys in changes.keys.items()}
         refs = [ref for ref in changes.refs if ref[:2] in indexes]
-        for pairs in generate_pairs(reader, refs, indexes, as_list=True):
+        for pairs in generate_pairs(reader, refs, indexes, skip_damaged=True):
             positions = [changes.cursors[pair.row.ref] for pair in pairs]
             yield _ChangesSlice(pairs, positions, positions[-1], has_more=True)
         question, has_more = replace(question, cursor=changes.end), changes.has_more

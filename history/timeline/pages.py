@@ -239,7 +239,7 @@ def _generate_application_slices(
         }
         # A document that cannot be read has no index: its versions are left out.
         known_refs = [ref for ref in shown_refs if get_entity_ref(ref) in indexes]
-        for pairs in generate_pairs(reader, known_refs, indexes, as_list=True):
+        for pairs in generate_pairs(reader, known_refs, indexes, skip_damaged=True):
             yield _TimelineSlice(pairs, has_more or pairs[-1].row.ref != known_refs[-1])
         if has_more:
             after = TimelinePosition.from_ref(shown_refs[-1])
