@@ -103,7 +103,7 @@ def create_break_glass_login(name: str, now: datetime) -> User:
     )
     if similar_users.exclude(username=name).exists():
         raise ValidationError(
-            f"The login of a person looks like {name}. Choose another name, such as breakglass."
+            f"The login of a person looks like {name}. Choose another name, for example breakglass."
         )
     with transaction.atomic():
         user = user or User(username=name)

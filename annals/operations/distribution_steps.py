@@ -82,8 +82,8 @@ def check_cluster(connection: Connection, partitions: Iterable[Partition]) -> No
     for part in partitions:
         if part.day is None and not part.restored:
             raise NotDistributableError(
-                f"{part.name} is not a partition that Annals made for a UTC day: detach it, or "
-                "replace it by such partitions"
+                f"{part.name} is not a day partition made by Annals: detach it, or replace it by "
+                "day partitions"
             )
         if part.state is DayState.PENDING:
             raise NotDistributableError(
@@ -120,8 +120,8 @@ def check_connections(connection: Connection, shards: int) -> None:
     login, limit, shards_of_node = row
     if limit < shards_of_node + OTHER_COMMANDS:
         raise NotDistributableError(
-            f"the login {login!r} may have {limit} connections to each node, and the {shards} "
-            f"shards of a table need {shards_of_node} on each: run "
+            f"the login {login!r} may open {limit} connections to a node, but a table of {shards} "
+            f"shards needs {shards_of_node} on each node, and other commands {OTHER_COMMANDS}: run "
             f"ALTER ROLE {login} CONNECTION LIMIT {shards_of_node + OTHER_COMMANDS}"
         )
 

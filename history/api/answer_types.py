@@ -509,7 +509,7 @@ class ApplicationAnswer(Answer, kw_only=True):
 
 
 class SearchResultEntry(DocumentRef, kw_only=True):
-    """A document with the id, or an application with the business key."""
+    """One search result: a document found by its id, or an application found by a business key."""
 
     product_instance_id: str | UnsetType = UNSET
     found_by: Annotated[str, Meta(description="id, or the name of a business key.")]

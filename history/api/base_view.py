@@ -211,9 +211,8 @@ class ApiView(ReadOnlyView):
     # the names of the query parameters; describe.describe_call sets them
     accepts: ClassVar[frozenset[str]] = frozenset()
     with_completeness: ClassVar[bool] = True
-    expensive: ClassVar[bool] = (
-        False  # reads many versions for one answer: see requests.worker_shares
-    )
+    # Whether it reads many versions for one answer. See history.common.worker_shares.
+    expensive: ClassVar[bool] = False
     # The client may keep the answer, and asks with its ETag whether it is still right.
     has_etag: ClassVar[bool] = False
     reader: HistoryReader | None = None

@@ -304,8 +304,9 @@ def _make_envelope(table: _EnvelopeTable | None, parent: str | None) -> Envelope
         types = {**preset.types, **types}
     if table.time_unit is not None and "updated_at" not in places:
         raise KindsError(
-            "envelope.time_unit needs envelope.updated_at: the unit of the time that "
-            f"{table.form} itself has is known"
+            "envelope.time_unit is only for a field in envelope.updated_at. "
+            f"{table.form} has its own time field, with a known unit: remove time_unit or set "
+            "updated_at"
         )
     _check_placeholder(table)
     contract_places = {_name_contract_field(key): place for key, place in places.items()}

@@ -60,7 +60,7 @@ _COPY_END: Final = b"\xff\xff"
 
 
 class RowsChangedError(Exception):
-    """Raised under the lock of a swap: the old table has other rows than before it was read."""
+    """Raised when the old table changed between the start of reading and the lock of the swap."""
 
 
 class KeyDigest(NamedTuple):

@@ -1,11 +1,18 @@
-"""Packing a finished day: the versions of each document in one row, and back.
+"""Packing of finished days: many versions of a document become one row, a block. And unpacking.
 
-The new table of a day is built beside it and takes its place in one short transaction. Each block
-is unpacked and compared with its rows before it is written, and the table is read back and compared
-with what was written. What changes meanwhile is noted by triggers, and under the lock of the swap
-both tables are proved to have the same versions (history.store.days.table_swap). Until then nothing
-is changed. A run that is killed leaves the triggers, and the next one removes them.
+Begin with `pack_day`. It builds a new table beside the table of the day, and swaps the two in one
+short transaction:
+
+- Each block is unpacked and compared with its rows before it is written.
+- The new table is read back and compared with what was sent.
+- Triggers note the rows that change meanwhile. Under the lock of the swap both tables are proved to
+  have the same versions (history.store.days.table_swap).
+
+Before the swap nothing is changed. A run that is killed leaves its triggers, and the next run
+removes them.
 """
+
+from __future__ import annotations
 
 import hashlib
 import time
@@ -54,131 +61,137 @@ from history.store.days.table_swap import StoredRow, TableWatch
 
 
 class FormedRow(NamedTuple):
-    """A row of a new table, and the number of versions that it has."""
+    """A row for a new table, and the number of versions in it."""
 
     row: StoredRow
     versions: int
 
 
-# Makes the rows of a new table of the versions of one document.
+# Called with the versions of one document. Yields the rows of the new table that store them.
 FormRows: TypeAlias = Callable[[Iterable[CanonicalRow]], Iterable[FormedRow]]
 
-# rows done since the last call
+# Called with the number of versions that were done since the last call.
 ReportRows = Callable[[int], None]
 
 # A day is packed again when more than this share of its rows came late.
 LATE_SHARE: Final = 0.01
-# A dictionary is trained anew when a day got larger by this share than the first one with it.
+# A new dictionary is trained when the ratio of a day (see `_FilledTable.ratio`) is this many times
+# the ratio of the first day that was packed with the present one.
 WORSE: Final = 1.1
-# Documents of which a dictionary is trained: at most so many, with at most so many bytes together.
+# A dictionary is trained with at most this many documents, and this many bytes of documents.
 # zstd gains nothing from more than a hundred times the size of the dictionary.
 SAMPLES: Final = 4_000
 SAMPLE_BYTES: Final = 100 * dictionaries.DICTIONARY_BYTES
-ROWS_AT_ONCE: Final = 500  # until the next report, and the next pause
+ROWS_AT_ONCE: Final = 500  # from one report and pause to the next
 
 
-# Packing of a day begins now.
+# Notes when the attempt to pack a day began.
 _NOTE_ATTEMPT: Final = """
 INSERT INTO pack_attempt ("table", day, began_at)
 VALUES (%(table)s, %(day)s, clock_timestamp())
 ON CONFLICT ("table", day) DO UPDATE SET began_at = excluded.began_at
 """
-# The attempt to pack or unpack a day has come to its end.
+# Removes the note of an attempt that succeeded.
 _DELETE_ATTEMPT: Final = """
 DELETE FROM pack_attempt WHERE "table" = %(table)s AND day = %(day)s
 """
-# The day has blocks from now on.
+# Marks a day as packed.
 _NOTE_PACKED: Final = """
 INSERT INTO sealed_day ("table", day, packed_at)
 VALUES (%(table)s, %(day)s, clock_timestamp())
 ON CONFLICT ("table", day) DO UPDATE SET packed_at = excluded.packed_at, dropped_at = NULL
 """
-# The day has no blocks any more.
+# Marks a day as not packed.
 _NOTE_UNPACKED: Final = """
 UPDATE sealed_day SET packed_at = NULL WHERE "table" = %(table)s AND day = %(day)s
 """
 
 
 class NotPackableError(ExplainedError, RuntimeError):
-    """Raised when a day cannot be packed or unpacked; the text says why."""
+    """Raised when a day cannot be packed or unpacked. The text says why."""
 
 
 class DoubledVersionError(NotPackableError):
-    """A day has two rows for one version; the text says which version, and what to do."""
+    """Raised when a day has two rows for one version. The text has the version and the remedy."""
 
 
 class WrongRowsError(ExplainedError, RuntimeError):
-    """A defect: what was built of a day has other versions than the day, which stays as it is."""
+    """Raised when the new table has other versions than the day. The day stays as it is.
+
+    This is a defect of Annals.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteResult:
-    """A day that was packed or unpacked: its versions, and the bytes of its table with indexes."""
+    """The result of packing or unpacking a day."""
 
-    rows: int
-    before: int
-    after: int
+    rows: int  # versions of the day
+    before: int  # bytes of its old table with indexes
+    after: int  # bytes of its new table with indexes
 
 
 def find_due_days(
     existing: Iterable[Partition], today: date, after_days: int
 ) -> list[tuple[str, date]]:
-    """Return the days to pack, newest first: not packed yet, or with many late rows.
+    """Return table and day of the days to pack: not packed yet, or packed and many rows came late.
 
-    Days of failed attempts come last, the one tried longest ago first.
+    The newest day comes first. Days with a failed attempt come last, the oldest attempt first.
 
     Args:
-        existing: the partitions of the tables of versions.
-        after_days: how many days after its end a day is packed; 0: no day is packed.
+        existing: The partitions of the tables of versions.
+        after_days: How many days after its end a day is packed. 0: no day is packed.
     """
     if not after_days:
         return []
-    packed = dict(_load_packed_days())
+    packed_at = dict(_load_packed_days())
     end = today - timedelta(days=max(after_days, YOUNGEST_DAYS))
-    plain: dict[str, tuple[str, date]] = {}
-    places = []
+    plain_days: dict[str, tuple[str, date]] = {}  # by the name of the partition
+    due_days = []
     for part in existing:
         if part.day and part.day < end and part.state is DayState.ATTACHED:
-            place = part.table, part.day
-            if place not in packed:
-                plain[part.name] = place
-            elif late_rows.count_late_rows_since(*place, packed[place]) > LATE_SHARE * part.rows:
-                places.append(place)
-    places += [plain[name] for name in find_filled(list(plain))]
-    places.sort(key=itemgetter(1), reverse=True)
+            table_day = part.table, part.day
+            if table_day not in packed_at:
+                plain_days[part.name] = table_day
+                continue
+            late = late_rows.count_late_rows_since(*table_day, packed_at[table_day])
+            if late > LATE_SHARE * part.rows:
+                due_days.append(table_day)
+    due_days += [plain_days[name] for name in find_filled(list(plain_days))]
+    due_days.sort(key=itemgetter(1), reverse=True)
     attempts = PackAttempt.objects.values_list("table", "day", "began_at")
-    began = {(table, day): began_at.timestamp() for table, day, began_at in attempts}
-    return sorted(places, key=lambda place: began.get(place, 0.0))
+    failed_at = {(table, day): began_at.timestamp() for table, day, began_at in attempts}
+    return sorted(due_days, key=lambda table_day: failed_at.get(table_day, 0.0))
 
 
-# An empty day has its indexes (88 KB), on a cluster those of each shard.
+# The bytes of a partition without rows: its indexes (88 KB), on a cluster those of each shard.
 _EMPTY_BYTES: Final = 128 * 1024
 
 
 def count_overdue_days(existing: Iterable[Partition], today: date, after_days: int) -> Counter[str]:
-    """Count the overdue days of each table."""
+    """Count the overdue days of each table. See `find_overdue_days`."""
     return Counter(table for table, _day in find_overdue_days(existing, today, after_days))
 
 
 def find_overdue_days(
     existing: Iterable[Partition], today: date, after_days: int
 ) -> list[tuple[str, date]]:
-    """Return the days with rows that should have been packed at least a day ago.
+    """Return table and day of the days with rows that should have been packed a day ago.
 
-    Makes at most one query and reads no partition, so the web may call it.
+    Makes at most one query and does not read partitions, so the web may call it.
 
     Args:
-        after_days: how many days after its end a day is packed; 0: no day is packed.
+        after_days: How many days after its end a day is packed. 0: no day is packed.
     """
     if not after_days:
         return []
-    packed = dict(_load_packed_days())
+    packed_at = dict(_load_packed_days())
     end = today - timedelta(days=max(after_days, YOUNGEST_DAYS) + 1)
     return [
         (part.table, part.day)
         for part in existing
         if part.day and part.day < end and part.bytes > _EMPTY_BYTES * part.shards
-        if (part.table, part.day) not in packed
+        if (part.table, part.day) not in packed_at
     ]
 
 
@@ -196,24 +209,26 @@ def pack_day(
     rate: int = 0,
     progress: ReportRows = lambda _: None,
 ) -> RewriteResult:
-    """Pack a day of one table. Readers and writers go on.
+    """Pack a day of one table, while others read and write it.
 
     The caller holds the lock of the runs. `connection` is in autocommit mode.
 
     Args:
-        rate: rows a second; 0: as fast as it can.
+        rate: Versions a second. 0: as fast as possible.
 
     Raises:
-        NotPackableError: the day is not finished by this machine's and the server's clock, does not
-            exist, or has a version twice.
-        EarlierReleaseError: a process is connected that cannot read blocks.
-        SealedDayChangedError: the day is not as it was sealed.
-        psycopg.errors.LockNotAvailable: rows were changed meanwhile, or a transaction stays open:
-            try again later.
+        NotPackableError: The day is too young by the clock of this machine or of the server, does
+            not exist, has a version twice, or needs more disk than is free.
+        EarlierReleaseError: A process is connected that cannot read blocks.
+        SealedDayChangedError: The day is not as it was sealed.
+        psycopg.errors.LockNotAvailable: Rows were changed meanwhile, or a transaction stays open. A
+            later attempt may succeed.
     """
-    if (clock.get_earlier_time(connection).date() - day).days <= YOUNGEST_DAYS:
+    first_date = day + timedelta(days=YOUNGEST_DAYS + 1)
+    if clock.get_earlier_time(connection).date() < first_date:
         raise NotPackableError(
-            f"{entity.table} {day} is not finished: it ended less than a day ago"
+            f"{entity.table} {day} cannot be packed before {first_date} (UTC): until then rows of"
+            " the day may still arrive"
         )
     return DayRewrite(connection, entity, day, rate, progress).pack()
 
@@ -221,81 +236,16 @@ def pack_day(
 def unpack_day(
     connection: Connection, entity: EntityKind, day: date, *, progress: ReportRows = lambda _: None
 ) -> RewriteResult:
-    """Make the rows of a packed day plain again. See `pack_day` for conditions and errors."""
-    return DayRewrite(connection, entity, day, 0, progress).unpack()
+    """Store each version of a packed day in a row of its own again.
 
-
-class _HashingWriter(LibpqWriter):
-    """Sends what COPY writes, and adds it to a hash."""
-
-    def __init__(self, sent_hash: "hashlib._Hash", cursor: psycopg.Cursor[Any]) -> None:
-        super().__init__(cursor)
-        self._sent_hash = sent_hash
-
-    def write(self, data: Buffer) -> None:
-        self._sent_hash.update(data)
-        super().write(data)
-
-
-@dataclass(slots=True)
-class _Pace:
-    """Reports rows that are done, ROWS_AT_ONCE at a time, and pauses so that they keep a rate.
-
-    Attributes:
-        rate: rows a second; 0: as fast as it can.
+    See `pack_day` for conditions and errors. A day can be unpacked at any age.
     """
-
-    report: ReportRows
-    rate: int
-    rows: int = 0
-    _reported: int = 0
-    _began: float = field(default_factory=time.monotonic)
-
-    def add(self, rows: int) -> None:
-        """Count rows, and report and pause if it is time."""
-        self.rows += rows
-        if self.rows - self._reported < ROWS_AT_ONCE:
-            return
-        self.report_rest()
-        if self.rate:
-            time.sleep(max(0.0, self.rows / self.rate - (time.monotonic() - self._began)))
-
-    def report_rest(self) -> None:
-        """Report the rows that were not reported yet."""
-        self.report(self.rows - self._reported)
-        self._reported = self.rows
-
-
-@dataclass(slots=True)
-class _FilledTable:
-    """What was written to the new table of a day: its versions and blocks."""
-
-    versions: int = 0
-    block_bytes: int = 0
-    document_bytes: int = 0  # of the documents in the blocks
-
-    def add(self, formed: FormedRow) -> None:
-        self.versions += formed.versions
-        _, block = formed.row
-        if block is not None:
-            self.block_bytes += len(block.packed)
-            self.document_bytes += block.unpacked
-
-    @property
-    def ratio(self) -> float:
-        """The bytes of blocks for each byte of their documents."""
-        return self.block_bytes / max(1, self.document_bytes)
-
-
-def _keep_plain(rows: Iterable[CanonicalRow]) -> Iterator[FormedRow]:
-    """Yield each version as a plain row."""
-    for row in rows:
-        yield FormedRow((row, None), 1)
+    return DayRewrite(connection, entity, day, 0, progress).unpack()
 
 
 @dataclass(frozen=True, slots=True)
 class DayRewrite:
-    """One call of pack() or unpack(). Tests step in between its steps."""
+    """Packs or unpacks one day. An instance is used once."""
 
     _connection: Connection
     _entity: EntityKind
@@ -304,276 +254,45 @@ class DayRewrite:
     _progress: ReportRows
 
     def pack(self) -> RewriteResult:
-        place = self._locate_day()
+        day_table = self._locate_day()
         forms.activate(self._connection)
-        self._check_disk(place)
+        self._check_disk(day_table)
         verification.check_sealed_day(self._connection, self._entity, self._day)
         self._note_attempt()
-        dictionary = self.choose_dictionary(place)
+        dictionary = self.choose_dictionary(day_table)
         pack_document = partial(self._pack_document, BlockPacker(dictionary), dictionary)
-        result, ratio = self._replace_table(place, pack_document, packed=True)
+        replacement = self._replace_table(day_table, pack_document, packed=True)
         if dictionary is not None:
-            self._retrain_dictionary(place, dictionary, ratio)
-        return result
+            self._retrain_if_worse(day_table, dictionary, replacement.ratio)
+        return replacement.result
 
     def unpack(self) -> RewriteResult:
-        return self._replace_table(self._locate_day(), _keep_plain, packed=False)[0]
-
-    def _pack_document(
-        self, packer: BlockPacker, dictionary: Dictionary | None, rows: Iterable[CanonicalRow]
-    ) -> Iterator[FormedRow]:
-        """Yield the versions of a document as blocks, each compared with what it was made of."""
-        for block in split_into_blocks(rows):
-            packed = packer.pack_block(block)
-            self.compare_versions(block, [packed], dictionary)
-            yield FormedRow(packed, len(block))
+        return self._replace_table(self._locate_day(), _keep_plain, packed=False).result
 
     def _locate_day(self) -> DayTable:
-        place = days.locate_day(self._connection, self._entity.table, self._day)
-        if place.state is not DayState.ATTACHED or not place.ours:
+        day_table = days.locate_day(self._connection, self._entity.table, self._day)
+        if day_table.state is not DayState.ATTACHED or not day_table.ours:
             raise NotPackableError(
                 f"{self._entity.table} has no partition of {self._day} that Annals made"
             )
-        return place
+        return day_table
 
-    def _note_attempt(self) -> None:
-        """Note that packing begins: a day that ends the process must not be the first each time."""
-        self._connection.execute(_NOTE_ATTEMPT, {"table": self._entity.table, "day": self._day})
-
-    def _replace_table(
-        self, place: DayTable, form_rows: FormRows, *, packed: bool
-    ) -> tuple[RewriteResult, float]:
-        """Give the day a table with rows of this form. Returns also the ratio of `_FilledTable`."""
-        if self._is_spread():
-            return self._replace_on_cluster(place, form_rows, packed=packed)
-        connection, entity, day = self._connection, self._entity, self._day
-        # Rather now than after the work.
-        late_rows.wait_for_others(connection, [place.parent, place.child])
-        with table_swap.watch_table(connection, place) as watch, connection.transaction():
-            distribution.use_one_connection(connection)
-            new = place._replace(child=place.new)
-            days.create_detached_table(connection, new, day, place.comment or days.MARK)
-            filled = self.fill_table(place, form_rows)
-            connection.execute(sql.SQL("REINDEX TABLE {}").format(place.new))
-            connection.execute(sql.SQL("ANALYZE {}").format(place.new))
-            if packed:
-                table_swap.guard_table(connection, place.new)
-            before, after = self.measure_table(place.child), self.measure_table(place.new)
-            # Then only those that come meanwhile are left.
-            rows = filled.versions + watch.add_noted_rows(connection, entity, place)
-            was_packed = days.is_packed(connection, entity.table, day)
-
-            def prove(old: DayTable) -> None:
-                self.prove_equal_versions(watch, old, rows, was_packed)
-
-            days.replace_table(connection, entity.table, day, prove)
-            self._note_form(packed)
-        return RewriteResult(rows, before, after), filled.ratio
-
-    def _is_spread(self) -> bool:
-        return day_snapshot.is_spread(self._connection, self._entity.table)
-
-    def _replace_on_cluster(
-        self, place: DayTable, form_rows: FormRows, *, packed: bool
-    ) -> tuple[RewriteResult, float]:
-        """Do what `_replace_table` does where the tables are distributed."""
-        connection, entity, day = self._connection, self._entity, self._day
-        before = cluster_swap.measure_table(connection, place.child).bytes
-        was_packed = days.is_packed(connection, entity.table, day)
-        former_keys = cluster_swap.digest_keys(connection, place.child, packed=was_packed)
-
-        try:
-            with connection.transaction():
-                cluster_swap.create_new_table(connection, place, day)
-                filled = self.fill_table(place, form_rows)
-                prove = partial(
-                    self._prove_unchanged, place, former_keys, filled.versions, was_packed
-                )
-                days.replace_distributed_table(connection, entity.table, day, prove)
-                self._note_form(packed)
-        except cluster_swap.RowsChangedError:
-            raise table_swap.ChangedMeanwhileError(
-                f"{entity.table} {day} stays as it is, because rows of it came, went or were "
-                "changed while its new table was built. Try it again"
-            ) from None
-        connection.execute(sql.SQL("ANALYZE {}").format(place.child))
-        after = cluster_swap.measure_table(connection, place.child).bytes
-        return RewriteResult(filled.versions, before, after), filled.ratio
-
-    def _prove_unchanged(
-        self, place: DayTable, former_keys: KeyDigest, versions: int, was_packed: bool
-    ) -> None:
-        """Prove that a distributed day has the rows that were read, and that nobody can write.
-
-        Args:
-            former_keys: of the day before it was read.
-            versions: how many were read.
+    def _check_disk(self, day_table: DayTable) -> None:
+        """Check that the new table fits on the disk beside the old one, by ANNALS_DISK_GB.
 
         Raises:
-            RowsChangedError: the day has other rows than before.
-            WrongRowsError: not all of them were read.
-            psycopg.errors.LockNotAvailable: a writer stays open.
-        """
-        day_snapshot.stop_writers(self._connection, self._entity.table)
-        keys = cluster_swap.digest_keys(self._connection, place.child, packed=was_packed)
-        if keys != former_keys:
-            raise cluster_swap.RowsChangedError
-        if versions != keys.versions:
-            raise self._build_defect_error()
-
-    def prove_equal_versions(
-        self, watch: TableWatch, old: DayTable, rows: int, was_packed: bool
-    ) -> None:
-        """Prove that the new table has the versions of the old one, while nobody can write.
-
-        Args:
-            rows: how many versions were read and added before.
-
-        Raises:
-            psycopg.errors.LockNotAvailable: the old table was changed in another way than by new
-                rows.
-            WrongRowsError: the numbers of versions differ.
-        """
-        rows += watch.settle(self._connection, self._entity, old)
-        count = table_swap.count_cheaply(self._connection, old.child, was_packed)
-        if count is not None and count != rows:
-            raise self._build_defect_error()
-
-    def _note_form(self, packed: bool) -> None:
-        """Note whether the day has blocks, in the transaction of the swap."""
-        place = {"table": self._entity.table, "day": self._day}
-        self._connection.execute(_NOTE_PACKED if packed else _NOTE_UNPACKED, place)
-        self._connection.execute(_DELETE_ATTEMPT, place)
-
-    def fill_table(self, place: DayTable, form_rows: FormRows) -> _FilledTable:
-        """Write the versions of the day to its new table, and prove that it has them.
-
-        Raises:
-            WrongRowsError: the new table has other rows than were sent.
-            DoubledVersionError: the day has a version twice.
-        """
-        filled = _FilledTable()
-        parts = self._list_parts(place)
-        # Read in a session of its own: so the server reads, this process packs, and the server
-        # writes at the same time, and one COPY fills the pages.
-        info = self._connection.info
-        with closing(psycopg.connect(info.dsn, password=info.password, autocommit=True)) as reader:
-            session.remove_time_limit(reader)
-            forms.open_session(reader)
-            if self._is_spread():
-                cluster_swap.allow_memory(reader)
-            with closing(self._stream_versions(reader, place, parts)) as rows:
-                sent_digest = self._write_rows(
-                    place.new, self._form_day(rows, form_rows, filled), frozen=not self._is_spread()
-                )
-        if self._hash_stored_rows(place.new, parts) != sent_digest:
-            raise self._build_defect_error()
-        return filled
-
-    def _list_parts(self, place: DayTable) -> Sequence[IdRange]:
-        """Return the parts in which the day is read: all at once but on a cluster."""
-        if self._is_spread():
-            return cluster_swap.split_table(self._connection, place.child)
-        return [cluster_swap.ALL_IDS]
-
-    def _form_day(
-        self, rows: Iterable[CanonicalRow], form_rows: FormRows, filled: _FilledTable
-    ) -> Iterator[StoredRow]:
-        """Yield the rows of the new table, and count them in `filled`."""
-        pace = _Pace(self._progress, self._rate)
-        for _, of_document in groupby(self.refuse_doubled(rows), itemgetter(0)):
-            for formed in form_rows(of_document):
-                yield formed.row
-                filled.add(formed)
-                pace.add(formed.versions)
-        pace.report_rest()
-
-    def refuse_doubled(self, rows: Iterable[CanonicalRow]) -> Iterator[CanonicalRow]:
-        """Yield the rows, which come in the order of their keys. Raises DoubledVersionError."""
-        previous_key = None
-        for row in rows:
-            if row[:3] == previous_key:
-                raise DoubledVersionError(
-                    f"{self._entity.table} {self._day} has version {row[1]} of {row[0]} twice: run"
-                    f" `partitions repair {self._day}`"
-                )
-            previous_key = row[:3]
-            yield row
-
-    def compare_versions(
-        self,
-        rows: Sequence[CanonicalRow],
-        stored_rows: Iterable[StoredRow],
-        dictionary: Dictionary | None,
-    ) -> None:
-        """Raises WrongRowsError unless these rows and blocks have the versions of a document."""
-        unpacked_rows = (  # one block at a time: all of a document may be large
-            unpacked_row
-            for row, block in stored_rows
-            for unpacked_row in ([row] if block is None else expand_block(row, block, dictionary))
-        )
-        if any(
-            unpacked_row != original_row
-            for unpacked_row, original_row in zip_longest(unpacked_rows, rows)
-        ):
-            raise self._build_defect_error()
-
-    def _stream_versions(
-        self, connection: Connection, place: DayTable, parts: Iterable[IdRange]
-    ) -> Generator[CanonicalRow]:
-        """Yield the versions of the day, each document as bytes: part by part, and those of a part
-        in the canonical order."""
-        for part in parts:
-            source = part.select_from(place.child)
-            yield from stream_versions(connection, self._entity, source, data="bytea")
-
-    def _write_rows(self, new: sql.Identifier, rows: Iterable[StoredRow], *, frozen: bool) -> bytes:
-        """Write rows to a new table, and return the SHA-256 of the bytes that were sent."""
-        sent_hash = hashlib.sha256()
-        table_swap.write_rows(
-            self._connection,
-            self._entity,
-            new,
-            rows,
-            writer=partial(_HashingWriter, sent_hash),
-            frozen=frozen,
-        )
-        return sent_hash.digest()
-
-    def _hash_stored_rows(self, new: sql.Identifier, parts: Sequence[IdRange]) -> bytes:
-        """Compute the SHA-256 of the rows of a new table in the order of writing."""
-        if self._is_spread():
-            return cluster_swap.hash_rows(self._connection, self._entity, new, parts)
-        table_hash = hashlib.sha256()
-        self._connection.execute("SET LOCAL synchronize_seqscans TO off")  # from the first row on
-        query = table_swap.build_copy_command(self._entity, new, "TO STDOUT (FORMAT BINARY)")
-        with self._connection.cursor() as cursor, cursor.copy(query) as copy:
-            for chunk in copy:
-                table_hash.update(chunk)
-        return table_hash.digest()
-
-    def _build_defect_error(self) -> WrongRowsError:
-        return WrongRowsError(
-            f"{self._entity.table} {self._day} stays as it is: what was built of it has other"
-            " versions. This is a defect of Annals; set ANNALS_PACK_AFTER_DAYS=0 and report it"
-        )
-
-    def _check_disk(self, place: DayTable) -> None:
-        """Raise an error if a disk of ANNALS_DISK_GB cannot hold the day twice.
-
-        Raises:
-            NotPackableError: on one server, or on a node of a cluster, the copy has no room.
+            NotPackableError: It does not fit on the server, or on a node of the cluster.
         """
         if not settings.ANNALS.disk_gb:
             return
         if self._is_spread():
-            uses = cluster_swap.measure_nodes(self._connection, place.child)
+            uses = cluster_swap.measure_nodes(self._connection, day_table.child)
         else:
             row = self._connection.execute("SELECT pg_database_size(current_database())").fetchone()
-            uses = [NodeUse(None, row[0] if row else 0, self.measure_table(place.child))]
+            uses = [NodeUse(None, row[0] if row else 0, self.measure_table(day_table.child))]
         for use in uses:
             free = max(0, settings.ANNALS.disk_gb * 10**9 - use.database)
-            needed = use.table * 6 // 5  # the copy, and what is sorted
+            needed = use.table * 6 // 5  # the new table, and temporary files of sorting
             if free < needed:
                 node = f" on {use.node}" if use.node else ""
                 raise NotPackableError(
@@ -582,34 +301,41 @@ class DayRewrite:
                     f" for a while, and {format_size(free)} of ANNALS_DISK_GB are free"
                 )
 
-    def measure_table(self, table: sql.Identifier) -> int:
-        query = sql.SQL("SELECT pg_total_relation_size({}::regclass)")
-        name = sql.Literal(table.as_string(self._connection))
-        row = self._connection.execute(query.format(name)).fetchone()
-        return int(row[0]) if row else 0
+    def _note_attempt(self) -> None:
+        """Note that packing begins.
 
-    def choose_dictionary(self, place: DayTable) -> Dictionary | None:
-        """What the day is packed with: the newest of its table, or a first one.
+        If packing this day kills the process, the next run packs the other days first.
+        """
+        self._connection.execute(_NOTE_ATTEMPT, {"table": self._entity.table, "day": self._day})
+
+    def choose_dictionary(self, day_table: DayTable) -> Dictionary | None:
+        """Return the newest dictionary of the table, or train and store the first one.
+
+        Returns:
+            None if the day has too few documents to train a dictionary.
 
         Raises:
-            psycopg.errors.LockNotAvailable: a transaction stays open that would not see it.
+            psycopg.errors.LockNotAvailable: A transaction stays open that cannot see a new one.
         """
         newest = dictionaries.load_newest_dictionary(self._connection, self._entity.table)
         if newest is not None:
             return newest
-        trained = dictionaries.train_dictionary(self._sample_documents(place))
+        trained = dictionaries.train_dictionary(self._sample_documents(day_table))
         if trained is not None:
             self._store_dictionary(trained)
         return trained
 
-    def _sample_documents(self, place: DayTable) -> list[bytes]:
-        """Some documents of a plain day, from all of its pages, none larger than a block."""
+    def _sample_documents(self, day_table: DayTable) -> list[bytes]:
+        """Return some documents of a plain day, from all of its pages.
+
+        Documents that are larger than a block are left out.
+        """
         order: sql.Composable = sql.SQL("")
         if self._is_spread():
-            use = cluster_swap.measure_table(self._connection, place.child)
+            use = cluster_swap.measure_table(self._connection, day_table.child)
             share = min(2 * SAMPLES / max(1, use.rows), 2 * SAMPLE_BYTES / max(1, use.table))
             percent: sql.Composable = sql.Literal(min(100.0, 100.0 * share))
-            # The shards would come one after another, and the last ones be cut off.
+            # Otherwise the rows come shard by shard, and LIMIT would cut off the last shards.
             order = sql.SQL("ORDER BY hashtextextended(id, version)")
         else:
             percent = sql.SQL(
@@ -617,7 +343,7 @@ class DayRewrite:
                 "  {bytes} / greatest(1, pg_table_size(oid))::float8)"
                 "  FROM pg_class WHERE oid = {name}::regclass))"
             ).format(
-                name=sql.Literal(place.child.as_string(self._connection)),
+                name=sql.Literal(day_table.child.as_string(self._connection)),
                 rows=sql.Literal(2 * SAMPLES),
                 bytes=sql.Literal(2 * SAMPLE_BYTES),
             )
@@ -626,24 +352,24 @@ class DayRewrite:
             " WHERE packed IS NULL AND pg_column_size(data) <= {most}"
             " AND octet_length(data::text) <= {most} {order} LIMIT {rows}"
         ).format(
-            table=place.child,
+            table=day_table.child,
             order=order,
             percent=percent,
             rows=sql.Literal(2 * SAMPLES),
             most=sql.Literal(MOST_BYTES),
         )
-        # Django's own cursors give no bytes as they are.
+        # Django's own cursors do not return bytes as bytes.
         with psycopg.Cursor(self._connection, row_factory=tuple_row) as cursor:
             return _limit_samples(text for (text,) in cursor.stream(query, binary=True))
 
     def _store_dictionary(self, dictionary: Dictionary) -> None:
         """Store a new dictionary, and wait until every open transaction sees it.
 
-        A transaction with an older snapshot would see the blocks, which are frozen, and not their
-        dictionary. Nothing is packed with one that cannot be kept.
+        The blocks are frozen, so a transaction with an older snapshot sees them. It would not see
+        their dictionary. If one stays open, the dictionary is removed again.
 
         Raises:
-            psycopg.errors.LockNotAvailable: a transaction stays open.
+            psycopg.errors.LockNotAvailable: A transaction stays open.
         """
         connection, table = self._connection, self._entity.table
         was_stored = PackDictionary.objects.filter(number=dictionary.number).exists()
@@ -659,26 +385,384 @@ class DayRewrite:
                 )
             raise
 
-    def _retrain_dictionary(self, place: DayTable, dictionary: Dictionary, ratio: float) -> None:
-        """Train a new dictionary where this one does worse than on its first day."""
+    def _pack_document(
+        self, packer: BlockPacker, dictionary: Dictionary | None, rows: Iterable[CanonicalRow]
+    ) -> Iterator[FormedRow]:
+        """Yield the versions of a document as blocks.
+
+        Raises:
+            WrongRowsError: A block, unpacked again, differs from its versions.
+        """
+        for block in split_into_blocks(rows):
+            packed = packer.pack_block(block)
+            self.compare_versions(block, [packed], dictionary)
+            yield FormedRow(packed, len(block))
+
+    def compare_versions(
+        self,
+        rows: Sequence[CanonicalRow],
+        stored_rows: Iterable[StoredRow],
+        dictionary: Dictionary | None,
+    ) -> None:
+        """Check that rows of a new table have the versions of which they were made.
+
+        Args:
+            rows: The versions.
+            stored_rows: The plain rows and blocks.
+            dictionary: The dictionary of the blocks.
+
+        Raises:
+            WrongRowsError: The versions differ.
+        """
+        unpacked_rows = (  # one block at a time: a whole document may be too large for memory
+            unpacked_row
+            for row, block in stored_rows
+            for unpacked_row in ([row] if block is None else expand_block(row, block, dictionary))
+        )
+        if any(
+            unpacked_row != original_row
+            for unpacked_row, original_row in zip_longest(unpacked_rows, rows)
+        ):
+            raise self._build_defect_error()
+
+    def _replace_table(
+        self, day_table: DayTable, form_rows: FormRows, *, packed: bool
+    ) -> _Replacement:
+        """Build a new table with the versions of the day, and swap it with the old one.
+
+        Args:
+            form_rows: Makes the rows of the new table.
+            packed: Whether these rows are blocks.
+        """
+        if self._is_spread():
+            return self._replace_on_cluster(day_table, form_rows, packed=packed)
+        connection, entity, day = self._connection, self._entity, self._day
+        # The swap waits for these transactions too. Fail before the work and not after it.
+        late_rows.wait_for_others(connection, [day_table.parent, day_table.child])
+        with table_swap.watch_table(connection, day_table) as watch, connection.transaction():
+            distribution.use_one_connection(connection)
+            new = day_table._replace(child=day_table.new)
+            days.create_detached_table(connection, new, day, day_table.comment or days.MARK)
+            filled = self.fill_table(day_table, form_rows)
+            connection.execute(sql.SQL("REINDEX TABLE {}").format(day_table.new))
+            connection.execute(sql.SQL("ANALYZE {}").format(day_table.new))
+            if packed:
+                table_swap.guard_table(connection, day_table.new)
+            before, after = self.measure_table(day_table.child), self.measure_table(day_table.new)
+            # Add the rows that came meanwhile before the swap. Under its lock, only those are left
+            # that come from now on.
+            rows = filled.versions + watch.add_noted_rows(connection, entity, day_table)
+            was_packed = days.is_packed(connection, entity.table, day)
+
+            def prove(old: DayTable) -> None:
+                self.prove_equal_versions(watch, old, rows, was_packed)
+
+            days.replace_table(connection, entity.table, day, prove)
+            self._note_form(packed)
+        return _Replacement(RewriteResult(rows, before, after), filled.ratio)
+
+    def fill_table(self, day_table: DayTable, form_rows: FormRows) -> _FilledTable:
+        """Write the versions of the day to its new table, and read it back to compare.
+
+        Raises:
+            WrongRowsError: The new table has other rows than were sent.
+            DoubledVersionError: The day has a version twice.
+        """
+        filled = _FilledTable()
+        parts = self._list_parts(day_table)
+        # The day is read in a session of its own. So reading, packing and writing go on at the same
+        # time, and one COPY writes all rows.
+        info = self._connection.info
+        with closing(psycopg.connect(info.dsn, password=info.password, autocommit=True)) as reader:
+            session.remove_time_limit(reader)
+            forms.open_session(reader)
+            if self._is_spread():
+                cluster_swap.allow_memory(reader)
+            with closing(self._stream_versions(reader, day_table, parts)) as rows:
+                sent_digest = self._write_rows(
+                    day_table.new,
+                    self._form_day(rows, form_rows, filled),
+                    frozen=not self._is_spread(),
+                )
+        if self._hash_stored_rows(day_table.new, parts) != sent_digest:
+            raise self._build_defect_error()
+        return filled
+
+    def _list_parts(self, day_table: DayTable) -> Sequence[IdRange]:
+        """Return the ranges of ids by which the day is read.
+
+        On a cluster there are several. Otherwise it is one range with all ids.
+        """
+        if self._is_spread():
+            return cluster_swap.split_table(self._connection, day_table.child)
+        return [cluster_swap.ALL_IDS]
+
+    def _stream_versions(
+        self, connection: Connection, day_table: DayTable, parts: Iterable[IdRange]
+    ) -> Generator[CanonicalRow]:
+        """Yield the versions of the day with their documents as bytes.
+
+        Within a part they come in the canonical order.
+        """
+        for part in parts:
+            source = part.select_from(day_table.child)
+            yield from stream_versions(connection, self._entity, source, data="bytea")
+
+    def _form_day(
+        self, rows: Iterable[CanonicalRow], form_rows: FormRows, filled: _FilledTable
+    ) -> Iterator[StoredRow]:
+        """Yield the rows of the new table, count them in `filled`, and keep to the rate."""
+        pace = _Pace(self._progress, self._rate)
+        for _, document_rows in groupby(self.refuse_doubled(rows), itemgetter(0)):
+            for formed in form_rows(document_rows):
+                yield formed.row
+                filled.add(formed)
+                pace.add(formed.versions)
+        pace.report_rest()
+
+    def refuse_doubled(self, rows: Iterable[CanonicalRow]) -> Iterator[CanonicalRow]:
+        """Yield the rows again, and check that each has another key than the one before.
+
+        Args:
+            rows: Versions in the order of their keys.
+
+        Raises:
+            DoubledVersionError: Two rows have the same key.
+        """
+        previous_key = None
+        for row in rows:
+            if row[:3] == previous_key:
+                raise DoubledVersionError(
+                    f"{self._entity.table} {self._day} has version {row[1]} of {row[0]} twice: run"
+                    f" `partitions repair {self._day}`"
+                )
+            previous_key = row[:3]
+            yield row
+
+    def _write_rows(self, new: sql.Identifier, rows: Iterable[StoredRow], *, frozen: bool) -> bytes:
+        """Write rows to a new table, and return the SHA-256 of the bytes that were sent.
+
+        Args:
+            frozen: Whether the rows are written as frozen: VACUUM need not visit them again.
+        """
+        sent_hash = hashlib.sha256()
+        table_swap.write_rows(
+            self._connection,
+            self._entity,
+            new,
+            rows,
+            writer=partial(_HashingWriter, sent_hash),
+            frozen=frozen,
+        )
+        return sent_hash.digest()
+
+    def _hash_stored_rows(self, new: sql.Identifier, parts: Sequence[IdRange]) -> bytes:
+        """Return the SHA-256 of the rows of a new table, read in the order of writing."""
+        if self._is_spread():
+            return cluster_swap.hash_rows(self._connection, self._entity, new, parts)
+        table_hash = hashlib.sha256()
+        self._connection.execute("SET LOCAL synchronize_seqscans TO off")  # start at the first row
+        query = table_swap.build_copy_command(self._entity, new, "TO STDOUT (FORMAT BINARY)")
+        with self._connection.cursor() as cursor, cursor.copy(query) as copy:
+            for chunk in copy:
+                table_hash.update(chunk)
+        return table_hash.digest()
+
+    def prove_equal_versions(
+        self, watch: TableWatch, old: DayTable, rows: int, was_packed: bool
+    ) -> None:
+        """Add the last noted rows, and prove that the new table has the versions of the old one.
+
+        The caller has locked writers out.
+
+        Args:
+            old: The old table.
+            rows: How many versions the new table has so far.
+            was_packed: Whether the old table has blocks.
+
+        Raises:
+            psycopg.errors.LockNotAvailable: Rows of the old table were changed or removed.
+            WrongRowsError: The numbers of versions differ.
+        """
+        rows += watch.settle(self._connection, self._entity, old)
+        count = table_swap.count_cheaply(self._connection, old.child, was_packed)
+        if count is not None and count != rows:
+            raise self._build_defect_error()
+
+    def _note_form(self, packed: bool) -> None:
+        """Note whether the day has blocks, and that the attempt succeeded.
+
+        The caller's transaction is that of the swap.
+        """
+        parameters = {"table": self._entity.table, "day": self._day}
+        self._connection.execute(_NOTE_PACKED if packed else _NOTE_UNPACKED, parameters)
+        self._connection.execute(_DELETE_ATTEMPT, parameters)
+
+    def _replace_on_cluster(
+        self, day_table: DayTable, form_rows: FormRows, *, packed: bool
+    ) -> _Replacement:
+        """Replace the table of a day on a cluster. See `_replace_table`.
+
+        Not triggers but digests of the keys, before and after, show whether rows changed.
+        """
+        connection, entity, day = self._connection, self._entity, self._day
+        before = cluster_swap.measure_table(connection, day_table.child).bytes
+        was_packed = days.is_packed(connection, entity.table, day)
+        former_keys = cluster_swap.digest_keys(connection, day_table.child, packed=was_packed)
+
+        try:
+            with connection.transaction():
+                cluster_swap.create_new_table(connection, day_table, day)
+                filled = self.fill_table(day_table, form_rows)
+                prove = partial(
+                    self._prove_unchanged, day_table, former_keys, filled.versions, was_packed
+                )
+                days.replace_distributed_table(connection, entity.table, day, prove)
+                self._note_form(packed)
+        except cluster_swap.RowsChangedError:
+            raise table_swap.ChangedMeanwhileError(
+                f"{entity.table} {day} stays as it is: its rows changed while its new table was "
+                "built. Try again"
+            ) from None
+        connection.execute(sql.SQL("ANALYZE {}").format(day_table.child))
+        after = cluster_swap.measure_table(connection, day_table.child).bytes
+        return _Replacement(RewriteResult(filled.versions, before, after), filled.ratio)
+
+    def _prove_unchanged(
+        self, day_table: DayTable, former_keys: KeyDigest, versions: int, was_packed: bool
+    ) -> None:
+        """Lock writers out of a distributed day, and prove that it has the rows that were read.
+
+        Args:
+            former_keys: The keys of the day before it was read.
+            versions: How many versions were read.
+
+        Raises:
+            RowsChangedError: The keys of the day are not `former_keys` any more.
+            WrongRowsError: Not all versions were read.
+            psycopg.errors.LockNotAvailable: A transaction that writes stays open.
+        """
+        day_snapshot.stop_writers(self._connection, self._entity.table)
+        keys = cluster_swap.digest_keys(self._connection, day_table.child, packed=was_packed)
+        if keys != former_keys:
+            raise cluster_swap.RowsChangedError
+        if versions != keys.versions:
+            raise self._build_defect_error()
+
+    def _retrain_if_worse(self, day_table: DayTable, dictionary: Dictionary, ratio: float) -> None:
+        """Train a new dictionary if the ratio of this day is much worse than that of the first one.
+
+        Args:
+            ratio: See `_FilledTable.ratio`.
+        """
         stored_dictionary = PackDictionary.objects.filter(number=dictionary.number)
-        first = stored_dictionary.values_list("ratio", flat=True).first()
-        if first is None:
+        first_ratio = stored_dictionary.values_list("ratio", flat=True).first()
+        if first_ratio is None:
             stored_dictionary.update(ratio=ratio)
-        elif ratio > WORSE * first:
-            parts = self._list_parts(place)
-            with closing(self._stream_versions(self._connection, place, parts)) as rows:  # packed
+        elif ratio > WORSE * first_ratio:
+            parts = self._list_parts(day_table)
+            # The day has blocks now, so TABLESAMPLE would not give single versions.
+            with closing(self._stream_versions(self._connection, day_table, parts)) as rows:
                 documents = (row[-1] for row in islice(rows, 0, 4 * SAMPLES, 4))
                 trained = dictionaries.train_dictionary(
                     _limit_samples(text for text in documents if len(text) <= MOST_BYTES)
                 )
             if trained is not None:
-                with suppress(psycopg.errors.LockNotAvailable):  # a later day trains one again
+                # If a transaction stays open, packing a later day tries again.
+                with suppress(psycopg.errors.LockNotAvailable):
                     self._store_dictionary(trained)
+
+    def _is_spread(self) -> bool:
+        """Return whether the table is distributed over the nodes of a cluster."""
+        return day_snapshot.is_spread(self._connection, self._entity.table)
+
+    def measure_table(self, table: sql.Identifier) -> int:
+        """Return the bytes of a table with its indexes."""
+        query = sql.SQL("SELECT pg_total_relation_size({}::regclass)")
+        name = sql.Literal(table.as_string(self._connection))
+        row = self._connection.execute(query.format(name)).fetchone()
+        return int(row[0]) if row else 0
+
+    def _build_defect_error(self) -> WrongRowsError:
+        return WrongRowsError(
+            f"{self._entity.table} {self._day} stays as it is: its new table has other versions."
+            " This is a defect of Annals: set ANNALS_PACK_AFTER_DAYS=0 and report it"
+        )
+
+
+class _Replacement(NamedTuple):
+    """The result of `DayRewrite._replace_table`."""
+
+    result: RewriteResult
+    ratio: float  # see `_FilledTable.ratio`
+
+
+def _keep_plain(rows: Iterable[CanonicalRow]) -> Iterator[FormedRow]:
+    """Yield each version as a plain row."""
+    for row in rows:
+        yield FormedRow((row, None), 1)
+
+
+@dataclass(slots=True)
+class _FilledTable:
+    """The amounts that were written to the new table of a day."""
+
+    versions: int = 0
+    block_bytes: int = 0
+    document_bytes: int = 0  # bytes of the documents in the blocks, unpacked
+
+    def add(self, formed: FormedRow) -> None:
+        self.versions += formed.versions
+        _, block = formed.row
+        if block is not None:
+            self.block_bytes += len(block.packed)
+            self.document_bytes += block.unpacked
+
+    @property
+    def ratio(self) -> float:
+        """The bytes of the blocks, divided by the bytes of the documents in them."""
+        return self.block_bytes / max(1, self.document_bytes)
+
+
+@dataclass(slots=True)
+class _Pace:
+    """Reports the versions that are done every ROWS_AT_ONCE, and pauses to keep to a rate."""
+
+    report: ReportRows
+    rate: int  # versions a second; 0: as fast as possible
+    rows: int = 0  # versions that are done
+    _reported: int = 0
+    _began: float = field(default_factory=time.monotonic)
+
+    def add(self, rows: int) -> None:
+        """Count versions, and report and pause if it is time."""
+        self.rows += rows
+        if self.rows - self._reported < ROWS_AT_ONCE:
+            return
+        self.report_rest()
+        if self.rate:
+            time.sleep(max(0.0, self.rows / self.rate - (time.monotonic() - self._began)))
+
+    def report_rest(self) -> None:
+        """Report the versions that were not reported yet."""
+        self.report(self.rows - self._reported)
+        self._reported = self.rows
+
+
+class _HashingWriter(LibpqWriter):
+    """Sends the bytes of a COPY to the server, and adds them to a hash."""
+
+    def __init__(self, sent_hash: hashlib._Hash, cursor: psycopg.Cursor[Any]) -> None:
+        super().__init__(cursor)
+        self._sent_hash = sent_hash
+
+    def write(self, data: Buffer) -> None:
+        self._sent_hash.update(data)
+        super().write(data)
 
 
 def _limit_samples(documents: Iterable[bytes]) -> list[bytes]:
-    """Return the first documents, at most SAMPLES with at most SAMPLE_BYTES."""
+    """Return the first documents: at most SAMPLES, and together at most SAMPLE_BYTES."""
     samples: list[bytes] = []
     size = 0
     for text in documents:

@@ -299,7 +299,7 @@ class DayPlan(PostgresModelPartitioningPlan):
             yield DayChange("created", part, error)
             retake_lost_lock()
         for part in self.deletions:
-            waits = [0.0]
+            waits = [0.0]  # seconds; `delete` appends how long it waited, if it did
             error = _run_alone(
                 partial(
                     part.delete,

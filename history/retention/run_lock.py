@@ -120,19 +120,19 @@ def _describe_holder(connection: BaseDatabaseWrapper) -> str:
 
 
 def _free_lock(connection: BaseDatabaseWrapper) -> None:
-    """Free the lock at once: by its session, or by the end of that session if somebody gave it back
-    to the pool or it has an error.
+    """Free the lock at once.
 
-    Whatever happens, the session counts as one without the lock.
+    The session that has the lock frees it. If that session has an error, or was given back to the
+    pool, it is closed. Afterwards it counts as a session without the lock in any case.
     """
     lock_session = _LOCK_SESSIONS.pop(connection, None)
     if lock_session is None:
         return
     try:
-        # Not by Django's cursor, which refuses after an error. All: it may be held twice.
+        # A cursor of Django would refuse after an error. The lock may be held twice: free it all.
         if lock_session is connection.connection and connection.is_usable():
             lock_session.execute("SELECT pg_advisory_unlock_all()")
-            forms.announce(lock_session)  # that is such a lock
+            forms.announce(lock_session)  # its advisory lock was freed too
             return
     except psycopg.Error as error:
         log.warning("the session with the lock of `partitions` is closed: %s", describe(error))

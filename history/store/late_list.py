@@ -1,19 +1,19 @@
 """The late list: versions that were stored after the feed of changes had passed their moments.
 
-The horizon is the moment that no page of the feed has passed. Begin with `lock_horizon` and
-`raise_horizon`: together they see to it that no version is neither in the feed nor in the list.
+The horizon is the moment that no page of any feed has passed. Begin with `lock_horizon` and
+`raise_horizon`. Together they ensure that every version is in the feed, in the list, or in both:
 
-- A writer, when it has stored its versions, locks the horizon (FOR SHARE) until its transaction
-  ends, and notes in the same transaction those of the versions that are before the horizon.
-- A reader raises the horizon to the end of its page, and reads the page after that is committed.
-  PostgreSQL lets it raise the horizon when no writer holds the lock.
+- A writer stores its versions, and then locks the horizon (FOR SHARE) until its transaction ends.
+  Versions from before the horizon are noted in the list, in the same transaction.
+- A reader raises the horizon to the end of its page, commits, and then reads the page. PostgreSQL
+  raises the horizon when no writer holds the lock.
 
-So a writer that locked the horizon before it was raised has committed before the page is read, and
-one that locks it later sees the new horizon.
+So a writer that locked the old horizon has committed before the page is read, and its versions are
+in the page. A writer that locks the horizon later sees the new one, and notes its versions.
 
-A position of the list is taken from one row, which the writer locks until its transaction ends. So
-the positions grow in the order of the commits: whoever sees one sees all lower ones, too. There are
-no gaps. A transaction that is rolled back gives its positions back.
+Writers take positions of the list from one row, which stays locked until the transaction ends. So
+positions grow in the order of the commits, without gaps: a reader that sees a position sees all
+lower ones. A transaction that is rolled back gives its positions back.
 """
 
 from __future__ import annotations
@@ -35,33 +35,32 @@ from history.store.database import prepared
 
 Connection = psycopg.Connection[Any]
 
-# Versions in one row of late_batch, and rows that one question reads.
-BATCH_VERSIONS: Final = 500
+BATCH_VERSIONS: Final = 500  # in one row of late_batch
 BATCHES_PER_READ: Final = 20
 # How long a page of the feed waits for writers that are about to commit.
 PATIENCE: Final = "2s"
-ROWS_PER_TRANSACTION: Final = 1_000
+ROWS_PER_TRANSACTION: Final = 1_000  # rows of late_batch that are removed at once
 
 
 class LateVersion(NamedTuple):
-    """A version for the late list."""
+    """A version that was stored late."""
 
-    entity: str  # the name of its kind
+    entity: str  # the name of the kind
     id: str
     moment: int  # microseconds since 1970
     version: int
 
 
 class LateCursor(NamedTuple):
-    """A place in the late list: the row to read next, and how many versions of it were read."""
+    """Where a reader of the late list goes on."""
 
-    position: int
-    versions_read: int
+    position: int  # of the row to read next
+    versions_read: int  # how many versions of this row were read before
 
 
 @dataclass(frozen=True, slots=True)
 class LateVersionBatch:
-    """Versions of one kind that one transaction stored late."""
+    """One row of the late list: versions of one kind that one transaction stored late."""
 
     position: int
     entity: str
@@ -71,28 +70,29 @@ class LateVersionBatch:
 
 
 class FeedState(NamedTuple):
-    """Where the feed and the late list stand."""
+    """The horizon of the feed, and the end of the late list."""
 
     horizon: datetime | None  # None as long as no program has read the feed
-    end: LateCursor  # the end of the late list
+    end: LateCursor  # behind the last version of the list
 
 
 class LateListGoneError(LookupError):
-    """Raised when the late list does not have what follows a cursor.
+    """Raised when the late list cannot be read on from a cursor.
 
-    Retention has removed it, or the database is an older copy of the one that the cursor is from.
+    Retention has removed the versions that follow. Or the database was restored from a copy that is
+    older than the cursor.
     """
 
 
 # Writers.
 
 _LOCK_HORIZON: Final[LiteralString] = """
-SELECT (extract(epoch FROM given_to) * 1000000)::bigint FROM feed_horizon FOR SHARE
+SELECT (extract(epoch FROM given_to) * 1000000)::bigint AS horizon FROM feed_horizon FOR SHARE
 """
 _TAKE_POSITIONS: Final[LiteralString] = """
 UPDATE late_list SET last_position = last_position + %(count)s RETURNING last_position
 """
-# JSON arrays, one for each column, are cheaper to build and to parse than SQL arrays and rows.
+# Each column comes as one JSON array: cheaper to build and to parse than SQL arrays and rows.
 _ADD_BATCHES: Final[LiteralString] = """
 INSERT INTO late_batch (position, entity, ids, moments, versions, noted_at)
 SELECT position::bigint, min(entity), array_agg(id ORDER BY n),
@@ -107,9 +107,9 @@ GROUP BY position
 
 
 def lock_horizon(connection: Connection) -> int | None:
-    """Return the horizon, and keep it as it is until the caller's transaction ends.
+    """Return the horizon, and lock it until the caller's transaction ends.
 
-    Call it when the transaction waits for nothing else any more: readers of the feed wait for it.
+    Call it last in the transaction, because readers of the feed wait for the lock.
 
     Returns:
         Microseconds since 1970. None as long as no program has read the feed.
@@ -119,17 +119,18 @@ def lock_horizon(connection: Connection) -> int | None:
 
 
 def add_late_versions(connection: Connection, versions: Iterable[LateVersion]) -> None:
-    """Note versions in the list, inside the transaction that stores them.
+    """Add versions to the list, in the transaction that stores them.
 
-    The next writer that notes something waits until this transaction ends.
+    Other writers that add versions wait until this transaction ends.
     """
     batches = list(_generate_batches(versions))
     if not batches:
         return
-    (last,) = connection.execute(_TAKE_POSITIONS, {"count": len(batches)}).fetchone() or (0,)
+    row = connection.execute(_TAKE_POSITIONS, {"count": len(batches)}).fetchone()
+    last_position = row[0] if row else 0
     rows = [
         (position, *version)
-        for position, batch in enumerate(batches, last - len(batches) + 1)
+        for position, batch in enumerate(batches, last_position - len(batches) + 1)
         for version in batch
     ]
     names = ("positions", "entities", "ids", "moments", "versions")
@@ -138,6 +139,7 @@ def add_late_versions(connection: Connection, versions: Iterable[LateVersion]) -
 
 
 def _generate_batches(versions: Iterable[LateVersion]) -> Iterator[list[LateVersion]]:
+    """Yield the versions kind by kind, at most BATCH_VERSIONS at a time."""
     versions_by_kind: defaultdict[str, list[LateVersion]] = defaultdict(list)
     for version in versions:
         versions_by_kind[version.entity].append(version)
@@ -148,9 +150,10 @@ def _generate_batches(versions: Iterable[LateVersion]) -> Iterator[list[LateVers
 
 # Readers.
 
-_STATE: Final = "SELECT given_to, last_position FROM feed_horizon, late_list"
-# Both in one message: a web process that stops in between would hold the lock, and all writers.
-# A lock_timeout would begin again with each writer that it waits for.
+_STATE: Final = "SELECT given_to AS horizon, last_position FROM feed_horizon, late_list"
+# Both statements are sent in one message: a web process that stops between them would hold the
+# lock, and all writers would wait. lock_timeout does not serve: it begins again for each writer
+# that PostgreSQL waits for.
 _RAISE_HORIZON: Final = f"""
 SET LOCAL statement_timeout = '{PATIENCE}';
 UPDATE feed_horizon SET given_to = greatest(given_to, %s)
@@ -165,19 +168,19 @@ ORDER BY position
 
 
 def read_state() -> FeedState:
-    """Return where the feed and the late list stand."""
+    """Return the horizon of the feed, and the end of the late list."""
     rows = prepared.fetch_rows(_STATE, {})
     horizon, last_position = rows[0] if rows else (None, 0)
     return FeedState(horizon, LateCursor(last_position + 1, 0))
 
 
 def raise_horizon(moment: datetime) -> bool:
-    """Raise the horizon to a moment, before a page of the feed up to there is read.
+    """Raise the horizon to a moment. Call it before a page of the feed up to this moment is read.
 
-    Call it outside of a transaction.
+    Call it outside of a transaction. A higher horizon stays as it is.
 
     Returns:
-        False if writers keep the horizon for longer than PATIENCE. It is as it was then.
+        False if writers held the lock for longer than PATIENCE. The horizon is not raised then.
     """
     try:
         with django_connection.cursor() as cursor:
@@ -191,10 +194,12 @@ def raise_horizon(moment: datetime) -> bool:
 
 
 def fetch_batches(cursor: LateCursor) -> list[LateVersionBatch]:
-    """Return the next rows of the list, at most BATCHES_PER_READ. The first may be read in part.
+    """Return the next rows of the list, at most BATCHES_PER_READ.
+
+    The first row may have versions that the cursor has read.
 
     Raises:
-        LateListGoneError: The list does not have what follows the cursor.
+        LateListGoneError: The list cannot be read on from the cursor.
     """
     rows = prepared.fetch_rows(
         _READ_BATCHES, {"position": cursor.position, "limit": BATCHES_PER_READ}
@@ -205,7 +210,7 @@ def fetch_batches(cursor: LateCursor) -> list[LateVersionBatch]:
     return [LateVersionBatch(*row[2:]) for row in rows if row[2] is not None]
 
 
-# The night, and `migrate`.
+# The night and `migrate`.
 
 _REMOVE: Final[LiteralString] = """
 DELETE FROM late_batch WHERE position = ANY(ARRAY(
@@ -216,12 +221,12 @@ RETURNING position
 
 
 def remove_old_batches(connection: Connection, before: datetime) -> int:
-    """Remove the rows that were noted before a moment. Return their number.
+    """Remove the rows that were noted before a moment, and return how many were removed.
 
     Args:
         connection: A connection in autocommit mode.
     """
-    removed, count = 0, ROWS_PER_TRANSACTION
+    removed_rows, count = 0, ROWS_PER_TRANSACTION
     while count == ROWS_PER_TRANSACTION:
         with connection.transaction():
             rows = connection.execute(
@@ -233,12 +238,12 @@ def remove_old_batches(connection: Connection, before: datetime) -> int:
                     {"last": max(position for (position,) in rows)},
                 )
         count = len(rows)
-        removed += count
-    return removed
+        removed_rows += count
+    return removed_rows
 
 
 def create_rows(*, using: str, **_: Any) -> None:
-    """Add the one row that each of the two tables has. A receiver of post_migrate."""
+    """Add the single row of feed_horizon and of late_list. A receiver of post_migrate."""
     with connections[using].cursor() as cursor:
         if not {"feed_horizon", "late_list"} <= set(connections[using].introspection.table_names()):
             return

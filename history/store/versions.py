@@ -154,7 +154,7 @@ Content = TypeVar("Content")
 
 @dataclass(frozen=True, slots=True)
 class SourceAnswer(Generic[Content]):
-    """An answer of a source, sealed until the policy has decided that the viewer may know it.
+    """An answer of a source, closed until the policy has decided that the viewer may know it.
 
     Only `ViewerPolicy.release` reads `unreleased`.
     """

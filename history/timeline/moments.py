@@ -399,7 +399,7 @@ def fetch_application_at(
     missing: list[MissingPart] = []
     next_versions: dict[EntityRef, Version] = {}
     budget, unread_refs = PageBudget(), set(current)
-    for pairs in generate_pairs(reader, refs, indexes, as_list=True):
+    for pairs in generate_pairs(reader, refs, indexes, skip_damaged=True):
         unread_refs -= {
             pair.entity_ref for pair in pairs if pair.row.key == current.get(pair.entity_ref)
         }

@@ -3,9 +3,11 @@
 Begin with `fetch_page`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import NamedTuple
 
 from django.utils.translation import gettext as _
 
@@ -40,34 +42,34 @@ from history.timeline.version_index import VersionIndex, fetch_keys, fetch_membe
 
 @dataclass(frozen=True, slots=True)
 class TimelinePage:
-    """Some versions in display order.
+    """One page of a timeline: versions in display order.
 
-    If the budget of a page is spent early, it has fewer versions than asked for, but a token. With
-    a path filter it may have no version at all.
+    A page that spends its budget early has fewer versions than `page_size`, and a token. With a
+    path filter such a page may have no version.
     """
 
     versions: tuple[Version, ...]
     next_token: str | None  # None on the last page
-    # What a page of an application lacks, because it cannot be read. The versions that would be
-    # compared with these are left out, too.
+    # What a page of an application lacks because it cannot be read. The page also lacks the
+    # versions that would be compared with it.
     damaged: tuple[DamagedPlace, ...] = ()
 
 
 def fetch_page(reader: HistoryReader, query: TimelineQuery) -> TimelinePage:
-    """Return the page of a timeline that the query asks for. It ends early if its budget is spent.
+    """Return one page of a timeline. The page ends early if its budget is spent.
 
-    The versions of an application with its children are ordered by time; those of one moment in
-    the order of ENTITIES, id, version.
+    The versions of an application with its children are ordered by time. Versions of the same
+    moment follow in the order of ENTITIES, id, version.
 
     Runs at most three queries for a document and two for an application, and every few seconds one
-    for the labels. With a path filter, more follow for every BATCH_VERSIONS; with large documents,
-    for every READ_BYTES. With the archive, all archived versions of the document are read for
-    every page.
+    for the labels. More queries follow with a path filter, for every BATCH_VERSIONS, and with large
+    documents, for every READ_BYTES. With the archive, each page reads all archived versions of the
+    document.
 
     Raises:
         BadParameterError: A filter, the path or the token is wrong, or there is no archive.
-        NoVersionError: There is no version of the document.
-        OlderThanRetentionError: Only days before retention are asked for.
+        NoVersionError: The document has no version.
+        OlderThanRetentionError: All requested days are before retention.
         ArchiveUnavailableError: The archive cannot be read.
     """
     page_damaged: Damaged = {}
@@ -75,50 +77,65 @@ def fetch_page(reader: HistoryReader, query: TimelineQuery) -> TimelinePage:
     if query.archive:
         reader = reader.include_archive()
     _check_query(reader, query)
-    last_position, read_from = None, None
-    if query.page_token is not None:
-        values = read_token(query.binding, query.page_token)
-        size = len(TimelinePosition._fields)
-        # A token of an earlier release may lack the value behind the position.
-        last_position, read_from = TimelinePosition(*values[:size]), (*values, None)[size]
-    source = reader.choose_page_source(query.entity, query.id, query.page_token, read_from)
+    start = _TimelineStart() if query.page_token is None else _read_start(query, query.page_token)
+    source = reader.choose_page_source(query.entity, query.id, query.page_token, start.read_from)
     if source.is_for_later:
+        # The old service failed since the page before: the client must ask for this page again.
         return TimelinePage((), query.page_token)
-    versions, last_position = _fill_page(source.reader, query, last_position)
+    versions, end = _fill_page(source.reader, query, start.position)
     all_damaged.update(page_damaged)
     if not versions and query.page_token is None:
-        for error in page_damaged.values():
-            raise error
+        if page_damaged:
+            raise next(iter(page_damaged.values()))
         if query.filters == NO_FILTERS or not _is_known(reader, query):
             raise make_unknown_error(query.entity, query.id, archive=query.archive)
         if not query.archive:
             absence.check_retention(query.filters)
-    if last_position is None:
+    if end is None:
         return TimelinePage(tuple(versions), None, tuple(page_damaged))
-    token = issue_token(query.binding, (*last_position, source.read_from), compress=False)
+    token = issue_token(query.binding, (*end, source.read_from), compress=False)
     return TimelinePage(tuple(versions), token, tuple(page_damaged))
 
 
-def fetch_newest_version(reader: HistoryReader, entity: EntityKind, id: str) -> Version:
-    """Return the version with the highest number, without its patch and changes.
+def _check_query(reader: HistoryReader, query: TimelineQuery) -> None:
+    since, until = query.filters.since, query.filters.until
+    if since and until and since > until:
+        raise BadParameterError("from", _("must not be later than `to`"))
+    if query.filters.path is not None:
+        reader.check_path([query.entity] if query.entity else ENTITIES, query.filters.path)
+    if not is_storable_id(query.id):
+        raise NoVersionError(_("an id has 1 to {n} characters").format(n=ID_LENGTH))
 
-    Raises:
-        NoVersionError: There is no version of the document.
-    """
-    query = TimelineQuery(
-        entity=entity, id=id, sort=TimelineSort.VERSION, page_size=1, include=frozenset()
-    )
-    return fetch_page(reader, query).versions[0]
+
+class _TimelineStart(NamedTuple):
+    """The values of a page token."""
+
+    # the last position that the page before examined; None: the timeline begins here
+    position: TimelinePosition | None = None
+    read_from: str | None = None  # see `PageSource.read_from`
+
+
+def _read_start(query: TimelineQuery, token: str) -> _TimelineStart:
+    """Return where a page begins, from its token. See read_token for errors."""
+    values = read_token(query.binding, token)
+    size = len(TimelinePosition._fields)
+    # A token of an earlier release may lack the value behind the position.
+    return _TimelineStart(TimelinePosition(*values[:size]), (*values, None)[size])
 
 
 def _fill_page(
     reader: HistoryReader, query: TimelineQuery, position: TimelinePosition | None
 ) -> tuple[list[Version], TimelinePosition | None]:
-    """Return the versions of one page, and the position of the last version that was examined.
+    """Return the versions of one page, and where the next page begins.
 
-    The page ends when it is full or its budget is spent. With a path filter, the search goes on
-    after the page is full, because only another version that fits shows that there is a next page.
-    The position is None if there is no next page.
+    The page ends when it is full or its budget is spent. With a path filter, versions are examined
+    also after the page is full: there is a next page only if another version passes the filter.
+
+    Args:
+        position: The last position that the page before examined. None for the first page.
+
+    Returns:
+        The versions, and the last position that was examined. It is None if there is no next page.
     """
     path = query.filters.path
     slice_size = max_examined = query.page_size
@@ -146,40 +163,17 @@ def _fill_page(
     return versions, None
 
 
-def _check_query(reader: HistoryReader, query: TimelineQuery) -> None:
-    since, until = query.filters.since, query.filters.until
-    if since and until and since > until:
-        raise BadParameterError("from", _("must not be later than to"))
-    if query.filters.path is not None:
-        reader.check_path([query.entity] if query.entity else ENTITIES, query.filters.path)
-    if not is_storable_id(query.id):
-        raise NoVersionError(_("an id has 1 to {n} characters").format(n=ID_LENGTH))
+class _TimelineSlice(NamedTuple):
+    """Versions in display order, that follow one another in a timeline."""
 
-
-def _is_known(reader: HistoryReader, query: TimelineQuery) -> bool:
-    if query.entity is None:
-        return bool(fetch_members(reader, query.id))
-    return bool(fetch_keys(reader, query.entity, [query.id]))
-
-
-def is_path_touched(
-    path: str, pair: VersionWithPrevious, composer: compose.VersionComposer
-) -> bool:
-    """Return whether a version changed something at, below or around a path."""
-    if pair.previous is None:
-        return False
-    snapshots = composer.snapshots.parse_pair(pair.previous.data, pair.row.data)
-    return is_touched(path, *snapshots, compose.get_identity(pair.entity))
-
-
-# Versions in display order, and whether others follow.
-Slices: TypeAlias = Iterator[tuple[list[VersionWithPrevious], bool]]
+    pairs: list[VersionWithPrevious]
+    has_more: bool  # whether more versions follow in the timeline
 
 
 def _generate_slices(
     reader: HistoryReader, query: TimelineQuery, after: TimelinePosition | None, size: int
-) -> Slices:
-    """Generate all versions after a position in slices, without the path filter.
+) -> Iterator[_TimelineSlice]:
+    """Generate all versions after a position in slices. The path filter is not applied.
 
     Args:
         after: None for the start of the timeline.
@@ -196,10 +190,11 @@ def _generate_entity_slices(
     query: TimelineQuery,
     start: TimelinePosition | None,
     max_size: int,
-) -> Slices:
+) -> Iterator[_TimelineSlice]:
+    """Generate the versions of one document. See `_generate_slices`."""
     filters, entity_ref = query.filters, (entity, query.id)
     is_gapless = not filters.by_row
-    # Whether the rows that were read are all versions of the document, if no more follow.
+    # Whether a read that is the last one has read all versions of the document.
     is_whole = is_gapless and start is None and (filters.since, filters.until) == (None, None)
     last_position, size, shown_rows, has_more = start, max_size, list[VersionRow](), True
     while has_more:
@@ -208,8 +203,10 @@ def _generate_entity_slices(
         )
         rows = reader.policy.apply(page.rows)
         has_more = bool(page.unread) or len(rows) > size
+        # In ascending order, the first row is compared with the last one of the slice before.
         rows_by_ref = {row.ref: row for row in (*shown_rows[-1:], *rows)}
-        # The last row is not shown yet: the version before it is compared with it.
+        # Leave the last row to the next slice: in descending order, the row before it is compared
+        # with it, and the row after it is not read yet.
         shown_rows = rows[: max(1, len(rows) - 1)] if has_more else rows
         keys = VersionIndex([key for *_, key in rows_by_ref])
         are_pairs_certain = all(
@@ -220,18 +217,17 @@ def _generate_entity_slices(
             keys = VersionIndex(fetch_keys(reader, entity, [query.id]).get(query.id, []))
         refs = [row.ref for row in shown_rows]
         for pairs in generate_pairs(reader, refs, {entity_ref: keys}, rows_by_ref):
-            yield pairs, has_more or pairs[-1].row.ref != refs[-1]
+            yield _TimelineSlice(pairs, has_more or pairs[-1].row.ref != refs[-1])
         if has_more:
-            is_whole, last_position, size = (
-                False,
-                TimelinePosition.from_ref(refs[-1]),
-                min(max_size, 2 * len(shown_rows)),
-            )
+            is_whole = False
+            last_position = TimelinePosition.from_ref(refs[-1])
+            size = min(max_size, 2 * len(shown_rows))
 
 
 def _generate_application_slices(
     reader: HistoryReader, query: TimelineQuery, after: TimelinePosition | None, size: int
-) -> Slices:
+) -> Iterator[_TimelineSlice]:
+    """Generate the versions of an application and its children. See `_generate_slices`."""
     has_more = True
     while has_more:
         refs, keys = reader.policy.release(
@@ -241,8 +237,38 @@ def _generate_application_slices(
         indexes = {
             entity_ref: VersionIndex(entity_keys) for entity_ref, entity_keys in keys.items()
         }
+        # A document that cannot be read has no index: its versions are left out.
         known_refs = [ref for ref in shown_refs if get_entity_ref(ref) in indexes]
-        for pairs in generate_pairs(reader, known_refs, indexes, as_list=True):
-            yield pairs, has_more or pairs[-1].row.ref != known_refs[-1]
+        for pairs in generate_pairs(reader, known_refs, indexes, skip_damaged=True):
+            yield _TimelineSlice(pairs, has_more or pairs[-1].row.ref != known_refs[-1])
         if has_more:
             after = TimelinePosition.from_ref(shown_refs[-1])
+
+
+def is_path_touched(
+    path: str, pair: VersionWithPrevious, composer: compose.VersionComposer
+) -> bool:
+    """Return whether a version changed something at, below or around a path."""
+    if pair.previous is None:
+        return False
+    snapshots = composer.snapshots.parse_pair(pair.previous.data, pair.row.data)
+    return is_touched(path, *snapshots, compose.get_identity(pair.entity))
+
+
+def _is_known(reader: HistoryReader, query: TimelineQuery) -> bool:
+    """Return whether the document has a version, with whatever filters."""
+    if query.entity is None:
+        return bool(fetch_members(reader, query.id))
+    return bool(fetch_keys(reader, query.entity, [query.id]))
+
+
+def fetch_newest_version(reader: HistoryReader, entity: EntityKind, id: str) -> Version:
+    """Return the version with the highest number, without its patch and changes.
+
+    Raises:
+        NoVersionError: The document has no version.
+    """
+    query = TimelineQuery(
+        entity=entity, id=id, sort=TimelineSort.VERSION, page_size=1, include=frozenset()
+    )
+    return fetch_page(reader, query).versions[0]

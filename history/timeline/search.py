@@ -245,7 +245,7 @@ def _load_newest_versions(
         for result in page.results
         if result.newest
     }
-    rows = fetch_all_versions(reader, refs, as_list=True)
+    rows = fetch_all_versions(reader, refs, skip_damaged=True)
     rows_by_entity = {get_entity_ref(ref): row for ref, row in rows.items()}
     return {
         text: page._replace(

@@ -129,7 +129,7 @@ def generate_pairs(
     indexes: Mapping[EntityRef, VersionIndex],
     rows_read: Mapping[VersionRef, VersionRow] = MappingProxyType({}),
     *,
-    as_list: bool = False,
+    skip_damaged: bool = False,
 ) -> Iterator[list[VersionWithPrevious]]:
     """Generate these versions in their order, each with its previous one, in batches.
 
@@ -139,8 +139,8 @@ def generate_pairs(
     Args:
         indexes: The keys of all documents of these versions.
         rows_read: Versions that were read before. If they are all that is needed, no query runs.
-        as_list: Leave out versions that cannot be read, and versions that would be compared with
-            them. The former are noted in HistoryReader.damaged. False: they are errors.
+        skip_damaged: Leave out versions that cannot be read, and versions that would be compared
+            with them. The former are noted in HistoryReader.damaged. False: they are errors.
     """
     refs_to_pair, count, rows = list(refs), budget.BATCH_VERSIONS, dict(rows_read)
     while refs_to_pair:
@@ -148,7 +148,7 @@ def generate_pairs(
         needed_refs = dict.fromkeys(ref for pair in pairs for ref in pair if ref is not None)
         ready_count = len(pairs)
         if missing_refs := [ref for ref in needed_refs if ref not in rows]:
-            fetched, unread = _fetch_versions(reader, missing_refs, as_list=as_list)
+            fetched, unread = _fetch_versions(reader, missing_refs, skip_damaged=skip_damaged)
             rows = {ref: rows[ref] for ref in needed_refs if ref in rows} | fetched
             if unread:
                 ready_count = next(
@@ -180,27 +180,27 @@ class _VersionsByRef(NamedTuple):
 
 
 def _fetch_versions(
-    reader: HistoryReader, refs: Sequence[VersionRef], *, as_list: bool
+    reader: HistoryReader, refs: Sequence[VersionRef], *, skip_damaged: bool
 ) -> _VersionsByRef:
-    source = reader.list_source if as_list else reader.source
+    source = reader.list_source if skip_damaged else reader.source
     fetched = reader.policy.release(source.fetch_versions(refs))
     rows = {row.ref: row for row in reader.policy.apply(fetched.rows)}
     return _VersionsByRef(rows, set(fetched.unread))
 
 
 def fetch_all_versions(
-    reader: HistoryReader, refs: Iterable[VersionRef], *, as_list: bool = False
+    reader: HistoryReader, refs: Iterable[VersionRef], *, skip_damaged: bool = False
 ) -> dict[VersionRef, VersionRow]:
     """Return the versions that are still stored, in as many queries as needed.
 
     Args:
-        as_list: Leave out what cannot be read, and note it in HistoryReader.damaged.
+        skip_damaged: Leave out what cannot be read, and note it in HistoryReader.damaged.
     """
     rows: dict[VersionRef, VersionRow] = {}
     refs_to_read = list(refs)
     count = len(refs_to_read)
     while refs_to_read:
-        fetched, unread = _fetch_versions(reader, refs_to_read[:count], as_list=as_list)
+        fetched, unread = _fetch_versions(reader, refs_to_read[:count], skip_damaged=skip_damaged)
         refs_to_read = [*(ref for ref in refs_to_read if ref in unread), *refs_to_read[count:]]
         count = max(1, 2 * len(fetched))
         rows |= fetched

@@ -1,7 +1,8 @@
 """The consumer: poll, decode, add to a batch, write the batch, commit its offsets.
 
-One thread polls and decodes; the threads of ingest.consumer.writers write to the database.
-ingest.consumer.state_machine decides, ingest.consumer.claims handles rebalancing.
+Begin with `Consumer.run`. One thread polls and decodes; the threads of ingest.consumer.writers
+write to the database. ingest.consumer.state_machine decides what happens to a message, and
+ingest.consumer.claims handles rebalancing.
 """
 
 import logging
@@ -40,7 +41,7 @@ POLL_WHILE_IDLE_SECONDS = 0.2
 PAUSE_AFTER_SECONDS = 0.5
 # How long to wait for batches to be written when partitions are revoked, and at the end.
 HAND_OVER_SECONDS = 2.0
-# How long to wait at the end for other work in the database.
+# How long to wait at the end for other work in the database, for example heartbeats.
 END_SECONDS = 0.3
 
 
@@ -51,7 +52,7 @@ class ConsumerSettings:
     limits: Limits
     tolerance: Tolerance
     window: Callable[[], Window]  # returns the days that are kept now
-    # return after this many seconds without a message; None: run until stopped
+    # the run ends after this many seconds without a message; None: it ends when it is stopped
     until_idle: float | None = None
 
 
@@ -82,7 +83,7 @@ class Consumer:
         self._periodic_work = PeriodicWork(
             probe, heartbeats, forecaster, self._writers.submit_job, self._claimer.claim_again
         )
-        # The first offsets at the broker that were asked for since the last poll.
+        # The first offsets at the broker that were loaded since the last poll.
         self._low_watermarks: dict[KafkaPartition, int] = {}
 
     def stop(self) -> None:
@@ -95,12 +96,12 @@ class Consumer:
         return self._stopping.is_set()
 
     def run(self) -> Totals:
-        """Consume until `stop` is called, or for `until_idle` seconds no message came.
+        """Consume until `stop` is called, or until no message came for `until_idle` seconds.
 
         Waits during outages of the brokers and of the database.
 
         Returns:
-            What the run did.
+            The counts of the run.
 
         Raises:
             RefusedError: The brokers do not accept the login, and never did.
@@ -112,8 +113,11 @@ class Consumer:
         metrics.DATABASE_UP.set_function(self._writers.is_database_up)
         metrics.LOGIN_REFUSED.labels("kafka").set_function(lambda: float(self._member.refused))
         try:
-            while not self._stopping.is_set() and not self._is_idle_long_enough():
-                self._run_once()
+            while not self._stopping.is_set():
+                self._check_topics()
+                if self._is_idle_long_enough():
+                    break
+                self._run_turn()
             self._meter.totals.halted = [
                 f"{topic}[{number}]" for topic, number in self._positions.select_halted()
             ]
@@ -129,8 +133,20 @@ class Consumer:
             self._writers.end(END_SECONDS)
         return self._meter.totals
 
-    def _run_once(self) -> None:
-        """Poll, decode, and add messages to batches; write due batches; commit written ones."""
+    def _check_topics(self) -> None:
+        """Report topics that cannot be read."""
+        is_assigned = self._positions.assigned is not None
+        self._topics.check(self._member, is_assigned, time.monotonic())
+
+    def _is_idle_long_enough(self) -> bool:
+        """Return whether the run ends because no message came for `until_idle` seconds."""
+        limit, idle_since = self._settings.until_idle, self._machine.get_idle_start()
+        if limit is None or idle_since is None:
+            return False
+        return time.monotonic() - idle_since >= limit
+
+    def _run_turn(self) -> None:
+        """Finish the batches that earlier turns left, then poll, and add messages to batches."""
         self._commit_written_batches()
         self._window = self._settings.window()
         self._do_periodic_work()
@@ -140,13 +156,55 @@ class Consumer:
         if self._add_all(messages):
             self._advance_to_ends()
 
+    def _commit_written_batches(self) -> None:
+        """Commit the offsets of the batches that are written."""
+        for number in self._writers.list_done():
+            self._commit_batch(self._machine.lanes[number])
+
+    def _commit_batch(self, lane: Lane) -> None:
+        """Commit the offsets of a lane's written batch.
+
+        Due batches go to their writers before that, so that no writer waits for the commit.
+        """
+        try:
+            written = self._writers.take_result(lane.number)
+        except FencedError:
+            self._machine.handle_fenced(lane, time.monotonic())
+            self._claimer.stop_reading("another consumer moved the ledger")
+            return
+        except AbandonedError:
+            self._machine.handle_abandoned(lane, time.monotonic())
+            return
+        flight = self._machine.take_written_flight(lane)
+        lane.remember(written.fingerprints)
+        self._write_due_batches()
+        self._meter.count_written_batch(flight.batch, written)
+        for claimed in self._machine.judge(written.rejects):
+            self._halt_partition(claimed)
+        self._member.commit(self._machine.get_commit_offsets(flight))
+        flight.batch.clear()
+
     def _do_periodic_work(self) -> None:
+        """Do what is due every few seconds, and show that the loop runs."""
         metrics.TURN.set_to_current_time()
         self._periodic_work.run_due_work(self._member, self._positions, self._window)
 
+    def _write_due_batches(self) -> None:
+        """Give the batches that are due to their writers."""
+        while (lane := self._machine.choose_due_lane(time.monotonic())) is not None:
+            self._write_batch(lane)
+
+    def _write_batch(self, lane: Lane) -> None:
+        """Give the filling batch of a lane to its writer."""
+        flight = self._machine.launch(lane, time.monotonic())
+        log_lost_offsets(flight.batch)
+        high = {source: self._member.get_high_watermark(source.kafka) for source in flight.claims}
+        self._writers.write(lane.number, flight, high)
+
     def _poll(self) -> list[Message]:
-        writing = self._writers.writing
-        timeout = POLL_WHILE_WRITING_SECONDS if writing else POLL_WHILE_IDLE_SECONDS
+        """Return the next messages. While a batch is being written, wait for them only shortly."""
+        is_writing = self._writers.writing
+        timeout = POLL_WHILE_WRITING_SECONDS if is_writing else POLL_WHILE_IDLE_SECONDS
         messages = self._member.poll(POLL_MESSAGES, timeout)
         self._low_watermarks = {}
         if messages:
@@ -171,7 +229,14 @@ class Consumer:
         return True
 
     def _add_chunk(self, chunk: list[DecodedMessage]) -> bool:
-        """Add decoded messages to batches. Return False if some were not added, as `_add_all`."""
+        """Add decoded messages to batches.
+
+        Args:
+            chunk: The messages. Those that were added are removed from the list.
+
+        Returns:
+            False if some messages were not added. See `_add_all`.
+        """
         generation = self._positions.generation
         while chunk:
             first = chunk[0].message
@@ -186,13 +251,13 @@ class Consumer:
         return True
 
     def _act_on_verdict(self, verdict: AdmissionVerdict, message: Message) -> bool:
-        """Do what the state machine asks for before the next message.
+        """Do what must be done before the next message is offered to the state machine.
 
         Args:
             message: The message that halted its partition, or that was not admitted.
 
         Returns:
-            False if no more messages can be admitted before the next claim.
+            False if no message can be admitted before the next claim.
         """
         partition = (message.topic, message.partition)
         if verdict is AdmissionVerdict.HALTED:
@@ -211,29 +276,61 @@ class Consumer:
         )
         return False
 
-    def _advance_to_ends(self) -> None:
-        """Advance partitions that were read to their end, over markers of transactions there."""
-        for partition, end in self._member.take_reached_ends().items():
-            verdict = self._machine.advance_to_end(partition, end)
-            if verdict is AdmissionVerdict.GAP:
-                low = self._load_low_watermark(partition)
-                if low is None:
-                    return
-                verdict = self._machine.advance_to_end(partition, end, low)
-            if verdict is not None:
-                topic, number = partition
-                self._claimer.claim_again(
-                    f"{topic}[{number}]: the log at the broker is not the one that was read; it"
-                    f" ends at offset {end}"
-                )
-                return
+    def _halt_partition(self, claimed: ClaimedPartition) -> None:
+        """Stop reading a partition that has too many bad messages."""
+        topic, number = claimed.claim.source.kafka
+        reason = claimed.halted.english if claimed.halted else ""
+        logger.error("%s[%d] is halted at offset %d: %s", topic, number, claimed.expected, reason)
+        self._member.pause([(topic, number)])
+        self._periodic_work.record_halts(self._positions)
 
-    def _load_low_watermark(self, partition: KafkaPartition) -> int | None:
-        """Return the first offset of a partition at the broker. Ask for it once in each poll.
+    def _make_room(self, lane: Lane) -> bool:
+        """Wait until the filling batch of a lane can go to its writer.
+
+        After PAUSE_AFTER_SECONDS, reading is paused, but polling goes on: the group would drop a
+        member that does not poll.
 
         Returns:
-            None if the offset cannot be had: all partitions are claimed again, or the consumer
-            must end.
+            False if the claims changed, or the consumer must end.
+        """
+        if lane.ready:
+            self._write_batch(lane)
+            return True
+        lane.filling_batch.arrange()  # sort its rows while waiting: the writer then need not
+        generation = self._positions.generation
+        until = time.monotonic() + PAUSE_AFTER_SECONDS
+        flight = lane.flight  # when it is written, the filling batch can go to the writer
+        while lane.flight is flight and self._writers.wait_for_one(until - time.monotonic()):
+            self._commit_written_batches()
+        if lane.flight is flight:
+            self._wait_while_paused(lane)
+        return self._positions.generation == generation and not self._stopping.is_set()
+
+    def _wait_while_paused(self, lane: Lane) -> None:
+        """Pause reading until the batch in flight of a lane is written, and poll meanwhile.
+
+        Returns early if the consumer must end, or a change of the claims ended the pause.
+        """
+        self._member.pause(self._machine.pause())
+        metrics.PAUSED.set(1)
+        flight = lane.flight
+        while self._machine.paused and lane.flight is flight and not self._stopping.is_set():
+            self._do_periodic_work()
+            for message in self._member.poll(1, POLL_WHILE_IDLE_SECONDS):
+                # A paused partition should not deliver a message. If it does, the verdict is
+                # UNEXPECTED, and all partitions are claimed again.
+                self._add_chunk([decode_message(message, self._window)])
+            self._commit_written_batches()
+            self._write_due_batches()
+        self._member.resume(self._machine.resume())
+        metrics.PAUSED.set(0)
+
+    def _load_low_watermark(self, partition: KafkaPartition) -> int | None:
+        """Return the first offset of a partition at the broker, asked for once after each poll.
+
+        Returns:
+            None if the brokers did not say it. Then all partitions are claimed again, or the
+            consumer must end.
         """
         known_offset = self._low_watermarks.get(partition)
         if known_offset is not None:
@@ -254,93 +351,34 @@ class Consumer:
         self._low_watermarks[partition] = first_offset
         return first_offset
 
-    def _halt_partition(self, claimed: ClaimedPartition) -> None:
-        """Stop reading a partition that has too many bad messages."""
-        topic, number = claimed.claim.source.kafka
-        reason = claimed.halted.english if claimed.halted else ""
-        logger.error("%s[%d] is halted at offset %d: %s", topic, number, claimed.expected, reason)
-        self._member.pause([(topic, number)])
-        self._periodic_work.record_halts(self._positions)
+    def _advance_to_ends(self) -> None:
+        """Advance the partitions that were read to their end.
 
-    def _write_due_batches(self) -> None:
-        while (lane := self._machine.choose_due_lane(time.monotonic())) is not None:
-            self._write_batch(lane)
-
-    def _write_batch(self, lane: Lane) -> None:
-        """Give the filled batch of a lane to its writer."""
-        flight = self._machine.launch(lane, time.monotonic())
-        log_lost_offsets(flight.batch)
-        high = {source: self._member.get_high_watermark(source.kafka) for source in flight.claims}
-        self._writers.write(lane.number, flight, high)
-
-    def _commit_written_batches(self) -> None:
-        """Commit the offsets of the batches that are written."""
-        for number in self._writers.list_done():
-            self._commit_batch(self._machine.lanes[number])
-
-    def _commit_batch(self, lane: Lane) -> None:
-        """Commit the offsets of a lane's written batch, but give due batches to writers first."""
-        try:
-            written = self._writers.take_result(lane.number)
-        except FencedError:
-            self._machine.handle_fenced(lane, time.monotonic())
-            self._claimer.stop_reading("another consumer moved the ledger")
-            return
-        except AbandonedError:
-            self._machine.handle_abandoned(lane, time.monotonic())
-            return
-        flight = self._machine.take_written_flight(lane)
-        lane.remember(written.fingerprints)
-        self._write_due_batches()
-        self._meter.count_written_batch(flight.batch, written)
-        for claimed in self._machine.judge(written.rejects):
-            self._halt_partition(claimed)
-        self._member.commit(self._machine.get_commit_offsets(flight))
-        flight.batch.clear()
-
-    def _make_room(self, lane: Lane) -> bool:
-        """Wait until the filling batch of a lane can go to its writer.
-
-        After PAUSE_AFTER_SECONDS, reading is paused, but polling goes on: the group would drop a
-        member that does not poll.
-
-        Returns:
-            False if the claims changed, or the consumer must end.
+        The last offsets of a partition may be markers of transactions. The broker does not deliver
+        them, so no message moves the position behind them.
         """
-        if lane.ready:
-            self._write_batch(lane)
-            return True
-        lane.filling_batch.arrange()
-        generation = self._positions.generation
-        until = time.monotonic() + PAUSE_AFTER_SECONDS
-        flight = lane.flight  # the filling batch can be launched as soon as this one is written
-        while lane.flight is flight and self._writers.wait_for_one(until - time.monotonic()):
-            self._commit_written_batches()
-        if lane.flight is flight:
-            self._wait_while_paused(lane)
-        return self._positions.generation == generation and not self._stopping.is_set()
-
-    def _wait_while_paused(self, lane: Lane) -> None:
-        self._member.pause(self._machine.pause())
-        metrics.PAUSED.set(1)
-        flight = lane.flight
-        while self._machine.paused and lane.flight is flight and not self._stopping.is_set():
-            self._do_periodic_work()
-            for message in self._member.poll(1, POLL_WHILE_IDLE_SECONDS):
-                # A paused partition should deliver nothing. If it does, the verdict is UNEXPECTED.
-                self._add_chunk([decode_message(message, self._window)])
-            self._commit_written_batches()
-            self._write_due_batches()
-        self._member.resume(self._machine.resume())
-        metrics.PAUSED.set(0)
+        for partition, end in self._member.take_reached_ends().items():
+            verdict = self._machine.advance_to_end(partition, end)
+            if verdict is AdmissionVerdict.GAP:
+                low = self._load_low_watermark(partition)
+                if low is None:
+                    return
+                verdict = self._machine.advance_to_end(partition, end, low)
+            if verdict is not None:
+                topic, number = partition
+                self._claimer.claim_again(
+                    f"{topic}[{number}]: the log at the broker is not the one that was read; it"
+                    f" ends at offset {end}"
+                )
+                return
 
     def _hand_over(self) -> None:
-        """Write what was read, for at most HAND_OVER_SECONDS.
+        """Write the messages that were read, for at most HAND_OVER_SECONDS.
 
-        The next consumer reads again what was not written in this time.
+        The next consumer reads the messages again that were not written in this time.
         """
         until = time.monotonic() + HAND_OVER_SECONDS
-        for _ in range(2):  # the batches in flight, and then the filling ones
+        for _ in range(2):  # first the batches in flight, then those that were filling
             if not self._writers.wait_for_all(until - time.monotonic()):
                 self._writers.abandon_waiting_work()
                 break
@@ -348,14 +386,6 @@ class Consumer:
             for lane in self._machine.lanes:
                 if lane.ready:
                     self._write_batch(lane)
-
-    def _is_idle_long_enough(self) -> bool:
-        limit, now = self._settings.until_idle, time.monotonic()
-        self._topics.check(self._member, self._positions.assigned is not None, now)
-        if limit is None:
-            return False
-        since = self._machine.get_idle_start()
-        return since is not None and now - since >= limit
 
 
 def log_lost_offsets(batch: Batch) -> None:

@@ -239,7 +239,8 @@ class PeriodicWork:
                 if until is not None:
                     topic, number = partition
                     logger.warning(
-                        "%s[%d] is read again; bad messages before offset %d go to quarantine",
+                        "%s[%d]: reading resumes after the halt; bad messages before offset %d go"
+                        " to quarantine",
                         topic,
                         number,
                         until,

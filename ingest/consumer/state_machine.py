@@ -308,7 +308,11 @@ class StateMachine:
         self.release(now + CLAIM_AFTER_FENCED_SECONDS)
 
     def handle_abandoned(self, lane: Lane, now: float) -> None:
-        """Drop a batch that was given up, and claim again unless the claims changed meanwhile."""
+        """Drop a batch whose write was given up.
+
+        If the claims have not changed since, release them, so that the partitions are claimed and
+        read again.
+        """
         flight = self.take_written_flight(lane)
         if flight.generation == self.positions.generation:
             self.release(now)

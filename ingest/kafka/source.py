@@ -262,7 +262,7 @@ class GroupMember:
                 self._replace_client("no partitions")
 
     def _are_brokers_reachable(self) -> bool:
-        """Return whether the brokers answer a second client, because this one may be stuck."""
+        """Return whether the brokers answer. Asks with a second client: this one may be stuck."""
         return self._brokers.is_reachable(TOPICS_SECONDS)
 
     def _replace_client(self, reason: str) -> None:

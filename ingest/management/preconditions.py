@@ -54,6 +54,6 @@ def load_broker_settings() -> tuple[str, dict[str, str]]:
     if not bootstrap:
         raise CommandError(
             "No broker is named, and the embedded one does not run. Set KAFKA_BOOTSTRAP_SERVERS, "
-            "as host:port,host:port, or start it: annals embedded start"
+            "as host:port,host:port, or start the embedded broker: annals embedded start"
         )
     return str(bootstrap), client_settings

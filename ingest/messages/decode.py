@@ -104,7 +104,9 @@ class Decoder:
     ) -> tuple[Record, DecodedValues | None]:
         """Return the record, and the values of its search keys for `NewSearchKeys.add_record`.
 
-        The values are None if they were not looked up.
+        The values are looked up in the same pass as the envelope. They are None if that was not
+        possible: the kind has no search keys, the topic has a declared envelope, or the message
+        does not end with its snapshot. `add_record` then looks them up.
 
         Raises:
             RejectedMessageError, RepeatedMessageError, ExpiredVersionError: See `__call__`.
@@ -213,9 +215,11 @@ def parse_time(text: str, parser: EnvelopeParser | None = None) -> int:
 def _split_message(
     value: bytes, entity: EntityKind
 ) -> tuple[Envelope, memoryview, DecodedValues] | None:
-    """Return the envelope, the snapshot and the search keys of a message, all in one pass.
+    """Return the envelope, the snapshot and the values of the search keys, all in one pass.
 
-    Only for the usual message, which ends with its snapshot. Returns None for all others.
+    Returns:
+        None if the message does not end with its snapshot, as messages usually do, or if its kind
+        has no search keys.
     """
     lookup = LOOKUPS[entity.name]
     name_start = value.find(_DATA, _SHORTEST)

@@ -175,7 +175,9 @@ class Batch:
     ) -> int:
         """Return how many of the first messages `add_run` can add, by the rules of `fits`."""
         topic, number = source.topic, source.partition
-        room = max(0, self._limits.rows - self.messages, not self.messages)
+        room = max(0, self._limits.rows - self.messages)
+        if not self.messages:
+            room = max(1, room)  # an empty batch takes any message
         room_bytes = self._limits.bytes - self.bytes
         giant, count = self._giant, 0
         for decoded in run[:room]:

@@ -1,7 +1,7 @@
-"""Writes one batch to the database in one transaction.
+"""Writes one batch to the database in one transaction. Begin with `BatchWriter.write`.
 
-Rows are written by COPY. After a conflict, or a row that PostgreSQL cannot store, the slow path
-finds the repeats and the bad rows.
+Rows are written by COPY. If a row is stored already, or PostgreSQL cannot store one, the
+transaction is rolled back. Then the slow path writes the batch, and finds these rows.
 """
 
 from collections import Counter
@@ -33,9 +33,10 @@ from ingest.store.session import DatabaseSession
 from ingest.store.slow_path import StoreOutcome, store_deduplicated, store_isolated
 from ingest.store.sqlstate import ErrorCause, classify_error, is_missing_partition
 
-# How many batches go straight to the slow path after a conflict.
+# After a batch that needed the slow path, this many batches with rows of the same kind begin there.
 SLOW_PATH_BATCHES = 20
-# How many days of children a writer remembers as listed, so that they are not listed again.
+# A writer remembers the days of children that it has listed, and does not list them again. When
+# there are more than this, it forgets all of them.
 REMEMBERED_CHILDREN = 50_000
 
 
@@ -43,19 +44,19 @@ REMEMBERED_CHILDREN = 50_000
 class WriteResult:
     """What became of the messages of a batch."""
 
-    stored: Mapping[TopicPartition, int]
-    repeated: Mapping[TopicPartition, int]
+    stored: Mapping[TopicPartition, int]  # how many messages were stored, by partition
+    repeated: Mapping[TopicPartition, int]  # how many were stored before, by partition
     rejects: tuple[BadMessage, ...] = ()  # messages that the database refused
     # the fingerprints of the search keys that were stored, by id of the document
     fingerprints: Mapping[str, KeyFingerprint] = field(default_factory=dict)
 
 
 class _WritePath(Enum):
-    """How a batch is written, in the order of the attempts."""
+    """How the rows of a batch are written, in the order of the attempts."""
 
-    FAST = "fast"
-    DEDUPLICATED = "deduplicated"
-    ISOLATED = "isolated"
+    FAST = "fast"  # all rows of a kind in one COPY
+    DEDUPLICATED = "deduplicated"  # without the rows that are stored already
+    ISOLATED = "isolated"  # so that one bad row does not keep out the others
 
 
 class BatchWriter(DatabaseSession):
@@ -69,8 +70,8 @@ class BatchWriter(DatabaseSession):
         """Set up the writer.
 
         Args:
-            window: Returns the days that are kept. A missing one of these is created; rows of
-                earlier days are expired.
+            window: Returns the days that are kept. If such a day has no partition, the writer
+                creates it. Rows of earlier days are expired.
         """
         super().__init__(connect)
         self._window = window
@@ -80,8 +81,11 @@ class BatchWriter(DatabaseSession):
     def write(self, batch: Batch, claims: Claims, high: Ends) -> WriteResult:
         """Store rows and bad messages of a batch and move the ledger, all or nothing.
 
+        Each attempt is a transaction. Before the first one, expired rows whose day exists after all
+        are added to the rows of the batch.
+
         Args:
-            high: The end offset of each partition; None if not known.
+            high: The end offset of each partition at the broker. None if it is not known.
 
         Raises:
             FencedError: Another consumer has claimed or advanced one of the partitions.
@@ -91,44 +95,53 @@ class BatchWriter(DatabaseSession):
         batch.arrange()
         for path in (_WritePath.FAST, _WritePath.DEDUPLICATED):
             try:
-                return self._transaction(batch, claims, high, path)
+                return self._write_in_transaction(batch, claims, high, path)
             except psycopg.Error as error:
                 if classify_error(error) is not ErrorCause.BATCH:
                     raise
             for name in batch.rows:
                 self._slow_batches_left[name] = SLOW_PATH_BATCHES
-        return self._transaction(batch, claims, high, _WritePath.ISOLATED)
+        return self._write_in_transaction(batch, claims, high, _WritePath.ISOLATED)
 
-    def _transaction(
+    def _write_in_transaction(
         self, batch: Batch, claims: Claims, high: Ends, path: _WritePath
     ) -> WriteResult:
-        result = StoreOutcome([*batch.repeated], [*batch.unplaced])
+        """Write the batch by one path, and commit.
+
+        If a day has no partition, the transaction is rolled back, the partition is created, and the
+        batch is written again.
+        """
+        outcome = StoreOutcome([*batch.repeated], [*batch.unplaced])
         connection = self.connection
         try:
             with connection.transaction():
                 session.apply_settings_on_nodes(connection)
                 for name in batch.list_entities():
-                    self._store(connection, BY_NAME[name], batch.rows[name], result, path)
-                if path is not _WritePath.ISOLATED:  # it stores each row with its keys
-                    store_search_keys(connection, _collect_stored_keys(batch, result))
+                    self._store_rows(connection, BY_NAME[name], batch.rows[name], outcome, path)
+                if path is not _WritePath.ISOLATED:  # that path stores each row with its keys
+                    store_search_keys(connection, _collect_stored_keys(batch, outcome))
                 rows = [*chain.from_iterable(batch.rows.values())]
                 children = store_children(connection, rows, self._listed_children)
-                bad = [*batch.rejects, *result.rejects]
-                rejects.quarantine_messages(connection, bad, claims)
-                rejects.resolve_read_again(connection, bad, batch.progress, claims)
+                bad_messages = [*batch.rejects, *outcome.rejects]
+                rejects.quarantine_messages(connection, bad_messages, claims)
+                rejects.resolve_read_again(connection, bad_messages, batch.progress, claims)
                 empty_offsets.note_empty_offsets(
-                    connection, result.repeated, batch.expired, batch.progress
+                    connection, outcome.repeated, batch.expired, batch.progress
                 )
-                written = _count_messages(batch, result)
-                stored, repeated = written.stored, written.repeated
+                written = _count_messages(batch, outcome)
                 moves = [
                     LedgerMove(
-                        claims[at], batch.progress[at], stored[at], repeated[at], high.get(at)
+                        claim=claims[source],
+                        progress=batch.progress[source],
+                        stored=written.stored[source],
+                        repeated=written.repeated[source],
+                        high_watermark=high.get(source),
                     )
-                    for at in sorted(batch.progress)
+                    for source in sorted(batch.progress)
                 ]
                 ledger.advance_partitions(connection, moves)
-                unstored = (*result.repeated, *(reject.message for reject in result.rejects))
+                unstored = (*outcome.repeated, *(reject.message for reject in outcome.rejects))
+                # Last: readers of the feed of changes wait for the lock that this takes.
                 late_versions.note_late_versions(connection, rows, unstored)
         except errors.CheckViolation as error:
             if not is_missing_partition(error):
@@ -137,37 +150,46 @@ class BatchWriter(DatabaseSession):
                 connection, batch, self._window(connection)
             ):
                 raise
-            return self._transaction(batch, claims, high, path)
+            return self._write_in_transaction(batch, claims, high, path)
         if len(self._listed_children) > REMEMBERED_CHILDREN:
             self._listed_children.clear()
         self._listed_children |= children
         return written
 
-    def _store(
+    def _store_rows(
         self,
         connection: Connection,
         entity: EntityKind,
         rows: list[DecodedRow],
-        result: StoreOutcome,
+        outcome: StoreOutcome,
         path: _WritePath,
     ) -> None:
-        left = self._slow_batches_left[entity.name]
-        if path is _WritePath.FAST and left == 0:
+        """Store the rows of one kind.
+
+        Rows of a kind that needed the slow path lately do not try the fast one.
+
+        Args:
+            outcome: The repeats and rejects are added to it.
+        """
+        slow_batches_left = self._slow_batches_left[entity.name]
+        if path is _WritePath.FAST and slow_batches_left == 0:
             copy_rows(connection, entity, rows)
             return
         store = store_isolated if path is _WritePath.ISOLATED else store_deduplicated
-        outcome = store(connection, entity, rows)
-        result.repeated.extend(outcome.repeated)
-        result.rejects.extend(outcome.rejects)
-        slow = outcome.repeated or outcome.rejects or path is not _WritePath.FAST
-        self._slow_batches_left[entity.name] = SLOW_PATH_BATCHES if slow else left - 1
+        kind_outcome = store(connection, entity, rows)
+        outcome.repeated.extend(kind_outcome.repeated)
+        outcome.rejects.extend(kind_outcome.rejects)
+        if kind_outcome.repeated or kind_outcome.rejects or path is not _WritePath.FAST:
+            self._slow_batches_left[entity.name] = SLOW_PATH_BATCHES
+        else:
+            self._slow_batches_left[entity.name] = slow_batches_left - 1
 
 
-def _collect_stored_keys(batch: Batch, result: StoreOutcome) -> list[SearchKeyRow]:
+def _collect_stored_keys(batch: Batch, outcome: StoreOutcome) -> list[SearchKeyRow]:
     """Return the search keys of the rows that are in the tables now."""
-    if not result.rejects:
+    if not outcome.rejects:
         return batch.keys
-    refused = {id(reject.message) for reject in result.rejects}
+    refused = {id(reject.message) for reject in outcome.rejects}
     keys = NewSearchKeys()
     for row in chain.from_iterable(batch.rows.values()):
         if id(row.message) not in refused:
@@ -175,18 +197,20 @@ def _collect_stored_keys(batch: Batch, result: StoreOutcome) -> list[SearchKeyRo
     return keys.list_rows()
 
 
-def _count_messages(batch: Batch, result: StoreOutcome) -> WriteResult:
-    repeated = _count_by_partition(batch, result.repeated)
-    refused = _count_by_partition(batch, (reject.message for reject in result.rejects))
+def _count_messages(batch: Batch, outcome: StoreOutcome) -> WriteResult:
+    """Return the result of the write, with the messages counted by partition."""
+    repeated = _count_by_partition(batch, outcome.repeated)
+    refused = _count_by_partition(batch, (reject.message for reject in outcome.rejects))
     stored = {
         source: progress.good - repeated[source] - refused[source]
         for source, progress in batch.progress.items()
     }
-    fingerprints = {} if result.rejects else batch.fingerprints
-    return WriteResult(stored, repeated, tuple(result.rejects), fingerprints)
+    # Some keys were not stored if a row was refused: then none is remembered as stored.
+    fingerprints = {} if outcome.rejects else batch.fingerprints
+    return WriteResult(stored, repeated, tuple(outcome.rejects), fingerprints)
 
 
 def _count_by_partition(batch: Batch, messages: Iterable[Message]) -> Counter[TopicPartition]:
-    """Count the messages by the partition of the batch from which they came."""
+    """Count messages of the batch by the topic partition from which they came."""
     sources = {(source.topic, source.partition): source for source in batch.progress}
     return Counter(sources[message.topic, message.partition] for message in messages)

@@ -282,12 +282,14 @@ def take_turn(handlers: Collection[str], alias: str) -> MessageTurn | None:
 def begin_attempt(
     turn: MessageTurn, pause: float, alias: str
 ) -> tuple[MessageTurn, Message] | None:
-    """Write that an attempt begins, and return the turn with this attempt counted and the message.
-
-    Returns None if another consumer processed the message before this one got the lock.
+    """Record the start of an attempt.
 
     Args:
         pause: Seconds until the next attempt, if this one ends without a result.
+
+    Returns:
+        The turn with `attempts` raised by one, and the message. None if another consumer processed
+        the message before this one got the lock.
     """
     with connections[alias].cursor() as cursor:
         cursor.execute(_BEGIN, {**turn.parameters, "pause": pause})

@@ -233,7 +233,7 @@ def get_kind(model: Model) -> Kind | PartOf:
 
 
 def get_whole_model(model: Model, kind: PartOf) -> Model:
-    """Return the model of the documents that the rows of this model are parts of."""
+    """Return the model whose document includes the rows of `model`, e.g. Order for OrderLine."""
     return get_concrete_model(cast(Model, model._meta.get_field(kind.whole).related_model))
 
 

@@ -124,7 +124,7 @@ def test_distribute_names_what_prevents_distribution(filled: Citus) -> None:
         f"CREATE TABLE odd PARTITION OF {CHILD.table} FOR VALUES FROM ('2001-01-01') TO"
         " ('2001-02-01')"
     )
-    with pytest.raises(CommandError, match="odd is not a partition that Annals made for a UTC day"):
+    with pytest.raises(CommandError, match="odd is not a day partition made by Annals"):
         distribute()
     plain.execute("DROP TABLE odd")
     with pytest.raises(needed.NotDistributableError, match="names a worker"):

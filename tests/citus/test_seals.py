@@ -153,6 +153,6 @@ def test_maintain_seals_day_with_rows_only_on_workers(citus: Citus) -> None:
     parts = catalog.read_partitions(connection, [get_root().table])
     assert [part.bytes > 0 for part in parts] == [True]
     days_to_seal = find_days_to_seal(
-        parts, OLD + timedelta(4), 2, unsettled=lambda _: {}, tables=ENTITIES
+        parts, OLD + timedelta(4), 2, find_waiting=lambda _: {}, tables=ENTITIES
     )
     assert [(rows.table, of) for rows, of in days_to_seal[0]] == [(get_root().table, OLD)]

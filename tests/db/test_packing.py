@@ -377,7 +377,7 @@ def test_error_names_missing_or_changed_dictionary(change: str, plain: Connectio
 def test_pack_refuses_young_and_missing_days(plain: Connection) -> None:
     today = clock.now().date()
     days.create_partition(plain, ROOT.table, today)
-    with pytest.raises(packing.NotPackableError, match="is not finished"):
+    with pytest.raises(packing.NotPackableError, match="cannot be packed before"):
         packing.pack_day(plain, ROOT, today)
     with pytest.raises(packing.NotPackableError, match="no partition of"):
         packing.pack_day(plain, ROOT, DAY)

@@ -463,7 +463,7 @@ def test_machine_with_fast_clock_does_not_pack_today(
     ahead = clock.now() + timedelta(days=5)
     with monkeypatch.context() as moved:
         moved.setattr(clock, "now", lambda: ahead)
-        with pytest.raises(packing.NotPackableError, match="is not finished"):
+        with pytest.raises(packing.NotPackableError, match="cannot be packed before"):
             packing.pack_day(plain, ROOT, today)
         for verb in ("pack", "unpack", "seal", "repair"):
             with pytest.raises(Exception, match="the clock of this machine says"):

@@ -152,7 +152,7 @@ def test_day_with_quarantined_message_is_not_sealed() -> None:
 def test_seal_command_refuses_empty_or_unfinished_day(plain: Connection) -> None:
     days.create_partition(plain, TABLE, get_noon_ago(7).date())
     fill(1, 0)
-    for number, reason in ((7, "has no rows"), (1, "is not finished"), (0, "is not finished")):
+    for number, reason in ((7, "has no rows"), (1, "sealed before"), (0, "sealed before")):
         code, _, err = run("seal", str(get_noon_ago(number).date()), "--entity", "product-instance")
         assert (code, reason in err) == (2, True)
     assert list_sealed_days() == []

@@ -146,7 +146,7 @@ def test_search_keys_of_interrupted_backfill_are_kept(
 
     with monkeypatch.context() as patch:
         patch.setattr(search_keys, "_index_pages", index)
-        with pytest.raises(CommandError, match="It ended after"):
+        with pytest.raises(CommandError, match="The command ended after"):
             run_search_command(capsys)
     first = SearchKey.objects.count()
     assert 0 < first < 398

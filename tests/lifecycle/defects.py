@@ -145,8 +145,8 @@ def _attach(connection: Connection, place: days.DayTable, day: date) -> None:
 def _empty_days_sealed(replace: Replace) -> None:
     due, check = seal.find_days_to_seal, seal._check_rows
 
-    def find_without_unsettled(
-        existing: Any, today: date, after_days: int, unsettled: Any, tables: Any
+    def find_without_waiting(
+        existing: Any, today: date, after_days: int, find_waiting: Any, tables: Any
     ) -> Any:
         return due(existing, today, after_days, lambda _: {}, tables)
 
@@ -155,7 +155,7 @@ def _empty_days_sealed(replace: Replace) -> None:
             check(table, day, rows)
 
     replace(seal, "find_filled", set)
-    replace(nightly, "find_days_to_seal", find_without_unsettled)
+    replace(nightly, "find_days_to_seal", find_without_waiting)
     replace(seal, "_check_rows", check_some)
 
 

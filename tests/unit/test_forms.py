@@ -607,7 +607,7 @@ WRONG: Final = {
     ),
     "unit without time": (
         'form = "debezium"\ntime_unit = "us"',
-        "envelope.time_unit needs envelope.updated_at: the unit of the time that debezium itself",
+        "envelope.time_unit is only for a field in envelope.updated_at. debezium has its own time",
     ),
 }
 

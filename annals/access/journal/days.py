@@ -74,7 +74,7 @@ def find_days_to_seal(partitions: Collection[Partition], today: date) -> list[tu
         partitions: The partitions of the journal.
     """
     return seal.find_days_to_seal(
-        partitions, today, ROWS.closed.seal_after, unsettled=lambda _: {}, tables=[ROWS]
+        partitions, today, ROWS.closed.seal_after, find_waiting=lambda _: {}, tables=[ROWS]
     ).due
 
 

@@ -55,8 +55,8 @@ class SigningKey(NamedTuple):
 class ProviderDiscovery:
     """The metadata and keys of one provider.
 
-    Thread-safe: one thread calls the provider while the others use what is in memory. A login takes
-    a place in `logins` before it calls the provider.
+    Thread-safe: one thread calls the provider while the others use what is in memory. `logins`
+    limits how many logins call the provider at once.
     """
 
     def __init__(self, provider: Provider, clock: Callable[[], float] = time.monotonic) -> None:

@@ -194,7 +194,10 @@ class CallbackView(OIDCAuthenticationCallbackView):  # type: ignore[misc] # unty
             log.warning("login at %s refused: %s", self.provider, error)
             return _render_refusal(request, refusal, self._next)
         except NoRoleError:
-            log.warning("login at %s refused: no role", self.provider)
+            log.warning(
+                "login through provider %s refused by Annals: the account has no role",
+                self.provider,
+            )
             text = _("Your account has no role in Annals. Ask the administrator of Annals for one.")
             setattr(request, sessions.LEFT_BEHIND, self.provider)
             return _render_refusal(request, text)

@@ -268,7 +268,7 @@ def seal_finished_days(context: NightContext) -> StepResult:
         context.list_version_partitions(),
         context.today,
         settings.ANNALS.seal_days,
-        unsettled=find_days_to_hold,
+        find_waiting=find_days_to_hold,
         tables=ENTITIES,
     )
     result = StepResult(
@@ -279,7 +279,7 @@ def seal_finished_days(context: NightContext) -> StepResult:
     )
     journal_days = journal.find_days_to_seal(context.list_journal_partitions(), context.today)
     for attempt in seal_days([*versions.due, *journal_days]):
-        name = build_partition_name(attempt.rows.table, attempt.day)
+        name = build_partition_name(attempt.day_rows.table, attempt.day)
         result.note_result(result.sealed, name, attempt.error)
         context.report_progress(1)
     return result

@@ -65,7 +65,10 @@ def format_date(match: re.Match[str]) -> str:
 
 
 def format_iso(match: re.Match[str]) -> str:
-    """Return a match of MOMENT with a time as ISO 8601. A moment without an offset is in UTC."""
+    """Return a match of MOMENT as ISO 8601. The match must have a time.
+
+    A moment without an offset is in UTC.
+    """
     return match[0].replace(" ", "T") if match["offset"] else match[0].replace(" ", "T") + "Z"
 
 

@@ -197,7 +197,7 @@ def _load_titles(reader: HistoryReader, page: ChangesPage | None) -> dict[str, s
 
 
 def _group_by_day(cards: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Group cards by day, and the cards of a day by document, in order."""
+    """Group cards by day, and the cards of a day by document, keeping the order of `cards`."""
     days = []
     for day, day_cards in groupby(
         cards, lambda card: timezone.localdate(card["version"].updated_at)

@@ -3,6 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 from urllib.parse import urlencode
 
 from django.contrib import admin
@@ -61,7 +62,7 @@ def show_search(request: HttpRequest, reader: HistoryReader) -> HttpResponse:
             "found": any(group.hits for group in groups),
             "shown": sum(len(group.hits) for group in groups),
             "missing": missing,
-            "held_lines": _describe_quarantined(reader, missing),
+            "quarantined_documents": _describe_quarantined(reader, missing),
             "in_old": _link_to_old_service(missing),
             "notes": notes,
             "more_url": _build_next_url(groups),
@@ -187,13 +188,24 @@ def _find_client_number(results: Mapping[str, SearchPage]) -> str:
     return texts[0] if len(texts) == len(results) == 1 else ""
 
 
+class QuarantinedDocument(NamedTuple):
+    """A document that was searched for by its id, and is only in quarantine."""
+
+    id: str
+    kind_title: str
+    sentences: list[str]  # on its messages
+
+
 def _describe_quarantined(
     reader: HistoryReader, missing: Sequence[str]
-) -> list[tuple[str, str, list[str]]]:
-    """Return the id, title of the kind and sentences for each document only in quarantine."""
+) -> list[QuarantinedDocument]:
+    """Return the documents with a searched id that occur only in quarantined messages."""
     ids = [text for text in missing if is_storable_id(text)]
-    lines = open_messages.describe_unknown_documents(reader, ENTITIES, ids) if ids else []
-    return [(id, get_kind_title(entity), sentences) for id, entity, sentences in lines]
+    documents = open_messages.describe_unknown_documents(reader, ENTITIES, ids) if ids else []
+    return [
+        QuarantinedDocument(document.id, get_kind_title(document.kind), document.sentences)
+        for document in documents
+    ]
 
 
 def _link_to_old_service(missing: Sequence[str]) -> list[tuple[str, list[tuple[str, str]]]]:

@@ -1,4 +1,4 @@
-"""annals people import FILE.csv: logins to full names and kinds."""
+"""`annals people import FILE.csv`: imports full names, and whether a login is a person."""
 
 from history.management.load_file import LoadFileCommand
 

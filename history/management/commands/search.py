@@ -38,7 +38,7 @@ class Command(BaseCommand):
             raise CommandError(f"Interrupted after {_format_counts(counts)}") from None
         except DatabaseError as error:
             raise CommandError(
-                f"{describe(error)}\nIt ended after {_format_counts(counts)}"
+                f"{describe(error)}\nThe command ended after {_format_counts(counts)}"
             ) from None
         self.stdout.write(
             json.dumps(counts) if options["json"] else f"Indexed {_format_counts(counts)}"

@@ -54,7 +54,7 @@ def forget_day(store: ArchiveStore, table: str, day: date) -> int:
     An interrupted call can be repeated. The caller holds the lock of the runs.
 
     Raises:
-        ArchiveError: the archive has nothing of the day.
+        ArchiveError: the archive has no rows of the day.
     """
     try:
         archived = manifest.load_manifest(store, table, day)

@@ -32,7 +32,7 @@ def describe_file(store: ArchiveStore, name: str) -> ArchivedFile:
 
     Raises:
         FileNotFoundError: the file does not exist.
-        ArchiveError: the file is empty or not one of the archive.
+        ArchiveError: The file has no rows, or is not a file of the archive.
     """
     sha256, size = store.compute_sha256(name)
     return _describe_rows(store, name, size, sha256)
@@ -89,7 +89,7 @@ def _describe_rows(
     """Describe a file by its rows.
 
     Raises:
-        ArchiveError: The file is empty, or is not a file of the archive.
+        ArchiveError: The file has no rows, or is not a file of the archive.
     """
     digest, rows = hashlib.sha256(), 0
     first = last = ""
@@ -105,7 +105,10 @@ def _describe_rows(
     except (pa.ArrowException, ValueError) as error:
         raise ArchiveError(f"{name} cannot be read: {error}") from error
     if not rows:
-        raise ArchiveError(f"{name} has no rows")
+        raise ArchiveError(
+            f"{name} has no rows, and a file of the archive always has some: restore the file from "
+            "a copy of the archive, or archive the day again"
+        )
     return ArchivedFile(name, rows, size, sha256, digest.hexdigest(), first, last)
 
 

@@ -80,11 +80,15 @@ def wait_for_others(
         psycopg.errors.LockNotAvailable: One of them stays open.
     """
     deadline = time.monotonic() + days.LOCK_WAIT_S
-    values = [[table.as_string(connection) for table in tables], mode]
+    names = [table.as_string(connection) for table in tables]
+    values = [names, mode]
     transactions = set(connection.execute(_HOLDERS_OF_LOCKS, values))
     while transactions:
         if time.monotonic() > deadline:
-            raise errors.LockNotAvailable("a transaction that uses it stays open")
+            raise errors.LockNotAvailable(
+                f"a transaction that uses {', '.join(names)} stays open after "
+                f"{days.LOCK_WAIT_S:g} s: end it (see pg_stat_activity), or try again"
+            )
         time.sleep(PAUSE_S)
         transactions &= set(connection.execute(_HOLDERS_OF_LOCKS, values))
 
@@ -99,7 +103,10 @@ def wait_for_transactions(connection: Connection) -> None:
     transactions = set(connection.execute(_TRANSACTIONS))
     while transactions:
         if time.monotonic() > deadline:
-            raise errors.LockNotAvailable("a transaction of this database stays open")
+            raise errors.LockNotAvailable(
+                f"a transaction of this database stays open after {days.LOCK_WAIT_S:g} s: end it "
+                "(see pg_stat_activity), or try again"
+            )
         time.sleep(PAUSE_S)
         transactions &= set(connection.execute(_TRANSACTIONS))
 

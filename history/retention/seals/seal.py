@@ -1,6 +1,7 @@
-"""Sealing: which days are due, and the seal of one day.
+"""Sealing of finished days: finds the days that are due, and seals one day.
 
-A seal is a digest of the rows of a day, chained to the previous seal of the table.
+Begin with `seal_day`. A seal is a digest of the rows of a day, chained to the previous seal of the
+table.
 """
 
 import hashlib
@@ -27,18 +28,19 @@ from history.store.days.canonical import Connection, DayDigest, compute_digest
 from history.store.days.days import DayState
 
 GENESIS = "0" * 64
-# No younger day is sealed or packed: its rows may still be on their way, and a clock may be wrong.
+# A day is sealed from this many days after it began, and packed one day later. Before, its rows may
+# still be on their way, and a clock may be wrong.
 YOUNGEST_DAYS = 2
 
 
-# Given days (table and day): those that may still get rows, and why.
-FindUnsettledDays = Callable[[Collection[tuple[str, date]]], Mapping[tuple[str, date], str]]
+# Called with days (table and day). Returns those that may still get rows, each with the reason.
+FindWaitingDays = Callable[[Collection[tuple[str, date]]], Mapping[tuple[str, date], str]]
 
-# The last seal of a table.
+# Returns the newest seal of a table.
 _SELECT_LAST_SEAL: Final = """
 SELECT seal FROM day_seal WHERE "table" = %(table)s ORDER BY id DESC LIMIT 1
 """
-# A new last seal of a table.
+# Adds a seal to the chain of a table.
 _INSERT_SEAL: Final = """
 INSERT INTO day_seal ("table", day, rows, digest, ranges, previous, seal, sealed_at)
 VALUES (%(table)s, %(day)s, %(rows)s, %(digest)s, %(ranges)s, %(previous)s, %(seal)s, %(sealed_at)s)
@@ -46,99 +48,105 @@ VALUES (%(table)s, %(day)s, %(rows)s, %(digest)s, %(ranges)s, %(previous)s, %(se
 
 
 class NotSealableError(ExplainedError, RuntimeError):
-    """Raised when a day cannot be sealed; the text says why."""
+    """Raised when a day cannot be sealed. The text says why."""
 
 
 class DaysToSeal(NamedTuple):
     """The finished days without a seal."""
 
-    due: list[tuple[DayRows, date]]  # to be sealed now, oldest first for each table
-    waiting: Mapping[tuple[str, date], str]  # days (table and day) that may still get rows, and why
+    # the days to seal now, by table, the oldest day of each table first
+    due: list[tuple[DayRows, date]]
+    # the days (table and day) that may still get rows, and the reason
+    waiting: Mapping[tuple[str, date], str]
 
 
 class SealAttempt(NamedTuple):
-    """A day that was to be sealed."""
+    """The result of sealing one day in a run."""
 
-    rows: DayRows
+    day_rows: DayRows
     day: date
-    error: Exception | None  # why it was not sealed
+    error: Exception | None  # None if the day was sealed
 
 
 def find_days_to_seal(
     existing: Collection[Partition],
     today: date,
     after_days: int,
-    unsettled: FindUnsettledDays,
+    find_waiting: FindWaitingDays,
     tables: Sequence[DayRows],
 ) -> DaysToSeal:
-    """Find the attached days with rows that are finished and have no seal.
+    """Return the finished days that have neither a seal nor an archive.
 
-    Days of tables that get no row afterwards are sealed without rows too. Archived days are not.
+    A day without rows is left out, unless its table never gets rows after the end of a day.
 
     Args:
-        existing: the partitions of `tables`.
-        after_days: a day is finished this many days after its end; 0: no day is sealed.
-        unsettled: is called with the days to be sealed; those that it returns wait.
+        existing: The partitions of `tables`.
+        after_days: How many days after its end a day is finished. 0: no day is sealed.
+        find_waiting: Returns the days that must wait.
     """
     if not after_days:
         return DaysToSeal([], {})
     end = today - timedelta(days=after_days)
-    settled = set(DaySeal.objects.values_list("table", "day"))
-    settled |= set(ArchivedDay.objects.values_list("table", "day"))
-    names_by_place = {
+    done = set(DaySeal.objects.values_list("table", "day"))
+    done |= set(ArchivedDay.objects.values_list("table", "day"))
+    names = {
         (part.table, part.day): part.name
         for part in existing
         if part.day and part.day < end and part.state is DayState.ATTACHED
+        if (part.table, part.day) not in done
     }
-    names = find_filled([name for place, name in names_by_place.items() if place not in settled])
-    by_name = {table.table: table for table in tables}
-    filled = {
-        place
-        for place, name in names_by_place.items()
-        if name in names or (place not in settled and by_name[place[0]].closed)
+    filled_names = find_filled(list(names.values()))
+    tables_by_name = {table.table: table for table in tables}
+    unsealed = {
+        (table, day)
+        for (table, day), name in names.items()
+        if name in filled_names or tables_by_name[table].closed
     }
-    waiting = unsettled(filled)
-    order = list(by_name)
-    due = sorted(filled - waiting.keys(), key=lambda place: (order.index(place[0]), place[1]))
-    return DaysToSeal([(by_name[table], day) for table, day in due], waiting)
+    waiting = find_waiting(unsealed)
+    order = list(tables_by_name)
+    due = sorted(
+        unsealed - waiting.keys(), key=lambda table_day: (order.index(table_day[0]), table_day[1])
+    )
+    return DaysToSeal([(tables_by_name[table], day) for table, day in due], waiting)
 
 
-def seal_days(places: Sequence[tuple[DayRows, date]]) -> Iterator[SealAttempt]:
-    """Seal the days one by one; a day that fails stops no other.
+def seal_days(table_days: Sequence[tuple[DayRows, date]]) -> Iterator[SealAttempt]:
+    """Seal days one by one. After a day that fails, the next one is sealed.
 
-    The caller holds the lock of the runs, which is taken again when the connection is lost.
+    The caller holds the lock of the runs. After a lost connection it is taken again.
     """
     default_connection.ensure_connection()
-    for rows, day in places:
+    for day_rows, day in table_days:
         try:
-            seal_day(default_connection.connection, rows, day)
+            seal_day(default_connection.connection, day_rows, day)
         except (ExplainedError, Error) as error:
-            yield SealAttempt(rows, day, error)
+            yield SealAttempt(day_rows, day, error)
             retake_lost_lock()
         else:
-            yield SealAttempt(rows, day, None)
+            yield SealAttempt(day_rows, day, None)
 
 
 def seal_day(connection: Connection, day_rows: DayRows, day: date) -> DaySeal:
-    """Seal a day of one table in its present state, with late rows.
+    """Seal a day of one table as it is now, late rows included.
 
     The caller holds the lock of the runs. `connection` is in autocommit mode.
 
     Raises:
-        NotSealableError: the day is not finished by this machine's and the server's clock, has no
-            rows though some may come, has rows that are only in the archive, or has a version
-            twice.
-        psycopg.errors.LockNotAvailable: a transaction that writes to the day stays open.
+        NotSealableError: The day is too young by the clock of this machine or of the server, has
+            no partition, has no rows yet, has fewer rows than the archive, or has a version twice.
+        psycopg.errors.LockNotAvailable: A transaction that writes to the day stays open.
     """
-    if day > clock.get_earlier_time(connection).date() - timedelta(days=YOUNGEST_DAYS):
+    first_date = day + timedelta(days=YOUNGEST_DAYS)
+    if clock.get_earlier_time(connection).date() < first_date:
         raise NotSealableError(
-            f"{day_rows.table} {day} is not finished: it ended less than a day ago"
+            f"{day_rows.table} {day} cannot be sealed before {first_date} (UTC): until then rows"
+            " of the day may still arrive"
         )
-    place = days.locate_day(connection, day_rows.table, day)
-    if place.state is not DayState.ATTACHED:
+    day_table = days.locate_day(connection, day_rows.table, day)
+    if day_table.state is not DayState.ATTACHED:
         raise NotSealableError(f"{day_rows.table} has no partition of {day}")
-    day_snapshot.start_noting(connection, place, day_rows.table, day)
-    _vacuum_day(connection, place)
+    day_snapshot.start_noting(connection, day_table, day_rows.table, day)
+    _vacuum_day(connection, day_table)
 
     def add_seal_of_day(opened: days.DayTable) -> str:
         _check_doubled(connection, day_rows, day, opened)
@@ -153,28 +161,37 @@ def seal_day(connection: Connection, day_rows: DayRows, day: date) -> DaySeal:
     return DaySeal.objects.get(seal=new_seal)
 
 
+def _vacuum_day(connection: Connection, day_table: days.DayTable) -> None:
+    """Freeze the rows of a finished day, which rarely changes again. Skip a locked table."""
+    connection.execute(
+        sql.SQL("VACUUM (FREEZE, ANALYZE, SKIP_LOCKED, TRUNCATE false) {}").format(day_table.child)
+    )
+
+
 def _check_doubled(
-    connection: Connection, day_rows: DayRows, day: date, place: days.DayTable
+    connection: Connection, day_rows: DayRows, day: date, day_table: days.DayTable
 ) -> None:
-    """Raise NotSealable if the day has two rows for one version."""
+    """Check that the day has each version once.
+
+    Raises:
+        NotSealableError: The day has two rows for one version.
+    """
     if not isinstance(day_rows, EntityKind) or not days.is_packed(connection, day_rows.table, day):
-        return  # the primary key forbids it
-    doubled = doubled_versions.find_doubled_versions(connection, day_rows, place.child, limit=1)
+        return  # the primary key refuses a second row, except for versions in blocks
+    doubled = doubled_versions.find_doubled_versions(connection, day_rows, day_table.child, limit=1)
     if doubled:
         raise NotSealableError(
-            f"{day_rows.table} {day} has version {doubled[0].version} of "
-            f"{doubled[0].id} twice: run"
-            f" `partitions repair {day}`"
+            f"{day_rows.table} {day} has version {doubled[0].version} of {doubled[0].id} twice:"
+            f" run `partitions repair {day}`"
         )
 
 
-def compute_seal(previous: str, table: str, day: date, rows: int, digest: str) -> str:
-    """Compute a seal in hex: the SHA-256 of the previous seal and what is sealed."""
-    line = f"{previous} {table} {day.isoformat()} {rows} {digest}\n"
-    return hashlib.sha256(line.encode()).hexdigest()
-
-
 def _check_rows(table: str, day: date, rows: int) -> None:
+    """Check that the day has rows, and not fewer than the archive.
+
+    Raises:
+        NotSealableError: The day has no rows, or fewer than the archive.
+    """
     if not rows:
         raise NotSealableError(f"{table} {day} has no rows, so there is nothing to seal")
     archived = ArchivedDay.objects.filter(table=table, day=day).first()
@@ -208,8 +225,12 @@ def add_seal(connection: Connection, table: str, day: date, day_digest: DayDiges
     return new_seal
 
 
-def _vacuum_day(connection: Connection, place: days.DayTable) -> None:
-    """Run VACUUM (FREEZE) once, except on a locked table. A finished day is rarely written to."""
-    connection.execute(
-        sql.SQL("VACUUM (FREEZE, ANALYZE, SKIP_LOCKED, TRUNCATE false) {}").format(place.child)
-    )
+def compute_seal(previous: str, table: str, day: date, rows: int, digest: str) -> str:
+    """Return a seal: the SHA-256 of the previous seal, and of what identifies the rows, in hex.
+
+    Args:
+        rows: The number of rows.
+        digest: The digest of the rows, in hex.
+    """
+    line = f"{previous} {table} {day.isoformat()} {rows} {digest}\n"
+    return hashlib.sha256(line.encode()).hexdigest()

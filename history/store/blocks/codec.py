@@ -233,7 +233,7 @@ def check_block(row: CanonicalRow, block: Sequence[Any]) -> BlockColumns:
     keys = stored.keys or b""
     has_checksum = bool(int.from_bytes(stored.packed[:DICTIONARY_NUMBER_BYTES]) & _CHECKED)
     if has_checksum != (len(keys) % 8 == CHECKSUM):
-        raise DamagedBlockError("its checksum is not where it was written")
+        raise DamagedBlockError("its header and its keys disagree about whether it has a checksum")
     if not has_checksum:
         return stored
     keys, written = keys[:-CHECKSUM], keys[-CHECKSUM:]
@@ -260,8 +260,10 @@ def expand_block(
     numbers = stored.versions or range(newest - older, newest + 1)
     if len(texts) != older + 1 or len(numbers) != older + 1:
         raise DamagedBlockError(f"it has {len(texts)} documents for {older + 1} versions")
-    if numbers[-1] != newest:  # some answers take it from the row
-        raise DamagedBlockError("its row is not its newest version")
+    if numbers[-1] != newest:  # some answers take the newest version from the row alone
+        raise DamagedBlockError(
+            f"its row has version {newest}, but its newest packed version is {numbers[-1]}"
+        )
     try:
         keys = struct.unpack(f">{older}q", stored.keys or b"")
         older_rows = [

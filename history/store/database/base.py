@@ -90,7 +90,10 @@ class DatabaseWrapper(base.DatabaseWrapper):
         return super()._configure_connection(connection)  # type: ignore[misc] # not in the stubs
 
     def _give_back(self, connection: Any) -> None:
-        """To the pool, which forgets it if it does not work."""
+        """Return a connection to the pool, or close it if there is no pool.
+
+        The pool discards broken connections.
+        """
         if self.pool is None:
             connection.close()
         else:

@@ -112,7 +112,7 @@ def _make_row(row: _AnswerRow, subject: TimelineSubject) -> SourceRow:
     else:
         entity = BY_NAME.get(row.kind or "")
         if entity is None or row.id is None:
-            raise WrongAnswerError("a version in the answer lacks kind or id")
+            raise WrongAnswerError("a version has no kind or id, so its document is unknown")
         application = application or subject.id
         is_own_version = entity is ROOT and id == subject.id
         if not (application == subject.id if entity.parent else is_own_version):

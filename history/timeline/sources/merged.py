@@ -1,9 +1,9 @@
 """Merges the sources of one request: the tables, and supplements with versions that they lack.
 
-Begin with `MergedSource.fetch_page`. If two supplements have the same version, the earlier one
-counts; HistoryReader decides their order. A source knows nothing about viewers, masks, budgets or
-HTTP. Its answers are closed, and history.policy opens them. docs/structure.md has the steps to add
-a source.
+Begin with `MergedSource.fetch_page`. If two supplements have the same version, the one that comes
+earlier wins; HistoryReader decides their order. A source does not know about viewers, masks,
+budgets or HTTP. Its answers are closed, and history.policy opens them. docs/structure.md has the
+steps to add a source.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ KeysByEntity: TypeAlias = dict[EntityRef, list[VersionKey]]
 
 
 class SupplementSource(Protocol):
-    """A source with versions that the tables lack. It gives all versions of a document at once."""
+    """A source with versions that the tables lack. It loads all versions of a document at once."""
 
     @property
     def by_number(self) -> bool:
         """Whether two versions of the same number are the same, even if their moments differ."""
 
     def load_rows(self, entity: EntityKind, id: str, /) -> Mapping[VersionKey, SourceRow]:
-        """Return all versions of a document by key, those of a child with their application."""
+        """Return all versions of a document by key. The rows of a child name its application."""
 
     def list_members(self, application: str, /) -> Collection[EntityRef]:
-        """Return the application itself, and the documents that name it in any version."""
+        """Return the application, and the children of which any version names it."""
 
     def may_hide_owners(self, entity: EntityKind, id: str, /) -> bool:
         """Return whether a document may belong to applications that its rows do not name."""
 
 
 class ArchivedSource(SupplementSource, Protocol):
-    """An archive as a supplement. It is read only if somebody asks for it."""
+    """An archive as a supplement. It is read only if the viewer asks for it."""
 
     def find_oldest_day(self, entity: EntityKind, /) -> date | None:
         """Return the oldest archived day of a kind, or None if there is none."""
@@ -66,7 +66,10 @@ class ArchivedSource(SupplementSource, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MergedSource:
-    """The tables and their supplements as one source. An earlier supplement wins."""
+    """The tables and their supplements as one source.
+
+    If two supplements have the same version, the earlier one wins.
+    """
 
     supplements: Sequence[SupplementSource]
     tables: TableSource = field(default_factory=TableSource)
@@ -76,8 +79,9 @@ class MergedSource:
     ) -> SourceAnswer[FetchedVersions]:
         """Return one page of versions of a document. See TableSource.fetch_page.
 
-        Usually the policy judges each row by its application. If there is no row, or a row may
-        lack its application, the answer itself says that it tells of the document.
+        The policy judges each row by its application. If there is no row, or a row may belong to
+        applications that it does not name, the policy must judge the whole document: the answer
+        then names it in `tells_of`.
         """
         entity_ref = (entity, query.id)
         try:
@@ -106,17 +110,16 @@ class MergedSource:
         return SourceAnswer(keys, tells_of=[(entity, id) for id in keys])
 
     def fetch_versions(self, refs: Collection[VersionRef]) -> SourceAnswer[FetchedVersions]:
-        """Return versions by key, as many as READ_BYTES allow. See TableSource.fetch_versions."""
+        """Return versions by key, as many as READ_BYTES allows. See TableSource.fetch_versions."""
         try:
             fetched = self.tables.fetch_versions(refs)
         except DamagedBlockError as error:
             return SourceAnswer(error, tells_of=[get_entity_ref(ref) for ref in refs])
         if self.supplements:
-            # The supplements have the versions that the tables do not have.
             missing_refs = set(refs).difference(fetched.refs)
             supplied: dict[VersionRef, SourceRow] = {}
             for entity, id in {get_entity_ref(ref) for ref in missing_refs}:
-                for supplement in reversed(self.supplements):
+                for supplement in reversed(self.supplements):  # so that the earlier one wins
                     supplied |= {row.ref: row for row in supplement.load_rows(entity, id).values()}
             fetched.rows.extend(supplied[ref] for ref in missing_refs if ref in supplied)
         return SourceAnswer(self._keep_fields(fetched))
@@ -136,9 +139,11 @@ class MergedSource:
         return SourceAnswer(newest, tells_of=[entity_ref])
 
     def fetch_owners(self, entity: EntityKind, ids: Collection[str]) -> dict[str, set[str]]:
-        """Return the applications that any version of each document names. For the policy."""
+        """Return the applications that the versions of each document name. For the policy only."""
         owners = self.tables.fetch_owners(entity, ids)
-        for supplement in () if entity.alone else self.supplements:
+        if entity.alone:
+            return owners
+        for supplement in self.supplements:
             for id in ids:
                 for row in supplement.load_rows(entity, id).values():
                     owners.setdefault(id, set()).add(row.application)
@@ -147,7 +152,7 @@ class MergedSource:
     def fetch_members(self, application: str) -> SourceAnswer[KeysByEntity]:
         """Return the application and its children with their keys. See TableSource.fetch_members.
 
-        What cannot be read is left out, and noted in `tables.damaged`.
+        Documents that cannot be read are left out, and noted in `tables.damaged`.
         """
         members = self.tables.fetch_members(application)
         for entity, id in self._list_supplied_members(application):
@@ -190,45 +195,56 @@ class MergedSource:
     def _merge_page(
         self, entity: EntityKind, query: TimelineQuery, after: TimelinePosition | None, limit: int
     ) -> FetchedVersions:
-        # The supplements are read first, so that a version that enters the tables meanwhile is in
-        # one of the two.
+        """Return one page, with the rows of the supplements in their places."""
+        # Read the supplements first. Then a version that moves to the tables meanwhile is read
+        # from one of the two, or from both.
         supplied = self.load_supplied_rows(entity, query.id)
         fetched = self.tables.fetch_page(entity, query, after, limit)
         if not supplied:
             return fetched
-        stored = [key for *_, key in fetched.refs]
-        entries: dict[VersionKey, SourceRow | None] = {
+        # `supplied` was compared with all keys of the tables. Only versions that came to the tables
+        # since are left, so the keys of this page are enough.
+        page_keys = [key for *_, key in fetched.refs]
+        rows_by_key: dict[VersionKey, SourceRow | None] = {  # None: the row was not read
             key: row
-            for key, row in self.load_supplied_rows(entity, query.id, stored).items()
+            for key, row in self.load_supplied_rows(entity, query.id, page_keys).items()
             if key in supplied and is_selected(query.filters, row)
         }
-        entries |= {key: None for *_, key in fetched.unread}
-        entries |= {row.key: row for row in fetched.rows}
-        get_place = _get_key_by_number if query.sort is TimelineSort.VERSION else _get_key_by_moment
-        start = get_place(VersionKey(after.version, after.updated_at)) if after else None
-        ordered = _select_after(entries, get_place, start, query.order, limit)
-        end = next(
-            (index for index, key in enumerate(ordered) if entries[key] is None), len(ordered)
-        )
-        rows = [row for key in ordered[:end] if (row := entries[key]) is not None]
-        return FetchedVersions(rows, [(entity, query.id, key) for key in ordered[end:]])
+        rows_by_key |= {key: None for *_, key in fetched.unread}
+        rows_by_key |= {row.key: row for row in fetched.rows}
+        sort_by_number = query.sort is TimelineSort.VERSION
+        get_position = _get_key_by_number if sort_by_number else _get_key_by_moment
+        start = get_position(VersionKey(after.version, after.updated_at)) if after else None
+        keys = _select_after(rows_by_key, get_position, start, query.order, limit)
+        # The page ends before the first row that was not read.
+        rows: list[SourceRow] = []
+        for key in keys:
+            row = rows_by_key[key]
+            if row is None:
+                break
+            rows.append(row)
+        return FetchedVersions(rows, [(entity, query.id, key) for key in keys[len(rows) :]])
 
     def _merge_application_page(
         self, query: TimelineQuery, after: TimelinePosition | None, limit: int
     ) -> ApplicationPage:
-        supplied = self._list_supplied_refs(query)  # first, as in _merge_page
+        """Return one page, with the versions of the supplements in their places.
+
+        The supplements are read first, and compared with the keys of the page. See `_merge_page`.
+        """
+        supplied = self._list_supplied_refs(query)
         refs, keys = self.tables.fetch_application_page(
             query, after, limit, need_all_keys=bool(self.supplements)
         )
         if not self.supplements:
             return ApplicationPage(refs, keys)
-        stored: KeysByEntity = defaultdict(list)
+        page_keys: KeysByEntity = defaultdict(list)
         for entity, id, key in refs:
-            stored[entity, id].append(key)
+            page_keys[entity, id].append(key)
         still_supplied = {
             (*entity_ref, key)
             for entity_ref in {get_entity_ref(ref) for ref in supplied}
-            for key in self.load_supplied_rows(*entity_ref, stored[entity_ref])
+            for key in self.load_supplied_rows(*entity_ref, page_keys[entity_ref])
         }
         if added := still_supplied.intersection(supplied):
             refs = _select_after(
@@ -246,10 +262,11 @@ class MergedSource:
     ) -> dict[VersionKey, SourceRow]:
         """Return the versions of a document that the supplements have and the tables lack.
 
-        A version that the tables have with the same key may be among them.
+        The result may have a version that the tables have with the same key: it is the same row.
 
         Args:
-            stored: All keys of the document in the tables, if the caller knows them.
+            stored: The keys of the document in the tables that are compared. None: all of them are
+                loaded.
         """
         rows: dict[VersionKey, SourceRow] = {}
         for supplement in self.supplements:
@@ -257,22 +274,21 @@ class MergedSource:
             if supplied and supplement.by_number and stored is None:
                 stored = self.tables.fetch_keys(entity, [id]).get(id, [])
             numbers = {key.version for key in (*(stored or ()), *rows)}
-            # A version that the tables have too may stay in: with the same key it is the same row.
             added = {
                 key: row
                 for key, row in supplied.items()
                 if not supplement.by_number or key.version not in numbers
             }
-            rows = added | rows
+            rows = added | rows  # the row of an earlier supplement wins
         return rows
 
     def _merge_keys(
         self, entity: EntityKind, id: str, stored: list[VersionKey]
     ) -> list[VersionKey]:
-        """Return all keys of a document.
+        """Return all keys of a document, in the tables and in the supplements.
 
         Args:
-            stored: The keys in the tables.
+            stored: All keys in the tables.
         """
         added = self.load_supplied_rows(entity, id, stored)
         return sorted({*stored, *added}) if added else stored
@@ -285,7 +301,10 @@ class MergedSource:
         )
 
     def _list_supplied_refs(self, query: TimelineQuery) -> list[VersionRef]:
-        """Return the versions of an application that only supplements have and filters select."""
+        """Return the versions of an application that only supplements have and filters select.
+
+        Versions of a child from when it named another application are left out.
+        """
         return [
             row.ref
             for entity_ref in self._list_supplied_members(query.id)
@@ -295,9 +314,9 @@ class MergedSource:
 
 
 def is_selected(filters: VersionFilters, row: SourceRow) -> bool:
-    """Return whether the filters select a row, as the SQL of the tables does.
+    """Return whether the filters select a row. The path filter is not applied.
 
-    The path filter is not applied.
+    The SQL that reads the tables has the same filters.
     """
     return (
         (filters.since is None or row.updated_at >= filters.since)
@@ -309,7 +328,7 @@ def is_selected(filters: VersionFilters, row: SourceRow) -> bool:
 
 
 class _KeyByMoment(NamedTuple):
-    """The place of a version in a timeline that is ordered by time."""
+    """The position of a version in a timeline that is ordered by time."""
 
     updated_at: datetime
     version: int
@@ -325,21 +344,23 @@ def _get_key_by_number(key: VersionKey) -> VersionKey:
 
 def _select_after(
     entries: Iterable[Entry],
-    get_place: Callable[[Entry], Any],
+    get_position: Callable[[Entry], Any],
     start: object | None,
     order: TimelineOrder,
     limit: int,
 ) -> list[Entry]:
-    """Return up to `limit` of the entries that come after `start`, in order.
+    """Return the first `limit` entries after `start`, in order.
 
     Args:
-        get_place: Gives what the entries are ordered by.
-        start: The place to begin after; None for the beginning.
+        get_position: Returns the position of an entry in the order.
+        start: A position. None: begin with the first entry.
     """
-    backwards = order is TimelineOrder.DESC
-    entries_after = (
-        entry
-        for entry in entries
-        if start is None or (get_place(entry) < start if backwards else get_place(entry) > start)
-    )
-    return sorted(entries_after, key=get_place, reverse=backwards)[:limit]
+    is_descending = order is TimelineOrder.DESC
+
+    def is_after_start(entry: Entry) -> bool:
+        if start is None:
+            return True
+        position = get_position(entry)
+        return bool(position < start if is_descending else position > start)
+
+    return sorted(filter(is_after_start, entries), key=get_position, reverse=is_descending)[:limit]
