@@ -13,7 +13,7 @@ import psycopg
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.harness import create_database, print_json, run_command, use_database
+from benchmarks.harness import create_database, report_figures, run_command, use_database
 from benchmarks.timeline import HOST_READER
 from benchmarks.timeline_data import _make_environment
 from history import timeline
@@ -77,12 +77,7 @@ def run(versions: int = 1_000_000, rounds: int = 200, as_json: bool = False) -> 
     with create_database(NAME) as conninfo:
         figures = _measure(conninfo, versions, rounds)
     figures["targets"] = _list_targets(figures)
-    is_met = all(target["met"] for target in figures["targets"])
-    if as_json:
-        print_json("changes", figures, is_met)
-    else:
-        _print_figures(figures)
-    return 0 if is_met else 1
+    return report_figures("changes", figures, _print_figures, as_json)
 
 
 def _measure(conninfo: str, versions: int, rounds: int) -> Figures:

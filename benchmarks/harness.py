@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -264,3 +264,21 @@ def print_json(bench: str, figures: Mapping[str, Any], is_met: bool | None = Non
             targets.
     """
     print(json.dumps({"bench": bench, "met": is_met, "figures": figures}))
+
+
+def report_figures(
+    bench: str, figures: Mapping[str, Any], print_figures: Callable[[Any], None], as_json: bool
+) -> int:
+    """Print the figures, and return the exit code: 0 if all targets are met, else 1.
+
+    Args:
+        figures: With `targets`, each of which has `met`.
+        print_figures: Prints the figures for people.
+        as_json: Print JSON instead.
+    """
+    is_met = all(target["met"] for target in figures["targets"])
+    if as_json:
+        print_json(bench, figures, is_met)
+    else:
+        print_figures(figures)
+    return 0 if is_met else 1

@@ -28,7 +28,7 @@ from benchmarks.harness import (
     Harness,
     create_database,
     finish_consumer,
-    print_json,
+    report_figures,
     run_command,
     start_harness,
     use_database,
@@ -77,12 +77,7 @@ def run(versions: int = 120_000, cluster: str = "", as_json: bool = False) -> in
     print_progress("reading a topic again ...")
     figures["again"] = _measure_reading_again(versions // 2)
     figures["targets"] = _list_targets(figures)
-    is_met = all(target["met"] for target in figures["targets"])
-    if as_json:
-        print_json("pack", figures, is_met)
-    else:
-        _print_figures(figures)
-    return 0 if is_met else 1
+    return report_figures("pack", figures, _print_figures, as_json)
 
 
 def _measure_days(conninfo: str, versions: int) -> Figures:

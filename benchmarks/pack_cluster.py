@@ -20,7 +20,7 @@ from rich.table import Table
 
 from annals.management.partitions import nightly
 from benchmarks import cluster
-from benchmarks.harness import create_database, print_json, run_command, use_database
+from benchmarks.harness import create_database, report_figures, run_command, use_database
 from benchmarks.pack import NAME, ROOT, _generate_alike, _simulate_histories, _store_records
 from benchmarks.timeline_data import _make_environment
 from history.retention import packing
@@ -71,12 +71,7 @@ def run(coordinator: str, versions: int, as_json: bool) -> int:
         "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
     }
     figures["targets"] = _list_targets(figures)
-    is_met = all(target["met"] for target in figures["targets"])
-    if as_json:
-        print_json("pack", figures, is_met)
-    else:
-        _print_figures(figures)
-    return 0 if is_met else 1
+    return report_figures("pack", figures, _print_figures, as_json)
 
 
 def _fill_server(conninfo: str, day: date, versions: int, shards: int | None) -> None:

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import clients
-from benchmarks.harness import HOST, measure_cpu, print_json, start_web, use_database
+from benchmarks.harness import HOST, measure_cpu, report_figures, start_web, use_database
 from benchmarks.timeline_data import BIG, TimelineData, prepare_data
 from history import timeline
 from history.documents.exactjson import loads
@@ -87,12 +87,7 @@ def run(
                 print_progress("16 clients while ingest runs ...")
                 figures["parallel"] = clients.run(data, host, port, parallel_seconds)
     figures["targets"] = list_targets(figures)
-    is_met = all(target["met"] for target in figures["targets"])
-    if as_json:
-        print_json("timeline", figures, is_met)
-    else:
-        _print_figures(figures)
-    return 0 if is_met else 1
+    return report_figures("timeline", figures, _print_figures, as_json)
 
 
 def _measure_data(data: TimelineData, host: str, port: int, *, full: bool) -> Figures:

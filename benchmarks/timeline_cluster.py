@@ -17,7 +17,7 @@ from django.test import Client
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.harness import print_json, use_database
+from benchmarks.harness import report_figures, use_database
 from benchmarks.timeline import ROOT, _ApiClient, _compute_percentiles, _serve_data
 from benchmarks.timeline_data import TimelineData, prepare_data
 
@@ -71,12 +71,7 @@ def run(coordinator: str, rows: int, as_json: bool) -> int:
             print_progress(f"{question.name} ...")
             figures["questions"][question.name] = _ask(question, clients, plain)
     figures["targets"] = _list_targets(figures["questions"])
-    is_met = all(target["met"] for target in figures["targets"])
-    if as_json:
-        print_json("timeline", figures, is_met)
-    else:
-        _print_figures(figures)
-    return 0 if is_met else 1
+    return report_figures("timeline", figures, _print_figures, as_json)
 
 
 def _list_questions() -> list[Question]:
