@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, LiteralString, NamedTuple
 
-import msgspec
 import psycopg
 from django.db import connection as django_connection
 from django.db import connections
@@ -32,13 +31,14 @@ from django.db.utils import OperationalError
 from psycopg import errors
 
 from history.store.database import prepared
+from history.store.json_columns import encode_columns
 
 Connection = psycopg.Connection[Any]
 
 BATCH_VERSIONS: Final = 500  # in one row of late_batch
 BATCHES_PER_READ: Final = 20
 # How long a page of the feed waits for writers that are about to commit.
-PATIENCE: Final = "2s"
+HORIZON_WAIT: Final = "2s"
 ROWS_PER_TRANSACTION: Final = 1_000  # rows of late_batch that are removed at once
 
 
@@ -92,7 +92,7 @@ SELECT (extract(epoch FROM given_to) * 1000000)::bigint AS horizon FROM feed_hor
 _TAKE_POSITIONS: Final[LiteralString] = """
 UPDATE late_list SET last_position = last_position + %(count)s RETURNING last_position
 """
-# Each column comes as one JSON array: cheaper to build and to parse than SQL arrays and rows.
+# The columns come from `encode_columns`.
 _ADD_BATCHES: Final[LiteralString] = """
 INSERT INTO late_batch (position, entity, ids, moments, versions, noted_at)
 SELECT position::bigint, min(entity), array_agg(id ORDER BY n),
@@ -134,7 +134,7 @@ def add_late_versions(connection: Connection, versions: Iterable[LateVersion]) -
         for version in batch
     ]
     names = ("positions", "entities", "ids", "moments", "versions")
-    columns = [msgspec.json.encode(column).decode() for column in zip(*rows, strict=True)]
+    columns = encode_columns(zip(*rows, strict=True))
     connection.execute(_ADD_BATCHES, dict(zip(names, columns, strict=True)))
 
 
@@ -155,8 +155,8 @@ _STATE: Final = "SELECT given_to AS horizon, last_position FROM feed_horizon, la
 # lock, and all writers would wait. lock_timeout does not serve: it begins again for each writer
 # that PostgreSQL waits for.
 _RAISE_HORIZON: Final = f"""
-SET LOCAL statement_timeout = '{PATIENCE}';
-UPDATE feed_horizon SET given_to = greatest(given_to, %s)
+SET LOCAL statement_timeout = '{HORIZON_WAIT}';
+UPDATE feed_horizon SET given_to = greatest(given_to, %(moment)s)
 """  # noqa: S608 - a constant
 _READ_BATCHES: Final = """
 SELECT last_position, removed_to, position, entity, ids, moments, versions
@@ -180,11 +180,11 @@ def raise_horizon(moment: datetime) -> bool:
     Call it outside of a transaction. A higher horizon stays as it is.
 
     Returns:
-        False if writers held the lock for longer than PATIENCE. The horizon is not raised then.
+        False if writers held the lock for longer than HORIZON_WAIT. The horizon is not raised then.
     """
     try:
         with django_connection.cursor() as cursor:
-            cursor.execute(_RAISE_HORIZON, [moment])
+            cursor.execute(_RAISE_HORIZON, {"moment": moment})
             cursor.nextset()
             return bool(cursor.rowcount)
     except OperationalError as error:

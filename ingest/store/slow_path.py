@@ -23,6 +23,7 @@ from history.store.blocks.queries import build_damage_error, build_versions_quer
 from history.store.days import days
 from history.store.days.days import WHOLE_ROWS
 from history.store.days.window import MICROSECONDS_PER_DAY, compute_day
+from history.store.json_columns import encode_columns
 from history.store.search_index.keys import NewSearchKeys
 from ingest.messages.explanations import Code, Explanation
 from ingest.messages.message import Message
@@ -239,9 +240,8 @@ def _group_by_day(keys: Iterable[RowKey]) -> dict[date, list[RowKey]]:
     return {compute_day(day * MICROSECONDS_PER_DAY): day_keys for day, day_keys in grouped.items()}
 
 
-# Each key is looked up by primary key: ingest.store.session has the settings for that. JSON arrays,
-# one for each column, are cheaper to build and to parse than SQL arrays and rows. {stored_at} is
-# the time of the stored row: of a block, the time of its newest version.
+# Each key is looked up by primary key: ingest.store.session has the settings for that. {stored_at}
+# is the time of the stored row: of a block, the time of its newest version.
 _LOOK_UP = """
 SELECT coalesce(json_agg(key.number - 1), '[]')::text FROM (
     SELECT number, id, version::int AS version,
@@ -276,9 +276,7 @@ def _look_up(
         is_same_version=sql.SQL(is_same_version),
         stored_at=sql.Identifier(stored_at),
     )
-    ids, microseconds, versions = (
-        msgspec.json.encode(column).decode() for column in zip(*keys, strict=True)
-    )
+    ids, microseconds, versions = encode_columns(zip(*keys, strict=True))
     start, end = days.compute_bounds(day)
     parameters = {
         "ids": ids,

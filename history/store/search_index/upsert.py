@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-import msgspec
 import psycopg
 
 from history.store import distribution
 from history.store.days.window import EPOCH
+from history.store.json_columns import encode_columns
 from history.store.search_index.keys import SearchKeyRow
 
 _COLUMNS: Final = "value, name, entity, id, day"
@@ -35,9 +35,8 @@ def upsert_keys(connection: psycopg.Connection[Any], keys: Sequence[SearchKeyRow
         rows = [(*row.key, dates[row.day]) for row in keys]
         insert_distributed(connection, _COLUMNS, rows, _NEWEST)
         return
-    # One JSON array per column: cheaper to build and to parse than SQL arrays.
     columns = [*zip(*(row.key for row in keys), strict=True), [dates[row.day] for row in keys]]
-    connection.execute(_UPSERT, [msgspec.json.encode(column).decode() for column in columns])
+    connection.execute(_UPSERT, encode_columns(columns))
 
 
 def format_day(day: int) -> str:
