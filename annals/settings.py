@@ -62,6 +62,7 @@ MIDDLEWARE = [
     "annals.web.middleware.session_limit.SessionLimitMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "annals.web.middleware.compression.CompressionMiddleware",
 ]
 
 TEMPLATES = [

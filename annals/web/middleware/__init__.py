@@ -1,7 +1,7 @@
 """The middleware of Annals: what surrounds each request, from the outside inwards.
 
 `MIDDLEWARE` in annals/settings.py has these classes in this order, with those of Django between
-them. A request passes them from 1 to 8, and its answer from 8 to 1.
+them. A request passes them from 1 to 9, and its answer from 9 to 1.
 
 1. no_store.py: forbids caches to keep the answer, and sets the content policy. It is the first,
    so that answers and errors of all the others have these headers too.
@@ -20,7 +20,6 @@ them. A request passes them from 1 to 8, and its answer from 8 to 1.
 7. language.py: sets language and time zone. Django's middleware that follows it can answer with a
    text. CommonMiddleware, CsrfViewMiddleware and AuthenticationMiddleware are next.
 8. session_limit.py: ends a session that is idle or too old. It needs the session and the user.
-   Django's messages and its header against frames are the last ones.
-
-history/api/compression.py compresses answers of the API; it surrounds only these views.
+   Django's messages and its header against frames are next.
+9. compression.py: compresses answers of the API. It is the last one, next to the views.
 """

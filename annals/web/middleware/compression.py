@@ -1,5 +1,6 @@
-"""Compresses answers with gzip if the header Accept-Encoding prefers that (RFC 9110)."""
+"""Compresses answers of the API with gzip if the header Accept-Encoding prefers that (RFC 9110)."""
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from django.http import HttpRequest, HttpResponse
@@ -8,9 +9,44 @@ from django.middleware.gzip import GZipMiddleware
 from django.utils.cache import patch_vary_headers
 from django.utils.text import compress_string
 
+_API: Final = "/api/v1/"
 _SMALLEST_BYTES: Final = 200
 # Random bytes in the gzip header hide the length of the text: see django.middleware.gzip.
 _MOST_RANDOM_BYTES: Final = GZipMiddleware.max_random_bytes
+
+
+class CompressionMiddleware:
+    """Middleware that compresses the answers of the API. Pages for browsers stay plain."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        response = self.get_response(request)
+        return compress(request, response) if request.path.startswith(_API) else response
+
+
+def compress(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+    """Return the answer, compressed if the client prefers that and the answer gets smaller.
+
+    If the client refuses plain answers (`identity;q=0`), the answer is always compressed. If it
+    refuses both, the answer stays plain, as RFC 9110 allows.
+    """
+    patch_vary_headers(response, ("Accept-Encoding",))
+    accepted = read_accepted_codings(request.headers.get("Accept-Encoding", ""))
+    if not accepted.prefers_gzip or not isinstance(response, HttpResponse):
+        return response
+    content = response.content
+    may_stay = accepted.identity > 0 or not content
+    if may_stay and len(content) < _SMALLEST_BYTES:
+        return response
+    compressed = compress_string(content, max_random_bytes=_MOST_RANDOM_BYTES)
+    if may_stay and len(compressed) >= len(content):
+        return response
+    response.content = compressed
+    response.headers["Content-Length"] = str(len(compressed))
+    response.headers["Content-Encoding"] = "gzip"
+    return response
 
 
 class AcceptedCodings(NamedTuple):
@@ -47,34 +83,3 @@ def _weight(parameters: list[str]) -> float:
                 return 0.0
             return weight if 0 <= weight <= 1 else 0.0
     return 1.0
-
-
-class Compression:
-    """Compresses an answer. For django.utils.decorators.decorator_from_middleware."""
-
-    def __init__(self, get_response: object) -> None:
-        """Take the argument that the decorator passes. It then calls process_response()."""
-
-    def process_response(
-        self, request: HttpRequest, response: HttpResponseBase
-    ) -> HttpResponseBase:
-        """Return the answer, compressed if the client prefers that and the answer gets smaller.
-
-        If the client refuses plain answers (`identity;q=0`), the answer is always compressed. If
-        it refuses both, the answer stays plain, as RFC 9110 allows.
-        """
-        patch_vary_headers(response, ("Accept-Encoding",))
-        accepted = read_accepted_codings(request.headers.get("Accept-Encoding", ""))
-        if not accepted.prefers_gzip or not isinstance(response, HttpResponse):
-            return response
-        content = response.content
-        may_stay = accepted.identity > 0 or not content
-        if may_stay and len(content) < _SMALLEST_BYTES:
-            return response
-        compressed = compress_string(content, max_random_bytes=_MOST_RANDOM_BYTES)
-        if may_stay and len(compressed) >= len(content):
-            return response
-        response.content = compressed
-        response.headers["Content-Length"] = str(len(compressed))
-        response.headers["Content-Encoding"] = "gzip"
-        return response
