@@ -182,7 +182,7 @@ def answer_error(
 
 
 def _ends_with_slash(path: str) -> bool:
-    """Return whether an unknown address of the API ends with a slash. No known one does."""
+    """Return whether `path` is an address of the API with a slash too many at its end."""
     return path.startswith(_CALLS) and path.rstrip("/") + "/" != _CALLS and path.endswith("/")
 
 

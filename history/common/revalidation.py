@@ -1,4 +1,4 @@
-"""Lets a client keep an answer, if it checks before each use whether the answer changed."""
+"""Lets a client keep an answer and ask before each use whether it changed."""
 
 import hashlib
 from typing import Final
@@ -12,7 +12,7 @@ REVALIDATED: Final = "private, no-cache"
 _KEPT_HEADERS: Final = ("Cache-Control", "Content-Language", "ETag", "Vary")
 
 
-def revalidated(request: Request, answer: HttpResponse) -> HttpResponse:
+def revalidate(request: Request, answer: HttpResponse) -> HttpResponse:
     """Return the answer with an ETag, or 304 without a body if the client has the same answer.
 
     The ETag is a digest of the whole answer. The answer was made for this login, its masks and its
