@@ -11,7 +11,9 @@ from history.common.complaints import FileError, read_bytes
 class LoadFileCommand(BaseCommand):
     """`annals NAME ACTION FILE`. A subclass declares the action and its file, and loads the file.
 
-    `action` and `file` are each a name and a help text.
+    Attributes:
+        action: The name of the action, and its help text.
+        file: The name of the file in the help, and its help text.
     """
 
     action: ClassVar[tuple[str, str]]

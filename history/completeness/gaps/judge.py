@@ -169,7 +169,7 @@ def _judge_beginnings(cursor: Any, entity: EntityKind) -> None:
 def _read_created_at(
     cursor: Any, entity: EntityKind, id: str, packed: bytes | None, stored_at: Any, position: int
 ) -> str | None:
-    """Return createdAt of a version in a packed row, or None if it has none or is damaged."""
+    """Return createdAt of a version in a block, or None if it has none or the block is damaged."""
     if packed is None:
         return None
     try:
@@ -185,9 +185,13 @@ def _read_created_at(
 
 
 def _parse_since(created: str | None, made_at: datetime | None) -> datetime | None:
-    """Parse createdAt, the moment before which a document has no versions.
+    """Parse createdAt, the moment before which a document does not have versions.
 
-    Returns None if it is not a moment, or if it is later than `made_at`, the moment of a version.
+    Args:
+        made_at: The moment of the version with this createdAt.
+
+    Returns:
+        None if `created` is not a moment, or is later than `made_at`.
     """
     try:
         moment = datetime.fromisoformat(created or "")
