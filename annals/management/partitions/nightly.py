@@ -172,13 +172,13 @@ def check_clock() -> None:
         WrongClockError: The clocks of this machine and the server differ.
     """
     connection.ensure_connection()
-    plain = connection.connection
+    pg_connection = connection.connection
     try:
-        clock.check_clocks(plain)
+        clock.check_clocks(pg_connection)
     except clock.WrongClockError as error:
         result = StepResult()
         result.note_failure("clock", error)
-        runs.record_run(result, clock.read_server_time(plain), 0)
+        runs.record_run(result, clock.read_server_time(pg_connection), 0)
         raise
 
 
@@ -206,8 +206,8 @@ def create_and_drop_days(context: NightContext) -> StepResult:
     plans = build_plans(context.policy, context.tables, context.list_partitions())
     result = StepResult(held=[part.name for plan in plans for part in plan.list_held()])
 
-    def check_day(plain: Connection, table: str, day: date) -> None:
-        check_day_before_drop(plain, table, day, context.exceptions)
+    def check_day(pg_connection: Connection, table: str, day: date) -> None:
+        check_day_before_drop(pg_connection, table, day, context.exceptions)
 
     for plan in plans:
         for change in plan.apply(check=check_day, archiver=context.archiver):
@@ -219,7 +219,7 @@ def create_and_drop_days(context: NightContext) -> StepResult:
 
 
 def check_day_before_drop(
-    plain: Connection, table: str, day: date, exceptions: DropExceptions
+    pg_connection: Connection, table: str, day: date, exceptions: DropExceptions
 ) -> None:
     """Check that a day may be archived and dropped.
 
@@ -237,11 +237,11 @@ def check_day_before_drop(
         )
     rows = journal.ROWS if of_journal else BY_TABLE[table]
     try:
-        verification.check_sealed_day(plain, rows, day)
+        verification.check_sealed_day(pg_connection, rows, day)
     except verification.SealedDayChangedError:
         if day != exceptions.accept_changed:
             raise
-        if is_packed(plain, table, day):
+        if is_packed(pg_connection, table, day):
             raise ExplainedError(
                 f"{table} {day} is packed: run `partitions unpack {day}` before you accept it"
             ) from None
