@@ -1,4 +1,4 @@
-"""Gives days that are older than the indexes of changes these indexes, one at a time."""
+"""Adds the indexes of changes to days that were created before these indexes existed."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def add_missing_indexes(
 ) -> int:
     """Make the indexes that days lack, newest days first, and return their number.
 
-    Readers and writers go on. A day whose lock cannot be had, or whose index is interrupted, is
-    left to the next run, and noted in `result`. The caller holds the lock of the runs;
-    `connection` is in autocommit mode.
+    Readers and writers go on. If a day stays locked, or the making of its index is interrupted,
+    `result` notes it and the next run tries again. The caller holds the run lock; `connection` is
+    in autocommit mode.
 
     Args:
-        seconds: After this long no index is begun.
+        seconds: After this time no further index is begun.
     """
     if distribution.is_distributed(connection):
         return 0

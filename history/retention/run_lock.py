@@ -1,4 +1,4 @@
-"""The lock of the runs: one run of `partitions` at a time in a database."""
+"""The run lock: one run of `partitions` at a time in a database."""
 
 import logging
 import time
@@ -37,12 +37,12 @@ _LOCK_SESSIONS: WeakKeyDictionary[BaseDatabaseWrapper, psycopg.Connection[Any]] 
 
 
 class NoRunLockError(RuntimeError):
-    """Raised when the lock of the runs is not available: another run or a pooler prevents it."""
+    """Raised when the run lock is not available: another run or a pooler prevents it."""
 
 
 @contextmanager
 def hold_run_lock() -> Iterator[None]:
-    """Hold the lock of the runs until the block ends.
+    """Hold the run lock until the block ends.
 
     Blocks are not nested: inside one, `retake_lost_lock` takes the lock again.
 
@@ -51,7 +51,7 @@ def hold_run_lock() -> Iterator[None]:
     """
     connection = connections["default"]
     if connection in _LOCK_SESSIONS:
-        raise RuntimeError("this thread holds the lock of the runs already")
+        raise RuntimeError("this thread holds the run lock already")
     connection.ensure_connection()
     if (problem := session.explain_dropped_settings(connection.connection)) is not None:
         raise NoRunLockError(problem)
@@ -74,7 +74,7 @@ def retake_lost_lock() -> None:
 
 
 def reconnect() -> None:
-    """Open a new connection and take the lock of the runs again.
+    """Open a new connection and take the run lock again.
 
     Raises:
         NoRunLockError: another run has had it for RECONNECT_S seconds.

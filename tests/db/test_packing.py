@@ -296,7 +296,7 @@ def test_seal_and_archive_of_packed_day_equal_those_of_plain_day(
     archiver.archive(plain, ROOT.table, DAY)
     archived_day = archiver.archived[ROOT.table, DAY]
     assert (archived_day.rows, archived_day.digest) == (len(before), seal.digest)
-    with pytest.raises(Exception, match="all that the archive has"):
+    with pytest.raises(Exception, match="has all rows of the archive"):
         restore_day(plain, Files(str(tmp_path)), ROOT, DAY)
 
 

@@ -1,4 +1,4 @@
-"""Reads the versions of one document from the archive, by row groups, never by whole files."""
+"""Reads the versions of one document from the archive. Reads row groups, never whole files."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +19,7 @@ READERS = 8
 
 
 def read_versions(store: ArchiveStore, entity: EntityKind, id_: str) -> list[SourceRow]:
-    """Return the archived versions of one document, also those of restored days.
+    """Return the archived versions of one document, also from days that were restored.
 
     Opens only files and row groups that may have the id.
 

@@ -31,13 +31,13 @@ def restore_day(
 ) -> Manifest:
     """Bring a day of one table back as a partition that maintain keeps until `release`.
 
-    All in one transaction. Rows of that day that are in the table are kept. Readers and writers go
-    on. Only with the lock of maintain's runs; `connection` is in autocommit mode.
+    Works in one transaction. Rows of the day that are in the table stay. Readers and writers go on.
+    The caller holds the run lock, and `connection` is in autocommit mode.
 
     Raises:
-        ArchiveError: The archive lacks the day, has other rows than its manifest says, or has a row
-            that differs from the one in the table; all rows are in the table; or a transaction that
-            uses the table stays open.
+        ArchiveError: The archive does not have the day, or has other rows than its manifest says,
+            or a row that differs from the table's. Or the table has all rows already, is packed, or
+            is used by a transaction that stays open.
         ForeignTableError: Annals did not make the partition.
     """
     table = entity.table
@@ -72,8 +72,8 @@ def _restore_rows(
     ):
         name = days.build_partition_name(table, day)
         raise ArchiveError(
-            f"{name} is there and has {pluralize(stored_manifest.rows, 'row')}, all that the "
-            "archive has"
+            f"{name} exists and has all rows of the archive: "
+            f"{pluralize(stored_manifest.rows, 'row')}"
         )
     if days.is_packed(connection, table, day):
         raise ArchiveError(f"{table} {day} is packed: run `partitions unpack {day}` first")
@@ -96,7 +96,7 @@ def _replace_day_table(
     stored_manifest: Manifest,
     merge: "_RestoreMerge",
 ) -> None:
-    """Fill a new table of the day, and put it in the place of the old one."""
+    """Fill a new table of the day, and replace the old table by it."""
     table, day = stored_manifest.table, stored_manifest.day
     with connection.transaction():
         distribution.use_one_connection(connection)
@@ -132,11 +132,11 @@ def _load_archived_rows(
 
 
 class _RestoreMerge:
-    """Copies the rows of a day that its new table does not have.
+    """Copies the rows that the old table of a day has and the new one does not.
 
     Args:
-        watch: what notes the changes of the old table; None where nothing does: the table was made
-            meanwhile, or is in a cluster. Then all of its rows are compared under the lock.
+        watch: Notes the changes of the old table. None if nothing notes them, because the table was
+            made meanwhile or is in a cluster. Then all of its rows are compared under the lock.
     """
 
     def __init__(
@@ -147,10 +147,10 @@ class _RestoreMerge:
         self._watch = watch
 
     def settle(self, place: days.DayTable) -> None:
-        """Copy the last rows, and prove that none is missing, when all writers are locked out.
+        """Copy the last rows and prove that none is missing. The caller has locked out all writers.
 
         Raises:
-            ArchiveError: A row differs from the archived row with its key.
+            ArchiveError: A row differs from the archived row with the same key.
             psycopg.errors.LockNotAvailable: Rows were changed or removed meanwhile.
         """
         if self._watch is None:
@@ -160,7 +160,7 @@ class _RestoreMerge:
             self._watch.settle(self._connection, self._entity, place)
 
     def add_all_rows(self, place: days.DayTable) -> None:
-        """Copy the rows that are there now.
+        """Copy the rows that the old table has now.
 
         Raises:
             ArchiveError: See settle.
@@ -182,7 +182,7 @@ class _RestoreMerge:
     def _refuse_differing_rows(
         self, place: days.DayTable, keys: sql.Composable | None = None
     ) -> None:
-        """Raise ArchiveError if a row differs from the archived row with its key."""
+        """Raise ArchiveError if a row differs from the archived row with the same key."""
         value_columns = [name for name in list_columns(self._entity) if name not in (*KEY, "data")]
         row = self._connection.execute(
             sql.SQL(

@@ -64,15 +64,12 @@ class DiskNeed:
 
 @dataclass(frozen=True, slots=True)
 class TableLoad:
-    """The rows that one table receives in a day.
-
-    `data` and `index` are bytes on disk for each row.
-    """
+    """The rows that one table receives in a day."""
 
     table: str
     rows_per_day: float
-    data: float
-    index: float
+    data: float  # bytes of the table on disk for each row
+    index: float  # bytes of the indexes on disk for each row
 
     def compute_need(self, retention_days: int, pack_after_days: int) -> DiskNeed:
         """Compute the space for all days of retention and the current day.
@@ -90,7 +87,7 @@ class TableLoad:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredLoads:
-    """The loads, measured from the days since..until, both included."""
+    """The loads of all tables, measured on the days from `since` to `until`, both included."""
 
     loads: list[TableLoad]
     since: date
@@ -100,8 +97,8 @@ class MeasuredLoads:
 def from_rate(rps: float, average_bytes: float) -> list[TableLoad]:
     """Return the loads for a rate in messages per second and a mean message size in bytes.
 
-    The mix is the simulator's: four of five messages are of the main kind and larger than the
-    others. If no kind has a parent, all kinds get the same load.
+    The shares of the kinds are the simulator's: four of five messages are of the main kind, and
+    these are larger than the others. If no kind has a parent, all kinds get the same load.
     """
     has_root_and_children = ROOT is not None and CHILDREN
     root_share, root_size = (
@@ -122,8 +119,10 @@ def from_rate(rps: float, average_bytes: float) -> list[TableLoad]:
 def measure_loads(
     connection: BaseDatabaseWrapper, parts: Sequence[Partition], today: date
 ) -> MeasuredLoads | None:
-    """Measure the last SAMPLE_DAYS complete days that have plain rows, with ANALYZE; else return
-    None.
+    """Measure the loads on the last SAMPLE_DAYS complete days that have plain rows.
+
+    Returns:
+        None if there is no such day.
     """
     packed = set(SealedDay.objects.filter(packed_at__isnull=False).values_list("table", "day"))
     complete = [

@@ -113,7 +113,7 @@ def find_days_to_seal(
 def seal_days(table_days: Sequence[tuple[DayRows, date]]) -> Iterator[SealAttempt]:
     """Seal days one by one. After a day that fails, the next one is sealed.
 
-    The caller holds the lock of the runs. After a lost connection it is taken again.
+    The caller holds the run lock. After a lost connection it is taken again.
     """
     default_connection.ensure_connection()
     for day_rows, day in table_days:
@@ -129,7 +129,7 @@ def seal_days(table_days: Sequence[tuple[DayRows, date]]) -> Iterator[SealAttemp
 def seal_day(connection: Connection, day_rows: DayRows, day: date) -> DaySeal:
     """Seal a day of one table as it is now, late rows included.
 
-    The caller holds the lock of the runs. `connection` is in autocommit mode.
+    The caller holds the run lock. `connection` is in autocommit mode.
 
     Raises:
         NotSealableError: The day is too young by the clock of this machine or of the server, has
@@ -205,7 +205,7 @@ def _check_rows(table: str, day: date, rows: int) -> None:
 def add_seal(connection: Connection, table: str, day: date, day_digest: DayDigest) -> str:
     """Add a seal to the chain of the table, in the caller's transaction, and return it.
 
-    The caller holds the lock of the runs.
+    The caller holds the run lock.
     """
     digest_hex = day_digest.finish()
     row = connection.execute(_SELECT_LAST_SEAL, {"table": table}).fetchone()

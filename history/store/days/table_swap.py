@@ -175,7 +175,7 @@ def watch_table(connection: Connection, place: DayTable) -> Iterator[TableWatch]
 
 
 def remove_left_triggers(connection: Connection) -> None:
-    """Remove the triggers that a killed process left. The caller holds the lock of the runs.
+    """Remove the triggers that a killed process left. The caller holds the run lock.
 
     A table that is locked keeps them until the next call: they do no harm but note too much. What
     was noted of tables that are gone is deleted too.
@@ -197,7 +197,7 @@ def guard_table(connection: Connection, table: sql.Identifier) -> None:
 def guard_packed_days(connection: Connection) -> None:
     """Guard the packed days that are not: an earlier release packed them.
 
-    The caller holds the lock of the runs. A table that is locked waits for the next call. On a
+    The caller holds the run lock. A table that is locked waits for the next call. On a
     cluster, which has no triggers, the consumer alone looks into the blocks.
     """
     if distribution.is_distributed(connection):
