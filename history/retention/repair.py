@@ -1,10 +1,12 @@
-"""Repairing a packed day that has versions twice: each stays once, and nothing is lost.
+"""Repairs a packed day that has versions twice: each stays once, and nothing is lost.
 
-Earlier releases could store a version again that a block had. The content that was stored first
-stays: that of the block. A second row with an equal content goes; another content goes into the
-table doubled_version and is named. The documents that are repaired become plain rows. A sealed day
-gets a new seal, in the same transaction. It may have been sealed before its versions came again:
-then it must be as it was sealed once each version is there once.
+Earlier releases could store a version again that a block had already. The content that was stored
+first stays, which is the block's. A second row with equal content is deleted. If its content
+differs, it is moved to the table doubled_version and reported. Repaired documents become plain
+rows.
+
+A sealed day gets a new seal in the same transaction. Its rows must be as they were sealed, before
+the repair or after it: the day may have been sealed before the second rows came.
 """
 
 import hashlib
@@ -41,26 +43,27 @@ from history.store.days.doubled_versions import DoubledKey
 
 
 class NotRepairableError(ExplainedError, RuntimeError):
-    """A day that cannot be repaired; the text says why."""
+    """Raised when a day cannot be repaired. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class RepairResult:
-    """The versions that a day had twice, by what the second row of each had."""
+    """The versions that a day had twice."""
 
+    # The second row had equal content and was deleted.
     equal: list[DoubledKey] = field(default_factory=list)
-    """A second row had an equal content, and was removed."""
+    # The second row had other content and was moved to doubled_version.
     differing: list[DoubledKey] = field(default_factory=list)
-    """A second row had another content, which is in doubled_version now."""
 
 
 def repair_day(connection: Connection, entity: EntityKind, day: date) -> RepairResult:
-    """Leave each version of a day once. Only with the lock of maintain's runs.
+    """Remove the second row of each version that a day has twice.
 
-    Readers go on; writers of this day wait. `connection` is in autocommit mode.
+    Readers go on, writers of this day wait. The caller holds the run lock. `connection` is in
+    autocommit mode.
 
     Raises:
-        NotRepairable: Annals did not make a partition for the day.
+        NotRepairableError: Annals did not make a partition for the day.
         SealedDayChangedError: The day is not as it was sealed.
         DamagedBlockError: A block of a document with doubled versions cannot be read.
         psycopg.errors.LockNotAvailable: A transaction that writes to the day stays open.
@@ -89,7 +92,7 @@ def repair_day(connection: Connection, entity: EntityKind, day: date) -> RepairR
 def _find_change(
     connection: Connection, entity: EntityKind, day: date
 ) -> verification.SealedDayChangedError | None:
-    """Return the error of a day that is not as it was sealed."""
+    """Return the error if the day is not as it was sealed, or None."""
     try:
         verification.check_sealed_day(connection, entity, day)
     except verification.SealedDayChangedError as error:
@@ -115,7 +118,7 @@ def _repair_document(
     id: str,
     result: RepairResult,
 ) -> None:
-    """Write the versions of one document anew, each once, as plain rows."""
+    """Replace the rows of one document by plain rows, one for each version."""
     rows_by_key: dict[tuple[int, int], CanonicalRow] = {}
     differing_rows: list[CanonicalRow] = []
     taken_out: Counter[bytes] = Counter()
@@ -148,7 +151,7 @@ def _read_versions(
 ) -> Iterator[CanonicalRow]:
     """Yield the versions of a document on a day.
 
-    Blocks come first, as they were stored first.
+    Versions in blocks come first, because they were stored first.
     """
     query = sql.SQL(
         "SELECT {}, {} FROM {} WHERE id = %s ORDER BY packed IS NULL, version, updated_at"
@@ -169,7 +172,7 @@ def _decode_document(row: CanonicalRow) -> str | None:
 
 
 def _is_equal(connection: Connection, first: CanonicalRow, second: CanonicalRow) -> bool:
-    """Return whether two rows say the same, as PostgreSQL compares documents."""
+    """Return whether two rows have equal values. Snapshots are compared as PostgreSQL does it."""
     if first[:-1] != second[:-1]:
         return False
     texts = [_decode_document(first), _decode_document(second)]
@@ -185,7 +188,13 @@ def _insert_rows(
     rows: Iterable[CanonicalRow],
     extra: Mapping[str, object] | None = None,
 ) -> None:
-    """Insert plain rows as `fields` selects them, with more columns of equal values."""
+    """Insert rows as plain rows.
+
+    Args:
+        names: The columns of the rows.
+        rows: Rows with the columns that history.store.days.canonical.fields selects.
+        extra: Values of further columns, the same for all rows.
+    """
     forms = {"updated_at": "'epoch'::timestamptz + %s * interval '1 microsecond'"}
     extra_values = extra or {}
     query = sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(

@@ -28,8 +28,8 @@ from history.store.days.canonical import Connection, DayDigest, compute_digest
 from history.store.days.days import DayState
 
 GENESIS = "0" * 64
-# A day is sealed from this many days after it began, and packed one day later. Before, its rows may
-# still be on their way, and a clock may be wrong.
+# A day can be sealed from this many days after its beginning, and packed one day later. Until then
+# its rows may still be on their way, and a clock may be wrong.
 YOUNGEST_DAYS = 2
 
 
@@ -48,7 +48,7 @@ VALUES (%(table)s, %(day)s, %(rows)s, %(digest)s, %(ranges)s, %(previous)s, %(se
 
 
 class NotSealableError(ExplainedError, RuntimeError):
-    """Raised when a day cannot be sealed. The text says why."""
+    """Raised when a day cannot be sealed. The message says why."""
 
 
 class DaysToSeal(NamedTuple):
@@ -111,9 +111,9 @@ def find_days_to_seal(
 
 
 def seal_days(table_days: Sequence[tuple[DayRows, date]]) -> Iterator[SealAttempt]:
-    """Seal days one by one. After a day that fails, the next one is sealed.
+    """Seal days one by one. A failed day does not stop the next ones.
 
-    The caller holds the run lock. After a lost connection it is taken again.
+    The caller holds the run lock. If a connection is lost, the lock is taken again.
     """
     default_connection.ensure_connection()
     for day_rows, day in table_days:
@@ -226,7 +226,7 @@ def add_seal(connection: Connection, table: str, day: date, day_digest: DayDiges
 
 
 def compute_seal(previous: str, table: str, day: date, rows: int, digest: str) -> str:
-    """Return a seal: the SHA-256 of the previous seal, and of what identifies the rows, in hex.
+    """Return a seal: the SHA-256, in hex, of the previous seal and of what identifies the rows.
 
     Args:
         rows: The number of rows.
