@@ -1,8 +1,8 @@
-"""The indexes by which changes are found, whatever document they are of.
+"""The indexes by which changes are found across all documents.
 
-They belong to the partitioned tables, so each new day has them. `migrate` makes them there without
-reading a day (ON ONLY). Days that are older than the indexes get them one at a time from
-`maintain`, while they are read and written. docs/decisions/0049-changes.md has the measurements.
+They belong to the partitioned tables, so each new day has them. `migrate` creates them there
+without reading a day (ON ONLY). Older days get them from `maintain`, one day at a time, while they
+are in use. docs/decisions/0049-changes.md has the measurements.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BLOCK_NAMES: Final = "((string_to_array(names, E'\\n') || author::text) || clien
 
 
 class ChangeIndex(NamedTuple):
-    """An index of a table of versions. `suffix` ends its name."""
+    """An index of a table of versions. Its name ends with `suffix`."""
 
     suffix: str
     definition: str
@@ -42,13 +42,16 @@ _MAX_NAME = 63  # bytes of a name in PostgreSQL
 
 
 def build_index_name(table: str, index: ChangeIndex) -> str:
-    """Return the name of an index. A long name keeps the end of the table's name: the day."""
+    """Return the name of an index.
+
+    A long table name loses its beginning, because its end is the day.
+    """
     suffix = f"_{index.suffix}"
     return table.removesuffix("_aud")[len(suffix) - _MAX_NAME :] + suffix
 
 
 class MissingIndex(NamedTuple):
-    """An index of a table that one of its days lacks."""
+    """An index that a partitioned table has and one of its days does not."""
 
     schema: str
     partition: str
@@ -73,7 +76,7 @@ ORDER BY right(child.relname, 8) DESC, child.relname, parent.relname
 
 
 def find_missing(connection: psycopg.Connection[Any], tables: list[str]) -> list[MissingIndex]:
-    """Return the indexes that days of these tables lack, those of the newest days first."""
+    """Return the indexes that days of these tables lack, newest days first."""
     wanted = {
         build_index_name(table, index): (table, index)
         for table in tables
@@ -87,13 +90,13 @@ def find_missing(connection: psycopg.Connection[Any], tables: list[str]) -> list
 
 
 def add_to_day(connection: psycopg.Connection[Any], missing: MissingIndex) -> None:
-    """Make an index of a day while it is read and written, and attach it to the table's index.
+    """Create an index of a day and attach it to the table's index. Readers and writers go on.
 
     `connection` is in autocommit mode. An index that a killed run left unfinished is replaced.
 
     Raises:
-        psycopg.errors.LockNotAvailable: A transaction that uses the day stays open. Nothing is
-            left of the index.
+        psycopg.errors.LockNotAvailable: A transaction that uses the day stays open. The unfinished
+            index is removed.
     """
     index_name = build_index_name(missing.partition, missing.wanted)
     name = sql.Identifier(missing.schema, index_name)
@@ -114,7 +117,7 @@ def add_to_day(connection: psycopg.Connection[Any], missing: MissingIndex) -> No
 
 
 def build_commands(table: str) -> list[str]:
-    """Return the commands that give a partitioned table its indexes, but none of its days."""
+    """Return the commands that create a partitioned table's indexes, but not those of its days."""
     return [
         f'CREATE INDEX IF NOT EXISTS "{build_index_name(table, index)}" ON ONLY "{table}"'
         f" {index.definition}"

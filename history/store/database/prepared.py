@@ -21,14 +21,16 @@ _NAME: Final = re.compile(r"%\((\w+)\)s")
 def fetch_rows(text: str, values: Values) -> FetchedRows:
     """Return all rows of a statement.
 
-    Raises Django's errors of the database, so that Django drops a broken connection.
+    Raises:
+        django.db.Error: The statement failed. These are Django's errors, not psycopg's, so that
+            Django closes a broken connection.
     """
     with connection.wrap_database_errors:
         return _execute(_open_cursor(), *_prepare_values(text, values))
 
 
 def fetch_pipelined(statements: Sequence[Statement]) -> list[FetchedRows]:
-    """Return the rows of each of these statements, in one round trip. See fetch_rows."""
+    """Return the rows of each of these statements, sent in one round trip. See fetch_rows."""
     if len(statements) < 2:
         return [fetch_rows(*statement) for statement in statements]
     prepared = [(_open_cursor(), *_prepare_values(*statement)) for statement in statements]
@@ -68,9 +70,9 @@ def _execute(
 
 @cache
 def _number_parameters(text: str) -> tuple[str, Sequence[str]]:
-    """Return the text with numbers in the place of names, and the names in their order.
+    """Replace the named parameters of a text by numbers. Return the names in their order, too.
 
-    psycopg would look for the names of a long text at each call.
+    psycopg itself would search the whole text for names at each call.
     """
     names = list(dict.fromkeys(_NAME.findall(text)))
     return _NAME.sub(lambda match: f"${names.index(match[1]) + 1}", text), names

@@ -1,4 +1,4 @@
-"""The settings that each session of Annals in PostgreSQL makes itself."""
+"""The settings that Annals makes in each of its sessions in PostgreSQL."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -69,7 +69,9 @@ def build_options(parameters: Mapping[str, str]) -> str:
 
 
 def remove_time_limit(connection: psycopg.Connection[Any]) -> None:
-    """Take from a new session the limit of its login that servers before PostgreSQL 17 do not know.
+    """Remove the limit of its login on the duration of transactions from a new session.
+
+    Not part of the options at the connect: servers before PostgreSQL 17 do not know the setting.
 
     Raises:
         psycopg.Error: The server does not answer.

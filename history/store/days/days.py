@@ -1,4 +1,4 @@
-"""The SQL that creates and drops the partition of one UTC day. Only psycopg."""
+"""The SQL that creates and drops the partition of one UTC day. Needs only psycopg."""
 
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -100,11 +100,11 @@ class DayState(Enum):
 
 
 class ForeignTableError(ExplainedError, RuntimeError):
-    """A table that Annals did not create has the name of a day's partition."""
+    """Raised if a table with the name of a day's partition was not created by Annals."""
 
 
 class DefaultPartitionError(ForeignTableError):
-    """Raised if a default partition has rows of the day to be attached."""
+    """Raised if a day cannot be attached because a default partition has rows of the day."""
 
     def __init__(self, place: "DayTable", day: date, default: sql.Identifier) -> None:
         table, default_table = (
@@ -122,7 +122,7 @@ class DefaultPartitionError(ForeignTableError):
 
 
 class DayTable(NamedTuple):
-    """The table of one day and its partitioned table, with schema, quoted."""
+    """The table of one day, and what belongs to it. All names are quoted and have a schema."""
 
     parent: sql.Identifier  # the partitioned table
     child: sql.Identifier  # the table of the day
@@ -156,12 +156,12 @@ def create_partition(
 ) -> bool:
     """Create the partition of a day, or attach a detached one. Return False if it is attached.
 
-    Several processes may do this at once; readers and writers go on. `connection` is in autocommit
+    Several processes may do this at once. Readers and writers go on. `connection` is in autocommit
     mode.
 
     Raises:
-        psycopg.errors.LockNotAvailable: the locks were not available for `wait_s` seconds.
-        ForeignTableError: a table that Annals did not create has the name.
+        psycopg.errors.LockNotAvailable: The locks were not available for `wait_s` seconds.
+        ForeignTableError: A table that Annals did not create has the name.
     """
     name = build_partition_name(table, day)
 
@@ -199,12 +199,12 @@ def drop_partition(
     Readers and writers of the table go on. `connection` is in autocommit mode.
 
     Args:
-        confirm: is called when nobody can write to the day any more; if it raises, the day is
-            attached again.
-        report_wait: is called with the seconds until the detach was made.
+        confirm: Called when nobody can write to the day any more. If it raises, the day is attached
+            again.
+        report_wait: Called with the seconds that the detach took, including the wait for locks.
 
     Raises:
-        psycopg.errors.LockNotAvailable: an open transaction delays the detach for `wait_s` seconds.
+        psycopg.errors.LockNotAvailable: An open transaction delays the detach for `wait_s` seconds.
             The next call completes it.
         ForeignTableError: Annals did not create the partition.
     """
@@ -266,9 +266,9 @@ def locate_day(connection: Connection, table: str, day: date) -> DayTable:
 def find_attached(
     connection: Connection, requested_days: Collection[tuple[str, date]]
 ) -> set[tuple[str, date]]:
-    """Return the days (table and UTC day) that an attached partition covers wholly. One query.
+    """Return the days (table and UTC day) that an attached partition covers completely.
 
-    The partition may be longer than the day. A default partition covers no day.
+    Runs one query. The partition may be longer than the day. A default partition does not count.
     """
     places = list(requested_days)
     days = [compute_bounds(day) for _, day in places]
@@ -284,7 +284,7 @@ def find_attached(
 def load_sealed_days(
     connection: Connection, table: str, requested_days: Sequence[date]
 ) -> dict[date, bool]:
-    """Return which of the days are sealed or packed, each with whether it is packed."""
+    """Return which of these days are sealed or packed. The value says whether the day is packed."""
     if not requested_days:
         return {}
     rows: list[tuple[date, bool]] = connection.execute(
@@ -302,9 +302,9 @@ def is_packed(connection: Connection, table: str, day: date) -> bool:
 def create_detached_table(
     connection: Connection, place: DayTable, day: date, mark: str = MARK
 ) -> None:
-    """Create the table of a day next to its parent, with all its properties, without attaching it.
+    """Create the table of a day with all properties of its parent, but do not attach it.
 
-    Because of the CHECK, ATTACH does not have to read the rows of a table that was filled before.
+    Its CHECK constraint proves that all rows are of the day, so ATTACH need not read them.
     """
     command = sql.SQL(
         "CREATE TABLE {child} (LIKE {parent} INCLUDING ALL EXCLUDING IDENTITY,"
@@ -316,7 +316,7 @@ def create_detached_table(
 
 
 def release_day(connection: Connection, table: str, day: date) -> bool:
-    """Make a restored day a day like any other again; return False if it was not restored."""
+    """Let `maintain` drop a restored day like any other. Return False if it was not restored."""
     with connection.transaction():
         lock_day(connection, build_partition_name(table, day))
         place = locate_day(connection, table, day)
@@ -334,7 +334,7 @@ def set_mark(connection: Connection, place: DayTable, mark: str) -> None:
 def attach_table(connection: Connection, place: DayTable, day: date) -> None:
     """Attach a detached table of a day, in the caller's transaction.
 
-    Its indexes become parts of the parent's indexes. In a cluster its rows are copied to the
+    Its indexes become parts of the parent's indexes. On a cluster its rows are copied to the
     workers.
 
     Raises:
@@ -364,7 +364,7 @@ def attach_table(connection: Connection, place: DayTable, day: date) -> None:
 
 
 def finalize_detach(connection: Connection, table: str, day: date) -> None:
-    """Complete a pending detach: the table of the day is detached afterwards."""
+    """Complete an interrupted detach, so that the table of the day is detached."""
     place = locate_day(connection, table, day)
     with override_lock_timeout(connection, LOCK_TIMEOUT_MS):
         connection.execute(
@@ -380,11 +380,11 @@ def replace_table(
 ) -> None:
     """Make the table DayTable.new the partition of a day, in the caller's transaction.
 
-    The day's present table is dropped after `merge`, while the whole table is locked against
-    readers and writers.
+    The day's former table is dropped. Before that, `merge` is called, while the table is locked
+    against all readers and writers.
 
     Raises:
-        psycopg.errors.LockNotAvailable: The lock is not given within LOCK_WAIT_S seconds.
+        psycopg.errors.LockNotAvailable: The lock was not available for LOCK_WAIT_S seconds.
         ForeignTableError: Annals did not make the partition.
     """
     if distribution.is_distributed(connection):
@@ -416,10 +416,12 @@ def replace_distributed_table(
     *,
     merge: Callable[[DayTable], None] = lambda _: None,
 ) -> None:
-    """Do what `replace_table` does on a cluster, where only the DETACH locks all nodes.
+    """Replace the table of a day on a cluster. See `replace_table`.
+
+    Only the DETACH locks the table on all nodes.
 
     Args:
-        prepare: is called first in each attempt, while readers still go on.
+        prepare: Called first in each attempt, while readers still go on.
     """
 
     def swap() -> None:
@@ -456,10 +458,10 @@ def _swap_tables(
 
 
 def _rename_indexes(connection: Connection, child: sql.Identifier, name: str) -> None:
-    """Give the indexes of a table that was `_new` the names they have in a day made at once.
+    """Give the indexes of the table that was DayTable.new the names of a day's indexes.
 
-    Otherwise the names of a day that is replaced again and again get numbers, and the consumer of a
-    cluster knows a repeated row only by the name of the primary key.
+    Otherwise a day that is replaced again and again gets index names with numbers. On a cluster the
+    consumer recognizes a repeated row only by the name of the primary key.
     """
     renames = connection.execute(
         _RENAMES, {"child": child.as_string(connection), "name": name}
@@ -483,8 +485,10 @@ def _attach_again(connection: Connection, place: DayTable, day: date) -> None:
 
 
 def _record_drop(connection: Connection, table: str, day: date) -> None:
-    """Record for `partitions verify` that the rows of a sealed day were not removed by somebody
-    else. The notes about its late rows go with the rows."""
+    """Record that `maintain` dropped a day, and delete the notes about its rows.
+
+    So `partitions verify` does not report that the rows of a sealed day are missing.
+    """
     connection.execute(
         "UPDATE sealed_day SET dropped_at = now(), packed_at = NULL"
         ' WHERE "table" = %s AND day = %s',
@@ -503,7 +507,7 @@ def _record_drop(connection: Connection, table: str, day: date) -> None:
 
 
 def _detach_table(connection: Connection, place: DayTable, wait_s: float) -> None:
-    """Run DETACH CONCURRENTLY, which waits for open transactions and blocks none."""
+    """Run DETACH CONCURRENTLY. It waits for open transactions and does not block others."""
     command = sql.SQL("ALTER TABLE {} DETACH PARTITION {}").format(place.parent, place.child)
     try:
         with override_lock_timeout(connection, int(wait_s * 1000)):
