@@ -166,16 +166,16 @@ def _read_versions(
         yield from queries.iterate_versions(entity.table, [row], None)
 
 
-def _decode_document(row: CanonicalRow) -> str | None:
-    document = row[-1]
-    return document.decode() if isinstance(document, bytes) else document
+def _decode_snapshot(row: CanonicalRow) -> str | None:
+    snapshot = row[-1]
+    return snapshot.decode() if isinstance(snapshot, bytes) else snapshot
 
 
 def _is_equal(connection: Connection, first: CanonicalRow, second: CanonicalRow) -> bool:
     """Return whether two rows have equal values. Snapshots are compared as PostgreSQL does it."""
     if first[:-1] != second[:-1]:
         return False
-    texts = [_decode_document(first), _decode_document(second)]
+    texts = [_decode_snapshot(first), _decode_snapshot(second)]
     if texts[0] == texts[1]:
         return True
     return connection.execute("SELECT %s::jsonb = %s::jsonb", texts).fetchone() == (True,)
@@ -203,4 +203,4 @@ def _insert_rows(
         sql.SQL(", ").join([sql.SQL(forms.get(name, "%s")) for name in (*names, *extra_values)]),
     )
     for row in rows:
-        connection.execute(query, [*row[:-1], _decode_document(row), *extra_values.values()])
+        connection.execute(query, [*row[:-1], _decode_snapshot(row), *extra_values.values()])

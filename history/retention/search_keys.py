@@ -21,7 +21,7 @@ from history.retention import catalog
 from history.retention.catalog import Partition
 from history.store import distribution
 from history.store.blocks.codec import DamagedBlockError
-from history.store.blocks.queries import EPOCH, build_version_count, read_documents
+from history.store.blocks.queries import EPOCH, build_version_count, read_snapshots
 from history.store.blocks.queries import build_damage_error as damaged_row
 from history.store.days import days
 from history.store.days.canonical import Connection
@@ -190,7 +190,7 @@ def _index_pages(
                 if not inside:
                     raise damaged_row(target.entity.table, id, stored_at)
                 if packed is not None and target.entity.search:
-                    texts_of_row = read_documents(
+                    texts_of_row = read_snapshots(
                         connection.connection, target.entity.table, id, stored_at, packed
                     )
             except DamagedBlockError as error:

@@ -470,11 +470,11 @@ def test_threads_read_blocks_concurrently(plain: Connection) -> None:
         store.add(f"d{number % 30}", number // 30, text, number / 10)
     packing.pack_day(plain, ROOT, DAY)
     block_rows = read_blocks(plain)
-    expected = [codec.unpack_documents(packed, _of(packed)) for *_, packed in block_rows]
+    expected = [codec.unpack_snapshots(packed, _of(packed)) for *_, packed in block_rows]
 
     def read(_: int) -> bool:
         return [
-            codec.unpack_documents(packed, _of(packed)) for *_, packed in block_rows * 20
+            codec.unpack_snapshots(packed, _of(packed)) for *_, packed in block_rows * 20
         ] == expected * 20
 
     with ThreadPoolExecutor(4) as pool:

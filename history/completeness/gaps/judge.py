@@ -14,7 +14,7 @@ from history.completeness.gaps.scan import lock_gaps
 from history.documents.record import ChangeType
 from history.kinds.entities import EntityKind
 from history.store.blocks.codec import DamagedBlockError
-from history.store.blocks.queries import build_versions_query, read_documents
+from history.store.blocks.queries import build_versions_query, read_snapshots
 
 log = logging.getLogger(__name__)
 
@@ -173,7 +173,7 @@ def _read_created_at(
     if packed is None:
         return None
     try:
-        text = read_documents(connection.connection, entity.table, id, stored_at, packed)[
+        text = read_snapshots(connection.connection, entity.table, id, stored_at, packed)[
             position - 1
         ]
     except DamagedBlockError as error:

@@ -20,23 +20,22 @@ from history.common.complaints import ExplainedError
 from history.store.blocks.dictionaries import Dictionary, decompress
 
 MOST_VERSIONS: Final = 64
-# A larger document stays a plain row, which PostgreSQL compresses: packing it would need it several
+# A larger snapshot stays a plain row, which PostgreSQL compresses: packing would need it several
 # times in memory.
 MOST_BYTES: Final = 256 * 1024
 LEVEL: Final = 6
-# No document has a line feed: PostgreSQL's text of JSONB escapes it in texts, and has no other.
-DOCUMENT_SEPARATOR: Final = b"\n"
-# Documents of deletions that have none stay as they are: SQL looks for them.
-NULL_DOCUMENT: Final = b"null"
-DICTIONARY_NUMBER_BYTES: Final = (
-    4  # bytes, of the dictionary, in the place of the first ones of zstd, always these:
-)
+# No snapshot has a line feed: PostgreSQL's text of JSONB escapes it in texts and has no others.
+SNAPSHOT_SEPARATOR: Final = b"\n"
+# The data of a deletion without a snapshot. It is not packed: SQL looks for it.
+NULL_SNAPSHOT: Final = b"null"
+# `packed` begins with the number of the dictionary, instead of the bytes with which zstd begins.
+DICTIONARY_NUMBER_BYTES: Final = 4
 _MAGIC: Final = zstandard.FRAME_HEADER
 # In the number of the dictionary: the last bytes of `keys` are the checksum of the row. Blocks of
-# the first form have none. The documents have one of their own, of zstd, in both forms.
+# the first form have none. The snapshots have a checksum of zstd in both forms.
 _CHECKED: Final = 1 << 31
 CHECKSUM: Final = 4  # bytes
-# PostgreSQL has no larger value.
+# Bytes. PostgreSQL does not store larger values.
 _LARGEST: Final = 1 << 30
 
 CanonicalRow = tuple[Any, ...]
@@ -93,9 +92,9 @@ class BlockPacker:
             not be packed is returned whole, with None for the columns: it stays a plain row.
         """
         newest = rows[-1]
-        if newest[-1] == NULL_DOCUMENT or len(newest[-1]) > MOST_BYTES:
+        if newest[-1] == NULL_SNAPSHOT or len(newest[-1]) > MOST_BYTES:
             return newest, None
-        text = DOCUMENT_SEPARATOR.join([row[-1] for row in rows])
+        text = SNAPSHOT_SEPARATOR.join([row[-1] for row in rows])
         packed = self._number + self._compress(text)[len(_MAGIC) :]
         keys, versions = b"", None
         numbered: dict[str, int] = {}
@@ -129,7 +128,7 @@ def split_into_blocks(rows: Iterable[CanonicalRow]) -> Iterator[list[CanonicalRo
     was_alone = False
     for row in rows:
         length = len(row[-1])
-        is_alone = row[-1] == NULL_DOCUMENT or _must_stay_plain(*row[3:6])
+        is_alone = row[-1] == NULL_SNAPSHOT or _must_stay_plain(*row[3:6])
         if block and (
             is_alone
             or was_alone
@@ -210,7 +209,7 @@ def get_dictionary_number(packed: bytes) -> int:
     return int.from_bytes(packed[:DICTIONARY_NUMBER_BYTES]) & ~_CHECKED
 
 
-def unpack_documents(packed: bytes, dictionary: Dictionary | None) -> list[bytes]:
+def unpack_snapshots(packed: bytes, dictionary: Dictionary | None) -> list[bytes]:
     """Return the snapshots of a block in the order of its versions.
 
     Raises:
@@ -221,7 +220,7 @@ def unpack_documents(packed: bytes, dictionary: Dictionary | None) -> list[bytes
         # A changed length would ask for that much memory.
         if zstandard.frame_content_size(frame) > _LARGEST:
             raise DamagedBlockError("it cannot be unpacked: its header has an impossible length")
-        return decompress(dictionary, frame).split(DOCUMENT_SEPARATOR)
+        return decompress(dictionary, frame).split(SNAPSHOT_SEPARATOR)
     except (zstandard.ZstdError, MemoryError) as error:
         raise DamagedBlockError(f"it cannot be unpacked: {error}") from None
 
@@ -254,7 +253,7 @@ def expand_block(
         DamagedBlockError: The block cannot be read.
     """
     stored = check_block(row, block)
-    texts = unpack_documents(stored.packed, dictionary)
+    texts = unpack_snapshots(stored.packed, dictionary)
     id, newest, moment, client, author, *_ = row
     parent = row[6:-1]  # the id of the application, or nothing in a table of applications
     names = (stored.names or "").split("\n")

@@ -22,7 +22,7 @@ from history.common.complaints import ExplainedError
 Connection = psycopg.Connection[Any]
 
 DICTIONARY_BYTES: Final = 112_640
-# Fewer documents do not pay for a dictionary.
+# With fewer snapshots a dictionary does not pay.
 LEAST_SAMPLES: Final = 100
 
 _READ: Final = "SELECT number, content FROM pack_dictionary WHERE number <> ALL(%s)"

@@ -24,7 +24,7 @@ from history.store.blocks.codec import (
     DamagedBlockError,
     expand_block,
     get_dictionary_number,
-    unpack_documents,
+    unpack_snapshots,
 )
 from history.store.blocks.dictionaries import Connection, Dictionary, MissingDictionaryError
 
@@ -168,7 +168,7 @@ def _expand_row(table: str, plain_row: CanonicalRow, block: Sequence[Any]) -> li
         return expand_block(plain_row, block, _get_dictionary(block[-1]))
 
 
-def read_documents(
+def read_snapshots(
     connection: Connection, table: str, id: str, stored_at: datetime, packed: bytes
 ) -> list[bytes]:
     """Return the snapshots of a block in the order of its versions.
@@ -177,7 +177,7 @@ def read_documents(
         DamagedBlockError: They cannot be read. The error has the day.
     """
     with _name_damaged_block(table, id, stored_at):
-        return unpack_documents(packed, _load_dictionary(connection, packed))
+        return unpack_snapshots(packed, _load_dictionary(connection, packed))
 
 
 def _load_dictionary(connection: Connection, packed: bytes) -> Dictionary | None:

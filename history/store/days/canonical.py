@@ -169,7 +169,7 @@ def stream_versions(
         DamagedBlockError: A row cannot be read, and `on_damage` is None.
     """
     order = build_stored_order(connection, entity) if ordered else None
-    convert = _decode_document if data == "text" else None
+    convert = _decode_snapshot if data == "text" else None
     return _copy_rows(
         connection, entity, source, build_select_list(entity), data, order, convert, on_damage
     )
@@ -189,7 +189,7 @@ def stream_hashes(
             sql.SQL(", ".join(parts)), build_encoding(rows)
         )
         order = build_stored_order(connection, rows)
-        for row in _copy_rows(connection, rows, source, plain, "bytea", order, _hash_document):
+        for row in _copy_rows(connection, rows, source, plain, "bytea", order, _hash_version):
             yield row[0], row[1], row[-1]
         return
     query = sql.SQL(
@@ -245,11 +245,11 @@ def _copy_rows(
         yield from queries.iterate_versions(entity.table, copy.rows(), convert, on_damage)
 
 
-def _decode_document(row: CanonicalRow) -> CanonicalRow:
+def _decode_snapshot(row: CanonicalRow) -> CanonicalRow:
     return (*row[:-1], row[-1].decode())
 
 
-def _hash_document(row: CanonicalRow) -> CanonicalRow:
+def _hash_version(row: CanonicalRow) -> CanonicalRow:
     return (*row[:-1], hashlib.sha256(encode_row(row)).digest())
 
 

@@ -287,7 +287,7 @@ def write_rows(
         with cursor.copy(query, writer=writer(cursor) if writer else None) as copy:
             copy.set_types(types)
             for (id, version, moment, *labels, text), block in rows:
-                # COPY takes the bytes of a document for JSONB, and a number for a moment.
+                # COPY takes bytes for JSONB, and a number for a moment.
                 data = None if text is None else b"\1" + text
                 plain_values = (id, version, moment - _EPOCH, *labels, data)
                 copy.write_row((*plain_values, *(empty if block is None else block)))
