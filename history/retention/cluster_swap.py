@@ -119,18 +119,18 @@ def allow_memory(connection: Connection) -> None:
     connection.execute("SELECT set_config('work_mem', %s, false)", [_WORK_MEMORY])
 
 
-def create_new_table(connection: Connection, place: DayTable, day: date) -> None:
+def create_new_table(connection: Connection, day_table: DayTable, day: date) -> None:
     """Create and distribute the new table of a day, in the caller's transaction.
 
     Its shards are on the nodes of the parent's shards, so that ATTACH does not move rows later.
     """
     distribution.use_one_connection(connection)
     connection.execute("SELECT set_config('work_mem', %s, true)", [_WORK_MEMORY])
-    new = place._replace(child=place.new)
-    days.create_detached_table(connection, new, day, place.comment or days.MARK)
+    new = day_table._replace(child=day_table.new)
+    days.create_detached_table(connection, new, day, day_table.comment or days.MARK)
     connection.execute(
         "SELECT create_distributed_table(%s, 'id', colocate_with => %s)",
-        [place.new.as_string(connection), place.parent.as_string(connection)],
+        [day_table.new.as_string(connection), day_table.parent.as_string(connection)],
     )
 
 

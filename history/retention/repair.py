@@ -68,23 +68,25 @@ def repair_day(connection: Connection, entity: EntityKind, day: date) -> RepairR
         DamagedBlockError: A block of a document with doubled versions cannot be read.
         psycopg.errors.LockNotAvailable: A transaction that writes to the day stays open.
     """
-    place = days.locate_day(connection, entity.table, day)
-    if place.state is not DayState.ATTACHED or not place.ours:
+    day_table = days.locate_day(connection, entity.table, day)
+    if day_table.state is not DayState.ATTACHED or not day_table.ours:
         raise NotRepairableError(f"{entity.table} has no partition of {day} that Annals made")
     changed = _find_change(connection, entity, day)
     result = RepairResult()
     with connection.transaction():
-        retry_lock(lambda: _stop_writers(connection, place), days.LOCK_WAIT_S)
+        retry_lock(lambda: _stop_writers(connection, day_table), days.LOCK_WAIT_S)
         dictionaries.read_new_dictionaries(connection)
-        keys = doubled_versions.find_doubled_versions(connection, entity, place.child)
+        keys = doubled_versions.find_doubled_versions(connection, entity, day_table.child)
         for id, _ in groupby(keys, attrgetter("id")):
-            _repair_document(connection, entity, day, place, id, result)
+            _repair_document(connection, entity, day, day_table, id, result)
         if changed is not None:
             if not keys:
                 raise changed
-            verification.check_locked(connection, entity, day, place)
+            verification.check_locked(connection, entity, day, day_table)
         if keys and DaySeal.objects.filter(table=entity.table, day=day).exists():
-            add_seal(connection, entity.table, day, compute_digest(connection, entity, place.child))
+            add_seal(
+                connection, entity.table, day, compute_digest(connection, entity, day_table.child)
+            )
             late_rows.include_late_rows(connection, entity.table, day)
     return result
 
@@ -100,21 +102,21 @@ def _find_change(
     return None
 
 
-def _stop_writers(connection: Connection, place: DayTable) -> None:
+def _stop_writers(connection: Connection, day_table: DayTable) -> None:
     with connection.transaction():
         set_short_lock_timeout(connection)
         connection.execute(
             f"SET LOCAL idle_in_transaction_session_timeout = {days.SILENT_MS}".encode()
         )
         lock = sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE")
-        connection.execute(lock.format(place.child))
+        connection.execute(lock.format(day_table.child))
 
 
 def _repair_document(
     connection: Connection,
     entity: EntityKind,
     day: date,
-    place: DayTable,
+    day_table: DayTable,
     id: str,
     result: RepairResult,
 ) -> None:
@@ -122,7 +124,7 @@ def _repair_document(
     rows_by_key: dict[tuple[int, int], CanonicalRow] = {}
     differing_rows: list[CanonicalRow] = []
     taken_out: Counter[bytes] = Counter()
-    for row in _read_versions(connection, entity, place, id):
+    for row in _read_versions(connection, entity, day_table, id):
         first = rows_by_key.setdefault(row[1:3], row)
         if first is row:
             continue
@@ -133,9 +135,9 @@ def _repair_document(
         else:
             result.differing.append(key)
             differing_rows.append(row)
-    connection.execute(sql.SQL("DELETE FROM {} WHERE id = %s").format(place.child), [id])
+    connection.execute(sql.SQL("DELETE FROM {} WHERE id = %s").format(day_table.child), [id])
     names = list_columns(entity)
-    _insert_rows(connection, place.child, names, rows_by_key.values())
+    _insert_rows(connection, day_table.child, names, rows_by_key.values())
     _insert_rows(
         connection,
         sql.Identifier("doubled_version"),
@@ -147,7 +149,7 @@ def _repair_document(
 
 
 def _read_versions(
-    connection: Connection, entity: EntityKind, place: DayTable, id: str
+    connection: Connection, entity: EntityKind, day_table: DayTable, id: str
 ) -> Iterator[CanonicalRow]:
     """Yield the versions of a document on a day.
 
@@ -158,7 +160,7 @@ def _read_versions(
     ).format(
         build_select_list(entity),
         sql.SQL(", ").join(map(sql.Identifier, queries.BLOCK_COLUMNS)),
-        place.child,
+        day_table.child,
     )
     with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
         rows = cursor.execute(query, [id], binary=True).fetchall()

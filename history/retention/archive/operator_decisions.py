@@ -93,11 +93,11 @@ def seal_archived_rows(
     newest = DaySeal.objects.filter(table=table, day=day).order_by("-id").first()
     if newest is None:
         return
-    with open_day(connection, table, day) as place:
+    with open_day(connection, table, day) as day_table:
         count = late_rows.count_late_rows(connection, table, day)
         if not count or count != late_before:  # a row that came meanwhile waits for the next run
             return
-        digests = late_rows.compute_digests(connection, entity, day, place.child)
+        digests = late_rows.compute_digests(connection, entity, day, day_table.child)
         is_sealed_and_late = (
             digests.without_late.finish() == newest.digest
             and digests.all_rows.finish() == new_manifest.digest

@@ -81,8 +81,8 @@ def check_provenance(
     )
     if stored_manifest is None or (noted and _are_equal(noted, stored_manifest)):
         return
-    with open_day(connection, entity.table, day) as place:
-        table = MergedDayRows(connection, store, entity, _build_source(place))
+    with open_day(connection, entity.table, day) as day_table:
+        table = MergedDayRows(connection, store, entity, _build_source(day_table))
         if scrubbing.find_damaged_file(store, stored_manifest):
             can_be_rewritten = noted is None or noted.digest == stored_manifest.digest
             # The files will be written again, from the table alone.
@@ -101,11 +101,11 @@ def check_provenance(
         raise ArchiveError(_explain_foreign_rows(stored_manifest, entity, extra_rows))
 
 
-def _build_source(place: DayTable) -> sql.Composable:
+def _build_source(day_table: DayTable) -> sql.Composable:
     """Return the table of a day, or a subquery without rows if the day does not have a table."""
-    if place.state is not DayState.ABSENT:
-        return place.child
-    return sql.SQL("(SELECT * FROM {} LIMIT 0) AS absent").format(place.parent)
+    if day_table.state is not DayState.ABSENT:
+        return day_table.child
+    return sql.SQL("(SELECT * FROM {} LIMIT 0) AS absent").format(day_table.parent)
 
 
 def _compute_digest(table: MergedDayRows, archived: Manifest | None) -> DayDigest:

@@ -61,14 +61,14 @@ def _restore_rows(
     table, day = stored_manifest.table, stored_manifest.day
     if days.locate_day(connection, table, day).state is DayState.PENDING:
         days.retry_lock(lambda: days.finalize_detach(connection, table, day), days.LOCK_WAIT_S)
-    place = days.locate_day(connection, table, day)
+    day_table = days.locate_day(connection, table, day)
     has_same_count = (
-        place.state is not DayState.ABSENT
-        and count_versions(connection, place.child) == stored_manifest.rows
+        day_table.state is not DayState.ABSENT
+        and count_versions(connection, day_table.child) == stored_manifest.rows
     )
     if (
         has_same_count
-        and compute_digest(connection, entity, place.child).finish() == stored_manifest.digest
+        and compute_digest(connection, entity, day_table.child).finish() == stored_manifest.digest
     ):
         name = days.build_partition_name(table, day)
         raise ArchiveError(
@@ -83,7 +83,7 @@ def _restore_rows(
             connection, store, entity, stored_manifest, _RestoreMerge(connection, entity, None)
         )
         return
-    with table_swap.watch_table(connection, place) as watch:
+    with table_swap.watch_table(connection, day_table) as watch:
         _replace_day_table(
             connection, store, entity, stored_manifest, _RestoreMerge(connection, entity, watch)
         )
@@ -100,13 +100,17 @@ def _replace_day_table(
     table, day = stored_manifest.table, stored_manifest.day
     with connection.transaction():
         distribution.use_one_connection(connection)
-        place = days.locate_day(connection, table, day)
-        days.create_detached_table(connection, place._replace(child=place.new), day, days.RESTORED)
-        _load_archived_rows(connection, store, entity, place.new, stored_manifest)
-        late_rows.forget_archived_rows(connection, entity, day, place.new, stored_manifest.digest)
-        if place.state is not DayState.ABSENT:
-            # Before any lock: later only rows that arrive meanwhile are left.
-            merge.add_all_rows(place)
+        day_table = days.locate_day(connection, table, day)
+        days.create_detached_table(
+            connection, day_table._replace(child=day_table.new), day, days.RESTORED
+        )
+        _load_archived_rows(connection, store, entity, day_table.new, stored_manifest)
+        late_rows.forget_archived_rows(
+            connection, entity, day, day_table.new, stored_manifest.digest
+        )
+        if day_table.state is not DayState.ABSENT:
+            # Before any lock is taken: then only rows that arrive meanwhile are left to copy.
+            merge.add_all_rows(day_table)
         days.replace_table(connection, table, day, merge.settle)
 
 
@@ -146,7 +150,7 @@ class _RestoreMerge:
         self._entity = entity
         self._watch = watch
 
-    def settle(self, place: days.DayTable) -> None:
+    def settle(self, day_table: days.DayTable) -> None:
         """Copy the last rows and prove that none is missing. The caller has locked out all writers.
 
         Raises:
@@ -154,20 +158,20 @@ class _RestoreMerge:
             psycopg.errors.LockNotAvailable: Rows were changed or removed meanwhile.
         """
         if self._watch is None:
-            self.add_all_rows(place)
+            self.add_all_rows(day_table)
         else:
-            self._refuse_differing_rows(place, self._watch.build_noted_query())
-            self._watch.settle(self._connection, self._entity, place)
+            self._refuse_differing_rows(day_table, self._watch.build_noted_query())
+            self._watch.settle(self._connection, self._entity, day_table)
 
-    def add_all_rows(self, place: days.DayTable) -> None:
+    def add_all_rows(self, day_table: days.DayTable) -> None:
         """Copy the rows that the old table has now.
 
         Raises:
             ArchiveError: See settle.
         """
-        self._refuse_differing_rows(place)
+        self._refuse_differing_rows(day_table)
         if not distribution.is_distributed(self._connection):
-            table_swap.add_missing_rows(self._connection, self._entity, place)
+            table_swap.add_missing_rows(self._connection, self._entity, day_table)
             return
         # Otherwise Citus moves no more than a gigabyte.
         self._connection.execute("SET LOCAL citus.max_intermediate_result_size TO -1")
@@ -175,12 +179,14 @@ class _RestoreMerge:
             sql.SQL(
                 "INSERT INTO {new} ({names}) SELECT {names} FROM {old} ON CONFLICT DO NOTHING"
             ).format(
-                names=_list_columns(list_columns(self._entity)), new=place.new, old=place.child
+                names=_list_columns(list_columns(self._entity)),
+                new=day_table.new,
+                old=day_table.child,
             )
         )
 
     def _refuse_differing_rows(
-        self, place: days.DayTable, keys: sql.Composable | None = None
+        self, day_table: days.DayTable, keys: sql.Composable | None = None
     ) -> None:
         """Raise ArchiveError if a row differs from the archived row with the same key."""
         value_columns = [name for name in list_columns(self._entity) if name not in (*KEY, "data")]
@@ -189,8 +195,8 @@ class _RestoreMerge:
                 "SELECT id, version FROM {new} AS a JOIN {old} AS b USING ({key}) {among}"
                 " WHERE (a.data::text, {a}) IS DISTINCT FROM (b.data::text, {b}) LIMIT 1"
             ).format(
-                new=place.new,
-                old=place.child,
+                new=day_table.new,
+                old=day_table.child,
                 key=_list_columns(KEY),
                 among=sql.SQL("")
                 if keys is None

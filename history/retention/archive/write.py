@@ -191,13 +191,13 @@ class DayArchiver:
         """
         self._check_noted_day(table, day)
         provenance.check_provenance(connection, self._store, BY_TABLE[table], day)
-        place = days.locate_day(connection, table, day)
-        self._rows[table, day] = count_versions(connection, place.child)
+        day_table = days.locate_day(connection, table, day)
+        self._rows[table, day] = count_versions(connection, day_table.child)
         late, noted = (
             late_rows.count_late_rows(connection, table, day),
             provenance.load_noted_manifest(table, day),
         )
-        new_manifest = archive_day(connection, self._store, BY_TABLE[table], day, place.child)
+        new_manifest = archive_day(connection, self._store, BY_TABLE[table], day, day_table.child)
         digest_before = noted.digest if noted else None
         seal_archived_rows(
             connection, self._store, BY_TABLE[table], new_manifest, late, digest_before
@@ -213,8 +213,8 @@ class DayArchiver:
             ArchiveError: The day cannot be archived.
             OSError: The archive does not answer.
         """
-        place = days.locate_day(connection, table, day)
-        if count_versions(connection, place.child) != self._rows[table, day]:
+        day_table = days.locate_day(connection, table, day)
+        if count_versions(connection, day_table.child) != self._rows[table, day]:
             self.archive(connection, table, day)
 
     def _check_noted_day(self, table: str, day: date) -> None:

@@ -45,8 +45,8 @@ def run_in_one_state(
             of the day keep coming.
     """
     if not is_spread(connection, table):
-        with open_day(connection, table, day) as place:
-            return work(place)
+        with open_day(connection, table, day) as day_table:
+            return work(day_table)
     for _ in range(ROUNDS):
         noted_before = _load_noted(connection, table, day)
         with connection.transaction():
@@ -62,7 +62,7 @@ def is_spread(connection: Connection, table: str) -> bool:
     return distribution.is_spread(connection, table)
 
 
-def start_noting(connection: Connection, place: days.DayTable, table: str, day: date) -> None:
+def start_noting(connection: Connection, day_table: days.DayTable, table: str, day: date) -> None:
     """Make writers note the message of every row that they add to the day from now on.
 
     Waits for the transactions, on any node, that wrote to the day before. So after the return each
@@ -75,7 +75,7 @@ def start_noting(connection: Connection, place: days.DayTable, table: str, day: 
     if is_spread(connection, table):
         days.retry_lock(lambda: stop_writers(connection, table), days.LOCK_WAIT_S)
     else:
-        late_rows.wait_for_others(connection, [place.child], "RowExclusiveLock")
+        late_rows.wait_for_others(connection, [day_table.child], "RowExclusiveLock")
 
 
 def _load_noted(connection: Connection, table: str, day: date) -> tuple[object, ...] | None:

@@ -168,7 +168,7 @@ def check_sealed_day(connection: Connection, day_rows: DayRows, day: date) -> No
 
 
 def check_locked(
-    connection: Connection, day_rows: DayRows, day: date, place: days.DayTable
+    connection: Connection, day_rows: DayRows, day: date, day_table: days.DayTable
 ) -> None:
     """Compare a day with its newest seal in a transaction that has locked out all other writers.
 
@@ -177,7 +177,7 @@ def check_locked(
     """
     day_seal = DaySeal.objects.filter(table=day_rows.table, day=day).order_by("-id").first()
     if day_seal is not None and (
-        fault := _compare_in_snapshot(connection, day_rows, day_seal, place).fault
+        fault := _compare_in_snapshot(connection, day_rows, day_seal, day_table).fault
     ):
         raise SealedDayChangedError(f"{day_rows.table} {day} is not as it was sealed: {fault}")
 
@@ -196,20 +196,20 @@ def _compare_day(connection: Connection, day_rows: DayRows, day_seal: DaySeal) -
     If they differ and the day is spread over several nodes, compare again in one state of all
     nodes: the nodes may have been read at different moments.
     """
-    with open_day(connection, day_rows.table, day_seal.day) as place:
-        verdict = _compare_in_snapshot(connection, day_rows, day_seal, place)
+    with open_day(connection, day_rows.table, day_seal.day) as day_table:
+        verdict = _compare_in_snapshot(connection, day_rows, day_seal, day_table)
     if verdict.fault and day_snapshot.is_spread(connection, day_rows.table):
         return day_snapshot.run_in_one_state(
             connection,
             day_rows.table,
             day_seal.day,
-            lambda place: _compare_in_snapshot(connection, day_rows, day_seal, place),
+            lambda day_table: _compare_in_snapshot(connection, day_rows, day_seal, day_table),
         )
     return verdict
 
 
 def _compare_in_snapshot(
-    connection: Connection, day_rows: DayRows, day_seal: DaySeal, place: days.DayTable
+    connection: Connection, day_rows: DayRows, day_seal: DaySeal, day_table: days.DayTable
 ) -> SealVerdict:
     count = (
         0
@@ -218,10 +218,10 @@ def _compare_in_snapshot(
     )
     day_seal = _load_newest(connection, day_seal)
     digest, late_found = DayDigest(), 0
-    if place.state is not DayState.ABSENT and not count:
-        digest = compute_digest(connection, day_rows, place.child)
-    elif place.state is not DayState.ABSENT:
-        digests = late_rows.compute_digests(connection, day_rows, day_seal.day, place.child)
+    if day_table.state is not DayState.ABSENT and not count:
+        digest = compute_digest(connection, day_rows, day_table.child)
+    elif day_table.state is not DayState.ABSENT:
+        digests = late_rows.compute_digests(connection, day_rows, day_seal.day, day_table.child)
         digest, late_found = digests.without_late, digests.late_count
     note = "digest computed from the rows"
     fault: str | None = None
@@ -229,7 +229,7 @@ def _compare_in_snapshot(
         fault = _describe_difference(
             msgspec.convert(day_seal.ranges, list[RowRange]), digest, day_seal
         )
-        if not digest.rows and place.comment != days.RESTORED:
+        if not digest.rows and day_table.comment != days.RESTORED:
             fault, note = _compare_dropped(day_rows, day_seal, fault)
     if count > late_found:
         missing = f"{count - late_found} of {pluralize(count, 'late row')} missing or changed"

@@ -38,23 +38,23 @@ def open_day(connection: Connection, table: str, day: date) -> Iterator[DayTable
     """
     is_spread = distribution.is_spread(connection, table)
     while True:
-        place_before = days.locate_day(connection, table, day)
+        former_day_table = days.locate_day(connection, table, day)
         with connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             # In a cluster one session, so one snapshot, of each node.
             connection.execute("SET LOCAL citus.max_adaptive_executor_pool_size TO 1")
-            if not is_spread and place_before.state is not DayState.ABSENT:
+            if not is_spread and former_day_table.state is not DayState.ABSENT:
                 try:
-                    connection.execute(sql.SQL(_LOCK).format(place_before.child))
+                    connection.execute(sql.SQL(_LOCK).format(former_day_table.child))
                 except errors.UndefinedTable:  # dropped while we waited
                     raise psycopg.Rollback from None
             # The first query: it takes the snapshot.
-            place = days.locate_day(connection, table, day)
-            if not is_spread and (place_before.state is DayState.ABSENT) != (
-                place.state is DayState.ABSENT
+            day_table = days.locate_day(connection, table, day)
+            if not is_spread and (former_day_table.state is DayState.ABSENT) != (
+                day_table.state is DayState.ABSENT
             ):
                 raise psycopg.Rollback  # made or dropped since we looked
-            yield place
+            yield day_table
             return
 
 

@@ -106,9 +106,9 @@ class ForeignTableError(ExplainedError, RuntimeError):
 class DefaultPartitionError(ForeignTableError):
     """Raised if a day cannot be attached because a default partition has rows of the day."""
 
-    def __init__(self, place: "DayTable", day: date, default: sql.Identifier) -> None:
+    def __init__(self, day_table: "DayTable", day: date, default: sql.Identifier) -> None:
         table, default_table = (
-            name.as_string().replace('"', "") for name in (place.parent, default)
+            name.as_string().replace('"', "") for name in (day_table.parent, default)
         )
         super().__init__(
             f"the default partition {default_table} of {table} has rows of {day}, so that day "  # noqa: S608 - for people
@@ -173,14 +173,14 @@ def create_partition(
                     finalize_detach(connection, table, day)
         with connection.transaction():
             lock_day(connection, name)
-            place = locate_day(connection, table, day)
-            if place.state is DayState.ATTACHED:
+            day_table = locate_day(connection, table, day)
+            if day_table.state is DayState.ATTACHED:
                 return False
-            if place.state is DayState.ABSENT:
-                create_detached_table(connection, place, day)
-            elif not place.ours:
+            if day_table.state is DayState.ABSENT:
+                create_detached_table(connection, day_table, day)
+            elif not day_table.ours:
                 raise ForeignTableError(f"{name} is a table that Annals did not create")
-            attach_table(connection, place, day)
+            attach_table(connection, day_table, day)
             return True
 
     return retry_lock(attempt, wait_s)
@@ -213,23 +213,23 @@ def drop_partition(
 
     def attempt() -> bool:
         with hold_day_lock(connection, name):
-            place = locate_day(connection, table, day)
-            if place.state is DayState.ABSENT:
+            day_table = locate_day(connection, table, day)
+            if day_table.state is DayState.ABSENT:
                 return False
-            if not place.marked:
+            if not day_table.marked:
                 raise ForeignTableError(f"{name} is a partition that Annals did not create")
-            if place.state is DayState.ATTACHED:
-                _detach_table(connection, place, wait_s)
+            if day_table.state is DayState.ATTACHED:
+                _detach_table(connection, day_table, wait_s)
                 report_wait(time.monotonic() - began)
-            elif place.state is DayState.PENDING:
+            elif day_table.state is DayState.PENDING:
                 finalize_detach(connection, table, day)
             try:
-                confirm(place)
+                confirm(day_table)
             except Exception:
-                _attach_again(connection, place, day)
+                _attach_again(connection, day_table, day)
                 raise
             with override_lock_timeout(connection, LOCK_TIMEOUT_MS), connection.transaction():
-                connection.execute(sql.SQL("DROP TABLE {}").format(place.child))
+                connection.execute(sql.SQL("DROP TABLE {}").format(day_table.child))
                 _record_drop(connection, table, day)
             return True
 
@@ -270,15 +270,15 @@ def find_attached(
 
     Runs one query. The partition may be longer than the day. A default partition does not count.
     """
-    places = list(requested_days)
-    days = [compute_bounds(day) for _, day in places]
+    table_days = list(requested_days)
+    days = [compute_bounds(day) for _, day in table_days]
     values = {
-        "tables": [table for table, _ in places],
-        "names": [build_partition_name(table, day) for table, day in places],
+        "tables": [table for table, _ in table_days],
+        "names": [build_partition_name(table, day) for table, day in table_days],
         "starts": [start for start, _ in days],
         "stops": [stop for _, stop in days],
     }
-    return {places[number - 1] for (number,) in connection.execute(_ATTACHED, values)}
+    return {table_days[number - 1] for (number,) in connection.execute(_ATTACHED, values)}
 
 
 def load_sealed_days(
@@ -300,7 +300,7 @@ def is_packed(connection: Connection, table: str, day: date) -> bool:
 
 
 def create_detached_table(
-    connection: Connection, place: DayTable, day: date, mark: str = MARK
+    connection: Connection, day_table: DayTable, day: date, mark: str = MARK
 ) -> None:
     """Create the table of a day with all properties of its parent, but do not attach it.
 
@@ -310,28 +310,35 @@ def create_detached_table(
         "CREATE TABLE {child} (LIKE {parent} INCLUDING ALL EXCLUDING IDENTITY,"
         " CONSTRAINT in_day CHECK ({key} >= {start} AND {key} < {end})) WITH ({whole})"
     )
-    names = {"child": place.child, "parent": place.parent, "key": place.key, "whole": WHOLE_ROWS}
+    names = {
+        "child": day_table.child,
+        "parent": day_table.parent,
+        "key": day_table.key,
+        "whole": WHOLE_ROWS,
+    }
     connection.execute(command.format(**names, **_build_bound_literals(day)))
-    set_mark(connection, place, mark)
+    set_mark(connection, day_table, mark)
 
 
 def release_day(connection: Connection, table: str, day: date) -> bool:
     """Let `maintain` drop a restored day like any other. Return False if it was not restored."""
     with connection.transaction():
         lock_day(connection, build_partition_name(table, day))
-        place = locate_day(connection, table, day)
-        if place.comment != RESTORED:
+        day_table = locate_day(connection, table, day)
+        if day_table.comment != RESTORED:
             return False
-        set_mark(connection, place, MARK)
+        set_mark(connection, day_table, MARK)
         return True
 
 
-def set_mark(connection: Connection, place: DayTable, mark: str) -> None:
+def set_mark(connection: Connection, day_table: DayTable, mark: str) -> None:
     """Set the comment of a day's table: MARK or RESTORED."""
-    connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(place.child, sql.Literal(mark)))
+    connection.execute(
+        sql.SQL("COMMENT ON TABLE {} IS {}").format(day_table.child, sql.Literal(mark))
+    )
 
 
-def attach_table(connection: Connection, place: DayTable, day: date) -> None:
+def attach_table(connection: Connection, day_table: DayTable, day: date) -> None:
     """Attach a detached table of a day, in the caller's transaction.
 
     Its indexes become parts of the parent's indexes. On a cluster its rows are copied to the
@@ -345,7 +352,7 @@ def attach_table(connection: Connection, place: DayTable, day: date) -> None:
         connection.execute(
             sql.SQL(
                 "ALTER TABLE {parent} ATTACH PARTITION {child} FOR VALUES FROM ({start}) TO ({end})"
-            ).format(parent=place.parent, child=place.child, **_build_bound_literals(day))
+            ).format(parent=day_table.parent, child=day_table.child, **_build_bound_literals(day))
         )
     except errors.CheckViolation as error:
         # For rows of the day itself PostgreSQL names the table of the day.
@@ -353,22 +360,24 @@ def attach_table(connection: Connection, place: DayTable, day: date) -> None:
         if (
             schema is None
             or table_name is None
-            or sql.Identifier(schema, table_name) == place.child
+            or sql.Identifier(schema, table_name) == day_table.child
         ):
             raise
-        raise DefaultPartitionError(place, day, sql.Identifier(schema, table_name)) from error
+        raise DefaultPartitionError(day_table, day, sql.Identifier(schema, table_name)) from error
     connection.execute(
-        sql.SQL("ALTER TABLE {} DROP CONSTRAINT IF EXISTS in_day").format(place.child)
+        sql.SQL("ALTER TABLE {} DROP CONSTRAINT IF EXISTS in_day").format(day_table.child)
     )
-    distribution.free_coordinator(connection, place.child)
+    distribution.free_coordinator(connection, day_table.child)
 
 
 def finalize_detach(connection: Connection, table: str, day: date) -> None:
     """Complete an interrupted detach, so that the table of the day is detached."""
-    place = locate_day(connection, table, day)
+    day_table = locate_day(connection, table, day)
     with override_lock_timeout(connection, LOCK_TIMEOUT_MS):
         connection.execute(
-            sql.SQL("ALTER TABLE {} DETACH PARTITION {} FINALIZE").format(place.parent, place.child)
+            sql.SQL("ALTER TABLE {} DETACH PARTITION {} FINALIZE").format(
+                day_table.parent, day_table.child
+            )
         )
 
 
@@ -395,11 +404,11 @@ def replace_table(
     def lock() -> None:
         with connection.transaction():
             lock_day(connection, name)
-            place = locate_day(connection, table, day)
+            day_table = locate_day(connection, table, day)
             lock_table = sql.SQL("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE")
-            connection.execute(lock_table.format(place.parent))
-            if place.state is not DayState.ABSENT:
-                connection.execute(lock_table.format(place.child))
+            connection.execute(lock_table.format(day_table.parent))
+            if day_table.state is not DayState.ABSENT:
+                connection.execute(lock_table.format(day_table.child))
 
     connection.execute(f"SET LOCAL idle_in_transaction_session_timeout = {SILENT_MS}".encode())
     retry_lock(lock, LOCK_WAIT_S)
@@ -439,22 +448,22 @@ def _swap_tables(
     connection: Connection, table: str, day: date, merge: Callable[[DayTable], None]
 ) -> None:
     """Swap the tables of a day while this transaction holds the locks of `replace_table`."""
-    place = locate_day(connection, table, day)
-    if place.state is not DayState.ABSENT:
-        if not place.ours:
+    day_table = locate_day(connection, table, day)
+    if day_table.state is not DayState.ABSENT:
+        if not day_table.ours:
             raise ForeignTableError(
                 f"{build_partition_name(table, day)} is a table that Annals did not create"
             )
-        if place.state is DayState.ATTACHED:
+        if day_table.state is DayState.ATTACHED:
             command = sql.SQL("ALTER TABLE {} DETACH PARTITION {}")
-            connection.execute(command.format(place.parent, place.child))
-        merge(place)
-        connection.execute(sql.SQL("DROP TABLE {}").format(place.child))
+            connection.execute(command.format(day_table.parent, day_table.child))
+        merge(day_table)
+        connection.execute(sql.SQL("DROP TABLE {}").format(day_table.child))
     name = build_partition_name(table, day)
     rename = sql.SQL("ALTER TABLE {} RENAME TO {}")
-    connection.execute(rename.format(place.new, sql.Identifier(name)))
-    _rename_indexes(connection, place.child, name)
-    attach_table(connection, place, day)
+    connection.execute(rename.format(day_table.new, sql.Identifier(name)))
+    _rename_indexes(connection, day_table.child, name)
+    attach_table(connection, day_table, day)
 
 
 def _rename_indexes(connection: Connection, child: sql.Identifier, name: str) -> None:
@@ -474,14 +483,14 @@ def _rename_indexes(connection: Connection, child: sql.Identifier, name: str) ->
         )
 
 
-def _attach_again(connection: Connection, place: DayTable, day: date) -> None:
+def _attach_again(connection: Connection, day_table: DayTable, day: date) -> None:
     """Undo a detach. If the locks are not available, the next run of maintain does it."""
     with (
         suppress(errors.LockNotAvailable),
         override_lock_timeout(connection, LOCK_TIMEOUT_MS),
         connection.transaction(),
     ):
-        attach_table(connection, place, day)
+        attach_table(connection, day_table, day)
 
 
 def _record_drop(connection: Connection, table: str, day: date) -> None:
@@ -506,9 +515,11 @@ def _record_drop(connection: Connection, table: str, day: date) -> None:
         )
 
 
-def _detach_table(connection: Connection, place: DayTable, wait_s: float) -> None:
+def _detach_table(connection: Connection, day_table: DayTable, wait_s: float) -> None:
     """Run DETACH CONCURRENTLY. It waits for open transactions and does not block others."""
-    command = sql.SQL("ALTER TABLE {} DETACH PARTITION {}").format(place.parent, place.child)
+    command = sql.SQL("ALTER TABLE {} DETACH PARTITION {}").format(
+        day_table.parent, day_table.child
+    )
     try:
         with override_lock_timeout(connection, int(wait_s * 1000)):
             connection.execute(command + sql.SQL(" CONCURRENTLY"))

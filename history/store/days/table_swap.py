@@ -121,18 +121,20 @@ class TableWatch:
     file: int  # the number of its file; another one after PostgreSQL has rewritten the table
     triggers: str  # the identity of the triggers; another one after somebody has touched them
 
-    def add_noted_rows(self, connection: Connection, entity: EntityKind, place: DayTable) -> int:
+    def add_noted_rows(
+        self, connection: Connection, entity: EntityKind, day_table: DayTable
+    ) -> int:
         """Copy the rows that came since the watch began to the new table. Return their number.
 
         Call it in the transaction that made the new table, after its indexes were made.
         """
-        return add_missing_rows(connection, entity, place, self.build_noted_query())
+        return add_missing_rows(connection, entity, day_table, self.build_noted_query())
 
     def build_noted_query(self) -> sql.Composed:
         """Return a query for id, updated_at and version of the rows that came during the watch."""
         return sql.SQL(_NOTED).format(partition=sql.Literal(self.partition))
 
-    def settle(self, connection: Connection, entity: EntityKind, place: DayTable) -> int:
+    def settle(self, connection: Connection, entity: EntityKind, day_table: DayTable) -> int:
         """Copy the last noted rows, and prove that the old table was not changed in any other way.
 
         The caller has locked out all writers. Returns how many rows were copied.
@@ -141,8 +143,8 @@ class TableWatch:
             ChangedMeanwhileError: Rows were changed or removed, the table was replaced, or its
                 triggers were touched. A later attempt may succeed.
         """
-        if _load_state(connection, place) != self:
-            raise _build_changed_error(place, "its table or a trigger of it was replaced")
+        if _load_state(connection, day_table) != self:
+            raise _build_changed_error(day_table, "its table or a trigger of it was replaced")
         row = connection.execute(
             "SELECT change, row_id, version FROM changed_row"
             " WHERE partition = %s AND change <> 'insert' ORDER BY id LIMIT 1",
@@ -151,14 +153,16 @@ class TableWatch:
         if row is not None:
             change, id, version = row
             row_name = "" if id is None else f" of {id} version {version}"
-            raise _build_changed_error(place, f"somebody did this to its rows: {change}{row_name}")
-        added = self.add_noted_rows(connection, entity, place)
+            raise _build_changed_error(
+                day_table, f"somebody did this to its rows: {change}{row_name}"
+            )
+        added = self.add_noted_rows(connection, entity, day_table)
         connection.execute("DELETE FROM changed_row WHERE partition = %s", [self.partition])
         return added
 
 
 @contextmanager
-def watch_table(connection: Connection, place: DayTable) -> Iterator[TableWatch]:
+def watch_table(connection: Connection, day_table: DayTable) -> Iterator[TableWatch]:
     """Note all changes of a day's table from now on. If the `with` block raises, the noting ends.
 
     If the process is killed, the triggers stay until `remove_leftover_triggers`. `connection` is in
@@ -167,13 +171,13 @@ def watch_table(connection: Connection, place: DayTable) -> Iterator[TableWatch]
     Raises:
         psycopg.errors.LockNotAvailable: A transaction that wrote to the day stays open.
     """
-    watch = retry_lock(lambda: _begin_watch(connection, place), days.LOCK_WAIT_S)
+    watch = retry_lock(lambda: _begin_watch(connection, day_table), days.LOCK_WAIT_S)
     try:
         yield watch
     except Exception:
         if not connection.closed:
             with suppress(psycopg.Error):
-                _stop_watch(connection, place.child)
+                _stop_watch(connection, day_table.child)
         raise
 
 
@@ -206,9 +210,9 @@ def guard_packed_days(connection: Connection) -> None:
     if distribution.is_distributed(connection):
         return
     for table, day in connection.execute(_UNGUARDED).fetchall():
-        place = days.locate_day(connection, table, day)
+        day_table = days.locate_day(connection, table, day)
 
-        def attempt(child: sql.Identifier = place.child) -> None:
+        def attempt(child: sql.Identifier = day_table.child) -> None:
             with connection.transaction():
                 set_short_lock_timeout(connection)
                 guard_table(connection, child)
@@ -218,7 +222,10 @@ def guard_packed_days(connection: Connection) -> None:
 
 
 def add_missing_rows(
-    connection: Connection, entity: EntityKind, place: DayTable, keys: sql.Composable | None = None
+    connection: Connection,
+    entity: EntityKind,
+    day_table: DayTable,
+    keys: sql.Composable | None = None,
 ) -> int:
     """Copy the rows of the old table that the new one lacks. Return their number.
 
@@ -226,11 +233,11 @@ def add_missing_rows(
         keys: A query for id, updated_at and version of the rows to look for. None: all rows.
     """
     if keys is None:
-        keys = sql.SQL(_ALL).format(old=place.child)
+        keys = sql.SQL(_ALL).format(old=day_table.child)
     query = sql.SQL(_MISSING).format(
         keys=keys,
-        old=place.child,
-        versions=sql.SQL(queries.build_versions_query(entity, place.new.as_string(connection))),
+        old=day_table.child,
+        versions=sql.SQL(queries.build_versions_query(entity, day_table.new.as_string(connection))),
         limit=sql.Literal(KEYS_AT_ONCE),
     )
     # Each row is found by its key.
@@ -249,14 +256,14 @@ def add_missing_rows(
                 " ON old.id = key.id AND old.updated_at = key.moment::timestamptz"
                 " AND old.version = key.number) AS late"
             ).format(
-                old=place.child,
+                old=day_table.child,
                 keys=sql.SQL(", ").join(
                     sql.SQL("({})").format(sql.SQL(", ").join(map(sql.Literal, key)))
                     for key in portion
                 ),
             )
             rows = list(stream_versions(connection, entity, source, ordered=False, data="bytea"))
-            added += write_rows(connection, entity, place.new, ((row, None) for row in rows))
+            added += write_rows(connection, entity, day_table.new, ((row, None) for row in rows))
         if len(missing) < KEYS_AT_ONCE:
             return added
         id, moment, version, _ = missing[-1]
@@ -317,11 +324,11 @@ def count_cheaply(connection: Connection, table: sql.Identifier, packed: bool) -
     return int(row[0]) if row else None
 
 
-def _begin_watch(connection: Connection, place: DayTable) -> TableWatch:
+def _begin_watch(connection: Connection, day_table: DayTable) -> TableWatch:
     with connection.transaction():
         set_short_lock_timeout(connection)
-        connection.execute(sql.SQL(_WATCH).format(table=place.child))
-        watch = _load_state(connection, place)
+        connection.execute(sql.SQL(_WATCH).format(table=day_table.child))
+        watch = _load_state(connection, day_table)
         connection.execute("DELETE FROM changed_row WHERE partition = %s", [watch.partition])
         return watch
 
@@ -339,14 +346,14 @@ def _stop_watch(connection: Connection, table: sql.Identifier) -> None:
     retry_lock(attempt, _STOP_WAIT_S)
 
 
-def _load_state(connection: Connection, place: DayTable) -> TableWatch:
-    values = {"triggers": list(_TRIGGERS), "table": place.child.as_string(connection)}
+def _load_state(connection: Connection, day_table: DayTable) -> TableWatch:
+    values = {"triggers": list(_TRIGGERS), "table": day_table.child.as_string(connection)}
     # The cast to regclass raises if there is no such table.
     return TableWatch(*require_row(connection.execute(_STATE, values).fetchone()))
 
 
-def _build_changed_error(place: DayTable, reason: str) -> ChangedMeanwhileError:
-    name = place.child._obj[-1]
+def _build_changed_error(day_table: DayTable, reason: str) -> ChangedMeanwhileError:
+    name = day_table.child._obj[-1]
     return ChangedMeanwhileError(
         f"{name} stays as it is: while its new table was built, {reason}. Try again"
     )
