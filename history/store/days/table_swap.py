@@ -181,7 +181,7 @@ def watch_table(connection: Connection, day_table: DayTable) -> Iterator[TableWa
         raise
 
 
-def remove_left_triggers(connection: Connection) -> None:
+def remove_leftover_triggers(connection: Connection) -> None:
     """Remove the triggers of a process that was killed. The caller holds the run lock.
 
     A locked table keeps its triggers until the next call. They do no harm, but note changes that
