@@ -57,9 +57,11 @@ def _build_version_model(entity: EntityKind, app: str) -> type[PostgresPartition
     )
 
 
-# The kinds that come with Annals, which have migrations, whether they are declared or not.
+# The models of the kinds that come with Annals. They have migrations, also if a kind is not
+# declared.
 _SHIPPED = {entity.name: _build_version_model(entity, "history") for entity in load_shipped_kinds()}
-# The others belong to no installed app: history.store.kind_tables makes their tables, no migration.
+# The models of other kinds do not belong to an installed app. They have no migrations:
+# history.store.kind_tables creates their tables.
 _OTHER_KINDS_APP = "kinds"
 VERSION_MODELS = {
     entity.name: _SHIPPED.get(entity.name) or _build_version_model(entity, _OTHER_KINDS_APP)
@@ -357,7 +359,8 @@ class PackDictionary(models.Model):
 class ChangedRow(models.Model):
     """A change of a day's table while the table that will replace it is being built.
 
-    Triggers of the old table write it (history.store.days.watch). It is deleted with the old table.
+    Triggers of the old table write it (history.store.days.table_swap). It is deleted with the old
+    table.
     """
 
     partition = models.BigIntegerField()  # the OID of the old table

@@ -29,15 +29,15 @@ from history.store.distribution.disk_use import DiskUse, measure_disk_use
 
 Connection = psycopg.Connection[Any]
 
-# Bytes of a table that are read and sorted at once, and the memory for that on the coordinator,
-# which would write them to its disk twice.
+# How many bytes of a table are read and sorted at once.
 RANGE_BYTES: Final = 32 * 1024 * 1024
+# The memory for sorting them on the coordinator. With less it would write them to its disk twice.
 _WORK_MEMORY: Final = "128MB"
-# Ids of which the bounds of a range are chosen.
+# How many sampled ids there are for each range. The bounds of the ranges are chosen from them.
 IDS_OF_RANGE: Final = 100
 
-# The same for the same rows, in whatever order the nodes have them. Plain rows are read in the
-# primary key alone.
+# The sum of the hashes does not depend on the order in which the nodes return the rows. Of plain
+# rows only the primary key is read.
 _KEYS: Final[LiteralString] = """
 SELECT count(*), coalesce(sum({versions}), 0)::bigint,
     coalesce(sum(hash_record_extended(ROW(id, version, updated_at, {block}), 0)), 0)::text
@@ -54,7 +54,7 @@ SELECT json_build_array(pg_database_size(current_database()), (
         AND part.relname = whole.relname || '_' || shardid
     WHERE logicalrelid = {table}::regclass))
 """
-# Of COPY in binary: what comes before the rows and after them.
+# The bytes of a binary COPY before and after its rows.
 _COPY_HEADER: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _COPY_END: Final = b"\xff\xff"
 

@@ -194,7 +194,7 @@ def _insert_rows(
 
     Args:
         names: The columns of the rows.
-        rows: Rows with the columns that history.store.days.canonical.fields selects.
+        rows: Rows with the columns of history.store.days.canonical.build_select_list.
         extra: Values of further columns, the same for all rows.
     """
     forms = {"updated_at": "'epoch'::timestamptz + %s * interval '1 microsecond'"}

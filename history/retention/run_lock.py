@@ -15,10 +15,10 @@ from history.common.error_text import describe
 from history.store.database import forms, session
 from history.store.days.days import ADVISORY_SPACE
 
-# The advisory locks of days are (ADVISORY_SPACE, hash); this one is of the one-number kind.
+# The advisory locks of days have two numbers (ADVISORY_SPACE, hash), this lock has one.
 RUN_LOCK: Final = ADVISORY_SPACE << 32
 OTHER_RUN: Final = "another run of `partitions` works on this database"
-# For how long a run waits for a database that was restarted under it.
+# How long a run waits for the database to return if it was restarted during the run.
 RECONNECT_S: Final = 60.0
 # The session that has the run lock. PostgreSQL shows the upper half of a one-number key as classid.
 _FIND_HOLDER: Final = """
@@ -117,7 +117,7 @@ def _describe_holder(connection: BaseDatabaseWrapper) -> str:
             return ""
     pid, login, application = row
     return (
-        f": the session {pid} of the login {login!r} ({application!r}) has its lock. If that is no "
+        f": the session {pid} of the login {login!r} ({application!r}) has it. If that is no "
         "run of yours, end it as an administrator of PostgreSQL: "
         f"SELECT pg_terminate_backend({pid})"
     )
@@ -133,13 +133,13 @@ def _free_lock(connection: BaseDatabaseWrapper) -> None:
     if lock_session is None:
         return
     try:
-        # A cursor of Django would refuse after an error. The lock may be held twice: free it all.
+        # Django's cursor refuses after an error. The session may hold the lock twice: free both.
         if lock_session is connection.connection and connection.is_usable():
             lock_session.execute("SELECT pg_advisory_unlock_all()")
             forms.announce(lock_session)  # its advisory lock was freed too
             return
     except psycopg.Error as error:
-        log.warning("the session with the lock of `partitions` is closed: %s", describe(error))
+        log.warning("closing the session that has the run lock: %s", describe(error))
     lock_session.close()
 
 

@@ -153,9 +153,7 @@ class PartitionStatus:
 
     table: str
     bytes: int  # with indexes and TOAST
-    ahead: (
-        int  # how many days after today have one, up to the first missing; -1: today's is missing
-    )
+    ahead: int  # how many days after today have one, without a gap; -1: today has none
     # How many days of the window have none. The newest day does not count: the next run creates it.
     missing: int
     overdue: int  # how many are to be dropped

@@ -15,8 +15,8 @@ from history.store import change_indexes, distribution
 
 Tables: TypeAlias = set[str]
 
-# The schema may also have tables of other applications whose names end in _aud: a table of Annals
-# is told by its columns.
+# The schema may also have tables of other applications with names that end in _aud. Tables of
+# Annals are recognized by their columns.
 _THERE = """
 SELECT relname FROM pg_class WHERE relkind = 'p' AND right(relname, 4) = '_aud'
     AND relnamespace = current_schema()::regnamespace
@@ -26,7 +26,7 @@ SELECT relname FROM pg_class WHERE relkind = 'p' AND right(relname, 4) = '_aud'
             ('client_id', 'varchar'::regtype), ('author', 'varchar'::regtype),
             ('type', 'int4'::regtype)))
 """
-# As migration 0013 does it for the shipped kinds.
+# The tables of the shipped kinds get this compression from the migration 0001_release_0_1_0.
 _LZ4 = """
 SELECT 'lz4' = ANY(enumvals) FROM pg_settings WHERE name = 'default_toast_compression'
 """
@@ -84,7 +84,7 @@ def _add_columns(connection: BaseDatabaseWrapper, table: str) -> None:
             return
         if distribution.is_spread(connection.connection, table):
             _add_columns_on_cluster(cursor, name)
-            # In sessions of their own, which need the committed columns.
+            # run_command_on_shards uses other sessions, which see the columns after the commit.
             transaction.on_commit(
                 lambda: _set_storage_on_shards(connection.cursor(), name), using=connection.alias
             )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple, TypeAlias
 
-# Entity, id and number as the table has them; the lowest and the highest version.
+# The id of a document, and the lowest and the highest of some of its version numbers.
 VersionRange: TypeAlias = tuple[str, int, int]
 
 

@@ -1,4 +1,4 @@
-"""Finds the days that got rows since they were last read, and notes their version numbers."""
+"""Reads the version numbers in the days that got rows since they were last read."""
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta

@@ -91,7 +91,7 @@ class Fate:
 
     cause: FateCause
     name: VersionName | None = None
-    position: MessagePosition | None = None  # the message, or the one with the version, if known
+    position: MessagePosition | None = None  # of the message with the version; None if not known
     at: datetime | None = None  # when the cause happened; None if not known
     made_at: datetime | None = None  # updatedAt of a stored version
     settled_at: datetime | None = None  # when the message was stored or discarded from quarantine

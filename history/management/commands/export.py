@@ -172,7 +172,7 @@ def _refuse_nothing(entity: EntityKind, since: date | None, until: date | None) 
     if since or until:
         raise CommandError(
             f"{entity.table} has no day from {since or 'the oldest'} to {until or 'today'}: "
-            "`partitions list` says which it has.",
+            "`partitions list` shows its days.",
             returncode=2,
         )
 

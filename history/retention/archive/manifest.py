@@ -14,9 +14,9 @@ from history.retention.archive.store import ArchiveError, ArchiveStore, build_da
 from history.store.days.canonical import DayDigest
 
 FORMAT = 1
-# In the folder of its day; no path.
+# The name of a file in the folder of its day, without a path.
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\.parquet")
-# What the database can note.
+# A number that fits into a bigint column.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
@@ -94,7 +94,7 @@ def delete_unneeded_files(
     store: ArchiveStore, table: str, day: date, needed: Iterable[ArchivedFile]
 ) -> None:
     """Delete the Parquet files of a day that are not in `needed`, also unfinished ones."""
-    store.delete(f"{build_day_folder(table, day)}/progress.json")  # of a release that kept one
+    store.delete(f"{build_day_folder(table, day)}/progress.json")  # earlier releases wrote it
     needed_names = {file.name for file in needed}
     for name in store.list_names(build_day_folder(table, day)):
         if ".parquet" in name and name not in needed_names:

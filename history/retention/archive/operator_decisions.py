@@ -44,7 +44,7 @@ def adopt_day(store: ArchiveStore, table: str, day: date) -> int:
     return archived.rows
 
 
-# In these files of a day's folder earlier releases kept the reasons.
+# Earlier releases wrote the operator's reasons into these files of a day's folder.
 REASON_FILES: Final = ("/adopted.json", "/forgotten.json")
 
 

@@ -123,7 +123,7 @@ def _load_archived_rows(
 ) -> None:
     """Load the archived rows and compare their digest with the manifest's."""
     names = list_columns(entity)
-    # Frozen rows are seen also by who began before (history.store.days.table_swap).
+    # Transactions that began before see frozen rows, too (history.store.days.table_swap).
     options = "" if distribution.is_distributed(connection) else " (FREEZE)"
     query = sql.SQL("COPY {} ({}) FROM STDIN" + options).format(new, _list_columns(names))
     moment = names.index("updated_at")
@@ -173,7 +173,7 @@ class _RestoreMerge:
         if not distribution.is_distributed(self._connection):
             table_swap.add_missing_rows(self._connection, self._entity, day_table)
             return
-        # Otherwise Citus moves no more than a gigabyte.
+        # By default Citus moves at most a gigabyte.
         self._connection.execute("SET LOCAL citus.max_intermediate_result_size TO -1")
         self._connection.execute(
             sql.SQL(

@@ -23,7 +23,7 @@ from history.store.days import days
 from history.store.days.canonical import DayDigest
 from history.store.days.days import DayState
 
-# A row and its SHA-256
+# Called with a row and its SHA-256.
 RowCallback = Callable[[ArchivedRow, bytes], None]
 
 
@@ -184,7 +184,7 @@ def _check_day(store: ArchiveStore, table: str, day: date) -> ScrubResult | None
             id=archived_day.id, archived_at=archived_day.archived_at
         )
         if fault is None or same_generation.exists():
-            break  # else it has a newer generation since, or was removed from the archive
+            break  # otherwise the day was archived again or removed meanwhile: check once more
     return result
 
 

@@ -48,7 +48,7 @@ class ArchiveStore:
         except (ArrowInvalid, ArrowNotImplementedError, ValueError):
             raise ArchiveError(
                 _WRONG_URL
-            ) from None  # what pyarrow says quotes the URL with its key
+            ) from None  # pyarrow's message quotes the URL with its key
         # The URL for people: without a key in it.
         parts = urlsplit(self.url)
         self.place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
@@ -64,7 +64,7 @@ class ArchiveStore:
                 with self._files.open_output_stream(path) as sink:
                     yield cast(IO[bytes], sink)
             except BaseException:
-                self.delete(name)  # closing the stream has made an object of the part
+                self.delete(name)  # closing the stream has stored the unfinished object
                 raise
             return
         target = Path(path)

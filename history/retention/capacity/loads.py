@@ -21,16 +21,17 @@ from history.store.distribution.disk_use import measure_disk_use
 
 SECONDS_PER_DAY: Final = 86_400
 SAMPLE_DAYS: Final = 7
-# Bytes on disk for each byte of the simulator's messages, with TOAST and pglz (1.02 measured, times
-# 2,119 / 1,856: decision 31), and bytes of index for each row, with random keys.
+# Bytes on disk for each byte of the simulator's messages, with TOAST and pglz. Measured were 1.02,
+# times 2,119 / 1,856 (decision 31).
 DATA_PER_MESSAGE_BYTE: Final = 1.17
+# Bytes of index for each row, with random keys, by whether it is the main kind.
 INDEX_PER_ROW: Final = {True: 80.0, False: 155.0}  # the root kind has one index, the others two
-# Of the bytes of a day those that it has when it is packed, as `python -m benchmarks pack` prints
-# them for a simulated day of all kinds; and the days that are plain beside those that wait for it:
-# the current one, and one that is packed.
+# The size of a packed day as a share of its plain size. `python -m benchmarks pack` prints it for a
+# simulated day of all kinds.
 PACKED_SHARE: Final = 0.079
+# How many plain days there are besides those that wait for packing: today, and a day being packed.
 PLAIN_DAYS: Final = 2
-# Share added for vacuum, for the sort of a day that is sealed or archived, for time to react.
+# Share added for vacuum, for sorting a day that is sealed or archived, and for time to react.
 RESERVE: Final = 0.2
 # Share of messages of the root kind, and their size relative to the mean of all messages.
 ROOT_SHARE: Final = 0.8

@@ -39,8 +39,9 @@ CHECKSUM: Final = 4  # bytes
 _LARGEST: Final = 1 << 30
 
 CanonicalRow = tuple[Any, ...]
-"""A row as history.store.days.canonical.fields selects it: id, version, microseconds, client,
-author, type, the application of a child, the JSON text of the snapshot, which is bytes here."""
+"""A row with the columns of history.store.days.canonical.build_select_list: id, version, moment in
+microseconds, client, author, type, the application of a child, and the snapshot as JSON text. In
+this module the text is bytes."""
 
 
 class DamagedBlockError(ExplainedError, RuntimeError):
@@ -157,7 +158,7 @@ def compute_checksum(
     """Return the checksum of the columns of a block except `packed`.
 
     It is the beginning of a SHA-256 over these columns in the form that PostgreSQL's record_send
-    gives them. So SQL can compute it too: `SOUND` of history.store.blocks.queries.
+    gives them. So SQL can compute it too: `_SOUND` of history.store.blocks.queries.
 
     Args:
         row: The block's own row. Its snapshot is ignored.

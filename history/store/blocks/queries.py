@@ -29,19 +29,19 @@ from history.store.blocks.codec import (
 from history.store.blocks.dictionaries import Connection, Dictionary, MissingDictionaryError
 
 BLOCK_COLUMNS: Final = ("unpacked", "keys", "versions", "names", "packed")
-"""The columns of a block, in the order of history.store.blocks.codec.Stored; empty in a plain
-row."""
+"""The columns of a block, in the order of codec.BlockColumns. NULL in a plain row."""
 BLOCK_TYPES: Final = ("int4", "bytea", "int4[]", "text", "bytea")
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
-# The time of a version in `keys`, where its eight bytes begin.
+# The moment of a version in `keys`. The argument is where its eight bytes begin.
 _MOMENT: Final = """updated_at
     - ('x' || encode(substr(keys, {}, 5), 'hex'))::bit(40)::bigint * interval '1 microsecond'"""
 OLDEST: Final = f"CASE WHEN octet_length(keys) >= 8 THEN {_MOMENT.format(1)} END"
-"""The time of the oldest version of a block, in SQL; NULL of a row with one version."""
+"""The moment of the oldest version of a block, in SQL. NULL if the row has one version."""
 
-# As history.store.blocks.codec.checksum. Blocks of the first form have no checksum.
+# Whether the checksum is right, as codec.compute_checksum computes it. Blocks of the first form
+# have no checksum.
 _SOUND: Final = f"""((mod(octet_length(keys), 8) = {CHECKSUM}) IS NOT true OR
         substr(keys, octet_length(keys) - {CHECKSUM - 1}) = substr(sha256(record_send(ROW(
             version, updated_at, type, unpacked, id, client_id, author, {{product}},
@@ -55,11 +55,13 @@ _DAY_END: Final = (
 
 FIRST_KEY: Final = f"""coalesce(versions[1], version - coalesce(octet_length(keys), 0) / 8),
     coalesce({OLDEST}, updated_at)"""
-"""The number and time of the first version of a row, in SQL."""
+"""The number and the moment of the first version of a row, in SQL."""
 
-# Each version of a table, with the row that has it, which stored_at and stored_version name: bound
-# stored_at, or every day is read. position: of the version in its block, from 1. A row that is not
-# as it was written is one version with position 0: the highest number, at the end of its day.
+# Selects each version of a table.
+# stored_at and stored_version are the key of the row that has the version. Without a condition on
+# stored_at PostgreSQL reads every day.
+# position is the place of the version in its block, from 1. A damaged row is one version with
+# position 0, with the highest number and at the end of its day.
 # VALUES: over several shards Citus takes the function of the checksum only in a query with a FROM.
 _VERSIONS: Final = """(
     SELECT id, updated_at AS stored_at, version AS stored_version, {product} AS product, position,

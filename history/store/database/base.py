@@ -47,7 +47,7 @@ def is_working(pool: Any, connection: psycopg.Connection[Any]) -> bool:
     try:
         if now - getattr(connection, _CHECKED, -TRUSTED_S) >= TRUSTED_S or _has_news(connection):
             type(pool).check_connection(connection)
-    except psycopg.Error:  # also where it was closed on this side
+    except psycopg.Error:  # also if this process has closed it
         connection.close()
         return False
     setattr(connection, _CHECKED, now)

@@ -25,8 +25,8 @@ FORM: Final = 2
 
 SPACE: Final = 0x41_4E_4E_46  # "ANNF": the first key of the advisory locks that announce a form
 _MARKED: Final = r"^form_(\d+)_needs_stop$"
-# A session of this release announces itself right after it was opened. Packing gives it this long;
-# what only shows who is connected gives it the shorter time.
+# A session of this release announces itself right after it was opened. Packing waits ANNOUNCED_S
+# for that, pages and commands that only show who is connected wait SHOWN_S.
 ANNOUNCED_S: Final = 5.0
 SHOWN_S: Final = 0.5
 _LOOK_AGAIN_S: Final = 0.25
@@ -39,9 +39,10 @@ SELECT coalesce(has_table_privilege(to_regclass('public.django_migrations'), 'SE
 _MARK: Final = """
 SELECT max((regexp_match(name, %s))[1]::int) FROM public.django_migrations WHERE app = 'history'
 """
-# Everybody may read these columns. Of other logins the address is empty unless the reader has
-# pg_read_all_stats. A process may have been given another application_name in DATABASE_URL, so the
-# logins of the web and of the consumer count too; who made these roles has them with ADMIN OPTION.
+# Every login may read these columns. The address of another login's session is empty unless the
+# reader has pg_read_all_stats. DATABASE_URL may give a process another application_name, so
+# sessions of the logins of the web and of the consumer count, too. The login that created these two
+# roles also has them, with ADMIN OPTION: it is left out.
 _UNREADY: Final = """
 SELECT a.pid, coalesce(a.application_name, ''), a.usename, coalesce(host(a.client_addr), '')
 FROM pg_stat_activity a

@@ -10,8 +10,8 @@ from django.db import connection
 from psycopg.pq import Format, TransactionStatus
 from psycopg.rows import tuple_row
 
-# A statement with %(name)s for each value, and the values by name. Each value must have one type
-# all the time, or the statement is prepared once more.
+# A statement with %(name)s for each value, and the values by name. A value must always have the
+# same type: otherwise the statement is prepared once more.
 Values: TypeAlias = Mapping[str, object]
 Statement: TypeAlias = tuple[str, Values]
 FetchedRows: TypeAlias = list[tuple[Any, ...]]
@@ -40,7 +40,7 @@ def fetch_pipelined(statements: Sequence[Statement]) -> list[FetchedRows]:
                 for cursor, statement, values in prepared:
                     cursor.execute(statement, values, prepare=True)
             return [cursor.fetchall() for cursor, *_ in prepared]
-        except psycopg.errors.FeatureNotSupported:  # as in _run
+        except psycopg.errors.FeatureNotSupported:  # see _execute
             if connection.connection.info.transaction_status != TransactionStatus.IDLE:
                 raise
             return [_execute(*call) for call in prepared]
@@ -61,7 +61,8 @@ def _execute(
     try:
         return cursor.execute(statement, values, prepare=True).fetchall()
     except psycopg.errors.FeatureNotSupported:
-        # A migration gave a column another type. In a transaction the rollback does the same.
+        # A migration gave a column another type, so statements must be prepared again. If a
+        # transaction is open, its rollback does the same.
         if cursor.connection.info.transaction_status != TransactionStatus.IDLE:
             raise
         cursor.execute("DEALLOCATE ALL")  # psycopg forgets what it has prepared, too

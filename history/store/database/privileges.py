@@ -17,9 +17,9 @@ MOST_NAMED: Final = 5
 
 Right = tuple[str, str, str]  # table, right, and column, "" for the whole table
 
-# One right of a list of them, and its columns.
+# Matches one right in a list of rights, and its columns.
 _RIGHT: Final = re.compile(r"([A-Z]+)(?: \(([^)]*)\))?")
-# A table that does not exist yet is a matter of the migrations.
+# Tables that do not exist yet are left out: the check of the migrations reports them.
 _MISSING: Final = """
 SELECT wanted.right_name || ' on ' || wanted.name
     || CASE WHEN wanted.col = '' THEN '' ELSE '.' || wanted.col END

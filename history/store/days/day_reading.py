@@ -23,7 +23,7 @@ from history.store.days.days import DayState, DayTable
 Connection = psycopg.Connection[Any]
 
 _LOCK: Final[LiteralString] = "LOCK TABLE {} IN ACCESS SHARE MODE"
-# The cast sees the newest catalogue, the query that of the transaction's snapshot.
+# The cast reads the newest catalogue. The query reads the catalogue in the transaction's snapshot.
 _IN_SNAPSHOT: Final[LiteralString] = "SELECT EXISTS (SELECT FROM pg_class WHERE oid = {}::regclass)"
 
 

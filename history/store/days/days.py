@@ -31,10 +31,11 @@ MARK = "psqlextra_auto_partitioned"
 # The comment on a partition that was restored from the archive: it stays until it is released.
 RESTORED = "annals_restored"
 
-# For how long a swap, which has the locks of the tables, waits for autovacuum to leave their TOAST.
+# How long a swap that holds the locks of the tables waits for autovacuum to leave their TOAST
+# tables.
 SWAP_TIMEOUT_MS = 5_000
-# For how long a swap may be silent with these locks: a process that is frozen, or cut off from the
-# server, would stop all readers and writers. Between its statements it needs milliseconds.
+# How long a swap may be silent while it holds these locks. A process that is frozen, or cut off
+# from the server, would stop all readers and writers. Between its statements it needs milliseconds.
 SILENT_MS = 30_000
 
 Connection = psycopg.Connection[Any]
@@ -53,9 +54,9 @@ LEFT JOIN pg_inherits link ON link.inhrelid = child.oid AND link.inhparent = par
 WHERE parent.oid = %(table)s::regclass
 """
 
-# Which of some days an attached partition covers wholly.
-# To read the bounds of all partitions would take longer than to store some thousands of rows.
-# A bound has no columns: pg_get_expr needs no table, which may have been replaced meanwhile.
+# Selects the days that an attached partition covers completely.
+# Reading the bounds of all partitions would take longer than storing some thousands of rows.
+# pg_get_expr gets 0 instead of the table's oid, see history.retention.catalog.
 _ATTACHED = """
 WITH part AS MATERIALIZED (
     SELECT inhparent AS parent,
@@ -167,7 +168,7 @@ def create_partition(
 
     def attempt() -> bool:
         if locate_day(connection, table, day).state is DayState.PENDING:
-            # Not under a drop that is at work: it holds the lock and completes this itself.
+            # A drop that is running holds this lock: it completes its detach itself.
             with hold_day_lock(connection, name):
                 if locate_day(connection, table, day).state is DayState.PENDING:
                     finalize_detach(connection, table, day)

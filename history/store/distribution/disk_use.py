@@ -10,8 +10,9 @@ from psycopg import sql
 
 from history.store import distribution
 
-# On each node, by shard: the table's name with its number. PostgreSQL's counts survive no crash or
-# failover (then the other parts of a mark differ), and come up to a minute after a commit.
+# Measures the shards on one node. The name of a shard is the table's name with a number. PostgreSQL
+# resets its counts after a crash or failover: then the other parts of a mark differ. The counts
+# come up to a minute after a commit.
 _OF_NODE: Final[LiteralString] = """
 SELECT coalesce(json_object_agg(name, figures), '{{}}') FROM (
     SELECT whole.relname AS name, json_build_array(

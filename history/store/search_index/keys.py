@@ -45,7 +45,7 @@ class KnownFingerprints(Protocol):
     def get(self, id: str, /) -> KeyFingerprint | None: ...
 
 
-# Letters with marks as one character each, as keyboards write them.
+# A letter and its mark are one character, which is what keyboards produce.
 STORED_FORM: Final = "NFC"
 NONE_KNOWN: KnownFingerprints = {}
 _encode = msgspec.json.Encoder().encode
@@ -150,7 +150,7 @@ def _make_lookup(pointers: tuple[str, ...]) -> PointerLookup:
     return PointerLookup([(pointer, str | int) for pointer in pointers])
 
 
-# The collector of each entity, by its name; None if it does not declare keys.
+# By the name of a kind, the lookup of its keys. None if the kind does not declare keys.
 LOOKUPS = {
     entity.name: _make_lookup(tuple(pointer for _, pointer in entity.search))
     if entity.search
