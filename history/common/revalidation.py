@@ -22,8 +22,8 @@ def revalidate(request: Request, answer: HttpResponse) -> HttpResponse:
     # A weak ETag, because the compressed answer is the same answer.
     digest = f'"{hashlib.sha256(answer.content).hexdigest()[:32]}"'
     answer.headers["ETag"] = f"W/{digest}"
-    known = parse_etags(request.headers.get("If-None-Match", ""))
-    if "*" not in known and digest not in (etag.removeprefix("W/") for etag in known):
+    client_etags = parse_etags(request.headers.get("If-None-Match", ""))
+    if "*" not in client_etags and digest not in (etag.removeprefix("W/") for etag in client_etags):
         return answer
     return HttpResponseNotModified(
         headers={name: answer.headers[name] for name in _KEPT_HEADERS if name in answer.headers}

@@ -28,14 +28,14 @@ def add_missing_indexes(
     """
     if distribution.is_distributed(connection):
         return 0
-    made, end = 0, time.monotonic() + seconds
+    created_count, end = 0, time.monotonic() + seconds
     for missing in change_indexes.find_missing(connection, [entity.table for entity in ENTITIES]):
         try:
             with override_lock_timeout(connection, int(LOCK_WAIT_S * 1000)):
                 change_indexes.add_to_day(connection, missing)
-            made += 1
+            created_count += 1
         except psycopg.Error as error:
             result.note_failure(missing.partition, error)
         if connection.broken or time.monotonic() > end:
             break
-    return made
+    return created_count

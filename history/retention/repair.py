@@ -123,12 +123,12 @@ def _repair_document(
     """Replace the rows of one document by plain rows, one for each version."""
     rows_by_key: dict[tuple[int, int], CanonicalRow] = {}
     differing_rows: list[CanonicalRow] = []
-    taken_out: Counter[bytes] = Counter()
+    removed_hashes: Counter[bytes] = Counter()
     for row in _read_versions(connection, entity, day_table, id):
         first = rows_by_key.setdefault(row[1:3], row)
         if first is row:
             continue
-        taken_out[hashlib.sha256(encode_row(row)).digest()] += 1
+        removed_hashes[hashlib.sha256(encode_row(row)).digest()] += 1
         key = DoubledKey(id, row[1], queries.EPOCH + timedelta(microseconds=row[2]))
         if _is_equal(connection, first, row):
             result.equal.append(key)
@@ -145,7 +145,7 @@ def _repair_document(
         differing_rows,
         {"table": entity.table, "day": day, "taken_at": clock.now()},
     )
-    late_rows.forget_taken_out(connection, entity.table, day, taken_out)
+    late_rows.forget_removed_rows(connection, entity.table, day, removed_hashes)
 
 
 def _read_versions(

@@ -56,7 +56,7 @@ class MissingIndex(NamedTuple):
     schema: str
     partition: str
     parent_index: str
-    wanted: ChangeIndex
+    change_index: ChangeIndex
 
 
 _MISSING: Final = """
@@ -77,15 +77,19 @@ ORDER BY right(child.relname, 8) DESC, child.relname, parent.relname
 
 def find_missing(connection: psycopg.Connection[Any], tables: list[str]) -> list[MissingIndex]:
     """Return the indexes that days of these tables lack, newest days first."""
-    wanted = {
+    indexes_by_name = {
         build_index_name(table, index): (table, index)
         for table in tables
         for index in CHANGE_INDEXES
     }
-    values = {"tables": [table for table, _ in wanted.values()], "names": list(wanted)}
+    values = {
+        "tables": [table for table, _ in indexes_by_name.values()],
+        "names": list(indexes_by_name),
+    }
     rows = connection.execute(_MISSING, values).fetchall()
     return [
-        MissingIndex(schema, partition, name, wanted[name][1]) for name, schema, partition in rows
+        MissingIndex(schema, partition, name, indexes_by_name[name][1])
+        for name, schema, partition in rows
     ]
 
 
@@ -98,12 +102,12 @@ def add_to_day(connection: psycopg.Connection[Any], missing: MissingIndex) -> No
         psycopg.errors.LockNotAvailable: A transaction that uses the day stays open. The unfinished
             index is removed.
     """
-    index_name = build_index_name(missing.partition, missing.wanted)
+    index_name = build_index_name(missing.partition, missing.change_index)
     name = sql.Identifier(missing.schema, index_name)
     # CREATE INDEX takes the schema of its table.
-    command = sql.SQL("CREATE INDEX CONCURRENTLY {} ON {} " + missing.wanted.definition).format(
-        sql.Identifier(index_name), sql.Identifier(missing.schema, missing.partition)
-    )
+    command = sql.SQL(
+        "CREATE INDEX CONCURRENTLY {} ON {} " + missing.change_index.definition
+    ).format(sql.Identifier(index_name), sql.Identifier(missing.schema, missing.partition))
     drop = sql.SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(name)
     connection.execute(drop)
     try:

@@ -96,7 +96,7 @@ class Command(BaseCommand):
             store = ArchiveStore(url) if url else None
             days, missing = choose_days(entity, options["from"], options["to"])
             if not days and not missing:
-                _refuse_nothing(entity, options["from"], options["to"])
+                _refuse_missing_days(entity, options["from"], options["to"])
             mask = _choose_mask(entity, options["unmasked"])
             export = ExportJob(entity, store, options["format"], mask)
             # Counted before the rows are read: a message that leaves the quarantine meanwhile is
@@ -162,7 +162,7 @@ def _get_span(
     return min(firsts, default=None), max(lasts) + timedelta(days=1) if lasts else None
 
 
-def _refuse_nothing(entity: EntityKind, since: date | None, until: date | None) -> None:
+def _refuse_missing_days(entity: EntityKind, since: date | None, until: date | None) -> None:
     """Raise CommandError if the command line names days and the table has none of these days."""
     if since and until and since >= until:
         raise CommandError(

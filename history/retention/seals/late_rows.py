@@ -178,7 +178,7 @@ def forget_archived_rows(
     )
 
 
-def forget_taken_out(
+def forget_removed_rows(
     connection: Connection, table: str, day: date, repeats: Mapping[bytes, int]
 ) -> None:
     """Delete the notes about rows that were removed because the day has their version twice.

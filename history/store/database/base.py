@@ -11,7 +11,7 @@ from django.db.backends.postgresql import base
 from history.store import distribution
 from history.store.database import forms, session
 
-_FITTED: Final = "_annals_plans"
+_PREPARED: Final = "_annals_plans"
 
 
 def prepare_session(connection: psycopg.Connection[Any]) -> None:
@@ -24,7 +24,7 @@ def prepare_session(connection: psycopg.Connection[Any]) -> None:
         psycopg.Error: The server refuses a setting.
         forms.NewerFormError: The database has rows in a form of a later release.
     """
-    if getattr(connection, _FITTED, False):
+    if getattr(connection, _PREPARED, False):
         return
     session.remove_time_limit(connection)
     forms.open_session(connection)
@@ -32,7 +32,7 @@ def prepare_session(connection: psycopg.Connection[Any]) -> None:
         connection.execute("SET plan_cache_mode TO auto")
     if not connection.autocommit:
         connection.commit()
-    setattr(connection, _FITTED, True)
+    setattr(connection, _PREPARED, True)
 
 
 # If a connection worked this recently, only its socket is checked, which shows most failures.
@@ -45,7 +45,7 @@ def is_working(pool: Any, connection: psycopg.Connection[Any]) -> bool:
     """Return whether a connection from this pool works. Close it if it does not."""
     now = time.monotonic()
     try:
-        if now - getattr(connection, _CHECKED, -TRUSTED_S) >= TRUSTED_S or _has_news(connection):
+        if now - getattr(connection, _CHECKED, -TRUSTED_S) >= TRUSTED_S or _has_input(connection):
             type(pool).check_connection(connection)
     except psycopg.Error:  # also if this process has closed it
         connection.close()
@@ -54,7 +54,7 @@ def is_working(pool: Any, connection: psycopg.Connection[Any]) -> bool:
     return True
 
 
-def _has_news(connection: psycopg.Connection[Any]) -> bool:
+def _has_input(connection: psycopg.Connection[Any]) -> bool:
     """Return whether the server sent something, or closed its end, since the last answer."""
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)

@@ -39,15 +39,15 @@ class NewChildren:
     """Collects the children that versions are of, except those already listed for the day.
 
     Args:
-        known: The fingerprints of the children that are stored already.
+        known_fingerprints: The fingerprints of the children that are stored already.
 
     Attributes:
         fingerprints: The fingerprints of the children that were added. Once these are stored, the
-            caller can pass them to a later instance as `known`.
+            caller can pass them to a later instance.
     """
 
-    def __init__(self, known: Container[int] = frozenset()) -> None:
-        self._known = known
+    def __init__(self, known_fingerprints: Container[int] = frozenset()) -> None:
+        self._known = known_fingerprints
         self._days: dict[tuple[str, str, str], tuple[int, int]] = {}
         self.fingerprints: set[int] = set()
 
