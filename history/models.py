@@ -1,4 +1,4 @@
-"""The tables: a partitioned model for each kind of entity, and small ones."""
+"""The models: one for the partitioned table of each kind, and those of the small tables."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""Commands that load a file into a catalogue: the whole file, or nothing and the reason."""
+"""A command that loads a file into a catalogue: all of it, or nothing with the reason."""
 
 from pathlib import Path
 from typing import Any, ClassVar

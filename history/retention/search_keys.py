@@ -86,7 +86,7 @@ class BackfillTarget:
 
 @dataclass(frozen=True, slots=True)
 class BackfillStep:
-    """The outcome of one transaction."""
+    """The outcome of indexing some pages of a partition in one transaction."""
 
     pages: int
     rows: int

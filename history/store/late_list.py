@@ -52,7 +52,7 @@ class LateVersion(NamedTuple):
 
 
 class LateCursor(NamedTuple):
-    """Where a reader of the late list goes on."""
+    """The point in the late list from which a reader continues."""
 
     position: int  # the position of the row to read next
     versions_read: int  # how many versions of this row the reader has read already

@@ -43,7 +43,7 @@ def read_versions(store: ArchiveStore, entity: EntityKind, id_: str) -> list[Sou
 
 
 def _list_files(entity: EntityKind, id_: str) -> list[str]:
-    """Return the files that may have the id, as the database noted them."""
+    """Return the names of the files that may contain the id, as the database noted them."""
     days = ArchivedDay.objects.filter(table=entity.table).values_list("files", flat=True)
     return [file["name"] for day in days for file in day if file["first"] <= id_ <= file["last"]]
 

@@ -1,4 +1,4 @@
-"""Restoring a day from the archive: all its rows or none."""
+"""Restores a day from the archive: all its rows or none."""
 
 from collections.abc import Iterable
 from datetime import date

@@ -74,7 +74,7 @@ def find_damaged_file(store: ArchiveStore, manifest: Manifest) -> str | None:
 
 
 def find_fault(store: ArchiveStore, manifest: Manifest) -> str | None:
-    """Return what is wrong with a file of a day or with the digest of all its rows, or None."""
+    """Return what is wrong with the files of an archived day or with all its rows, or None."""
     whole = DayDigest()
     for file in manifest.files:
         if fault := find_damage(store, file, lambda row, hashed: whole.add(row[0], row[1], hashed)):

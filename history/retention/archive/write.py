@@ -1,4 +1,4 @@
-"""Archiving one day of one table, with proof that all its rows are in the archive."""
+"""Archives one day of one table, and proves that all its rows are in the archive."""
 
 import hashlib
 import secrets

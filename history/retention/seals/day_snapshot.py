@@ -79,7 +79,10 @@ def start_noting(connection: Connection, day_table: days.DayTable, table: str, d
 
 
 def _load_noted(connection: Connection, table: str, day: date) -> tuple[object, ...] | None:
-    """Load the notes about late rows while all writers are locked out."""
+    """Return the number and the highest id of the notes about late rows.
+
+    Locks out all writers while it reads them.
+    """
 
     def attempt() -> tuple[object, ...] | None:
         with connection.transaction():

@@ -1,4 +1,4 @@
-"""Sealing of finished days: finds the days that are due, and seals one day.
+"""Seals finished days: finds the days that are due, and seals each of them.
 
 Begin with `seal_day`. A seal is a digest of the rows of a day, chained to the previous seal of the
 table.

@@ -1,4 +1,4 @@
-"""Prepared statements on Django's connection, for the few questions that every request asks."""
+"""Prepared statements on Django's connection, for the few queries that every request runs."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Warns when a process that needs few rights in the database has them all, or lacks some."""
+"""Warns if a process has all rights in the database although it needs few, or lacks some."""
 
 import logging
 import re

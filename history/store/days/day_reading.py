@@ -31,10 +31,10 @@ _IN_SNAPSHOT: Final[LiteralString] = "SELECT EXISTS (SELECT FROM pg_class WHERE 
 def open_day(connection: Connection, table: str, day: date) -> Iterator[DayTable]:
     """Open a day for reading in one state: all queries of the `with` block see the same rows.
 
-    Meanwhile the table of the day is neither replaced nor dropped. After the wait for the lock the
-    day is located again: the DayTable is what the block sees. On a cluster each node takes its own
-    PostgreSQL snapshot, and the lock with it, at the first query of the day's table. `connection`
-    is in autocommit mode.
+    Meanwhile the table of the day is neither replaced nor dropped. The DayTable is located again
+    after the wait for the lock, so it is the one that the block sees. On a cluster each node takes
+    its own PostgreSQL snapshot, and the lock with it, at the first query of the day's table.
+    `connection` is in autocommit mode.
     """
     is_spread = distribution.is_spread(connection, table)
     while True:
