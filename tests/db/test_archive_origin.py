@@ -365,7 +365,7 @@ def test_manifest_with_foreign_or_repeated_file_is_refused(
         forge(written, files=files * 2, rows=6)
     else:
         forge(written, name=f"{FOLDER}/{forged}")
-    assert "not those of this day" in read_failure(store)
+    assert "is in another folder or listed twice" in read_failure(store)
     assert decide("forget", "--why", "nobody can use it")[0] == 0
     assert NAME in run_maintain(store)
     assert count_archived_rows(store) == [1, 1, 1]
