@@ -437,6 +437,11 @@ KEYS_OF_CHILD = """
 """
 
 
+def find_midnight(moment: datetime) -> datetime:
+    """Return the first moment of the UTC day of this one."""
+    return datetime.combine(moment.astimezone(UTC), time(), UTC)
+
+
 def find_next_day(moment: datetime) -> datetime:
     """Return the first moment of the UTC day after this one."""
     if moment >= LAST.updated_at - timedelta(days=1):
