@@ -327,7 +327,7 @@ def _generate_slices(
         else:
             window, end = window.narrow(changes.last), changes.last
         indexes = {document: VersionIndex(keys) for document, keys in changes.keys.items()}
-        refs = [ref for ref in changes.refs if ref[:2] in indexes]
+        refs = [ref for ref in changes.refs if ref.entity_ref in indexes]
         for pairs in generate_pairs(reader, refs, indexes, skip_damaged=True):
             positions = [TimelinePosition.from_ref(pair.row.ref) for pair in pairs]
             yield _ChangesSlice(pairs, positions, positions[-1], has_more=True)
@@ -351,7 +351,7 @@ def _generate_late_slices(
     while has_more:
         changes = fetch_late_changes(reader, question)
         indexes = {document: VersionIndex(keys) for document, keys in changes.keys.items()}
-        refs = [ref for ref in changes.refs if ref[:2] in indexes]
+        refs = [ref for ref in changes.refs if ref.entity_ref in indexes]
         for pairs in generate_pairs(reader, refs, indexes, skip_damaged=True):
             positions = [changes.cursors[pair.row.ref] for pair in pairs]
             yield _ChangesSlice(pairs, positions, positions[-1], has_more=True)

@@ -18,10 +18,10 @@ from history.kinds.entities import ENTITIES, EntityKind
 from history.store.versions import (
     Damaged,
     DamagedPlace,
+    EntityRef,
     TimelinePosition,
     VersionRow,
     VersionWithPrevious,
-    get_entity_ref,
 )
 from history.timeline import absence, budget, compose
 from history.timeline.budget import PageBudget
@@ -192,7 +192,7 @@ def _generate_entity_slices(
     max_size: int,
 ) -> Iterator[_TimelineSlice]:
     """Generate the versions of one document. See `_generate_slices`."""
-    filters, entity_ref = query.filters, (entity, query.id)
+    filters, entity_ref = query.filters, EntityRef(entity, query.id)
     is_gapless = not filters.by_row
     # Whether a read that is the last one has read all versions of the document.
     is_whole = is_gapless and start is None and (filters.since, filters.until) == (None, None)
@@ -208,7 +208,7 @@ def _generate_entity_slices(
         # Leave the last row to the next slice: in descending order, the row before it is compared
         # with it, and the row after it is not read yet.
         shown_rows = rows[: max(1, len(rows) - 1)] if has_more else rows
-        keys = VersionIndex([key for *_, key in rows_by_ref])
+        keys = VersionIndex([ref.key for ref in rows_by_ref])
         are_pairs_certain = all(
             row.version == 0 or (is_gapless and keys.has_certain_previous(row.key))
             for row in shown_rows
@@ -238,7 +238,7 @@ def _generate_application_slices(
             entity_ref: VersionIndex(entity_keys) for entity_ref, entity_keys in keys.items()
         }
         # A document that cannot be read has no index: its versions are left out.
-        known_refs = [ref for ref in shown_refs if get_entity_ref(ref) in indexes]
+        known_refs = [ref for ref in shown_refs if ref.entity_ref in indexes]
         for pairs in generate_pairs(reader, known_refs, indexes, skip_damaged=True):
             yield _TimelineSlice(pairs, has_more or pairs[-1].row.ref != known_refs[-1])
         if has_more:

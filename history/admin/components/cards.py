@@ -125,7 +125,9 @@ class CardBuilder:
             "older_link": gaps.link_older_version(version),
             "own_url": links.build_snapshot_url(entity, id, *number_and_moment),
             "raw_url": links.build_json_url(entity, id, *number_and_moment),
-            "twins_url": _build_twins_url(version, self.twice.get((entity, id, number), ())),
+            "twins_url": _build_twins_url(
+                version, self.twice.get(VersionNumberRef(entity, id, number), ())
+            ),
         }
         if other_moment:
             card["other_url"] = links.build_snapshot_url(entity, id, number, other_moment)
