@@ -81,10 +81,13 @@ class VersionIndex:
             return None
         lower = self._keys[index - 1]
         if index > 1 and self._keys[index - 2].version == lower.version:
-            twins = self.list_with_number(lower.version)
-            return next(
-                (twin for twin in reversed(twins) if twin.updated_at <= key.updated_at), twins[0]
+            same_number = self.list_with_number(lower.version)
+            not_younger = (
+                candidate
+                for candidate in reversed(same_number)
+                if candidate.updated_at <= key.updated_at
             )
+            return next(not_younger, same_number[0])
         return lower
 
     def find_after_gap(self, version: int) -> VersionKey | None:
