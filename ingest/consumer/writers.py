@@ -248,7 +248,9 @@ class RetryingWriter:
         try:
             job(self.writer.connection)
         except psycopg.Error as error:
-            logger.warning("not written, the next attempt follows: %s", describe(error))
+            logger.warning(
+                "a job in the database failed, the next attempt follows: %s", describe(error)
+            )
             self.writer.close()
 
     def _write_once(self, batch: Batch, claims: Claims, high: Ends, is_retry: bool) -> WriteResult:
