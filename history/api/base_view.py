@@ -247,7 +247,9 @@ class ApiView(ReadOnlyView):
             worker_shares.take_expensive_place(self.is_expensive(api_request)),
         ):
             # Read before the data, so that the answer has at least what its completeness promises.
-            state, messages = _read_standing(api_request, with_completeness=self.with_completeness)
+            state, messages = load_completeness_and_messages(
+                api_request, with_completeness=self.with_completeness
+            )
             api_request = replace(api_request, open_messages=messages, store_state=state)
             data = self.make_answer(api_request)
         answer = encode_answer(SuccessEnvelope(status="success", data=data), output.language)
@@ -273,8 +275,8 @@ def find_kind(name: str) -> EntityKind:
     return BY_NAME[name]
 
 
-def _read_standing(
-    question: ApiRequest, *, with_completeness: bool
+def load_completeness_and_messages(
+    request: ApiRequest, *, with_completeness: bool
 ) -> tuple[StoreCompleteness | None, Callable[[], OpenMessages]]:
     """Read in one round trip how complete the store is, and what is in quarantine.
 
@@ -282,16 +284,16 @@ def _read_standing(
         The completeness, or None without `with_completeness`; and a function that returns the
         messages that the viewer may know of. Call it after reading versions.
     """
-    about = question.about
-    if about is None or not is_storable_id(question.id):
-        state = complete_to.read_completeness(question.kinds) if with_completeness else None
+    about = request.about
+    if about is None or not is_storable_id(request.id):
+        state = complete_to.read_completeness(request.kinds) if with_completeness else None
         return state, lambda: NO_OPEN_MESSAGES
     state = None
     if with_completeness:
         state, rows = complete_to.read_completeness_and_messages(about)
     else:
         rows = prepared.fetch_rows(*about.statement)
-    return state, cache(partial(timeline.select_open_messages, question.reader, about, rows))
+    return state, cache(partial(timeline.select_open_messages, request.reader, about, rows))
 
 
 def _check_address(request: Request, address: Mapping[str, str]) -> None:

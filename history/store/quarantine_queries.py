@@ -163,7 +163,7 @@ def find_by_versions(
     Returns:
         The messages by id and version number, ascending; at most MAX_MESSAGES.
     """
-    possible = [versions for versions in ranges if versions[1] <= LARGEST_VERSION]
+    possible = [versions for versions in ranges if versions.lowest <= LARGEST_VERSION]
     columns = [list(column) for column in zip(*possible, strict=True)]
     messages: dict[str, dict[int, QuarantinedMessage]] = {}
     for message in _fetch(_OF_VERSIONS, [*columns, entity.name]) if columns else ():

@@ -32,6 +32,7 @@ from history.store.versions import (
     SourceRow,
     TimelinePosition,
     VersionKey,
+    VersionRef,
 )
 from history.timeline.query import TimelineOrder, TimelineSort
 
@@ -184,7 +185,7 @@ def decode_rows(
     for row in rows:
         key = VersionKey(row.version, row.updated_at)
         if not row.fits:
-            fetched.unread.append((entity, row.id, key))
+            fetched.unread.append(VersionRef(entity, row.id, key))
             continue
         if row.packed is not None:
             block = _unpack_block(entity, row, row.packed)
@@ -192,7 +193,7 @@ def decode_rows(
         if text is None:
             if row.position is not None:  # what follows of this block cannot be trusted either
                 block = block._replace(error=error)
-            note_damage(damaged, (entity, row.id, key), error)
+            note_damage(damaged, DamagedPlace(entity, row.id, key), error)
             continue
         fetched.rows.append(
             SourceRow(
@@ -255,7 +256,7 @@ def note_damage(
 ) -> None:
     """Add what cannot be read to `damaged`; raise the error where that is None."""
     if error is None:
-        error = DamagedBlockError(f"{place[0].table}: {place[1]} cannot be read")
+        error = DamagedBlockError(f"{place.entity.table}: {place.id} cannot be read")
     if damaged is None:
         raise error
     log.error("left out of a list: %s", error)
@@ -435,6 +436,11 @@ KEYS_OF_CHILD = """
     SELECT {kind}, id, version, updated_at, position = 0 FROM {versions} AS stored
     WHERE id = ANY(ARRAY(SELECT DISTINCT id FROM {table} WHERE product_instance_id = %(id)s))
 """
+
+
+def find_midnight(moment: datetime) -> datetime:
+    """Return the first moment of the UTC day of this one."""
+    return datetime.combine(moment.astimezone(UTC), time(), UTC)
 
 
 def find_next_day(moment: datetime) -> datetime:
