@@ -27,7 +27,7 @@ def split_path(pointer: str) -> list[str]:
 
 
 def name_key(segment: str) -> str:
-    """Return the key path segment for an object's key. `segment` is the key's pointer segment."""
+    """Return the key path segment of an object's key that has the pointer segment `segment`."""
     if segment == "*":
         return "~4"
     if segment[:1] == "[":
