@@ -1,4 +1,4 @@
-"""The kinds of entities that Annals keeps, as the file of kinds declares them."""
+"""The declared kinds, loaded when a process starts."""
 
 from history.kinds.kind import EntityKind
 from history.kinds.kinds_file import load_kinds
@@ -31,7 +31,7 @@ BY_TOPIC = {topic: entity for entity in ENTITIES for topic in entity.topics}
 
 
 def get_root() -> EntityKind:
-    """Return the main kind. Only for code that runs in installations with a main kind.
+    """Return the main kind. Call it only in code that needs an installation with a main kind.
 
     Raises:
         LookupError: No main kind is declared.
