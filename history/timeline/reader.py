@@ -87,7 +87,7 @@ class HistoryReader:
     open_archive: Callable[[], ArchivedSource | None]  # returns the archive, or None without one
     # the old service, with its answers to this request
     old: OldServiceSource = field(default_factory=OldServiceSource)
-    alone: bool = False  # True: versions of the old service are not shown
+    hides_old_service: bool = False  # True: versions of the old service are not shown
     archive: ArchivedSource | None = None  # the archive, if it is read too
     fields: FieldNames = None  # only these top-level fields of documents are read; None: all
     # what was left out of lists because it cannot be read, with the errors
@@ -113,7 +113,7 @@ class HistoryReader:
 
     def hide_old_service(self) -> HistoryReader:
         """Return the same reader, but without the versions of the old service."""
-        return replace(self, alone=True)
+        return replace(self, hides_old_service=True)
 
     def include_archive(self) -> HistoryReader:
         """Return the same reader, but it reads the archive too, and not the old service.
@@ -124,7 +124,7 @@ class HistoryReader:
         opened = self.open_archive()
         if opened is None:
             raise BadParameterError("archive", _("this installation has no archive"))
-        return replace(self, alone=True, archive=opened)
+        return replace(self, hides_old_service=True, archive=opened)
 
     # The sources, and the policy.
 
@@ -153,7 +153,7 @@ class HistoryReader:
     @property
     def shown_old(self) -> OldServiceSource:
         """The old service, or one without versions if its versions are not shown."""
-        return _HIDDEN_OLD_SERVICE if self.alone else self.old
+        return _HIDDEN_OLD_SERVICE if self.hides_old_service else self.old
 
     @property
     def policy(self) -> ViewerPolicy:
