@@ -24,7 +24,7 @@ ENTITIES = load_kinds()
 ROOT = next((entity for entity in ENTITIES if entity.root), None)
 CHILDREN = tuple(entity for entity in ENTITIES if entity.parent is not None)
 # The kinds that make up an application.
-PARTS = tuple(entity for entity in ENTITIES if not entity.alone)
+PARTS = tuple(entity for entity in ENTITIES if not entity.is_standalone)
 BY_NAME = {entity.name: entity for entity in ENTITIES}
 BY_TABLE = {entity.table: entity for entity in ENTITIES}
 BY_TOPIC = {topic: entity for entity in ENTITIES for topic in entity.topics}

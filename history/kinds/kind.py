@@ -116,7 +116,7 @@ class EntityKind:
     envelope: EnvelopeDeclaration | None = None
 
     @property
-    def alone(self) -> bool:
+    def is_standalone(self) -> bool:
         """Whether documents of this kind do not belong to an application."""
         return not self.root and self.parent is None
 

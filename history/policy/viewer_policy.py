@@ -71,7 +71,7 @@ class ViewerPolicy:
         ]
 
     def _apply_to_kind(self, entity: EntityKind, rows: list[SourceRow]) -> list[VersionRow]:
-        if not entity.alone:
+        if not entity.is_standalone:
             applications = dict.fromkeys(row.application for row in rows)
             self.viewer.access.note_read(applications)
             self.check_permitted(applications)
@@ -136,7 +136,7 @@ class ViewerPolicy:
         tellable = [
             message
             for message in messages
-            if BY_NAME[message.entity].alone
+            if BY_NAME[message.entity].is_standalone
             or (owners[message.position] and owners[message.position] <= open_applications)
         ]
         self.viewer.access.note_read(
@@ -182,4 +182,4 @@ class ViewerPolicy:
         The archive's list of days does not name applications, so the need-to-know rule cannot
         decide about it. A viewer whom the rule limits is not told.
         """
-        return entity.alone or not need_to_know.is_rule_applied(self.viewer)
+        return entity.is_standalone or not need_to_know.is_rule_applied(self.viewer)

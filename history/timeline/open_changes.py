@@ -178,7 +178,7 @@ def _select_open_changes(
         return changes
     ids: defaultdict[EntityKind, set[str]] = defaultdict(set)
     for entity, id, _key in (change.ref for change in changes):
-        if not entity.alone:
+        if not entity.is_standalone:
             ids[entity].add(id)
     owners = {
         (entity, id): set(applications)
@@ -189,6 +189,6 @@ def _select_open_changes(
     return [
         change
         for change in changes
-        if change.ref[0].alone
+        if change.ref[0].is_standalone
         or ({change.application} | owners.get(change.ref[:2], set())) <= open_applications
     ]

@@ -98,7 +98,7 @@ class SearchResult:
     @property
     def application(self) -> str | None:
         """The id of the application of the result; None for a document that stands alone."""
-        if self.entity.alone:
+        if self.entity.is_standalone:
             return None
         return (self.row.product_instance_id if self.row else None) or self.id
 

@@ -170,7 +170,7 @@ def test_kinds_file_declares_kinds(tmp_path: Path) -> None:
             ),
         ),
     ))  # fmt: skip
-    assert not order.alone
+    assert not order.is_standalone
     assert (order.table, order.columns[-2].name) == ("order_aud", "product_instance_id")
 
 

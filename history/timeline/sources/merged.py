@@ -141,7 +141,7 @@ class MergedSource:
     def fetch_owners(self, entity: EntityKind, ids: Collection[str]) -> dict[str, set[str]]:
         """Return the applications that the versions of each document name. For the policy only."""
         owners = self.tables.fetch_owners(entity, ids)
-        if entity.alone:
+        if entity.is_standalone:
             return owners
         for supplement in self.supplements:
             for id in ids:

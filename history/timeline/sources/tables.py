@@ -174,7 +174,7 @@ class TableSource:
         alone.
         """
         owners: dict[str, set[str]] = {}
-        if not entity.alone:
+        if not entity.is_standalone:
             text = format_sql(statements.OWNERS, entity)
             for id, application in children.fetch_for_ids(text, ids):
                 owners.setdefault(id, set()).add(application)
