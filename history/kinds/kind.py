@@ -40,8 +40,8 @@ class DayRows(Protocol):
     Attributes:
         columns: The sealed columns, in the canonical order.
         order: The unique columns by which rows are sorted. Texts are sorted by their bytes.
-        called: Two SQL expressions, a text and an integer. People find a row by their values.
-        closed: None if a day may get rows after its end.
+        display_key: Two SQL expressions, a text and an integer. People find a row by their values.
+        closing: None if a day may get rows after its end.
     """
 
     @property
@@ -51,9 +51,9 @@ class DayRows(Protocol):
     @property
     def order(self) -> Sequence[str]: ...
     @property
-    def called(self) -> tuple[str, str]: ...
+    def display_key(self) -> tuple[str, str]: ...
     @property
-    def closed(self) -> DayClosing | None: ...
+    def closing(self) -> DayClosing | None: ...
 
 
 class DeclaredLabel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -152,9 +152,9 @@ class EntityKind:
         return ("id", "version", "updated_at")
 
     @property
-    def called(self) -> tuple[str, str]:
+    def display_key(self) -> tuple[str, str]:
         return ("id", "version")
 
     @property
-    def closed(self) -> None:
+    def closing(self) -> None:
         """None: a message may bring a version of any day, so days get rows after their end."""
