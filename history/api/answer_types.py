@@ -157,7 +157,7 @@ QuarantinedCount: TypeAlias = Annotated[
 
 
 class UncertainDocument(DocumentRef, kw_only=True):
-    """A document that at the moment may have had another state than the answer shows."""
+    """A document that may have been different at the moment from what the answer shows."""
 
     missing_versions: MissingVersions
     missing_count: Count
@@ -482,7 +482,7 @@ class BlameAnswer(VersionMembers, kw_only=True):
 
 
 class MissingDocument(DocumentRef, kw_only=True):
-    """A document that existed, or may have existed, at the moment, without a stored version."""
+    """A document that may have existed at the moment, but has no stored version from then."""
 
     reason: AbsenceReason
 

@@ -281,7 +281,7 @@ def list_uncertain(
     quarantined: Iterable[QuarantinedMessage],
     output: AnswerFormat,
 ) -> list[UncertainDocument]:
-    """Return the documents that at a moment may have had another state than the answer shows.
+    """Return the documents that may have been different at a moment from what the answer shows.
 
     Args:
         next_versions: The first stored version after the moment, of each document that lacks

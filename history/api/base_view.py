@@ -121,9 +121,9 @@ class ApiRequest:
 
     @property
     def open_messages_question(self) -> OpenMessagesQuestion | None:
-        """What asks for the messages in quarantine about the document or application.
+        """The question for the messages in quarantine about the document or application.
 
-        None if the address does not name one.
+        None if the address names neither.
         """
         if "entity" in self.address:
             return OpenMessagesQuestion.about(self.kinds, self.entity, self.id)

@@ -196,7 +196,7 @@ def parse_labels_file(text: bytes) -> list[tuple[FieldLabel, bool]]:
         text: A JSON list of objects with path, russian, english, entity, kind, words, sensitive.
 
     Returns:
-        The labels. Each comes with whether its object has the member `sensitive`.
+        Each label, and whether its object has the member `sensitive`.
 
     Raises:
         LabelsFileError: The file is not such a list, or has a mistake.

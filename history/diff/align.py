@@ -116,9 +116,9 @@ def align_lists(
 ) -> ListAlignment:
     """Match the items of two lists.
 
-    If all items of both lists have a value of one of `keys`, and no value occurs twice in a list,
-    they are matched by it: by the first such key. Otherwise each item is matched by its own key,
-    and the rest by their content.
+    If all items of both lists have a key, and no value of the key occurs twice in a list, the items
+    are matched by this key. The first such key of `keys` is used. Otherwise each item is matched by
+    its own key, and the rest by their content.
     """
     deadline.check()
     for key in keys:
@@ -157,7 +157,7 @@ def _align_by_own_key(
     similarity: SimilarItems,
     matched: identity.KeyMatches,
 ) -> ListAlignment:
-    """Return the alignment with the items that `matched` has, and match the rest by content."""
+    """Align two lists: the items in `matched` by their own keys, the others by their content."""
     source = [matched.source.get(index, -1) for index in range(len(new))]
     matched_origins = set(matched.source.values())
     old_rest = [index for index in range(len(old)) if index not in matched_origins]

@@ -51,7 +51,7 @@ class BlameWalk(Generic[V]):
         return self._root is None
 
     def blame_version(self, older: Json, version: V) -> None:
-        """Blame `version` for every leaf in which it differs from its previous snapshot `older`."""
+        """Blame `version` for every leaf in which it differs from `older`, the snapshot before."""
         self._similarity = SimilarItems()
         if self._root is not None and not self._walk(self._root, self._reached, older, version):
             self._root = None

@@ -88,7 +88,7 @@ def _assign_slots(alignment: ListAlignment) -> tuple[dict[int, int], dict[int, i
 
 
 class _SlotCounter:
-    """Counts the taken slots before any slot. Slots are taken and left (a Fenwick tree)."""
+    """Counts how many slots before a given slot are taken (a Fenwick tree)."""
 
     def __init__(self, occupied: list[int]) -> None:
         self._sums = [0, *occupied]

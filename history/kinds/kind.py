@@ -28,7 +28,7 @@ class CanonicalColumn(NamedTuple):
 
 
 class DayClosing(NamedTuple):
-    """When the days of a table are sealed and dropped. Only if a past day gets no rows."""
+    """When the days of a table are sealed and dropped. For tables in which past days get no rows."""
 
     kept_days: int  # retention drops a day that is older than this
     seal_after: int  # how many days after its end a day is sealed; 0: never

@@ -41,7 +41,7 @@ ChangeWord: TypeAlias = Literal["CREATE", "UPDATE", "DELETE"]
 
 
 class KindsError(ExplainedError, ValueError):
-    """Raised if a kind is declared wrongly. The message says in which place, and what to write."""
+    """Raised if a kind is declared wrongly. The message says where, and what to write."""
 
     def __init__(self, text: str) -> None:
         super().__init__(to_one_line(text))

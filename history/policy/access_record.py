@@ -17,7 +17,8 @@ class UnmaskedValue(NamedTuple):
 class AccessRecord:
     """What one request has read and shown so far."""
 
-    # the ids of the applications that were read, or have children that were read; in this order
+    # ids of the applications that were read, or that have children that were read; in the order of
+    # reading
     applications: dict[str, None] = field(default_factory=dict)
     unmasked: UnmaskedValue | None = None
     reason: str = ""  # why the value was unmasked, in the person's words

@@ -61,7 +61,7 @@ LoadDocuments: TypeAlias = Callable[[Collection[str]], Mapping[str, Json]]
 
 
 class UnusableRuleError(ValueError):
-    """Raised if what the setting names cannot be used as the rule. The message says why."""
+    """Raised if the setting names something that cannot be the rule. The message says why."""
 
 
 class NeedToKnowError(PermissionDenied):
@@ -94,7 +94,7 @@ def check_permitted(
 def select_visible(
     viewer: Viewer, applications: Collection[str], load_documents: LoadDocuments
 ) -> set[str]:
-    """Return the subset of `applications` that the viewer may see. For lists.
+    """Return the subset of `applications` that the viewer may see. Lists leave out the others.
 
     If the rule fails for an application, that application is left out.
     """

@@ -55,9 +55,10 @@ class _WalkState:
     """The state of a walk at one value of a snapshot: all nodes that the value's path matches."""
 
     mark: str  # the marked path that ends at this value, or empty
-    # the marked path that goes on below this value; a text or number here is masked. Or empty
+    # the marked path that goes on below this value: a text or number here is masked; or empty
     value: str = ""
-    # the marked path that goes on below this value, but not into a list; a list is masked. Or empty
+    # the marked path that goes on below this value, but not into a list: a list here is masked; or
+    # empty
     items: str = ""
     # the state below each name that occurs in a marked path
     named: dict[str, _WalkState | None] = field(default_factory=dict)

@@ -68,9 +68,9 @@ def has_explicit_permission(user: Caller | None, permission: str) -> bool:
 
 
 def _ask_remembered(user: Caller | None, permission: str, is_explicit: bool) -> bool:
-    """Return whether the user has the permission, or had it when it was last asked.
+    """Return whether the user has the permission.
 
-    The answer of a login is remembered for REMEMBERED_SECONDS, or until this process changes a
+    For a login the answer is remembered for REMEMBERED_SECONDS, or until this process changes a
     permission.
     """
     if user is None or not user.is_authenticated or not user.is_active:
