@@ -28,7 +28,7 @@ class CanonicalColumn(NamedTuple):
 
 
 class DayClosing(NamedTuple):
-    """When the days of a table are sealed and dropped. For tables in which past days get no rows."""
+    """When the days of a table are sealed and dropped. For a table without rows for past days."""
 
     kept_days: int  # retention drops a day that is older than this
     seal_after: int  # how many days after its end a day is sealed; 0: never

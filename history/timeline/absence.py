@@ -40,10 +40,10 @@ def get_retention_start() -> datetime:
 
 
 def check_retention(filters: VersionFilters) -> None:
-    """Check that the filters do not select only moments before retention.
+    """Check that the filters select moments that are kept.
 
     Raises:
-        OlderThanRetentionError: They do.
+        OlderThanRetentionError: All moments that they select are before the start of retention.
     """
     start = get_retention_start()
     if filters.until is not None and filters.until <= start:
@@ -52,7 +52,7 @@ def check_retention(filters: VersionFilters) -> None:
 
 
 def explain_missing_below(reader: HistoryReader, pair: VersionWithPrevious) -> Absence | None:
-    """Return why the store has no lower version number of a document than the lowest one.
+    """Return why the store lacks the versions of a document before its lowest one.
 
     Runs one query if this installation has an archive.
 
@@ -60,7 +60,7 @@ def explain_missing_below(reader: HistoryReader, pair: VersionWithPrevious) -> A
         pair: The version with the lowest stored number.
 
     Returns:
-        None if there never was a lower number.
+        None if there never was a lower version.
     """
     entity, row = pair.entity, pair.row
     is_create = row.type == ChangeType.CREATE
@@ -108,7 +108,7 @@ def explain_missing_above(
 def explain_missing_before(
     reader: HistoryReader, pair: VersionWithPrevious, moment: datetime
 ) -> Absence | None:
-    """Return why the store has no version that was current at a moment before the lowest version.
+    """Return why the store has no version of a document from a moment before its lowest one.
 
     Args:
         pair: The version with the lowest stored number.
@@ -146,7 +146,7 @@ def _claim_never_arrived(reader: HistoryReader) -> Absence:
 
 
 def _find_first_read_moment(reader: HistoryReader, entity: EntityKind) -> datetime:
-    """Return the first moment of the oldest day that this request reads: kept, or archived."""
+    """Return the first moment of the oldest day that this request reads, archived days included."""
     oldest = reader.archive.find_oldest_day(entity) if reader.archive else None
     retention_start = get_retention_start()
     return (

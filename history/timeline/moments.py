@@ -294,7 +294,7 @@ def find_masked_values(entity: EntityKind, data: Json) -> dict[str, str]:
 def unmask_value(
     reader: HistoryReader, version: Version, path: str, record_access: Callable[[], None]
 ) -> Json:
-    """Return in clear one value that is masked in a version.
+    """Return one masked value of a version in clear.
 
     Args:
         version: A version as the viewer saw it.
@@ -319,7 +319,7 @@ def unmask_value(
 
 @dataclass(frozen=True, slots=True)
 class MissingPart:
-    """A part of an application that may have existed at a moment, without a stored version."""
+    """A part of an application that may have existed at a moment, but has no version from then."""
 
     entity: EntityKind
     id: str
@@ -453,7 +453,7 @@ def fetch_application_at(
 
 
 def _make_nothing_error(id: str, is_known: bool, missing: Sequence[MissingPart]) -> NotFoundError:
-    """Make the error for an application of which no part has a version at a moment."""
+    """Make the error for an application without any version at a moment."""
     if not is_known:
         return make_unknown_error(None, id)
     if not missing:

@@ -124,7 +124,10 @@ def _open(
 def _read_slice(
     reader: HistoryReader, question: ChangesQuestion
 ) -> tuple[list[ListedChange], TimelinePosition | None]:
-    """Return the next changes of a slice, and where they end; None: at the end of the slice."""
+    """Return the next changes of a slice, and the position where they end.
+
+    The position is None at the end of the slice.
+    """
     changes: list[ListedChange] = []
     after = question.after
     while True:
@@ -141,14 +144,14 @@ def _read_slice(
 def _find_end(
     reader: HistoryReader, question: ChangesQuestion, changes: Sequence[ListedChange]
 ) -> TimelinePosition | None:
-    """Return a position, up to which `changes` are complete, that the viewer may know.
+    """Return the position at which a page of these changes may end.
 
-    A page may end there. A client can decode its token, so it must not reveal a hidden change. If
-    the last change is hidden, the position is that of the last visible one, or right before the
-    moment of the last change, whichever is further on in the list.
+    A client can decode the token of the page, so the position must not reveal a hidden change. If
+    the last change is hidden, the page ends after the last visible one, or right before the moment
+    of the last change, whichever is further on in the list.
 
     Returns:
-        None if `changes` are all hidden and of one moment: there is no such position.
+        None if there is no such position, because all changes are hidden and of one moment.
     """
     last = changes[-1].position
     if _select_open_changes(reader, changes[-1:]):

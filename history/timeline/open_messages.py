@@ -21,7 +21,7 @@ from history.timeline.reader import HistoryReader
 
 @dataclass(frozen=True, slots=True)
 class OpenMessagesQuestion:
-    """Asks for the messages in quarantine about documents, or applications with their children.
+    """A question for the messages in quarantine about documents, or applications with children.
 
     The caller runs `statement`, alone or with others, and gives the rows to `select_open_messages`.
     """

@@ -91,7 +91,7 @@ class TimeSlice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangesQuestion:
-    """Asks for versions in a slice of time."""
+    """A question for versions in a slice of time."""
 
     kinds: Sequence[EntityKind]
     filters: VersionFilters  # its times and its path are not applied
@@ -102,7 +102,7 @@ class ChangesQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LateQuestion:
-    """Asks for versions in the late list."""
+    """A question for versions in the late list."""
 
     kinds: Sequence[EntityKind]
     filters: VersionFilters  # its times and its path are not applied

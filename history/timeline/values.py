@@ -192,8 +192,8 @@ def _scan_field(
     Args:
         pairs: Versions, the newest first.
         size: How many values the page has.
-        until: When the value was set that is the next newer one than the first of this page; None
-            if the first is the newest one.
+        until: When a newer value replaced the first value of this page; None if the first value is
+            the current one.
     """
     values: list[_ChangedValue] = []
     budget_left, snapshots = budget.PageBudget(), SnapshotCache(parse_snapshot)

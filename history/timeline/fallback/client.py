@@ -131,7 +131,10 @@ def fetch_timeline(
                     return list(rows.values())
                 # A page may repeat versions, but a repeated token or an empty page never ends.
                 if page.next_token in tokens or not page.versions:
-                    raise WrongAnswerError("the old service repeats a page, or has an empty page")
+                    raise WrongAnswerError(
+                        "the pages of the old service do not end: a page token is repeated, or a "
+                        "page is empty"
+                    )
                 tokens.add(page.next_token)
                 parameters["pageToken"] = page.next_token
     except http_call.TooLargeError:

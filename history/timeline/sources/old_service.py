@@ -155,7 +155,7 @@ class OldServiceSource:
         )
 
     def may_hide_owners(self, entity: EntityKind, id: str) -> bool:
-        """Return whether the old service has versions of a document: these may lack its owners."""
+        """Return whether the old service has versions of a document: they may not name owners."""
         return bool(self.get_by_number(entity, id))
 
     def find_other_moment(self, row: SourceRow) -> datetime | None:
