@@ -193,7 +193,7 @@ def _load_titles(reader: HistoryReader, page: ChangesPage | None) -> dict[str, s
     applications = {
         version.product_instance_id or version.id
         for version in versions
-        if not version.entity.alone
+        if not version.entity.is_standalone
     }
     return {id: id for id in applications} | fetch_application_titles(reader, applications)
 
