@@ -19,7 +19,7 @@ from psycopg.rows import args_row
 from history.common.single_row import require_row
 from history.kinds.entities import EntityKind
 from history.store.blocks.codec import DamagedBlockError
-from history.store.blocks.queries import build_damage_error, build_versions_query, read_documents
+from history.store.blocks.queries import build_damage_error, build_versions_query, read_snapshots
 from history.store.days import days
 from history.store.days.days import WHOLE_ROWS
 from history.store.days.window import MICROSECONDS_PER_DAY, compute_day
@@ -446,7 +446,7 @@ def _unpack_block(
     try:
         if position == 0:
             raise build_damage_error(entity.table, id, stored_at)
-        return read_documents(connection, entity.table, id, stored_at, packed)
+        return read_snapshots(connection, entity.table, id, stored_at, packed)
     except DamagedBlockError as error:
         log.warning("a message that may be a repeat goes to quarantine: %s", error)
         return []

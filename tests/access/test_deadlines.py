@@ -410,10 +410,10 @@ def test_request_leaves_no_place_or_count_behind_in_its_thread(
     ):
         deadline.check()
         deadline.check()
-        assert work.placed
+        assert work.has_place
         with pytest.raises(BusyError), full.take_place():
             pass
-    assert not work.placed
+    assert not work.has_place
     assert not worker_shares._answered_work
     with full.take_place():
         pass

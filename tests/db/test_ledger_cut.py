@@ -8,6 +8,7 @@ from ingest.completeness import ledger_rows
 from ingest.messages.message import LastMessage, TopicPartition
 from ingest.store import ledger
 from ingest.store.batch import OffsetGap, PartitionProgress
+from ingest.store.claim import Claim
 from ingest.store.session import open_connection
 from tests.messages import make_message
 
@@ -21,7 +22,7 @@ def plain_connection() -> object:
         yield session
 
 
-def write_batch(plain_connection: psycopg.Connection, claim: ledger.Claim, until: int) -> None:
+def write_batch(plain_connection: psycopg.Connection, claim: Claim, until: int) -> None:
     count = until - claim.next_offset
     claim_and_advance(
         plain_connection, claim, PartitionProgress(claim.next_offset, until, read=count, good=count)
@@ -29,7 +30,7 @@ def write_batch(plain_connection: psycopg.Connection, claim: ledger.Claim, until
 
 
 def claim_and_advance(
-    plain_connection: psycopg.Connection, claim: ledger.Claim, progress: PartitionProgress
+    plain_connection: psycopg.Connection, claim: Claim, progress: PartitionProgress
 ) -> None:
     with plain_connection.transaction():
         ledger.advance_partitions(

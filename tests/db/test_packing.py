@@ -296,7 +296,7 @@ def test_seal_and_archive_of_packed_day_equal_those_of_plain_day(
     archiver.archive(plain, ROOT.table, DAY)
     archived_day = archiver.archived[ROOT.table, DAY]
     assert (archived_day.rows, archived_day.digest) == (len(before), seal.digest)
-    with pytest.raises(Exception, match="all that the archive has"):
+    with pytest.raises(Exception, match="has all rows of the archive"):
         restore_day(plain, Files(str(tmp_path)), ROOT, DAY)
 
 
@@ -470,11 +470,11 @@ def test_threads_read_blocks_concurrently(plain: Connection) -> None:
         store.add(f"d{number % 30}", number // 30, text, number / 10)
     packing.pack_day(plain, ROOT, DAY)
     block_rows = read_blocks(plain)
-    expected = [codec.unpack_documents(packed, _of(packed)) for *_, packed in block_rows]
+    expected = [codec.unpack_snapshots(packed, _of(packed)) for *_, packed in block_rows]
 
     def read(_: int) -> bool:
         return [
-            codec.unpack_documents(packed, _of(packed)) for *_, packed in block_rows * 20
+            codec.unpack_snapshots(packed, _of(packed)) for *_, packed in block_rows * 20
         ] == expected * 20
 
     with ThreadPoolExecutor(4) as pool:

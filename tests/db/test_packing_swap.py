@@ -313,7 +313,7 @@ def test_packing_notes_of_a_dropped_day_are_removed(
     insert(plain, "late", 1)
     assert ChangedRow.objects.count() == 1
     days.drop_partition(plain, TABLE, DAY)
-    table_swap.remove_left_triggers(plain)
+    table_swap.remove_leftover_triggers(plain)
     assert ChangedRow.objects.count() == 0
 
 

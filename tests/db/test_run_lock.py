@@ -1,4 +1,4 @@
-"""The lock of the runs is free when the run has ended, however it ended."""
+"""The run lock is free when the run has ended, however it ended."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor

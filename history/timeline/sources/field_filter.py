@@ -148,7 +148,7 @@ def _compare_versions(
     """
     first, block = versions[0], versions[0].get_block()
     try:
-        texts = queries.read_documents(
+        texts = queries.read_snapshots(
             connection.connection, entity.table, first.id, first.stored_at, first.packed or b""
         )
     except DamagedBlockError:

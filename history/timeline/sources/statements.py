@@ -230,7 +230,7 @@ class _Block(NamedTuple):
 
 def _unpack_block(entity: EntityKind, row: BoundedRow, packed: bytes) -> _Block:
     try:
-        texts = queries.read_documents(
+        texts = queries.read_snapshots(
             connection.connection, entity.table, row.id, row.stored_at, packed
         )
     except DamagedBlockError as error:

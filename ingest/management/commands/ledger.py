@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import translation
 
-from history.common.consumer_silence import find_longest_silence
+from history.common.consumer_silence import find_main_silence
 from history.common.text_tables import build_table, pluralize, print_table
 from history.kinds.entities import BY_TOPIC
 from history.management.numbers import make_whole_parser
@@ -258,7 +258,7 @@ class Command(BaseCommand):
                 )
         for fault in faults:
             self.stdout.write(f"FAULT {fault}")
-        if silence := find_longest_silence(entry.silence for entry in entries):
+        if silence := find_main_silence(entry.silence for entry in entries):
             self.stdout.write(f"SILENT {silence}: newer messages are not read.")
         if not faults:
             self.stdout.write("Every message read is accounted for.")
