@@ -48,7 +48,10 @@ class ServerProcess(ABC):
         return process.spawn_server(argv, self.log, self.home, process.make_environment())
 
     def complete_start(self) -> None:  # noqa: B027 - most have nothing to do
-        """Complete a start. Called after each start, once the server accepts connections."""
+        """Do what the server needs once it accepts connections. By default this is nothing.
+
+        `start` always calls this, also if the server was already running.
+        """
 
     def start(self, timeout: float = 300) -> bool:
         """Start the server, and return when it accepts connections.
@@ -125,7 +128,7 @@ class ServerProcess(ABC):
             raise EmbeddedError(f"{name} in {self.home} was never started") from None
 
     def get_ports(self) -> dict[str, int]:
-        """Return the ports of the latest start by listener."""
+        """Return the port of each listener at the latest start."""
         return {name: port for name, port in self._read_state().items() if name != "pid"}
 
     def _read_state(self) -> dict[str, int]:
@@ -136,7 +139,7 @@ class ServerProcess(ABC):
         return state
 
     def _launch(self, timeout: float) -> None:
-        """Start the process. Try again if the reason of a failed start is a passing one."""
+        """Start the process. Try again if the log then has one of `passing_errors`."""
         output = ""
         for _ in range(START_ATTEMPTS):
             earlier_ports = self.get_ports()
