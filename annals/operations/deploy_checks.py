@@ -138,7 +138,7 @@ def _check_web_settings() -> Iterator[Warning]:
 
 
 def _check_running_installation() -> Iterator[CheckMessage]:
-    """Check what PostgreSQL and the brokers have: logins, topics, sessions, cron jobs, backups.
+    """Check logins, sessions, cron jobs and backups at PostgreSQL, and topics at the brokers.
 
     Raises:
         DatabaseError: PostgreSQL does not answer.

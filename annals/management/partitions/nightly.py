@@ -2,8 +2,8 @@
 
 `run_night` checks the clock, takes the run lock, calls the STEPS in their order, and records the
 run. STEPS is at the end of this file, below the steps. A step gets the context of the night and
-returns what it did. After a database error in a day or a step the others still run. A run may be
-killed between any two statements: nothing is lost, and the next run completes its work.
+returns what it did. If a day fails, or a step fails with a database error, the others still run. A
+run may be killed between any two statements: nothing is lost, and the next run completes its work.
 """
 
 import time
