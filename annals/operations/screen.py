@@ -1,4 +1,4 @@
-"""The page Operations, the first page of operators: is all well?"""
+"""The page Operations, the start page of operators: is all well?"""
 
 from collections.abc import Iterator
 from datetime import timedelta

@@ -171,7 +171,7 @@ def generate_lines(entries: Iterable[JournalEntry]) -> Iterator[JournalLine]:
             or _get_full_name(people[row.login], row.actor),
             now=user.username if user and user.username != row.login else "",
             actor=_get_label(ActorKind, row.actor),
-            action=_("first page") if _is_start_page(row) else _get_label(AccessAction, row.action),
+            action=_("start page") if _is_start_page(row) else _get_label(AccessAction, row.action),
             outcome=_get_label(AccessOutcome, row.outcome),
             subject=get_kind_title(kind) if kind else "",
             url=url,
