@@ -181,7 +181,7 @@ WHERE t.oid = to_regclass('public.auth_user') AND n.nspname = 'public'
 """
 
 
-def generate_schema_closing() -> list[sql.Composed]:
+def generate_schema_revokes() -> list[sql.Composed]:
     """Return SQL that lets only the owner of the tables create objects in the schema.
 
     Returns an empty list if this is already so.

@@ -22,7 +22,8 @@ PROVIDER: Final = "annals_provider"
 BEGAN: Final = "annals_began"
 LAST_SEEN: Final = "annals_seen"
 CONFIRMED: Final = "annals_confirmed"
-LEFT_BEHIND: Final = "annals_left_behind"
+# The attribute of a request with the provider where the person is still logged in.
+OPEN_PROVIDER: Final = "annals_left_behind"
 POLL: Final = "X-Annals-Poll"  # the header of requests that a page sends by itself
 _SELECT_SESSION: Final = """
     SELECT session_data FROM django_session WHERE session_key = %(key)s AND expire_date > %(now)s
@@ -70,7 +71,7 @@ def fetch_user(key: Any, column: Literal["id", "username"] = "id") -> User | Non
 
 def remember_provider(request: HttpRequest, **_: Any) -> None:
     """Note the provider of the ended session for the next page. A receiver of user_logged_out."""
-    setattr(request, LEFT_BEHIND, request.session.get(PROVIDER))
+    setattr(request, OPEN_PROVIDER, request.session.get(PROVIDER))
 
 
 def require_confirmation(session_key: str) -> None:

@@ -27,7 +27,7 @@ class ServerProcess(ABC):
     # The signals that end the server, the gentlest first.
     signals: ClassVar[Sequence[signal.Signals]] = (signal.SIGTERM, signal.SIGKILL)
     # Texts in the log of a failed start after which another attempt can succeed.
-    passing_errors: ClassVar[Sequence[str]] = ("Address already in use",)
+    temporary_errors: ClassVar[Sequence[str]] = ("Address already in use",)
 
     def __init__(self, home: str | Path) -> None:
         self.home = Path(home).resolve()
@@ -139,7 +139,7 @@ class ServerProcess(ABC):
         return state
 
     def _launch(self, timeout: float) -> None:
-        """Start the process. Try again if the log then has one of `passing_errors`."""
+        """Start the process. Try again if the log then has one of `temporary_errors`."""
         output = ""
         for _ in range(START_ATTEMPTS):
             earlier_ports = self.get_ports()
@@ -153,7 +153,7 @@ class ServerProcess(ABC):
             if self._await_ready(pid, timeout):
                 return
             output = process.read_tail(self.log, offset)
-            if not any(text in output for text in self.passing_errors):
+            if not any(text in output for text in self.temporary_errors):
                 break
             time.sleep(0.2)
         raise EmbeddedError(f"the server in {self.home} does not start:\n{output}")

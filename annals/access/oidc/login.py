@@ -204,7 +204,7 @@ class CallbackView(OIDCAuthenticationCallbackView):  # type: ignore[misc] # unty
                 self.provider,
             )
             text = _("Your account has no role in Annals. Ask the administrator of Annals for one.")
-            setattr(request, sessions.LEFT_BEHIND, self.provider)
+            setattr(request, sessions.OPEN_PROVIDER, self.provider)
             return _render_refusal(request, text)
         finally:
             request.session = self._own

@@ -60,7 +60,7 @@ class Command(BaseCommand):
                 raise CommandError("--login needs --apply: a password is not printed.")
             for statement in (
                 *generate_grants(),
-                *grants.generate_schema_closing(),
+                *grants.generate_schema_revokes(),
                 *grants.generate_limits(),
             ):
                 self.stdout.write(f"{_render(statement)};")
@@ -72,10 +72,10 @@ class Command(BaseCommand):
             for statement in list(grants.generate_limits())
             if not _execute_if_allowed(statement)
         ]
-        for statement in grants.generate_schema_closing():
+        for statement in grants.generate_schema_revokes():
             _execute_if_allowed(statement)
         # PostgreSQL only warns if it did not revoke a right, so look again.
-        unapplied += grants.generate_schema_closing()
+        unapplied += grants.generate_schema_revokes()
         self.stdout.write(f"The roles {WEB} and {CONSUMER} have their rights.")
         if unapplied:
             text = "".join(f"\n{_render(statement)};" for statement in unapplied)

@@ -2,8 +2,8 @@
 
 `run_night` checks the clock, takes the run lock, calls the STEPS in their order, and records the
 run. STEPS is at the end of this file, below the steps. A step gets the context of the night and
-returns what it did. If a day fails, or a step fails with a database error, the others still run. A
-run may be killed between any two statements: nothing is lost, and the next run completes its work.
+returns what it did. If a day or a step fails with a database error, the others still run. A run may
+be killed between any two statements: nothing is lost, and the next run completes its work.
 """
 
 import time
@@ -54,16 +54,16 @@ from ingest.store import empty_offsets
 
 # Finds the days that must not be dropped yet.
 HOLDS: FindHeldDays = find_days_to_hold
-# For how long a run packs days, and how many rows a second.
+# How many seconds a run packs days, and how many rows per second at most.
 PACK_SECONDS: Final = 1_800
 PACK_ROWS_PER_SECOND: Final = 20_000
-# For how long a run creates indexes that older days lack.
+# How many seconds a run creates indexes that older days lack.
 INDEX_SECONDS: Final = 1_800
 
 
 @dataclass(frozen=True, slots=True)
 class DropExceptions:
-    """Exceptions that the operator allows in this run from the rules about dropping days."""
+    """Rules about dropping a day that the operator suspends in this run."""
 
     force: bool = False  # also drop held days
     without_archive: bool = False  # also drop days that are not archived
@@ -187,9 +187,9 @@ def check_clock() -> None:
 def run_steps(context: NightContext, steps: Iterable[Step]) -> StepResult:
     """Run the steps, and return their combined result. The caller holds the run lock.
 
-    A step that fails with a database error is noted in the result, and the next step still runs.
-    A step handles its other errors itself. If a step lost the connection and with it the lock,
-    both are restored before the next step.
+    If a step fails with a database error, the result has the failure and the next step still runs.
+    A step handles its other errors itself: they would end the run. A step may also lose the
+    connection, and the run lock with it: before the next step both are restored.
     """
     result = StepResult()
     for step in steps:
@@ -260,7 +260,7 @@ def check_day_before_drop(
 def create_skipped_journal_days(context: NightContext) -> StepResult:
     """Create past days that the access journal lacks because `maintain` did not run for weeks.
 
-    The chain of seals needs a seal for each day, also for a day without an entry.
+    They have no rows, but the chain of seals needs a seal for each day.
     """
     for day in journal.find_skipped_days(context.list_journal_partitions(), context.today):
         context.forget_partitions()
@@ -326,7 +326,7 @@ def pack_finished_days(context: NightContext) -> StepResult:
 
 
 def find_days_to_pack(partitions: Iterable[Partition], today: date) -> list[tuple[str, date]]:
-    """Return the tables and days to pack, newest first. Days with unread messages wait.
+    """Return table and day of each day to pack, newest first. Days with unread messages wait.
 
     Args:
         partitions: The partitions of the tables of versions.
@@ -360,7 +360,7 @@ def remove_old_empty_offsets(context: NightContext) -> StepResult:
 
 
 def remove_old_late_versions(context: NightContext) -> StepResult:
-    """Remove the late versions that the feed listed before the window began."""
+    """Remove the rows of the late list that were added before the window."""
     before = datetime.combine(context.policy.window.oldest, time_of_day(), UTC)
     late_list.remove_old_batches(connection.connection, before)
     return StepResult()

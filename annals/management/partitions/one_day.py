@@ -113,7 +113,7 @@ def seal_one_day(call: PartitionsCall) -> int:
 
 
 def repair_packed_day(call: PartitionsCall) -> int:
-    """Remove the pg_connection row of each version that a packed day has in a block too."""
+    """Remove the plain row of each version that a packed day has in a block too."""
     day = call.options["day"]
 
     def repair_table(pg_connection: Connection, entity: EntityKind) -> str:
