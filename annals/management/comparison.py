@@ -101,9 +101,9 @@ def compare_application(
     """
     old_by_version = {(row.entity, row.id, row.version): row for row in old_rows}
     settled = clock.now() - SETTLE_PERIOD
-    for key in stored.keys() | old_by_version.keys():
-        entity, id, number = key
-        rows, old = stored.get(key, ()), old_by_version.get(key)
+    for place in stored.keys() | old_by_version.keys():
+        entity, id, number = place
+        rows, old = stored.get(place, ()), old_by_version.get(place)
         if old is None:
             newest = max(row.updated_at for row in rows)
             verdict = (
