@@ -242,7 +242,7 @@ class EmbeddedPostgres(ServerProcess):
     listeners = ("PostgreSQL",)
     signals = (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL)
     # Backends of a killed server still hold its shared memory.
-    temporary_errors = (*ServerProcess.passing_errors, "shared memory block")
+    temporary_errors = (*ServerProcess.temporary_errors, "shared memory block")
 
     def __init__(self, home: str | Path, settings: PostgresSettings | None = None) -> None:
         super().__init__(home)
