@@ -184,8 +184,8 @@ def _check_fallback(settings: Settings) -> None:
 def is_safe_url(url: str) -> bool:
     """Return whether a token may be sent to an address.
 
-    It must be https://HOST without user, query and fragment. On the loopback address http:// is
-    allowed.
+    The address must be https://HOST without user, query and fragment. On the loopback address
+    http:// is allowed.
     """
     try:
         parts = urlsplit(url)
@@ -305,7 +305,7 @@ def read_librdkafka_settings(
     A variable overrides the file: ANNALS_KAFKA_SASL_MECHANISM is sasl.mechanism.
 
     Raises:
-        SettingError: The file is wrong, or a setting belongs to the consumer.
+        SettingError: The file is wrong, or has one of the CONSUMER_SETTINGS.
     """
     properties = _read_properties(file) | {
         name.removeprefix(KAFKA_PREFIX).lower().replace("_", "."): value

@@ -1,4 +1,4 @@
-"""Draws how many messages arrived and were read in the last day, as consumers recorded it."""
+"""Draws the last day: how many messages arrived, and how many the consumers read."""
 
 from dataclasses import dataclass
 from datetime import timedelta

@@ -98,7 +98,8 @@ def _describe_reading(values: MetricValues) -> dict[str, Any]:
 def _count_days_not_dropped() -> Iterator[Metric]:
     """Count the days that were not dropped in time, as the alert AnnalsDaysNotDropped does.
 
-    A day counts if it was old enough NOT_DROPPED_PERIOD ago, and is not held.
+    A day counts if `maintain` should have dropped it before NOT_DROPPED_PERIOD, and if it is not
+    held.
     """
     policy = PartitionPolicy.at(clock.now() - NOT_DROPPED_PERIOD, find_days_to_hold)
     yield from metrics_page.measure_tables(policy, ["overdue"])

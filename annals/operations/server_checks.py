@@ -103,7 +103,7 @@ def _find_open_logs(settings: ServerSettings) -> Iterator[str]:
 def check_server_settings(
     *, databases: Sequence[str] | None = None, **_: Any
 ) -> list[CheckMessage]:
-    """Return warnings, from annals.W001 on. A demo gets none: its server is for one machine."""
+    """Return warnings with ids from annals.W001 on. Returns none for the server of a demo."""
     if settings.ANNALS.demo:
         return []
     return [

@@ -43,7 +43,7 @@ NOT_COMPLETE: Final = "NOT COMPLETE"
 class JournalFilterForm(ZonedForm):
     """The filter of the journal. All fields are optional.
 
-    An end without a time includes its whole day.
+    If `until` has no time of day, its whole day is included.
     """
 
     login = forms.CharField(label=_("Login"), required=False, max_length=150)

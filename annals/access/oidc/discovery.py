@@ -24,7 +24,7 @@ MAX_ANSWER_BYTES: Final = 1_048_576
 
 
 class ProviderDownError(Exception):
-    """Raised when a provider does not answer correctly. Asking again later may help."""
+    """Raised when a provider does not answer, or answers wrongly. A later attempt may succeed."""
 
 
 class ProviderRefusesError(ProviderDownError):

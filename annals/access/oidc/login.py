@@ -1,4 +1,4 @@
-"""Sends people to a provider, takes them back, and ends sessions that the provider ended."""
+"""Logs people in at a provider, and ends their sessions when the provider has ended them."""
 
 import hashlib
 import logging
@@ -65,7 +65,7 @@ class LoginHandshake(CookieStore):
         return states if isinstance(states, dict) else {}
 
     def send_cookie(self, response: HttpResponse) -> None:
-        """Send the cookie with a response, or delete it if it is empty."""
+        """Set the cookie in a response, or delete it if the browser has no begun login."""
         if not self.states:
             response.delete_cookie(_get_cookie_name(), path=_get_cookie_path())
             return
@@ -110,8 +110,8 @@ NEEDS_PERSON_ERRORS = (
 class LoginView(OIDCAuthenticationRequestView):  # type: ignore[misc] # untyped library
     """Sends the browser to the provider to log in.
 
-    With `?renew` the provider must not ask the person anything. The view answers 503 while this
-    process already runs as many logins at this provider as it may.
+    With `?renew` the provider must not ask the person anything. The answer is 503 while this
+    process has too many logins at this provider in progress. See `ProviderDiscovery.logins`.
     """
 
     provider = ""

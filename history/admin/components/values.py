@@ -177,7 +177,7 @@ def make_value(
 ) -> ShownValue:
     """Return a JSON value as a page shows it.
 
-    `path` is the pointer of the value in the snapshot, by which its label is found.
+    `path` is the pointer of the value in the snapshot. It leads to the label of the field.
     """
     if isinstance(value, msgspec.UnsetType):
         return ABSENT
