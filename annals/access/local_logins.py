@@ -186,7 +186,7 @@ def enter_by_link(request: HttpRequest, name: str, token: str) -> HttpResponse:
                 metrics.BREAK_GLASS_LOGINS.inc()
                 log.error("BREAK GLASS: %r logged in from %s", name, get_client_address(request))
                 return HttpResponseRedirect(reverse("admin:index"))
-        log.warning("break-glass link of %.150r refused at %s", name, get_client_address(request))
+        log.warning("break-glass link of %.150r refused for %s", name, get_client_address(request))
         context["refused"] = _("This link works once, for ten minutes. Make another one.")
     status = 403 if "refused" in context else 200
     return TemplateResponse(request, "access/break_glass.html", context, status=status).render()

@@ -101,7 +101,7 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         if not _HOST_PATTERN.fullmatch(host):
             raise SettingError(
                 f"ANNALS_ALLOWED_HOSTS is wrong: {host!r} must be a host name or an address, "
-                "without https:// and port, as annals.bank.example. See docs/settings.md."
+                "without https:// and port, such as annals.bank.example. See docs/settings.md."
             )
     _check_brokers(settings.kafka_bootstrap_servers)
     _check_fallback(settings)
@@ -166,8 +166,8 @@ def _check_fallback(settings: Settings) -> None:
         raise SettingError(message)
     if settings.fallback_until is None:
         raise SettingError(
-            "ANNALS_FALLBACK_UNTIL is missing: ANNALS_FALLBACK_URL needs the last day on which the "
-            "old service is asked, as 2026-12-31. See docs/migration.md."
+            "ANNALS_FALLBACK_UNTIL is missing: with ANNALS_FALLBACK_URL it must be the last day on "
+            "which the old service is asked, such as 2026-12-31. See docs/migration.md."
         )
     for name in ("fallback_token_file", "fallback_ca_file"):
         file: Path | None = getattr(settings, name)

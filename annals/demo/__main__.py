@@ -58,7 +58,7 @@ def set_environment(with_shop: bool) -> None:
     if with_shop:
         if not shop.KINDS.exists():
             raise DemoError(
-                f"{shop.SHOP} is not there: the example shop is in a clone of Annals only."
+                f"{shop.SHOP} does not exist: only a clone of Annals has the example shop."
             )
         os.environ["ANNALS_ENTITIES_FILE"] = str(shop.KINDS)
 

@@ -254,5 +254,5 @@ def is_answering(url: str) -> bool:
 def _make_ended_error(child: DemoProcess) -> DemoError:
     output = process.read_tail(child.log)
     return DemoError(
-        f"{child.name} ended with {child.returncode}:\n{output}\n(all of it: {child.log})"
+        f"{child.name} ended with {child.returncode}:\n{output}\n(whole log: {child.log})"
     )
