@@ -185,7 +185,7 @@ def _generate_rows(version: Version) -> Iterator[list[str]]:
         version.id,
         str(version.version),
         version.type.name,
-        "" if version.entity.alone else version.product_instance_id or version.id,
+        "" if version.entity.is_standalone else version.product_instance_id or version.id,
     ]
     if not version.changes:
         yield [*identity, "", "", ""]

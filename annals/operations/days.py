@@ -167,7 +167,7 @@ def _describe_next_steps(table_day: TableDay) -> Iterator[str]:
         yield _describe_due(
             table_day, pack_after, gettext("packed after {day}"), gettext("to be packed")
         )
-    seal_after = annals.seal_days if versions else journal.ROWS.closed.seal_after
+    seal_after = annals.seal_days if versions else journal.ROWS.closing.seal_after
     open_ = table_day.sealed is None and table_day.archived is None
     if seal_after and open_ and table_day.part.rows and table_day.day <= table_day.today:
         yield _describe_due(

@@ -200,12 +200,12 @@ def _refuse_wrong_kinds(settings: env.Settings) -> None:
         declared = kinds.load_kinds(os.environ)
     except kinds.KindsError as error:
         raise env.SettingError(str(error)) from None
-    alone = [kind.name for kind in declared if kind.alone]
-    if alone and settings.need_to_know is not None:
+    standalone = [kind.name for kind in declared if kind.is_standalone]
+    if standalone and settings.need_to_know is not None:
         raise env.SettingError(
             "ANNALS_NEED_TO_KNOW names a rule about applications, but documents of the kind "
-            f"{alone[0]!r} in ANNALS_ENTITIES_FILE do not belong to an application. Give the kind "
-            "a parent, or unset ANNALS_NEED_TO_KNOW. See docs/kinds.md."
+            f"{standalone[0]!r} in ANNALS_ENTITIES_FILE do not belong to an application. Give the "
+            "kind a parent, or unset ANNALS_NEED_TO_KNOW. See docs/kinds.md."
         )
 
 

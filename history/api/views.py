@@ -21,6 +21,7 @@ from history.api.base_view import ApiRequest, ApiView
 from history.api.errors import UnknownAddressError
 from history.api.parameters import parse_whole_number
 from history.documents.record import MAX_VERSION, ChangeType
+from history.store.versions import EntityRef
 from history.timeline import Include, TimelinePage, TimelineSort
 
 LARGE_PAGE_SIZE = 100  # a request for a larger page counts as expensive
@@ -162,9 +163,9 @@ class VersionAtView(ApiView):
 
     def make_answer(self, request: ApiRequest) -> VersionAtAnswer:
         moment = request.parameters.read_required_moment("time", request.output.zone)
-        entity_ref = (request.entity, request.id)
+        entity_ref = EntityRef(request.entity, request.id)
         version, next_version, keys = timeline.fetch_version_at(request.reader, *entity_ref, moment)
-        held_messages = timeline.select_open_at(
+        quarantined = timeline.select_open_at(
             request.open_messages().messages, moment, {entity_ref: keys}
         )
         return VersionAtAnswer(
@@ -172,7 +173,7 @@ class VersionAtView(ApiView):
             **answers.copy_members(answers.make_version(version, request.output)),
             deleted=version.type is ChangeType.DELETE,
             uncertain=answers.list_uncertain(
-                [next_version] if next_version else (), held_messages, request.output
+                [next_version] if next_version else (), quarantined, request.output
             ),
             quarantined=request.quarantined,
             quarantined_count=request.quarantined_count,
@@ -248,7 +249,7 @@ class BlameView(ApiView):
 
 @extend_schema_view(get=extend_schema(exclude=True))
 class UnknownAddressView(ApiView):
-    """All other addresses under /api/v1/, with any parameters."""
+    """Answers all other addresses under /api/v1/, with any parameters: 404 unknown_address."""
 
     def get(self, request: Request, **address: str) -> HttpResponse:  # noqa: ARG002
         raise UnknownAddressError

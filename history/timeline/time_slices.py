@@ -17,24 +17,43 @@ from history.store.versions import TimelinePosition, VersionKey, VersionRef
 from history.timeline.query import MICROSECOND, TimelineOrder, VersionFilters
 
 FIRST_SLICE: Final = timedelta(minutes=15)
+# Without an author and a client: in a busy minute there are more than ten thousand versions.
+FIRST_OPEN_SLICE: Final = timedelta(minutes=1)
 _SHORTEST_SLICE: Final = timedelta(seconds=1)
 _LONGEST_SLICE: Final = timedelta(days=400)
 _MAX_GROWTH: Final = 8.0  # of a slice after one that had no version
-_SLOW_SECONDS: Final = 1.0
-_SLOW_GROWTH: Final = 0.5
+_SMALLEST_GROWTH: Final = 0.1
+_SLOW_SECONDS: Final = 1.0  # a slice should not take longer to read
+
+
+class BlockRef(NamedTuple):
+    """The primary key of a packed row of one kind."""
+
+    id: str
+    stored_at: datetime
+    stored_version: int
+
+
+class PlaceInBlock(NamedTuple):
+    """Where a packed version is."""
+
+    block: BlockRef
+    position: int  # among the versions of the block, from 1
 
 
 class ListedChange(NamedTuple):
-    """A version in a list of changes, without its document."""
+    """A version in a list of changes, without its snapshot."""
 
     position: TimelinePosition
-    application: str  # its own id where it is not a child
+    application: str  # the id of its application; its own id if it is not a child
     is_damaged: bool  # its block cannot be read; the version number is not known
+    place: PlaceInBlock | None = None  # None: a plain row, or not asked for
 
     @property
     def ref(self) -> VersionRef:
         entity = ENTITIES[self.position.kind]
-        return entity, self.position.id, VersionKey(self.position.version, self.position.updated_at)
+        key = VersionKey(self.position.version, self.position.updated_at)
+        return VersionRef(entity, self.position.id, key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +64,14 @@ class TimeSlice:
     high: datetime
     order: TimelineOrder
     width: timedelta = FIRST_SLICE
+    seconds_before: float | None = None  # how long the slice before took to read
 
     @property
     def is_empty(self) -> bool:
         return self.low >= self.high
 
     def narrow(self, after: TimelinePosition) -> TimeSlice:
-        """Return what is left of the window or slice after a position."""
+        """Return the rest of the window or slice after a position."""
         if self.order is TimelineOrder.DESC:
             if after.updated_at >= self.high:
                 return self
@@ -69,17 +89,29 @@ class TimeSlice:
     def skip(self, first: TimeSlice, share: float, seconds: float) -> TimeSlice:
         """Return the window without its first slice.
 
-        The next slice is longer, the fewer versions the first one had, and shorter if it was slow.
+        `width` adapts to the first slice: it grows if the slice had few versions, and shrinks if it
+        was slow to read.
 
         Args:
-            share: The versions of the first slice for each one that a page wants; below 1.
+            share: How many versions the first slice had, divided by the limit of one read.
             seconds: How long the first slice took to read.
         """
-        growth = _SLOW_GROWTH if seconds > _SLOW_SECONDS else min(_MAX_GROWTH, 1 / (share + 0.01))
+        growth = min(_MAX_GROWTH, 1 / (share + 0.01), self._compute_affordable_growth(seconds))
         width = min(max(self.width * growth, _SHORTEST_SLICE), _LONGEST_SLICE)
         if self.order is TimelineOrder.DESC:
-            return replace(self, high=first.low, width=width)
-        return replace(self, low=first.high, width=width)
+            return replace(self, high=first.low, width=width, seconds_before=seconds)
+        return replace(self, low=first.high, width=width, seconds_before=seconds)
+
+    def _compute_affordable_growth(self, seconds: float) -> float:
+        """Return the growth with which the next slice takes at most _SLOW_SECONDS.
+
+        On a packed day a short slice takes as long as a long one, because the blocks of the whole
+        day are looked through. So if this slice took hardly longer than the one before, the next
+        one may be as long as it likes.
+        """
+        if self.seconds_before is not None and seconds < 2 * self.seconds_before:
+            return _MAX_GROWTH
+        return max(_SMALLEST_GROWTH, _SLOW_SECONDS / (seconds + 0.001))
 
     @property
     def end(self) -> TimelinePosition:
@@ -90,34 +122,38 @@ class TimeSlice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangesQuestion:
-    """Which versions of a slice are asked for. Times in `filters` are not looked at, nor is the
-    path."""
+    """A question for versions in a slice of time. The times and the path in `filters` do not count.
+
+    Attributes:
+        field: The name of a top-level field. Versions of plain days that certainly did not change
+            it may be left out. None: no version is left out.
+    """
 
     kinds: Sequence[EntityKind]
-    filters: VersionFilters
+    filters: VersionFilters  # its times and its path are not applied
     slice: TimeSlice
-    after: TimelinePosition
+    after: TimelinePosition  # the answer begins after this position
     limit: int
+    field: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LateQuestion:
-    """Which versions of the late list are asked for. Times in `filters` are not looked at, nor is
-    the path."""
+    """A question for versions in the late list."""
 
     kinds: Sequence[EntityKind]
-    filters: VersionFilters
-    since: datetime
-    before: TimelinePosition  # where the feed stands: it will have what is behind it
-    cursor: LateCursor
+    filters: VersionFilters  # its times and its path are not applied
+    since: datetime  # the beginning of the feed; older versions are left out
+    before: TimelinePosition  # the position of the feed, which will have later versions itself
+    cursor: LateCursor  # the answer begins here
     limit: int
 
 
 class ActivityRow(NamedTuple):
-    """How many versions a person made on one day through one service, of one kind."""
+    """How many versions of one kind a person made on one day through one service."""
 
     kind: int  # an index of ENTITIES
-    day: date  # in the zone that was asked for
+    day: date  # in the requested time zone
     client_id: str
     versions: int
     first: datetime

@@ -19,7 +19,7 @@ from history.timeline.query import ArchiveUnavailableError
 class ArchiveSource:
     """The archive as an ArchivedSource (see merged.py). It reads each document once.
 
-    It also reads days that were restored; the tables then have the same versions.
+    It also reads archived days that were restored, although the tables have the same versions.
     """
 
     url: str
@@ -59,13 +59,14 @@ class ArchiveSource:
         from history.retention.archive import read
         from history.retention.archive.store import ArchiveError, ArchiveStore
 
-        if (entity, id) not in self._read:
+        entity_ref = EntityRef(entity, id)
+        if entity_ref not in self._read:
             try:
                 rows = read.read_versions(ArchiveStore(self.url), entity, id)
             except (OSError, ArchiveError) as error:
                 raise ArchiveUnavailableError(str(error)) from error
-            self._read[entity, id] = {row.key: row for row in rows}
-        return self._read[entity, id]
+            self._read[entity_ref] = {row.key: row for row in rows}
+        return self._read[entity_ref]
 
     def list_members(self, _: str) -> Collection[EntityRef]:
         """Return nothing: the files are sorted by id, and cannot be searched by application."""

@@ -1,9 +1,9 @@
 """Merges the sources of one request: the tables, and supplements with versions that they lack.
 
-Begin with `MergedSource.fetch_page`. If two supplements have the same version, the one that comes
-earlier wins; HistoryReader decides their order. A source does not know about viewers, masks,
-budgets or HTTP. Its answers are closed, and history.policy opens them. docs/structure.md has the
-steps to add a source.
+Begin with `MergedSource.fetch_page`. HistoryReader decides the order of the supplements: if two
+have the same version, the first of them wins. A source does not know about viewers, masks, budgets
+or HTTP. Its answers are closed: only history.policy can read them. docs/structure.md has the steps
+to add a source.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from history.kinds.entities import EntityKind
 from history.store.blocks.codec import DamagedBlockError
 from history.store.versions import (
     ApplicationPage,
+    DamagedPlace,
     EntityRef,
     FetchedVersions,
     NewestVersions,
@@ -26,7 +27,6 @@ from history.store.versions import (
     TimelinePosition,
     VersionKey,
     VersionRef,
-    get_entity_ref,
 )
 from history.timeline.query import TimelineOrder, TimelineQuery, TimelineSort, VersionFilters
 from history.timeline.sources.statements import keep_fields
@@ -48,7 +48,7 @@ class SupplementSource(Protocol):
         """Return all versions of a document by key. The rows of a child name its application."""
 
     def list_members(self, application: str, /) -> Collection[EntityRef]:
-        """Return the application, and the children of which any version names it."""
+        """Return the application if the source has it, and the children that ever named it."""
 
     def may_hide_owners(self, entity: EntityKind, id: str, /) -> bool:
         """Return whether a document may belong to applications that its rows do not name."""
@@ -66,12 +66,9 @@ class ArchivedSource(SupplementSource, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MergedSource:
-    """The tables and their supplements as one source.
+    """The tables and their supplements as one source."""
 
-    If two supplements have the same version, the earlier one wins.
-    """
-
-    supplements: Sequence[SupplementSource]
+    supplements: Sequence[SupplementSource]  # if two have the same version, the first one wins
     tables: TableSource = field(default_factory=TableSource)
 
     def fetch_page(
@@ -79,11 +76,11 @@ class MergedSource:
     ) -> SourceAnswer[FetchedVersions]:
         """Return one page of versions of a document. See TableSource.fetch_page.
 
-        The policy judges each row by its application. If there is no row, or a row may belong to
-        applications that it does not name, the policy must judge the whole document: the answer
-        then names it in `tells_of`.
+        The policy decides about each row by the application that the row names. If the page has no
+        row, or if a row may belong to further applications, the policy must decide about the whole
+        document. The answer then has the document in `tells_of`.
         """
-        entity_ref = (entity, query.id)
+        entity_ref = EntityRef(entity, query.id)
         try:
             fetched = self._merge_page(entity, query, after, limit)
         except DamagedBlockError as error:
@@ -106,19 +103,19 @@ class MergedSource:
                 if (merged := self._merge_keys(entity, id, stored_keys.get(id, [])))
             }
         except DamagedBlockError as error:
-            return SourceAnswer(error, tells_of=[(entity, id) for id in ids])
-        return SourceAnswer(keys, tells_of=[(entity, id) for id in keys])
+            return SourceAnswer(error, tells_of=[EntityRef(entity, id) for id in ids])
+        return SourceAnswer(keys, tells_of=[EntityRef(entity, id) for id in keys])
 
     def fetch_versions(self, refs: Collection[VersionRef]) -> SourceAnswer[FetchedVersions]:
         """Return versions by key, as many as READ_BYTES allows. See TableSource.fetch_versions."""
         try:
             fetched = self.tables.fetch_versions(refs)
         except DamagedBlockError as error:
-            return SourceAnswer(error, tells_of=[get_entity_ref(ref) for ref in refs])
+            return SourceAnswer(error, tells_of=[ref.entity_ref for ref in refs])
         if self.supplements:
             missing_refs = set(refs).difference(fetched.refs)
             supplied: dict[VersionRef, SourceRow] = {}
-            for entity, id in {get_entity_ref(ref) for ref in missing_refs}:
+            for entity, id in {ref.entity_ref for ref in missing_refs}:
                 for supplement in reversed(self.supplements):  # so that the earlier one wins
                     supplied |= {row.ref: row for row in supplement.load_rows(entity, id).values()}
             fetched.rows.extend(supplied[ref] for ref in missing_refs if ref in supplied)
@@ -128,7 +125,7 @@ class MergedSource:
         self, entity: EntityKind, id: str, limits: Sequence[VersionKey], count: int
     ) -> SourceAnswer[NewestVersions]:
         """Return all keys of a document, and its newest versions. See TableSource.fetch_newest."""
-        entity_ref = (entity, id)
+        entity_ref = EntityRef(entity, id)
         try:
             keys, rows = self.tables.fetch_newest(entity, id, limits, count)
         except DamagedBlockError as error:
@@ -141,7 +138,7 @@ class MergedSource:
     def fetch_owners(self, entity: EntityKind, ids: Collection[str]) -> dict[str, set[str]]:
         """Return the applications that the versions of each document name. For the policy only."""
         owners = self.tables.fetch_owners(entity, ids)
-        if entity.alone:
+        if entity.is_standalone:
             return owners
         for supplement in self.supplements:
             for id in ids:
@@ -155,12 +152,13 @@ class MergedSource:
         Documents that cannot be read are left out, and noted in `tables.damaged`.
         """
         members = self.tables.fetch_members(application)
-        for entity, id in self._list_supplied_members(application):
-            stored = members.get((entity, id)) or self.tables.fetch_keys(entity, [id]).get(id, [])
-            if (entity, id, None) in (self.tables.damaged or {}):
+        for entity_ref in self._list_supplied_members(application):
+            entity, id = entity_ref
+            stored = members.get(entity_ref) or self.tables.fetch_keys(entity, [id]).get(id, [])
+            if self._is_damaged(entity_ref):
                 continue
             if keys := self._merge_keys(entity, id, stored):
-                members[entity, id] = keys
+                members[entity_ref] = keys
         exists = bool(members) or bool(self.tables.damaged)
         return SourceAnswer(
             members,
@@ -188,29 +186,33 @@ class MergedSource:
         return fetched._replace(rows=keep_fields(fetched.rows, self.tables.fields))
 
     def _list_damaged(self) -> list[EntityRef]:
-        return [get_entity_ref(place) for place in self.tables.damaged or ()]
+        return [place.entity_ref for place in self.tables.damaged or ()]
+
+    def _is_damaged(self, entity_ref: EntityRef) -> bool:
+        """Return whether the keys of a document cannot be read from the tables."""
+        return DamagedPlace(*entity_ref, None) in (self.tables.damaged or {})
 
     # How the tables and the supplements become one.
 
     def _merge_page(
         self, entity: EntityKind, query: TimelineQuery, after: TimelinePosition | None, limit: int
     ) -> FetchedVersions:
-        """Return one page, with the rows of the supplements in their places."""
+        """Return one page of rows from the tables and the supplements, in display order."""
         # Read the supplements first. Then a version that moves to the tables meanwhile is read
         # from one of the two, or from both.
         supplied = self.load_supplied_rows(entity, query.id)
         fetched = self.tables.fetch_page(entity, query, after, limit)
         if not supplied:
             return fetched
-        # `supplied` was compared with all keys of the tables. Only versions that came to the tables
-        # since are left, so the keys of this page are enough.
-        page_keys = [key for *_, key in fetched.refs]
+        # `supplied` has only versions that the tables lacked. A consumer may have stored some of
+        # them since then. Those that are on this page are found by the keys of this page.
+        page_keys = [ref.key for ref in fetched.refs]
         rows_by_key: dict[VersionKey, SourceRow | None] = {  # None: the row was not read
             key: row
             for key, row in self.load_supplied_rows(entity, query.id, page_keys).items()
             if key in supplied and is_selected(query.filters, row)
         }
-        rows_by_key |= {key: None for *_, key in fetched.unread}
+        rows_by_key |= {ref.key: None for ref in fetched.unread}
         rows_by_key |= {row.key: row for row in fetched.rows}
         sort_by_number = query.sort is TimelineSort.VERSION
         get_position = _get_key_by_number if sort_by_number else _get_key_by_moment
@@ -223,14 +225,16 @@ class MergedSource:
             if row is None:
                 break
             rows.append(row)
-        return FetchedVersions(rows, [(entity, query.id, key) for key in keys[len(rows) :]])
+        unread = [VersionRef(entity, query.id, key) for key in keys[len(rows) :]]
+        return FetchedVersions(rows, unread)
 
     def _merge_application_page(
         self, query: TimelineQuery, after: TimelinePosition | None, limit: int
     ) -> ApplicationPage:
-        """Return one page, with the versions of the supplements in their places.
+        """Return one page of versions from the tables and the supplements, in display order.
 
-        The supplements are read first, and compared with the keys of the page. See `_merge_page`.
+        The supplements are read first, and then compared with the keys of the page, as in
+        `_merge_page`.
         """
         supplied = self._list_supplied_refs(query)
         refs, keys = self.tables.fetch_application_page(
@@ -239,11 +243,11 @@ class MergedSource:
         if not self.supplements:
             return ApplicationPage(refs, keys)
         page_keys: KeysByEntity = defaultdict(list)
-        for entity, id, key in refs:
-            page_keys[entity, id].append(key)
+        for ref in refs:
+            page_keys[ref.entity_ref].append(ref.key)
         still_supplied = {
-            (*entity_ref, key)
-            for entity_ref in {get_entity_ref(ref) for ref in supplied}
+            VersionRef(*entity_ref, key)
+            for entity_ref in {ref.entity_ref for ref in supplied}
             for key in self.load_supplied_rows(*entity_ref, page_keys[entity_ref])
         }
         if added := still_supplied.intersection(supplied):
@@ -251,10 +255,11 @@ class MergedSource:
                 added.union(refs), TimelinePosition.from_ref, after, query.order, limit
             )
         all_keys: KeysByEntity = {}
-        for entity, id in dict.fromkeys((entity, id) for entity, id, _ in refs):
-            stored_keys = keys.get((entity, id)) or self.tables.fetch_keys(entity, [id]).get(id, [])
-            if (entity, id, None) not in (self.tables.damaged or {}):
-                all_keys[entity, id] = self._merge_keys(entity, id, stored_keys)
+        for entity_ref in dict.fromkeys(ref.entity_ref for ref in refs):
+            entity, id = entity_ref
+            stored_keys = keys.get(entity_ref) or self.tables.fetch_keys(entity, [id]).get(id, [])
+            if not self._is_damaged(entity_ref):
+                all_keys[entity_ref] = self._merge_keys(entity, id, stored_keys)
         return ApplicationPage(refs, all_keys)
 
     def load_supplied_rows(
@@ -262,11 +267,12 @@ class MergedSource:
     ) -> dict[VersionKey, SourceRow]:
         """Return the versions of a document that the supplements have and the tables lack.
 
-        The result may have a version that the tables have with the same key: it is the same row.
+        The result may also have a version that the tables have with the same key. Then both rows
+        are the same.
 
         Args:
-            stored: The keys of the document in the tables that are compared. None: all of them are
-                loaded.
+            stored: The keys in the tables with which the supplements are compared. None: this
+                function loads all keys of the document.
         """
         rows: dict[VersionKey, SourceRow] = {}
         for supplement in self.supplements:
@@ -301,9 +307,9 @@ class MergedSource:
         )
 
     def _list_supplied_refs(self, query: TimelineQuery) -> list[VersionRef]:
-        """Return the versions of an application that only supplements have and filters select.
+        """Return the versions of an application and its children that only supplements have.
 
-        Versions of a child from when it named another application are left out.
+        The filters are applied. Versions of a child that name another application are left out.
         """
         return [
             row.ref
@@ -316,7 +322,7 @@ class MergedSource:
 def is_selected(filters: VersionFilters, row: SourceRow) -> bool:
     """Return whether the filters select a row. The path filter is not applied.
 
-    The SQL that reads the tables has the same filters.
+    For rows of the tables, the SQL does the same.
     """
     return (
         (filters.since is None or row.updated_at >= filters.since)

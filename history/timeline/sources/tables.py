@@ -1,4 +1,4 @@
-"""The source of what this installation stores: the *_aud tables, on one server or on a cluster."""
+"""The tables of versions (*_aud) as a source, on one server or on a cluster."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, pairwise
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from psycopg.types.numeric import Int4
 
@@ -19,6 +19,7 @@ from history.store.versions import (
     LAST,
     ApplicationPage,
     Damaged,
+    DamagedPlace,
     EntityRef,
     FetchedVersions,
     NewestVersions,
@@ -34,7 +35,13 @@ from history.timeline.sources.statements import BoundedRow, FieldNames, format_s
 def _make_page_values(
     query: TimelineQuery, after: TimelinePosition | None, limit: int, *, by_time: bool = True
 ) -> Values:
-    """Make the parameters of a page after a position; None for the first page."""
+    """Make the parameters of the statement of one page.
+
+    Args:
+        after: The position after which the page begins; None for the first page.
+        limit: How many versions the page has, at most.
+        by_time: Whether the timeline is ordered by time. False: by number.
+    """
     filters, order = query.filters, query.order
     start = LAST if order is TimelineOrder.DESC else FIRST
     after = after or TimelinePosition(start.updated_at, -1, "", start.version)
@@ -67,23 +74,24 @@ def _make_page_values(
 
 @dataclass(frozen=True, slots=True)
 class TableSource:
-    """The tables of versions as a source: keys and rows of one kind or of one application.
+    """The tables of versions as a source: keys and rows of one kind or of one application."""
 
-    Raises DamagedBlockError for what cannot be read.
-    """
-
-    # If set, large documents are read only as far as these fields need. MergedSource takes the
-    # fields out of the others.
+    # If set, PostgreSQL sends only these top-level fields of snapshots. It sends blocks whole:
+    # MergedSource leaves out the other fields of their snapshots.
     fields: FieldNames = None
-    # If set, what cannot be read is noted here and left out of answers, and is not an error.
+    # What cannot be read is left out of answers and noted here. None: it raises DamagedBlockError.
     damaged: Damaged | None = None
 
     def fetch_page(
         self, entity: EntityKind, query: TimelineQuery, after: TimelinePosition | None, limit: int
     ) -> FetchedVersions:
-        """Return up to `limit` versions after a position in display order; None for the first page.
+        """Return the next versions of a document, in display order.
 
-        Returns fewer if their documents are larger than READ_BYTES. The path filter is not applied.
+        Snapshots beyond READ_BYTES are not read. The path filter is not applied.
+
+        Args:
+            after: The position after which the page begins; None for the first page.
+            limit: How many versions to return, at most.
         """
         by_time = query.sort is TimelineSort.UPDATED_AT
         below = by_time and query.order is TimelineOrder.DESC and not query.filters.by_row
@@ -92,19 +100,21 @@ class TableSource:
         return statements.fetch_versions(entity, text, values, self.fields, self.damaged)
 
     def fetch_keys(self, entity: EntityKind, ids: Collection[str]) -> dict[str, list[VersionKey]]:
-        """Return the keys of all versions of these entities, ascending. Entities without any are
-        left out.
+        """Return the keys of all versions of each document, ascending.
+
+        Documents without a version are left out.
         """
         text = format_sql(statements.KEYS, entity)
         rows = children.fetch_for_ids(text, ids, last=LAST.updated_at)
         keys = self._group_keys(_KeyRow(entity, *row) for row in rows)
-        return {id: entity_keys for (_, id), entity_keys in keys.items()}
+        return {entity_ref.id: entity_keys for entity_ref, entity_keys in keys.items()}
 
     def fetch_versions(self, refs: Iterable[VersionRef]) -> FetchedVersions:
-        """Return versions by key, beginning with the first, as many as READ_BYTES allow.
+        """Return versions by key: the first ones, as many as READ_BYTES allows.
 
-        At least one of each kind is read, on a cluster one of each document. Versions that are not
-        stored any more are left out.
+        READ_BYTES is for each statement: one for each kind, or on a cluster for each document. At
+        least one version of each statement is read. Versions that are not stored any more are left
+        out.
         """
         groups = _group_refs(refs)
         fetched = FetchedVersions([], [])
@@ -137,10 +147,9 @@ class TableSource:
     def fetch_newest(
         self, entity: EntityKind, id: str, limits: Sequence[VersionKey], count: int
     ) -> NewestVersions:
-        """Return all keys of an entity, and its newest `count` versions at or before each of
-        `limits`.
+        """Return all keys of a document, and the newest `count` versions up to each of `limits`.
 
-        Reads as many versions as one statement may bring.
+        Of these versions, only the first ones are returned, as many as READ_BYTES allows.
         """
         bodies, values = statements.bound_statement(
             format_sql(statements.NEWEST_UP_TO, entity),
@@ -159,7 +168,7 @@ class TableSource:
         ):
             if damaged_at is not None:
                 error = build_damage_error(entity.table, id, damaged_at)
-                statements.note_damage(self.damaged, (entity, id, None), error)
+                statements.note_damage(self.damaged, DamagedPlace(entity, id, None), error)
                 return NewestVersions([], [])
             bounded_row = BoundedRow._make(row)
             if numbers is not None:
@@ -170,20 +179,16 @@ class TableSource:
         return NewestVersions(keys, statements.decode_rows(entity, rows, {}).rows)
 
     def fetch_owners(self, entity: EntityKind, ids: Collection[str]) -> dict[str, set[str]]:
-        """Return the applications that any version of each entity names; none if the kind stands
-        alone.
-        """
+        """Return the applications that each document names in any version."""
         owners: dict[str, set[str]] = {}
-        if not entity.alone:
+        if not entity.is_standalone:
             text = format_sql(statements.OWNERS, entity)
             for id, application in children.fetch_for_ids(text, ids):
                 owners.setdefault(id, set()).add(application)
         return owners
 
     def fetch_members(self, application: str) -> dict[EntityRef, list[VersionKey]]:
-        """Return the application and the children that name it in any version, each with all its
-        keys.
-        """
+        """Return all keys of the application, and of the children that name it in any version."""
         if statements.is_spread():
             listed_members = self._fetch_listed_members(application)
             if listed_members is not None:
@@ -205,14 +210,15 @@ class TableSource:
         *,
         need_all_keys: bool = False,
     ) -> ApplicationPage:
-        """Return up to `limit` versions of an application and its children, in display order.
+        """Return the next versions of an application and its children, in display order.
 
-        Also returns the keys of the versions of each entity among them: as many as say which
-        version comes before each of these.
+        Also returns keys of each document on the page: enough to find the previous version of each
+        version on the page.
 
         Args:
-            after: The position to begin after; None to begin with the first version.
-            need_all_keys: Return the keys of all versions of each entity.
+            after: The position after which the page begins; None for the first page.
+            limit: How many versions to return, at most.
+            need_all_keys: Return all keys of each document on the page.
         """
         if statements.is_spread():
             listed_page = self._fetch_listed_page(query, after, limit, need_all_keys)
@@ -225,7 +231,7 @@ class TableSource:
         page = sorted(row for row in rows if row[0] is not None)
         key_rows = (_KeyRow(ENTITIES[kind], *row) for place, kind, *row in rows if place is None)
         refs = [
-            (ENTITIES[kind], id, VersionKey(version, moment))
+            VersionRef(ENTITIES[kind], id, VersionKey(version, moment))
             for _, kind, id, version, moment, _ in page
         ]
         return ApplicationPage(refs, self._group_keys(key_rows))
@@ -233,7 +239,7 @@ class TableSource:
     # An application on a cluster: a statement to one shard for each of its documents.
 
     def _fetch_listed_members(self, application: str) -> dict[EntityRef, list[VersionKey]] | None:
-        """Return what fetch_members returns; None if search_key does not list all children."""
+        """Return the keys of fetch_members; None if search_key may lack children."""
         documents = _fetch_listed_documents(application, None, {}, in_all_days=True)
         if documents is None:
             return None
@@ -251,9 +257,7 @@ class TableSource:
         limit: int,
         need_all_keys: bool,
     ) -> ApplicationPage | None:
-        """Return what fetch_application_page returns; None if search_key does not list all
-        children.
-        """
+        """Return the page of fetch_application_page; None if search_key may lack children."""
         values = _make_page_values(query, after, limit)
         documents = _fetch_listed_documents(
             query.id, query.order, values, in_all_days=need_all_keys
@@ -261,7 +265,7 @@ class TableSource:
         if documents is None:
             return None
         chosen = [
-            (*entity_ref, VersionKey(row.key.version, row.key.updated_at))
+            VersionRef(*entity_ref, VersionKey(row.key.version, row.key.updated_at))
             for entity_ref, rows in documents.items()
             for row in rows
             if row.is_chosen
@@ -269,16 +273,18 @@ class TableSource:
         places = {entity_ref: place for place, entity_ref in enumerate(documents)}
 
         def get_order(ref: VersionRef) -> tuple[datetime, int, int, int]:
-            entity, id, key = ref
-            return key.updated_at, ENTITIES.index(entity), places[entity, id], key.version
+            place = places[ref.entity_ref]
+            return ref.key.updated_at, ENTITIES.index(ref.entity), place, ref.key.version
 
         backwards = query.order is TimelineOrder.DESC
         refs = sorted(chosen, key=get_order, reverse=backwards)[:limit]
-        on_page = dict.fromkeys(ref[:2] for ref in refs)
+        on_page = dict.fromkeys(ref.entity_ref for ref in refs)
         unsure = [
-            (entity, id)
-            for entity, id in on_page
-            if not (entity.root or need_all_keys or _is_whole_history(documents[entity, id]))
+            entity_ref
+            for entity_ref in on_page
+            if not (
+                entity_ref.entity.root or need_all_keys or _is_whole_history(documents[entity_ref])
+            )
         ]
         answers = statements.fetch_pipelined(
             [
@@ -287,29 +293,30 @@ class TableSource:
             ]
         )
         keys = {entity_ref: [row.key for row in documents[entity_ref]] for entity_ref in on_page}
-        for (entity, id), rows in zip(unsure, answers, strict=True):
-            keys[entity, id] = [_KeyRow(entity, *row) for row in rows]
+        for entity_ref, rows in zip(unsure, answers, strict=True):
+            keys[entity_ref] = [_KeyRow(entity_ref.entity, *row) for row in rows]
         return ApplicationPage(refs, self._group_keys(chain.from_iterable(keys.values())))
 
     def _group_keys(self, rows: Iterable[_KeyRow]) -> dict[EntityRef, list[VersionKey]]:
-        """Return keys by entity, ascending; none of an entity of which not all are known."""
+        """Return keys by document, ascending. Documents with a damaged row are left out."""
         keys_by_entity: dict[EntityRef, list[VersionKey]] = {}
         broken: dict[EntityRef, datetime] = {}
         for entity, id, version, updated_at, is_damaged in rows:
-            keys_by_entity.setdefault((entity, id), []).append(VersionKey(version, updated_at))
+            entity_ref = EntityRef(entity, id)
+            keys_by_entity.setdefault(entity_ref, []).append(VersionKey(version, updated_at))
             if is_damaged:
-                broken[entity, id] = updated_at
-        for (entity, id), moment in broken.items():
-            error = build_damage_error(entity.table, id, moment)
-            statements.note_damage(self.damaged, (entity, id, None), error)
-            del keys_by_entity[entity, id]
+                broken[entity_ref] = updated_at
+        for entity_ref, moment in broken.items():
+            error = build_damage_error(entity_ref.entity.table, entity_ref.id, moment)
+            statements.note_damage(self.damaged, DamagedPlace(*entity_ref, None), error)
+            del keys_by_entity[entity_ref]
         for keys in keys_by_entity.values():
             keys.sort()
         return keys_by_entity
 
 
 class _KeyRow(NamedTuple):
-    """The key of one version, and whether its row is not as it was written."""
+    """The key of one version, and whether its row is damaged."""
 
     entity: EntityKind
     id: str
@@ -318,12 +325,18 @@ class _KeyRow(NamedTuple):
     is_damaged: bool
 
 
-# A kind, and the id of a document or None.
-_RefGroup: TypeAlias = tuple[EntityKind, str | None]
+class _RefGroup(NamedTuple):
+    """Versions of one document or, with the id None, of one kind, for one statement."""
+
+    entity: EntityKind
+    id: str | None
 
 
 class _DocumentKey(NamedTuple):
-    """The key of one version of an application's document, and whether it is asked for."""
+    """The key of one version of an application's document, and whether the version is chosen.
+
+    See `statements.make_document_keys_sql`.
+    """
 
     key: _KeyRow
     is_chosen: bool
@@ -334,12 +347,15 @@ def _fetch_listed_documents(
 ) -> dict[EntityRef, list[_DocumentKey]] | None:
     """Return the keys of an application and of each child that search_key lists.
 
-    The documents of a kind are in the order of their ids in the database. Two round trips. None
-    if search_key does not list all children.
+    Makes two round trips.
 
     Args:
-        order: As in statements.make_document_keys_sql.
-        in_all_days: Read all days of a child; else those in which it names the application.
+        order: See `statements.make_document_keys_sql`.
+        in_all_days: Read all days of a child. False: only those in which it names the application.
+
+    Returns:
+        The documents in the order of their kinds, then of their ids in the database. None if
+        search_key may lack children.
     """
     all_days = {"first": FIRST.updated_at, "end": LAST.updated_at}
 
@@ -347,7 +363,7 @@ def _fetch_listed_documents(
         text = statements.make_document_keys_sql(entity, order)
         return text, {**values, **days, "id": id, "application": application}
 
-    roots = [(kind, application) for kind in PARTS if kind.root]
+    roots = [EntityRef(kind, application) for kind in PARTS if kind.root]
     spans, root_rows = children.list_children(
         [application], [make_statement(*root, all_days) for root in roots]
     )
@@ -363,17 +379,19 @@ def _fetch_listed_documents(
             for span in spans
         ]
     )
-    entity_refs = [*roots, *((span.entity, span.id) for span in spans)]
+    entity_refs = [*roots, *(EntityRef(span.entity, span.id) for span in spans)]
     return {
-        (entity, id): [_DocumentKey(_KeyRow(entity, *row), chosen) for *row, chosen in rows]
-        for (entity, id), rows in zip(entity_refs, [*root_rows, *child_rows], strict=True)
+        entity_ref: [
+            _DocumentKey(_KeyRow(entity_ref.entity, *row), chosen) for *row, chosen in rows
+        ]
+        for entity_ref, rows in zip(entity_refs, [*root_rows, *child_rows], strict=True)
     }
 
 
 def _is_whole_history(rows: Sequence[_DocumentKey]) -> bool:
-    """Return whether no version before or after these changes which comes before each of them.
+    """Return whether no further version can change which version is previous to each of `rows`.
 
-    So it is if they have each number from 0 up once, in the order of time.
+    None can if `rows` have each number from 0 up once, and their moments rise with the numbers.
     """
     keys = sorted(VersionKey(row.key.version, row.key.updated_at) for row in rows)
     return all(key.version == number for number, key in enumerate(keys)) and all(
@@ -381,18 +399,17 @@ def _is_whole_history(rows: Sequence[_DocumentKey]) -> bool:
     )
 
 
-def _group_refs(
-    refs: Iterable[VersionRef],
-) -> dict[tuple[EntityKind, str | None], list[VersionRef]]:
-    """Return versions in groups, each for one statement: of a kind, on a cluster of a document.
+def _group_refs(refs: Iterable[VersionRef]) -> dict[_RefGroup, list[VersionRef]]:
+    """Group versions for statements: by kind, or on a cluster by document.
 
-    For many documents a statement of a kind asks all shards.
+    If there are more than MAX_STATEMENTS documents, they are grouped by kind on a cluster too: such
+    a statement asks all shards.
     """
     by_document: dict[_RefGroup, list[VersionRef]] = defaultdict(list)
     by_kind: dict[_RefGroup, list[VersionRef]] = defaultdict(list)
-    for entity, id, key in refs:
-        by_document[entity, id].append((entity, id, key))
-        by_kind[entity, None].append((entity, id, key))
+    for ref in refs:
+        by_document[_RefGroup(ref.entity, ref.id)].append(ref)
+        by_kind[_RefGroup(ref.entity, None)].append(ref)
     if len(by_document) > children.MAX_STATEMENTS or not statements.is_spread():
         return by_kind
     return by_document
@@ -400,18 +417,19 @@ def _group_refs(
 
 def make_ref_values(refs: Sequence[VersionRef], blocks: bool) -> Values:
     """Make the parameters of statements.make_versions_sql for these versions."""
-    moments = [key.updated_at for *_, key in refs]
+    moments = [ref.key.updated_at for ref in refs]
     values: dict[str, object] = {
-        "ids": [id for _, id, _ in refs],
+        "ids": [ref.id for ref in refs],
         "moments": moments,
-        "numbers": [Int4(key.version) for *_, key in refs],
+        "numbers": [Int4(ref.key.version) for ref in refs],
         "first": min(moments),
         "last": max(moments),
     }
     if blocks:
         spans: dict[tuple[str, datetime], list[datetime]] = defaultdict(list)
-        for _, id, key in refs:
-            spans[id, statements.find_next_day(key.updated_at)].append(key.updated_at)
+        for ref in refs:
+            moment = ref.key.updated_at
+            spans[ref.id, statements.find_next_day(moment)].append(moment)
         ids, ends = zip(*spans, strict=True)
         values |= {
             "of": list(ids),
