@@ -40,8 +40,8 @@ class PartitionClaimer:
         """Join the group.
 
         Args:
-            stopping: Set when the consumer must end. It ends every wait here.
-            hand_over: Called to write what was read, while the partitions are still ours.
+            stopping: Set when the consumer must end. Every wait here then ends.
+            hand_over: Writes the messages that were read. Called before partitions are revoked.
         """
         self._machine = machine
         self._positions = machine.positions
@@ -56,7 +56,7 @@ class PartitionClaimer:
             self._claim_partitions()
 
     def claim_again(self, reason: str) -> None:
-        """Forget what is not written, and claim all partitions again.
+        """Drop the messages that are not written yet, and claim all partitions again.
 
         Nothing is lost: reading continues at the offsets of the ledger.
         """
@@ -94,7 +94,7 @@ class PartitionClaimer:
         logger.info("reading %d partitions", len(self._positions.claimed))
 
     def _wait_in_group(self, is_done: Callable[[], bool], generation: int) -> bool:
-        """Wait, and poll meanwhile to stay in the group. No partition is read.
+        """Wait until `is_done`, and poll meanwhile to stay in the group. No partition is read.
 
         Returns:
             False if the claims changed, or the consumer must end.

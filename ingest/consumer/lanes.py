@@ -13,7 +13,7 @@ REMEMBERED = 30_000
 
 
 class FingerprintCache:
-    """Remembers the newest fingerprints: at least `size` of them, and at most twice as many."""
+    """Remembers the newest fingerprints of stored search keys: from `size` to twice as many."""
 
     def __init__(self, size: int = REMEMBERED) -> None:
         self._size = size
@@ -21,12 +21,12 @@ class FingerprintCache:
         self._old: dict[str, KeyFingerprint] = {}
 
     def get(self, name: str) -> KeyFingerprint | None:
-        """Return the last fingerprint of a name, or None if it is not in the cache."""
+        """Return the last fingerprint under a name, or None if the cache does not have it."""
         fingerprint = self._new.get(name)
         return self._old.get(name) if fingerprint is None else fingerprint
 
     def update(self, values: Mapping[str, KeyFingerprint]) -> None:
-        """Set the fingerprints of these names."""
+        """Set fingerprints by name."""
         self._new.update(values)
         if len(self._new) >= self._size:
             self._old, self._new = self._new, {}
@@ -42,7 +42,7 @@ class Flight:
 
     batch: Batch
     claims: Claims
-    generation: int
+    generation: int  # of the claims: `Positions.generation` when the batch was launched
 
 
 class Lane:

@@ -164,7 +164,7 @@ class Consumer:
     def _commit_batch(self, lane: Lane) -> None:
         """Commit the offsets of a lane's written batch.
 
-        Due batches go to their writers before that, so that no writer waits for the commit.
+        Before the commit, due batches go to their writers, so that no writer waits for it.
         """
         try:
             written = self._writers.take_result(lane.number)
@@ -202,7 +202,7 @@ class Consumer:
         self._writers.write(lane.number, flight, high)
 
     def _poll(self) -> list[Message]:
-        """Return the next messages. While a batch is being written, wait for them only shortly."""
+        """Return the next messages. While a batch is being written, wait for them only briefly."""
         is_writing = self._writers.writing
         timeout = POLL_WHILE_WRITING_SECONDS if is_writing else POLL_WHILE_IDLE_SECONDS
         messages = self._member.poll(POLL_MESSAGES, timeout)
@@ -355,7 +355,7 @@ class Consumer:
         """Advance the partitions that were read to their end.
 
         The last offsets of a partition may be markers of transactions. The broker does not deliver
-        them, so no message moves the position behind them.
+        these, so no message moves the position past them.
         """
         for partition, end in self._member.take_reached_ends().items():
             verdict = self._machine.advance_to_end(partition, end)
@@ -375,7 +375,7 @@ class Consumer:
     def _hand_over(self) -> None:
         """Write the messages that were read, for at most HAND_OVER_SECONDS.
 
-        The next consumer reads the messages again that were not written in this time.
+        The next consumer reads again what was not written in this time.
         """
         until = time.monotonic() + HAND_OVER_SECONDS
         for _ in range(2):  # first the batches in flight, then those that were filling

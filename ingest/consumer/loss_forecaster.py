@@ -1,4 +1,4 @@
-"""Has the consumer forecast when the brokers delete messages that it has not read."""
+"""Forecasts while a consumer runs when the brokers will delete messages that are unread."""
 
 import logging
 import time
@@ -35,11 +35,14 @@ class RateSample(NamedTuple):
 
     at: float  # time.monotonic()
     position: int  # the sum of the next offsets of all claimed partitions
-    generation: int  # of the claims
+    generation: int  # `Positions.generation`, which grows when the claims change
 
 
 class LossForecaster:
-    """Asks the brokers in a thread of its own. The methods of this class never wait."""
+    """Asks the brokers for a forecast of losses, and submits it to the ledger.
+
+    The brokers are asked in a thread of its own: the methods of this class never wait.
+    """
 
     def __init__(self, ask: AskOutlooks, heartbeats: HeartbeatWriter) -> None:
         self._ask = ask
@@ -51,7 +54,7 @@ class LossForecaster:
         self.reading_rate: float | None = None
 
     def ask_when_due(self, member: GroupMember, positions: Positions) -> None:
-        """Record an answer that has come, and ask again if that is due."""
+        """Record the answer of the brokers if it has come, and ask again if that is due."""
         self._measure_rate(member, positions)
         self._record_answer(positions)
         if self._request is None and time.monotonic() >= self._due and positions.claimed:

@@ -54,8 +54,9 @@ class Probe:
     ) -> int | None:
         """Return the offset before which bad messages must not halt the partition again.
 
-        It is what an operator allowed by `annals quarantine resume`; or `expected` if the next
-        messages are good; or the end of the partition if at least its newest messages are good.
+        This is the offset that an operator allowed by `annals quarantine resume`. Otherwise it is
+        `expected` if the next messages are good, or the end offset of the partition if its newest
+        messages are good.
 
         Args:
             expected: The next offset.
@@ -84,7 +85,7 @@ class Probe:
     def _has_tolerable_messages(
         self, partition: KafkaPartition, start: int, window: Window
     ) -> bool:
-        """Return whether there are messages from `start` on, with few enough bad ones."""
+        """Return whether there are messages from `start` on, and few enough of them are bad."""
         messages, bad = self.peek(partition, start, SAMPLE_MESSAGES), 0
         for message in messages:
             try:
@@ -191,10 +192,10 @@ class PeriodicWork:
         return broker_ends
 
     def _write_heartbeat_without_brokers(self, member: GroupMember) -> None:
-        """Submit a heartbeat while the brokers are away, so that the group assigns no partitions.
+        """Submit a heartbeat for the last claims, if the brokers are away and nothing is assigned.
 
         The ledger should show that this consumer still runs. Partitions that another consumer has
-        claimed since are left alone.
+        claimed since then do not get the heartbeat.
         """
         if member.poll_snapshot([claim.source.kafka for claim in self._last_claims]) is None:
             self._heartbeats.submit_heartbeat(dict.fromkeys(self._last_claims), (), None)
@@ -258,9 +259,10 @@ class PeriodicWork:
 def select_claimed_ends(
     snapshot: BrokerSnapshot, positions: Positions
 ) -> dict[KafkaPartition, int]:
-    """Return the ends of claimed partitions that the brokers answered.
+    """Return the end offsets of claimed partitions, from an answer of the brokers.
 
-    Left out are partitions whose topic was deleted and created again: their end is of another log.
+    If a topic was deleted and created again, its partitions are left out: the answer is about
+    another log.
     """
     claimed_ids = {
         name: partition.claim.source.broker_id for name, partition in positions.claimed.items()
@@ -275,7 +277,7 @@ def select_claimed_ends(
 def _choose_newest_end(
     member: GroupMember, partition: KafkaPartition, broker_ends: Mapping[KafkaPartition, int]
 ) -> int | None:
-    """Return the higher end offset: that of the last fetch, or that of the brokers' answer."""
+    """Return the highest known end offset of a partition, from a fetch or `broker_ends`."""
     candidates = (member.get_high_watermark(partition), broker_ends.get(partition))
     return max((end for end in candidates if end is not None), default=None)
 

@@ -15,7 +15,7 @@ from ingest.store.batch import Claim
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How many bad messages of a partition are tolerated before its reading is halted."""
+    """How many bad messages a partition may have before the consumer stops reading it."""
 
     consecutive: int  # this many bad messages in a row are too many
     ratio: float  # this share of bad messages among the last `window` messages is too large
@@ -88,7 +88,7 @@ class Positions:
     cut: set[TopicPartition] = field(default_factory=set)
 
     def assign(self, partitions: list[KafkaPartition], now: float) -> None:
-        """Note the partitions that the group assigned. They are due to be claimed."""
+        """Note the partitions that the group assigned. They are now due to be claimed."""
         self.claimed = {}
         self.assigned = partitions
         self.claim_at = now
@@ -174,7 +174,7 @@ class StandstillTimer:
 
         Args:
             positions: The next offset of each partition.
-            behind: The partitions that have messages which were not delivered.
+            behind: The partitions that have undelivered messages.
         """
         has_moved = any(
             self._positions.get(partition, position) != position

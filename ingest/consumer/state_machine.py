@@ -30,7 +30,7 @@ class AdmissionVerdict(Enum):
     GAP = auto()
     """Not admitted: offer the message again with the first offset at the broker."""
     CUT = auto()
-    """Not admitted: the log is not the one that was read. Claim everything again."""
+    """Not admitted: the log was truncated since it was read. Claim everything again."""
     UNEXPECTED = auto()
     """Not admitted: it was read before, or reading is paused. Claim everything again."""
 
@@ -46,8 +46,11 @@ class StateMachine:
     """The partitions of one consumer, and its lanes with their batches.
 
     Every offset of a claimed partition goes to exactly one batch, in order. When the claims change,
-    the filling batches are dropped; the ledger refuses those in flight if another consumer has
-    claimed their partitions.
+    the filling batches are dropped. The ledger refuses a batch in flight if another consumer has
+    claimed one of its partitions.
+
+    After a claim, the consumer first reads the last message before its position again. If the
+    broker delivers another message at this offset, the log was truncated.
     """
 
     def __init__(self, limits: Limits, tolerance: Tolerance, lanes: int = 1) -> None:
@@ -69,16 +72,16 @@ class StateMachine:
         self.positions.revoke()
 
     def release(self, claim_at: float) -> None:
-        """Forget what is not written, and claim everything again at `claim_at`."""
+        """Drop the messages that are not written, and claim all partitions again at `claim_at`."""
         self._drop_filling_batches()
         self.positions.release(claim_at)
 
     def is_claim_due(self, now: float) -> bool:
-        """Return whether to claim the assigned partitions. Never while a batch is in flight."""
+        """Return whether claiming is due now. It is never due while a batch is in flight."""
         return not self.in_flight and self.positions.is_claim_due(now)
 
     def grant(self, claims: Iterable[Claim], now: float) -> None:
-        """Start reading with the claims that the ledger granted, from their offsets."""
+        """Take over the claims that the ledger granted. Reading continues at their offsets."""
         self.positions.grant(claims, self._tolerance)
         claimed = self.positions.claimed
         lane_numbers = assign_lanes(claimed, len(self.lanes))
@@ -93,12 +96,12 @@ class StateMachine:
         self._active_at = now
 
     def admit(self, messages: Sequence[DecodedMessage], low: int | None = None) -> Admission:
-        """Add the first message, and the messages after it, to the filling batch of their lane.
+        """Add the first message, and those after it of the same partition, to the filling batch.
 
-        Stops before the first message that needs a decision, and after a message that breaks the
-        contract. A message of a partition that is not claimed, or is halted, is left out, and
-        counts as handled. A message that was not admitted must be offered again before later
-        messages of its partition.
+        Stops before a message of another partition, before a message that needs a decision, and
+        after a message that breaks the contract. A message of a partition that is not claimed or
+        is halted is left out, and counts as handled. A message that was not admitted must be
+        offered again before later messages of its partition.
 
         Args:
             messages: At least one, in the order in which the client delivered them.
@@ -147,7 +150,8 @@ class StateMachine:
         """Add one message, or return what the loop must do first.
 
         Returns:
-            None if the message was added, or was only read to verify the log.
+            None if the message was added, or if it is the last message before the claim, which is
+            only read again to verify the log.
         """
         message = decoded.message
         offset, expected = message.offset, partition.expected
@@ -187,7 +191,7 @@ class StateMachine:
 
         Returns:
             None when the partition is at its end. GAP: call again with `low`. UNEXPECTED: the log
-            may have been truncated. CUT: the log is not the one that was read.
+            may have been truncated. CUT: the log was truncated.
         """
         partition = self.positions.claimed.get(name)
         if partition is None or partition.halted is not None:
@@ -214,13 +218,13 @@ class StateMachine:
     def _verify_log(
         self, partition: ClaimedPartition, last: LastMessage, message: Message, low: int | None
     ) -> AdmissionVerdict | None:
-        """Verify by the first messages after a claim that the log is the one that was read.
+        """Verify with the first messages after a claim that the log was not truncated.
 
         Args:
             last: The last message that was read before the claim.
 
         Returns:
-            None if the log is the same. GAP: call again with `low`. CUT: it is another log.
+            None if the log is the same. GAP: call again with `low`. CUT: it was truncated.
         """
         if message.offset < partition.expected:
             if not last.is_same(message):
@@ -294,7 +298,7 @@ class StateMachine:
         return halted_partitions
 
     def get_commit_offsets(self, flight: Flight) -> dict[KafkaPartition, int]:
-        """Return the offsets to commit for a written batch: of partitions that are still ours."""
+        """Return the offsets to commit for a written batch. Leave out partitions lost since."""
         claimed = self.positions.claimed
         return {
             source.kafka: progress.next
@@ -308,10 +312,10 @@ class StateMachine:
         self.release(now + CLAIM_AFTER_FENCED_SECONDS)
 
     def handle_abandoned(self, lane: Lane, now: float) -> None:
-        """Drop a batch whose write was given up.
+        """Drop a batch that its writer gave up.
 
-        If the claims have not changed since, release them, so that the partitions are claimed and
-        read again.
+        If the claims are still those of the batch, release them, so that the partitions are
+        claimed and read again.
         """
         flight = self.take_written_flight(lane)
         if flight.generation == self.positions.generation:
@@ -323,14 +327,14 @@ class StateMachine:
         return self.paused
 
     def resume(self) -> list[KafkaPartition]:
-        """Return the partitions to resume: those that were paused and not halted meanwhile."""
+        """Return the partitions to resume. A partition that was halted meanwhile stays paused."""
         reading = self.positions.list_reading()
         resumed = [partition for partition in self.paused if partition in reading]
         self.paused = []
         return resumed
 
     def get_idle_start(self) -> float | None:
-        """Return since when there was nothing to do, or None while there is something to do."""
+        """Return the moment at which the consumer became idle, or None if it has work to do."""
         is_filling = any(lane.filling_batch.progress for lane in self.lanes)
         if self.in_flight or is_filling or not self.positions.settled:
             return None
@@ -354,11 +358,11 @@ class StateMachine:
 
 
 def _describe_gaps(expected: int, low: int, offset: int) -> tuple[OffsetGap, ...]:
-    """Return the gaps between the expected offset and the one that was delivered.
+    """Return the gaps between the expected offset and the offset that was delivered.
 
     Args:
-        low: The first offset at the broker. It deleted the offsets before; later ones never were
-            messages.
+        low: The first offset that the broker still has. It deleted the offsets before this one.
+            Offsets that are missing after it never held messages, for example transaction markers.
     """
     first_available = min(max(low, expected), offset)
     gaps = (

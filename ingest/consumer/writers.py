@@ -37,7 +37,7 @@ LONGEST_PAUSE_SECONDS = 2.0
 
 
 class WriterThreads:
-    """The writers of a consumer, one for each lane and with its number.
+    """The writers of a consumer, one for each lane. A writer has the number of its lane.
 
     Each writer has a thread and a connection of its own. No method waits unless its name says so.
     The first writer also claims partitions and runs the jobs of `submit_job`, in the order in
@@ -48,7 +48,7 @@ class WriterThreads:
         self._threads = [_WriterThread(writer) for writer in writers]
 
     def write(self, number: int, flight: Flight, high: Ends) -> None:
-        """Begin to write a batch. `list_done` and `take_result` tell when it is written.
+        """Begin to write a batch. When it is written, `list_done` has the number of the writer.
 
         Args:
             number: The number of the writer.
@@ -63,11 +63,11 @@ class WriterThreads:
 
     @property
     def writing(self) -> bool:
-        """Whether there is a write whose result was not taken yet."""
+        """Whether a writer has a write that runs, or a result that was not taken yet."""
         return any(thread.written is not None for thread in self._threads)
 
     def list_done(self) -> list[int]:
-        """Return the numbers of the writers with a finished write whose result was not taken."""
+        """Return the numbers of the writers that have a result to take."""
         return [
             number
             for number, thread in enumerate(self._threads)
@@ -83,7 +83,9 @@ class WriterThreads:
         thread = self._threads[number]
         written, thread.written = thread.written, None
         if written is None:
-            raise NoFlightError(f"writer {number} has no write whose result was not taken")
+            raise NoFlightError(
+                f"writer {number} has no result to take: no write was begun since the last result"
+            )
         return written.result()
 
     def wait_for_one(self, seconds: float) -> bool:
@@ -91,7 +93,7 @@ class WriterThreads:
         return bool(wait(self._list_futures(), max(0.0, seconds), FIRST_COMPLETED).done)
 
     def wait_for_all(self, seconds: float) -> bool:
-        """Wait until all writes have ended. Return False if some are still running then."""
+        """Wait until all writes have ended. Return False if one has not ended in this time."""
         return not wait(self._list_futures(), max(0.0, seconds), ALL_COMPLETED).not_done
 
     def claim(
@@ -101,7 +103,7 @@ class WriterThreads:
     ) -> Future[list[Claim]]:
         """Begin to claim partitions. Call it only while no batch is being written.
 
-        Args: See `RetryingWriter.claim`.
+        The parameters are those of `RetryingWriter.claim`.
         """
         first = self._threads[0]
         first.writer.allow_waiting()
@@ -126,10 +128,10 @@ class WriterThreads:
         return not any(thread.writer.failing for thread in self._threads)
 
     def end(self, seconds: float) -> None:
-        """End the threads. A batch that is still being written is not waited for.
+        """End the threads. Other work than batches has `seconds` to finish.
 
-        Its connection is broken at once, and PostgreSQL rolls the batch back: the next consumer
-        reads its messages again. Other work, such as a job, first has `seconds` to finish.
+        If a batch is still being written, its connection is broken at once, and PostgreSQL rolls
+        the batch back. The next consumer reads its messages again.
         """
         until = time.monotonic() + seconds
         for thread in self._threads:
@@ -146,7 +148,7 @@ class WriterThreads:
 
 
 class _WriterThread:
-    """The thread of one writer, with its newest write."""
+    """The thread of one writer, and the write that it does or has done last."""
 
     def __init__(self, writer: RetryingWriter) -> None:
         self.writer = writer
@@ -176,15 +178,15 @@ class RefusedByDatabaseError(ExplainedError):
 class RetryingWriter:
     """Does a consumer's work in the database, and repeats it until it succeeds.
 
-    Only one thread may use it, except for `stop_waiting`.
+    Only one thread may use a writer. Other threads may only call `stop_waiting`.
     """
 
     def __init__(self, writer: BatchWriter, refused_seconds: float | None = None) -> None:
         """Set up the writer.
 
         Args:
-            refused_seconds: How long to repeat the work after an error that waiting does not
-                cure, such as a missing right. None: for ever, because somebody may correct it.
+            refused_seconds: How long to repeat the work if the error will last, such as a
+                missing right. None: for ever, because an operator may correct the cause.
         """
         self.writer = writer
         self._refused_seconds = refused_seconds
@@ -202,7 +204,7 @@ class RetryingWriter:
     def write(self, batch: Batch, claims: Claims, high: Ends) -> WriteResult:
         """Store a batch. Waits while the database is not available.
 
-        Args: See `BatchWriter.write`.
+        The parameters are those of `BatchWriter.write`.
 
         Raises:
             FencedError: Another consumer has claimed or advanced one of the partitions.
@@ -253,9 +255,9 @@ class RetryingWriter:
     def _write_once(self, batch: Batch, claims: Claims, high: Ends, is_retry: bool) -> WriteResult:
         """Make one attempt to store a batch, unless an earlier attempt has stored it.
 
-        An earlier attempt may have been committed although its answer was lost. So the ledger is
-        asked before each later attempt, and again if that attempt is fenced: the earlier commit
-        may come late.
+        An earlier attempt may have been committed although its answer was lost. So each later
+        attempt begins with a look into the ledger. If it is fenced, it looks again: the earlier
+        attempt may have been committed in between.
         """
         if is_retry and self._is_written(batch, claims):
             return _make_assumed_result(batch)
@@ -275,7 +277,7 @@ class RetryingWriter:
         """Make attempts until one succeeds, with growing pauses, and return its result.
 
         Args:
-            attempt: Gets False at first, then True.
+            attempt: Called with False the first time, and with True at each repetition.
 
         Raises:
             AbandonedError, RefusedByDatabaseError: See `write`.
@@ -315,9 +317,9 @@ class RetryingWriter:
 
 
 def _make_assumed_result(batch: Batch) -> WriteResult:
-    """Make the result of a batch that was committed, but whose answer was lost.
+    """Make a result for a batch that was committed, although PostgreSQL's answer was lost.
 
-    Which of its messages were repeats or refused is not known: all count as stored here.
+    How many messages were repeated or refused is not known: all count as stored.
     """
     return WriteResult({source: progress.good for source, progress in batch.progress.items()}, {})
 
@@ -372,7 +374,7 @@ class WorkerThread:
         self._thread.start()
 
     def submit(self, job: Callable[[], T]) -> Future[T]:
-        """Have a job run after all jobs that were submitted before. Does not wait for it."""
+        """Queue a job: it runs after the jobs that were submitted earlier. Does not wait."""
         future: Future[T] = Future()
 
         def run() -> None:

@@ -34,13 +34,13 @@ LEADERS_TIMEOUT_SECONDS = 1.0
 
 # The first offset of a partition at the broker, and its end offset.
 Bounds = tuple[int, int]
-# The answers that are on their way, by topic or by partition.
+# The answers of brokers, which come later, by topic or by partition.
 Futures = Mapping[Any, Future[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerSnapshot:
-    """The topic ids and end offsets that the brokers answered to one request."""
+    """The topic ids and end offsets in the brokers' answer to one request."""
 
     asked_at: float  # time.monotonic() before the request
     ids: Mapping[str, str]  # of the topics that exist; "" where the broker has no topic ids
@@ -60,7 +60,7 @@ class TopicStates:
 
 
 class TopicRequest:
-    """A request that asks which topics exist. Its answer may still be on its way."""
+    """A request that asks the brokers which topics exist. The answer comes later."""
 
     def __init__(self, futures: Futures) -> None:
         self.asked_at = time.monotonic()
@@ -71,7 +71,7 @@ class TopicRequest:
         return not wait(self._futures.values(), seconds).not_done
 
     def get_states(self) -> TopicStates:
-        """Return what the brokers answered."""
+        """Return which topics exist, from an answer that has come."""
         codes = {topic: _get_error_code(future) for topic, future in self._futures.items()}
         existing, missing, denied = (
             tuple(topic for topic, topic_code in codes.items() if topic_code == code)
@@ -81,7 +81,7 @@ class TopicRequest:
 
 
 class OffsetRequest:
-    """A request for topic ids and offsets of partitions. Its answer may still be on its way."""
+    """A request for topic ids and for offsets of partitions. The answer comes later."""
 
     def __init__(self, ids: Futures, low: Futures, end: Futures) -> None:
         self._ids, self._low, self._end = ids, low, end
@@ -92,7 +92,7 @@ class OffsetRequest:
         return not wait(futures, seconds).not_done
 
     def get_answer(self) -> dict[TopicPartition, Bounds]:
-        """Return the bounds of the partitions that exist.
+        """Return the first and end offsets of the partitions that exist.
 
         Raises:
             UnreachableError: A broker did not answer.
@@ -116,10 +116,10 @@ class OffsetRequest:
         return BrokerSnapshot(asked_at, ids, _collect_known_offsets(self._end)) if ids else None
 
     def get_known_bounds(self) -> dict[TopicPartition, Bounds]:
-        """Return the bounds of the partitions whose leaders answered.
+        """Return the first and end offsets of the partitions for which the brokers answered.
 
         Raises:
-            UnreachableError: No broker told the ids of the topics.
+            UnreachableError: No broker answered with the ids of the topics.
         """
         ids = _collect_topic_ids(self._ids)
         low, end = _collect_known_offsets(self._low), _collect_known_offsets(self._end)
@@ -147,7 +147,7 @@ class Brokers:
 
     @cached_property
     def _admin(self) -> AdminClient:
-        """The admin client, connected at its first use: most runs of a consumer never need it."""
+        """The admin client. It connects at its first use, because many processes never need it."""
         return create_client(AdminClient, self._settings, self._status)
 
     def ask_offsets(self, partitions: Iterable[KafkaPartition]) -> OffsetRequest:
@@ -180,7 +180,9 @@ class Brokers:
         )
 
     def fetch_bounds(self, partitions: Iterable[KafkaPartition]) -> dict[TopicPartition, Bounds]:
-        """Return the bounds of the partitions that exist and have a leader. Waits for the answer.
+        """Return the first and end offsets of partitions. Waits for the answer.
+
+        Partitions that do not exist or have no leader are left out.
 
         Raises:
             UnreachableError: No broker answered in time.
@@ -234,10 +236,10 @@ class Brokers:
         return {(spec.topic, spec.partition): future for spec, future in futures.items()}
 
     def _load_leaders(self) -> None:
-        """Load the leaders of all partitions, before a request for offsets.
+        """Load the leaders of all partitions. Call it before a request for offsets.
 
-        If leaders are unknown, librdkafka 2.16 looks for them in the caller's thread and in its
-        own at the same time, and can crash.
+        If librdkafka 2.16 does not know the leaders, it looks for them in the caller's thread and
+        in its own thread at the same time, and can crash.
         """
         if time.monotonic() > self._leaders_until:
             self._admin.list_topics(timeout=LEADERS_TIMEOUT_SECONDS)
@@ -265,7 +267,7 @@ _DENIED = ck.KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
 def _get_error_code(answer: Future[Any]) -> int | None:
-    """Return librdkafka's code of the error that a broker answered, or None without an error."""
+    """Return librdkafka's code of the error in a broker's answer, or None if there is no error."""
     error = answer.exception(0)
     if isinstance(error, ck.KafkaException):
         return int(error.args[0].code())
@@ -286,7 +288,7 @@ def _collect_topic_ids(futures: Futures) -> dict[str, str]:
 
 
 def _collect_known_offsets(futures: Futures) -> dict[KafkaPartition, int]:
-    """Return the offsets that leaders have answered; partitions without an answer are left out."""
+    """Return the offsets from the answers. Leave out partitions for which no broker answered."""
     offsets = {}
     for partition, future in futures.items():
         with suppress(UnreachableError):
