@@ -94,10 +94,10 @@ class Explanation:
 
     Args:
         code: What the explanation says.
-        parameters: Texts and numbers for the sentence. They quote nothing of a document. These
-            names mean the same for all codes: `field` is the wrong field, by its name in the
-            contract; `pointer` is the place of that field in a declared envelope; `sqlstate` is
-            the code of PostgreSQL's error.
+        parameters: Texts and numbers for the sentence. They quote nothing of a snapshot. Three
+            names mean the same for all codes. `field` is the contract's name of the wrong field.
+            `pointer` is the JSON pointer of that field in a declared envelope. `sqlstate` is the
+            code of PostgreSQL's error.
     """
 
     __slots__ = ("code", "parameters")
@@ -122,7 +122,7 @@ class Explanation:
 
     @property
     def field(self) -> str:
-        """The place or name of the wrong field, or an empty text. Messages are grouped by it."""
+        """The pointer or name of the wrong field, or an empty text. Messages are grouped by it."""
         field = str(self.parameters.get("pointer") or self.parameters.get("field") or "")
         return field if len(field) <= LONGEST_FIELD else ""
 

@@ -44,4 +44,4 @@ class RejectedMessageError(Exception):
 
 
 class RepeatedMessageError(RejectedMessageError):
-    """Raised for a message that says nothing new, in an envelope in which this is no mistake."""
+    """Raised for a message without a value that its envelope allows, such as a tombstone."""

@@ -32,7 +32,7 @@ EntityDay = tuple[str, date]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a batch is full."""
+    """The size at which a batch is full."""
 
     rows: int
     bytes: int
@@ -67,12 +67,12 @@ class OffsetGap(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(slots=True)
 class PartitionProgress:
-    """One partition within a batch: offsets [start, next) were read."""
+    """What a batch has of one partition: the offsets [start, next), with counts of messages."""
 
     start: int
     next: int
     read: int = 0
-    good: int = 0  # messages with a record to store
+    good: int = 0  # messages that are neither bad nor expired, repeated ones included
     expired: int = 0
     newest_timestamp: int = -1
     gaps: list[OffsetGap] = field(default_factory=list)
@@ -82,8 +82,8 @@ class PartitionProgress:
 class Batch:
     """The messages of one transaction, up to the limits.
 
-    Giant messages are not mixed with others. The offsets of a partition follow one another; where
-    some are missing, `gaps` of its progress has them.
+    A batch has either only giant messages or none. Offsets of a partition that are missing between
+    its messages are in `gaps` of its progress.
 
     Args:
         known: Fingerprints of search keys that were stored before.
@@ -99,8 +99,8 @@ class Batch:
         self.rows: dict[str, list[DecodedRow]] = {}  # by kind of entity
         self.keys: list[SearchKeyRow] = []  # search keys with their newest day; set by arrange
         self.expired: list[DecodedRow] = []  # older than the window
-        self.rejects: list[BadMessage] = []
-        self.repeated: list[Message] = []  # messages that say nothing new
+        self.rejects: list[BadMessage] = []  # messages that break the contract
+        self.repeated: list[Message] = []  # messages without a record, such as tombstones
         self.unplaced: list[BadMessage] = []  # messages of days that cannot be created
         self.progress: dict[TopicPartition, PartitionProgress] = {}
 
@@ -125,7 +125,7 @@ class Batch:
 
         Args:
             expected: The next offset of the partition.
-            gaps: They cover the offsets from `expected` up to the message.
+            gaps: The missing offsets from `expected` up to the message.
         """
         self._get_progress(source, expected).gaps.extend(gaps)
         return self._add_decoded([decoded], source)[1]
@@ -141,11 +141,11 @@ class Batch:
 
         Args:
             expected: The next offset of the partition.
-            skipping: Whether offsets between the messages never were messages.
+            skipping: Whether offsets that are missing between the messages never held messages.
+                If not, no message after a missing offset is added.
 
         Returns:
-            How many messages were added: those that fit, and that follow one another from
-            `expected` on. And the last of these as a bad message, if it breaks the contract.
+            The number of messages that were added, and the last of them if it is bad.
         """
         fitting = self._count_fitting(run, source, expected, skipping)
         if not fitting:
@@ -173,7 +173,7 @@ class Batch:
         expected: int,
         skipping: bool,
     ) -> int:
-        """Return how many of the first messages `add_run` can add, by the rules of `fits`."""
+        """Return how many messages at the start of a run fit into the batch and can be added."""
         topic, number = source.topic, source.partition
         room = max(0, self._limits.rows - self.messages)
         if not self.messages:
@@ -242,7 +242,12 @@ class Batch:
     def skip(
         self, source: TopicPartition, expected: int, end: int, gaps: tuple[OffsetGap, ...]
     ) -> None:
-        """Advance a partition to its end, over offsets without messages. See `add`."""
+        """Advance a partition to its end, over offsets that do not have messages.
+
+        Args:
+            expected: The next offset of the partition.
+            gaps: The missing offsets from `expected` up to `end`.
+        """
         progress = self.progress.setdefault(source, PartitionProgress(expected, expected))
         progress.gaps.extend(gaps)
         progress.next = end
@@ -250,9 +255,8 @@ class Batch:
     def arrange(self) -> None:
         """Sort rows and search keys by id, if they are not sorted already.
 
-        Then rows that are inserted one after the other go to the same pages of indexes, and two
-        writers of the same rows do not deadlock. Versions of a document stay in the order of
-        arrival.
+        PostgreSQL inserts sorted rows into neighbouring pages of the indexes, and two writers of
+        the same rows do not deadlock. Versions of a document stay in the order of arrival.
         """
         if self._arranged == self.messages:
             return
@@ -285,7 +289,7 @@ class Batch:
             progress.expired, progress.good = progress.expired + 1, progress.good - 1
 
     def refuse(self, day: EntityDay, explanation: Explanation) -> None:
-        """Move the rows of a day to the quarantine: the day cannot be created."""
+        """Have the rows of a day quarantined, because the day cannot be created."""
         self.unplaced += [
             BadMessage(row.message, Reason.NO_PARTITION, explanation)
             for row in self._remove_days({day})
@@ -301,8 +305,8 @@ class Batch:
         return removed
 
     def _find_progress(self, row: DecodedRow) -> PartitionProgress:
-        place = (row.message.topic, row.message.partition)
-        return next(p for s, p in self.progress.items() if (s.topic, s.partition) == place)
+        partition = (row.message.topic, row.message.partition)
+        return next(progress for key, progress in self.progress.items() if key.kafka == partition)
 
     @property
     def fingerprints(self) -> Mapping[str, KeyFingerprint]:
@@ -310,7 +314,7 @@ class Batch:
         return self._new_keys.fingerprints
 
     def clear(self) -> None:
-        """Free the rows, a few at a time, so that other threads can run in between."""
+        """Free the memory of the rows in small steps, so that other threads can run in between."""
         for rows in self.rows.values():
             while rows:
                 del rows[-_FREED_AT_ONCE:]
@@ -332,10 +336,12 @@ class Claim:
     source: TopicPartition
     epoch: int
     next_offset: int  # the offset to read next
-    resume_until: int  # bad messages before it go to quarantine, whatever the limits are
+    resume_until: int  # bad messages before this offset do not halt the partition
     halted: bool
-    reread_until: int = 0  # the quarantine has messages up to this offset; 0 if none
-    last: LastMessage | None = None  # the message before next_offset, if known and still there
+    # Messages from next_offset up to this offset are in quarantine and will be read again; 0: none.
+    reread_until: int = 0
+    # The message that was read last; None if it is not known, or the broker has deleted it.
+    last: LastMessage | None = None
 
 
 Claims = Mapping[TopicPartition, Claim]

@@ -26,16 +26,16 @@ Connection = psycopg.Connection[tuple[object, ...]]
 
 
 class FencedError(Exception):
-    """Raised when another consumer has claimed or advanced one of the partitions since."""
+    """Raised when another consumer has meanwhile claimed or advanced one of the partitions."""
 
 
 class LedgerMove(NamedTuple):
-    """How one batch moves one partition on. `stored` and `repeated` count messages."""
+    """How one batch advances one partition in the ledger."""
 
     claim: Claim
     progress: PartitionProgress
-    stored: int
-    repeated: int
+    stored: int  # messages
+    repeated: int  # messages
     high_watermark: int | None  # the end offset at the broker, if known
 
 
@@ -63,9 +63,9 @@ def claim_partition(
 
     Args:
         earliest: The first offset at the broker, where reading of a new partition begins.
-        end: The end offset at the broker, asked for while no consumer could advance the ledger.
+        end: The end offset at the broker, at a time when no consumer could advance the ledger.
             None if nothing suggests that the log was truncated.
-        cut: Partitions whose log is known not to be the one that was read.
+        cut: Partitions with a log that was certainly truncated.
     """
     row = connection.execute(
         _NEWEST_TOPIC_ID,
@@ -273,7 +273,7 @@ def record_forecast(
 ) -> None:
     """Record when unread messages of these partitions will be lost.
 
-    A row that another transaction has locked is left alone, as in `record_heartbeat`.
+    A row that another transaction has locked is not changed, as in `record_heartbeat`.
 
     Args:
         reading_rate: Offsets per second of this consumer; None if it was not measured.
@@ -295,7 +295,7 @@ def record_forecast(
 def is_at_offsets(connection: Connection, ends: Mapping[Claim, int]) -> bool:
     """Return whether the ledger is at these offsets under the same claims.
 
-    This tells whether a commit succeeded although its answer was lost.
+    Then a batch was committed, although PostgreSQL's answer to the commit was lost.
     """
     for claim, end in ends.items():
         row = connection.execute(
@@ -315,18 +315,18 @@ def record_heartbeat(
     beat_at: float | None = None,
     answered: Container[Claim] | None = None,
 ) -> None:
-    """Record that a consumer holds these partitions, and their end offsets.
+    """Record that a consumer still has these claims, and the end offsets that it knows.
 
-    A heartbeat that is written late does not look newer than a claim that was made since. If a
-    topic was created again, a heartbeat without an answer of the brokers does not look newer than
-    the claim of the new topic. A row that another transaction has locked is left alone.
+    A heartbeat that is written late gets the time at which it was made, so it does not look newer
+    than a later claim. If a topic was created again, a heartbeat without an answer of the brokers
+    does not look newer than the claim of the new topic. A row that another transaction has locked
+    is not changed.
 
     Args:
-        ends: The end offset of each claim; None if it is not known.
-        seen_at: The `time.monotonic()` at which the brokers answered the ends of `answered`; None
-            if they did not.
+        ends: The end offsets; None if an end is not known.
+        seen_at: The `time.monotonic()` at which the brokers answered; None if they did not.
         beat_at: The `time.monotonic()` of the heartbeat; None for now.
-        answered: The claims whose ends the brokers answered; None for all.
+        answered: The claims for which the brokers answered with the end; None for all.
     """
     if not ends:
         return
@@ -359,7 +359,7 @@ WHERE excluded.at - p.at > make_interval(secs => %(seconds)s)
 
 
 def record_pace(connection: Connection) -> None:
-    """Record the sums of the ledger, once in ten minutes."""
+    """Record the sums of the ledger, if that was not done in the last ten minutes."""
     connection.execute(_PACE, {"seconds": Pace.SECONDS, "slots": Pace.SLOTS})
 
 
@@ -409,7 +409,7 @@ WHERE topic = %(topic)s AND topic_id = %(topic_id)s AND partition = %(partition)
 
 
 def record_halts(connection: Connection, halted: Mapping[Claim, Explanation]) -> None:
-    """Record that reading of these partitions has stopped, with the reasons."""
+    """Record that these partitions are halted, with the reasons."""
     for claim, explanation in halted.items():
         reason = {"reason": explanation.english, "explanation": Jsonb(explanation.to_json())}
         connection.execute(_HALT, {**_get_row_key(claim), **reason})
@@ -432,10 +432,10 @@ def load_resume_until(connection: Connection, claim: Claim) -> int:
 
 
 def _make_columns(rows: Sequence[Mapping[str, object]]) -> dict[str, list[object]]:
-    """Return the rows as one list for each column, which `unnest` takes.
+    """Return the values of each column of the rows as a list, for `unnest`.
 
     Args:
-        rows: At least one.
+        rows: At least one row.
     """
     return {name: [row[name] for row in rows] for name in rows[0]}
 

@@ -84,8 +84,8 @@ def quarantine_messages(
 ) -> None:
     """Put messages into quarantine, inside the caller's transaction.
 
-    A message that is in quarantine already gets the new reason. Unless it was resolved, it keeps
-    its status, its attempts and its first reason.
+    If a message is in quarantine already, its reason is replaced. Unless it was resolved, its
+    status, its attempts and its first reason stay.
     """
     if not rejects:
         return
@@ -147,8 +147,8 @@ def resolve_read_again(
     Runs inside the caller's transaction.
 
     Args:
-        rejects: The bad messages of the batch.
-        read: The offsets that the batch covers.
+        rejects: The bad messages of the batch. All its other messages are good.
+        read: The offsets that the batch covers, by topic partition.
     """
     sources = [
         source for source, progress in read.items() if progress.start < claims[source].reread_until

@@ -22,8 +22,8 @@ class MessageOutcome(NamedTuple):
 
     message: Message
     outcome: str  # stored, repeated, expired or rejected
-    reject: BadMessage | None = None  # why it was rejected
-    stored_row: DecodedRow | None = None  # if it was stored
+    reject: BadMessage | None = None  # the reason, if the message was rejected
+    stored_row: DecodedRow | None = None  # the row, if the message was stored
 
 
 class MissingDaysError(Exception):

@@ -35,8 +35,8 @@ from ingest.store.sqlstate import ErrorCause, classify_error, is_missing_partiti
 
 # After a batch that needed the slow path, this many batches with rows of the same kind begin there.
 SLOW_PATH_BATCHES = 20
-# A writer remembers the days of children that it has listed, and does not list them again. When
-# there are more than this, it forgets all of them.
+# On a cluster, a writer remembers which children it has added to the table of children for which
+# days, and does not add them again. If it remembers more than this, it forgets all of them.
 REMEMBERED_CHILDREN = 50_000
 
 
@@ -81,8 +81,8 @@ class BatchWriter(DatabaseSession):
     def write(self, batch: Batch, claims: Claims, high: Ends) -> WriteResult:
         """Store rows and bad messages of a batch and move the ledger, all or nothing.
 
-        Each attempt is a transaction. Before the first one, expired rows whose day exists after all
-        are added to the rows of the batch.
+        Each attempt is a transaction. Before the first attempt, expired rows are moved back to the
+        rows to store, if their day exists after all.
 
         Args:
             high: The end offset of each partition at the broker. None if it is not known.
@@ -166,10 +166,11 @@ class BatchWriter(DatabaseSession):
     ) -> None:
         """Store the rows of one kind.
 
-        Rows of a kind that needed the slow path lately do not try the fast one.
+        If an earlier batch needed the slow path for this kind, the fast path is not tried for
+        SLOW_PATH_BATCHES batches.
 
         Args:
-            outcome: The repeats and rejects are added to it.
+            outcome: Repeated and refused messages are added to it.
         """
         slow_batches_left = self._slow_batches_left[entity.name]
         if path is _WritePath.FAST and slow_batches_left == 0:
@@ -186,7 +187,7 @@ class BatchWriter(DatabaseSession):
 
 
 def _collect_stored_keys(batch: Batch, outcome: StoreOutcome) -> list[SearchKeyRow]:
-    """Return the search keys of the rows that are in the tables now."""
+    """Return the search keys of the rows that PostgreSQL did not refuse."""
     if not outcome.rejects:
         return batch.keys
     refused = {id(reject.message) for reject in outcome.rejects}
