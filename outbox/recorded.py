@@ -47,7 +47,7 @@ class RecordedQuerySet(models.QuerySet[Row]):
         """Create rows as Django does, and record them.
 
         Raises:
-            OutboxError: `ignore_conflicts` is set, with which the new rows are not known.
+            OutboxError: `ignore_conflicts` is set: then it is not known which rows are new.
         """
         if ignore_conflicts:
             raise OutboxError(
@@ -112,7 +112,7 @@ class RecordedQuerySet(models.QuerySet[Row]):
                 block.leaving -= leaving
 
     def _raw_delete(self, using: str | None) -> int:
-        """Delete rows as Django does if it sends no signals, and record them."""
+        """Delete rows without sending signals, as Django's fast deletion does, and record them."""
         rows = self.using(using)
         with open_block(rows._choose_write_database()) as block:
             block.note_before(self.model, rows._lock_keys())

@@ -73,7 +73,8 @@ class MessageProcessor:
         conf: The settings.
         alias: The database in settings.DATABASES.
         handlers: The handlers by name.
-        counts: Counts by handler and counter. The caller takes them and starts anew.
+        counts: What happened since the caller last took this value and cleared it: numbers, by
+            handler and name of the count.
     """
 
     conf: InboxConf
