@@ -1,4 +1,4 @@
-"""`python -m benchmarks changes`: compares lists of changes with SQL over a table without days."""
+"""`python -m benchmarks changes`: compares lists of changes with SQL over a plain table."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def run(versions: int = 1_000_000, rounds: int = 200, as_json: bool = False) -> 
 
     Args:
         versions: How many versions each day has.
-        rounds: How many requests of each kind, each for another person or service.
+        rounds: How many requests of each kind. Each is for another person or service.
     """
     with create_database(NAME) as conninfo:
         figures = _measure(conninfo, versions, rounds)
@@ -208,7 +208,7 @@ def _time(rounds: int, ask: Callable[[int], None]) -> Latency:
 
 
 def _measure_path(day: date) -> Figures:
-    """Measure a list of half an hour with a filter by a field that no version changes."""
+    """Measure the changes of half an hour, filtered by a field that no version changes."""
     start = datetime.combine(day, clock(12), UTC)
     filters = VersionFilters(since=start, until=start + timedelta(minutes=30), path="/sum")
     began = time.perf_counter()
