@@ -252,8 +252,9 @@ class Command(BaseCommand):
         for entry in entries:
             if entry.log_cut:
                 self.stdout.write(
-                    f"CUT {entry.topic}[{entry.partition}]: the log at the broker was cut after it "
-                    f"was read to offset {entry.next_offset}; it was read again from its start. "
+                    f"CUT {entry.topic}[{entry.partition}]: the log at the broker was truncated "
+                    f"after it was read to offset {entry.next_offset}; it was read again from its "
+                    "start. "
                     "What was read before is stored; what was never read may be missing.",
                 )
         for fault in faults:
