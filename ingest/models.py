@@ -119,12 +119,12 @@ class Ledger(models.Model):
         if self.retired:
             return f"retired: {self.retired}"
         if self.log_cut:
-            return "log cut since"
+            return "log truncated later"
         if self.topic not in BY_TOPIC:
             return "not read: of no declared kind"
         if self.silence is not None:
             return str(self.silence)
-        return "reading" if self.current else "topic created again since"
+        return "reading" if self.current else "topic created again later"
 
 
 class Gap(models.Model):

@@ -58,11 +58,11 @@ def load_entries(count_quarantine: bool = True) -> list[Ledger]:
         row.in_quarantine, row.retired = row.quarantine_count, row.retirement
         is_awaited = row.current and not row.retired
         row.silence = find_silence(row.checked_at, row.end_known_at, now) if is_awaited else None
-        row.log_cut = (row.topic, _get_topic_id_after_cut(row), row.partition) in keys
+        row.log_cut = (row.topic, _get_topic_id_after_truncation(row), row.partition) in keys
     return [*rows]
 
 
-def _get_topic_id_after_cut(row: Ledger) -> str:
+def _get_topic_id_after_truncation(row: Ledger) -> str:
     """Return the topic id of the ledger row that follows this one if the log was truncated."""
     return TopicPartition(row.topic, row.topic_id, row.partition).make_successor().topic_id
 

@@ -80,12 +80,12 @@ class PartitionClaimer:
             logger.warning("waiting for Kafka: %s", error)
             self._machine.release(time.monotonic() + CLAIM_AFTER_UNREACHABLE_SECONDS)
             return
-        suspects, cut = self._positions.suspects, self._positions.cut
-        sources = {
-            source: (low, end if source.kafka in suspects else None)
-            for source, (low, end) in bounds.items()
+        suspects = self._positions.suspects
+        suspected_bounds = {
+            topic_partition: (first_offset, end if topic_partition.kafka in suspects else None)
+            for topic_partition, (first_offset, end) in bounds.items()
         }
-        claims = self._writers.claim(sources, frozenset(cut))
+        claims = self._writers.claim(suspected_bounds, frozenset(self._positions.truncated))
         if not self._wait_in_group(claims.done, generation):
             return
         self._machine.grant(claims.result(), time.monotonic())

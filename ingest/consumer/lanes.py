@@ -83,7 +83,9 @@ class Lane:
         """Put the filling batch in flight and begin another. The lane must be ready."""
         batch = self.filling_batch
         batch.arrange()
-        batch_claims = {source: claims[source.kafka] for source in batch.progress}
+        batch_claims = {
+            topic_partition: claims[topic_partition.kafka] for topic_partition in batch.progress
+        }
         self.flight = Flight(batch, batch_claims, generation)
         self.launched_at = now
         self.drop()

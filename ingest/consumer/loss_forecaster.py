@@ -104,7 +104,7 @@ def _count_unread(member: GroupMember, positions: Positions) -> int:
     """Return how many offsets are unread, in the partitions with a known end."""
     unread = 0
     for name, claimed in positions.claimed.items():
-        end = member.get_high_watermark(name)
+        end = member.get_end_offset(name)
         if end is not None:
             unread += max(0, end - claimed.expected)
     return unread

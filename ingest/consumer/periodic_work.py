@@ -178,14 +178,16 @@ class PeriodicWork:
         """Submit a heartbeat, and return the end offsets that the brokers answered."""
         claimed = positions.claimed
         broker_ends = select_claimed_ends(snapshot, positions) if snapshot else {}
-        highs = {
+        end_offsets = {
             partition: _choose_newest_end(member, partition, broker_ends) for partition in claimed
         }
         metrics.LAG.clear()
-        for partition, high in highs.items():
-            if high is not None:
-                metrics.LAG.labels(*partition).set(max(0, high - claimed[partition].expected))
-        ends = {claimed[partition].claim: high for partition, high in highs.items()}
+        for partition, end_offset in end_offsets.items():
+            if end_offset is not None:
+                metrics.LAG.labels(*partition).set(max(0, end_offset - claimed[partition].expected))
+        ends = {
+            claimed[partition].claim: end_offset for partition, end_offset in end_offsets.items()
+        }
         self._last_claims = [*ends]
         answered = {claimed[partition].claim for partition in claimed if partition in broker_ends}
         self._heartbeats.submit_heartbeat(ends, answered, snapshot.asked_at if snapshot else None)
@@ -197,7 +199,10 @@ class PeriodicWork:
         The ledger should show that this consumer still runs. Partitions that another consumer has
         claimed since then do not get the heartbeat.
         """
-        if member.poll_snapshot([claim.source.kafka for claim in self._last_claims]) is None:
+        if (
+            member.poll_snapshot([claim.topic_partition.kafka for claim in self._last_claims])
+            is None
+        ):
             self._heartbeats.submit_heartbeat(dict.fromkeys(self._last_claims), (), None)
 
     def _is_standing_still(
@@ -265,7 +270,8 @@ def select_claimed_ends(
     another log.
     """
     claimed_ids = {
-        name: partition.claim.source.broker_id for name, partition in positions.claimed.items()
+        name: partition.claim.topic_partition.broker_id
+        for name, partition in positions.claimed.items()
     }
     return {
         (topic, number): end
@@ -278,12 +284,13 @@ def _choose_newest_end(
     member: GroupMember, partition: KafkaPartition, broker_ends: Mapping[KafkaPartition, int]
 ) -> int | None:
     """Return the highest known end offset of a partition, from a fetch or `broker_ends`."""
-    candidates = (member.get_high_watermark(partition), broker_ends.get(partition))
+    candidates = (member.get_end_offset(partition), broker_ends.get(partition))
     return max((end for end in candidates if end is not None), default=None)
 
 
 def _was_topic_recreated(snapshot: BrokerSnapshot, positions: Positions) -> bool:
     return any(
-        snapshot.ids.get(topic, claimed.claim.source.broker_id) != claimed.claim.source.broker_id
+        snapshot.ids.get(topic, claimed.claim.topic_partition.broker_id)
+        != claimed.claim.topic_partition.broker_id
         for (topic, _), claimed in positions.claimed.items()
     )

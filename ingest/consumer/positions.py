@@ -85,7 +85,7 @@ class Positions:
     # partitions whose log may have been truncated
     suspects: set[KafkaPartition] = field(default_factory=set)
     # partitions whose log is certainly not the one that was read
-    cut: set[TopicPartition] = field(default_factory=set)
+    truncated: set[TopicPartition] = field(default_factory=set)
 
     def assign(self, partitions: list[KafkaPartition], now: float) -> None:
         """Note the partitions that the group assigned. They are now due to be claimed."""
@@ -97,7 +97,7 @@ class Positions:
     def grant(self, claims: Iterable[Claim], tolerance: Tolerance) -> None:
         """Note the claims that the ledger granted."""
         self.claimed = {
-            claim.source.kafka: ClaimedPartition(
+            claim.topic_partition.kafka: ClaimedPartition(
                 claim,
                 claim.next_offset,
                 Breaker(tolerance),
@@ -107,7 +107,7 @@ class Positions:
             for claim in claims
         }
         self.claim_at = None
-        self.suspects, self.cut = set(), set()
+        self.suspects, self.truncated = set(), set()
         self.generation += 1
 
     def revoke(self) -> None:

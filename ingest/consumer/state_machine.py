@@ -29,7 +29,7 @@ class AdmissionVerdict(Enum):
     """Not admitted: launch the batch and offer the message again."""
     GAP = auto()
     """Not admitted: offer the message again with the first offset at the broker."""
-    CUT = auto()
+    TRUNCATED = auto()
     """Not admitted: the log was truncated since it was read. Claim everything again."""
     UNEXPECTED = auto()
     """Not admitted: it was read before, or reading is paused. Claim everything again."""
@@ -95,7 +95,9 @@ class StateMachine:
         self.paused = []
         self._active_at = now
 
-    def admit(self, messages: Sequence[DecodedMessage], low: int | None = None) -> Admission:
+    def admit(
+        self, messages: Sequence[DecodedMessage], first_offset: int | None = None
+    ) -> Admission:
         """Add the first message, and those after it of the same partition, to the filling batch.
 
         Stops before a message of another partition, before a message that needs a decision, and
@@ -105,7 +107,8 @@ class StateMachine:
 
         Args:
             messages: At least one, in the order in which the client delivered them.
-            low: The first offset at the broker in the partition of the first message, if known.
+            first_offset: The first offset that the broker has of the first message's partition, if
+                known.
         """
         first = messages[0]
         partition = self.positions.claimed.get((first.message.topic, first.message.partition))
@@ -116,23 +119,26 @@ class StateMachine:
             and not self.paused
             and partition.expected >= partition.claim.resume_until
         ):
-            admission = self._admit_run(partition, messages, low)
+            admission = self._admit_run(partition, messages, first_offset)
             if admission.handled:
                 return admission
-        verdict = self._admit_one(partition, first, low)
+        verdict = self._admit_one(partition, first, first_offset)
         is_admitted = verdict is None or verdict is AdmissionVerdict.HALTED
         return Admission(1 if is_admitted else 0, verdict)
 
     def _admit_run(
-        self, partition: ClaimedPartition, messages: Sequence[DecodedMessage], low: int | None
+        self,
+        partition: ClaimedPartition,
+        messages: Sequence[DecodedMessage],
+        first_offset: int | None,
     ) -> Admission:
         """Add messages while they follow one another in this partition and need no decision."""
         batch = self.lanes[partition.lane].filling_batch
         # If the broker still has the expected offset, it has deleted none after it. An offset that
         # it does not deliver then never was a message.
-        may_skip = low is not None and low <= partition.expected
+        may_skip = first_offset is not None and first_offset <= partition.expected
         count, bad_message = batch.add_run(
-            messages, partition.claim.source, partition.expected, may_skip
+            messages, partition.claim.topic_partition, partition.expected, may_skip
         )
         if count:
             partition.expected = messages[count - 1].message.offset + 1
@@ -145,7 +151,7 @@ class StateMachine:
         return Admission(count, AdmissionVerdict.HALTED if is_halted else None)
 
     def _admit_one(
-        self, partition: ClaimedPartition, decoded: DecodedMessage, low: int | None
+        self, partition: ClaimedPartition, decoded: DecodedMessage, first_offset: int | None
     ) -> AdmissionVerdict | None:
         """Add one message, or return what the loop must do first.
 
@@ -157,11 +163,11 @@ class StateMachine:
         offset, expected = message.offset, partition.expected
         last = partition.unverified_last
         if last is not None and offset >= last.offset:
-            verdict = self._verify_log(partition, last, message, low)
+            verdict = self._verify_log(partition, last, message, first_offset)
             if verdict is not None or offset < expected:
                 return verdict
         if offset < expected:
-            self.positions.suspects.add(partition.claim.source.kafka)
+            self.positions.suspects.add(partition.claim.topic_partition.kafka)
             return AdmissionVerdict.UNEXPECTED
         if self.paused:
             return AdmissionVerdict.UNEXPECTED
@@ -170,16 +176,16 @@ class StateMachine:
             return AdmissionVerdict.FULL
         gaps: tuple[OffsetGap, ...] = ()
         if offset > expected:
-            if low is None:
+            if first_offset is None:
                 return AdmissionVerdict.GAP
-            gaps = _describe_gaps(expected, low, offset)
-        bad_message = batch.add(decoded, partition.claim.source, expected, gaps)
+            gaps = _describe_gaps(expected, first_offset, offset)
+        bad_message = batch.add(decoded, partition.claim.topic_partition, expected, gaps)
         partition.expected = offset + 1
         is_halted = self._count_and_judge(partition, offset, is_bad=bad_message is not None)
         return AdmissionVerdict.HALTED if is_halted else None
 
     def advance_to_end(
-        self, name: KafkaPartition, end: int, low: int | None = None
+        self, name: KafkaPartition, end: int, first_offset: int | None = None
     ) -> AdmissionVerdict | None:
         """Advance a partition to its end, over offsets that are not messages.
 
@@ -187,11 +193,11 @@ class StateMachine:
 
         Args:
             end: The end offset, as the client reported it.
-            low: The first offset at the broker, if known.
+            first_offset: The first offset at the broker, if known.
 
         Returns:
-            None when the partition is at its end. GAP: call again with `low`. UNEXPECTED: the log
-            may have been truncated. CUT: the log was truncated.
+            None: the partition is at its end. GAP: call again with `first_offset`. UNEXPECTED: the
+            log may have been truncated. TRUNCATED: the log was truncated.
         """
         partition = self.positions.claimed.get(name)
         if partition is None or partition.halted is not None:
@@ -202,21 +208,25 @@ class StateMachine:
             return AdmissionVerdict.UNEXPECTED
         if partition.expected >= end and last is None:
             return None
-        if low is None:
+        if first_offset is None:
             return AdmissionVerdict.GAP
         if last is not None:
-            if not last.may_be_gone(low, -1):
-                return self._note_cut_log(partition)
+            if not last.may_be_gone(first_offset, -1):
+                return self._note_truncation(partition)
             partition.unverified_last = None
         if partition.expected < end:
-            gaps = _describe_gaps(partition.expected, low, end)
+            gaps = _describe_gaps(partition.expected, first_offset, end)
             batch = self.lanes[partition.lane].filling_batch
-            batch.skip(partition.claim.source, partition.expected, end, gaps)
+            batch.skip(partition.claim.topic_partition, partition.expected, end, gaps)
             partition.expected = end
         return None
 
     def _verify_log(
-        self, partition: ClaimedPartition, last: LastMessage, message: Message, low: int | None
+        self,
+        partition: ClaimedPartition,
+        last: LastMessage,
+        message: Message,
+        first_offset: int | None,
     ) -> AdmissionVerdict | None:
         """Verify with the first messages after a claim that the log was not truncated.
 
@@ -224,24 +234,25 @@ class StateMachine:
             last: The last message that was read before the claim.
 
         Returns:
-            None if the log is the same. GAP: call again with `low`. CUT: it was truncated.
+            None: the log is the same. GAP: call again with `first_offset`. TRUNCATED: the log was
+            truncated.
         """
         if message.offset < partition.expected:
             if not last.is_same(message):
-                return self._note_cut_log(partition)
+                return self._note_truncation(partition)
             partition.is_last_delivered = True
             return None
         if not partition.is_last_delivered:
-            if low is None:
+            if first_offset is None:
                 return AdmissionVerdict.GAP
-            if not last.may_be_gone(low, message.leader_epoch):
-                return self._note_cut_log(partition)
+            if not last.may_be_gone(first_offset, message.leader_epoch):
+                return self._note_truncation(partition)
         partition.unverified_last = None
         return None
 
-    def _note_cut_log(self, partition: ClaimedPartition) -> AdmissionVerdict:
-        self.positions.cut.add(partition.claim.source)
-        return AdmissionVerdict.CUT
+    def _note_truncation(self, partition: ClaimedPartition) -> AdmissionVerdict:
+        self.positions.truncated.add(partition.claim.topic_partition)
+        return AdmissionVerdict.TRUNCATED
 
     def get_lane(self, partition: KafkaPartition) -> Lane:
         """Return the lane of a claimed partition."""
@@ -301,9 +312,10 @@ class StateMachine:
         """Return the offsets to commit for a written batch. Leave out partitions lost since."""
         claimed = self.positions.claimed
         return {
-            source.kafka: progress.next
-            for source, progress in flight.batch.progress.items()
-            if (partition := claimed.get(source.kafka)) and partition.claim == flight.claims[source]
+            topic_partition.kafka: progress.next
+            for topic_partition, progress in flight.batch.progress.items()
+            if (partition := claimed.get(topic_partition.kafka))
+            and partition.claim == flight.claims[topic_partition]
         }
 
     def handle_fenced(self, lane: Lane, now: float) -> None:
@@ -357,16 +369,16 @@ class StateMachine:
         return False
 
 
-def _describe_gaps(expected: int, low: int, offset: int) -> tuple[OffsetGap, ...]:
+def _describe_gaps(expected: int, first_offset: int, offset: int) -> tuple[OffsetGap, ...]:
     """Return the gaps between the expected offset and the offset that was delivered.
 
     Args:
-        low: The first offset that the broker still has. It deleted the offsets before this one.
+        first_offset: The first offset that the broker still has. It deleted the offsets before.
             Offsets that are missing after it never held messages, for example transaction markers.
     """
-    first_available = min(max(low, expected), offset)
+    present_from = min(max(first_offset, expected), offset)
     gaps = (
-        OffsetGap(expected, first_available, lost=True),
-        OffsetGap(first_available, offset, lost=False),
+        OffsetGap(expected, present_from, lost=True),
+        OffsetGap(present_from, offset, lost=False),
     )
     return tuple(gap for gap in gaps if gap.end > gap.start)

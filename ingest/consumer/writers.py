@@ -47,18 +47,18 @@ class WriterThreads:
     def __init__(self, writers: Sequence[RetryingWriter]) -> None:
         self._threads = [_WriterThread(writer) for writer in writers]
 
-    def write(self, number: int, flight: Flight, high: Ends) -> None:
+    def write(self, number: int, flight: Flight, end_offsets: Ends) -> None:
         """Begin to write a batch. When it is written, `list_done` has the number of the writer.
 
         Args:
             number: The number of the writer.
-            high: The end offset of each partition; None if it is not known.
+            end_offsets: The end offset of each partition; None if it is not known.
         """
         thread = self._threads[number]
         thread.writer.allow_waiting()
         thread.launched_at = time.monotonic()
         thread.written = thread.worker.submit(
-            partial(thread.writer.write, flight.batch, flight.claims, high)
+            partial(thread.writer.write, flight.batch, flight.claims, end_offsets)
         )
 
     @property
@@ -98,8 +98,8 @@ class WriterThreads:
 
     def claim(
         self,
-        sources: Mapping[TopicPartition, tuple[int, int | None]],
-        cut: Container[TopicPartition],
+        bounds: Mapping[TopicPartition, tuple[int, int | None]],
+        truncated: Container[TopicPartition],
     ) -> Future[list[Claim]]:
         """Begin to claim partitions. Call it only while no batch is being written.
 
@@ -107,7 +107,7 @@ class WriterThreads:
         """
         first = self._threads[0]
         first.writer.allow_waiting()
-        return first.worker.submit(partial(first.writer.claim, sources, cut))
+        return first.worker.submit(partial(first.writer.claim, bounds, truncated))
 
     def submit_job(self, job: Callable[[Connection], object]) -> Future[None]:
         """Begin to run a job on the first writer. A failure is logged, and the job not repeated."""
@@ -137,11 +137,11 @@ class WriterThreads:
         for thread in self._threads:
             has_ended = thread.worker.close(0 if thread.pending else until - time.monotonic())
             if not has_ended:
-                thread.writer.writer.break_connection()
+                thread.writer.batch_writer.break_connection()
         until = time.monotonic() + seconds
         for thread in self._threads:
             if thread.worker.close(max(0.0, until - time.monotonic())):
-                thread.writer.writer.close()
+                thread.writer.batch_writer.close()
 
     def _list_futures(self) -> list[Future[WriteResult]]:
         return [thread.written for thread in self._threads if thread.written is not None]
@@ -181,14 +181,14 @@ class RetryingWriter:
     Only one thread may use a writer. Other threads may only call `stop_waiting`.
     """
 
-    def __init__(self, writer: BatchWriter, refused_seconds: float | None = None) -> None:
+    def __init__(self, batch_writer: BatchWriter, refused_seconds: float | None = None) -> None:
         """Set up the writer.
 
         Args:
             refused_seconds: How long to repeat the work if the error will last, such as a
                 missing right. None: for ever, because an operator may correct the cause.
         """
-        self.writer = writer
+        self.batch_writer = batch_writer
         self._refused_seconds = refused_seconds
         self._abandoned = Event()
         self.failing = False  # True while work is repeated after an error
@@ -201,7 +201,7 @@ class RetryingWriter:
         """Let new work wait for the database again, after `stop_waiting`."""
         self._abandoned.clear()
 
-    def write(self, batch: Batch, claims: Claims, high: Ends) -> WriteResult:
+    def write(self, batch: Batch, claims: Claims, end_offsets: Ends) -> WriteResult:
         """Store a batch. Waits while the database is not available.
 
         The parameters are those of `BatchWriter.write`.
@@ -212,47 +212,51 @@ class RetryingWriter:
             RefusedByDatabaseError: The database refused the batch for `refused_seconds`.
         """
         return self._repeat_until_done(
-            lambda is_retry: self._write_once(batch, claims, high, is_retry)
+            lambda is_retry: self._write_once(batch, claims, end_offsets, is_retry)
         )
 
     def claim(
         self,
-        sources: Mapping[TopicPartition, tuple[int, int | None]],
-        cut: Container[TopicPartition] = (),
+        bounds: Mapping[TopicPartition, tuple[int, int | None]],
+        truncated: Container[TopicPartition] = (),
     ) -> list[Claim]:
         """Claim partitions in the ledger.
 
         Args:
-            sources: For each partition the first offset at the broker, and the end offset if the
-                log may have been truncated, otherwise None.
-            cut: Partitions whose log is not the one that was read. See `ledger.claim_partition`.
+            bounds: The first offset at the broker, and the end offset. The latter is None unless
+                the log may have been truncated.
+            truncated: Partitions with a log that was certainly truncated.
 
         Raises:
             AbandonedError, RefusedByDatabaseError: See `write`.
         """
 
         def claim_once(_: bool) -> list[Claim]:
-            connection = self.writer.connection
+            connection = self.batch_writer.connection
             with connection.transaction():
                 # Always in the same order: two consumers that claim at once must not deadlock.
                 return [
-                    ledger.claim_partition(connection, partition, *sources[partition], cut)
-                    for partition in sorted(sources)
+                    ledger.claim_partition(connection, partition, *bounds[partition], truncated)
+                    for partition in sorted(bounds)
                 ]
 
         claims = self._repeat_until_done(claim_once)
-        metrics.LOGS_CUT.inc(sum(claim.epoch == 1 and claim.source.cuts > 0 for claim in claims))
+        metrics.LOGS_TRUNCATED.inc(
+            sum(claim.epoch == 1 and claim.topic_partition.truncations > 0 for claim in claims)
+        )
         return claims
 
     def run_job(self, job: Callable[[Connection], object]) -> None:
         """Run a job once, and log a failure. Only for jobs that the caller submits again anyway."""
         try:
-            job(self.writer.connection)
+            job(self.batch_writer.connection)
         except psycopg.Error as error:
             logger.warning("not written, the next attempt follows: %s", describe(error))
-            self.writer.close()
+            self.batch_writer.close()
 
-    def _write_once(self, batch: Batch, claims: Claims, high: Ends, is_retry: bool) -> WriteResult:
+    def _write_once(
+        self, batch: Batch, claims: Claims, end_offsets: Ends, is_retry: bool
+    ) -> WriteResult:
         """Make one attempt to store a batch, unless an earlier attempt has stored it.
 
         An earlier attempt may have been committed although its answer was lost. So each later
@@ -263,15 +267,15 @@ class RetryingWriter:
             return _make_assumed_result(batch)
         with metrics.WRITE_SECONDS.time():
             try:
-                return self.writer.write(batch, claims, high)
+                return self.batch_writer.write(batch, claims, end_offsets)
             except FencedError:
                 if is_retry and self._is_written(batch, claims):
                     return _make_assumed_result(batch)
                 raise
 
     def _is_written(self, batch: Batch, claims: Claims) -> bool:
-        ends = {claims[source]: progress.next for source, progress in batch.progress.items()}
-        return ledger.is_at_offsets(self.writer.connection, ends)
+        ends = {claims[partition]: progress.next for partition, progress in batch.progress.items()}
+        return ledger.is_at_offsets(self.batch_writer.connection, ends)
 
     def _repeat_until_done(self, attempt: Callable[[bool], T]) -> T:
         """Make attempts until one succeeds, with growing pauses, and return its result.
@@ -298,7 +302,7 @@ class RetryingWriter:
                 self.failing = True
                 metrics.LOGIN_REFUSED.labels("postgresql").set(is_refused(error))
                 metrics.RETRIES.inc()
-                self.writer.close()
+                self.batch_writer.close()
                 if isinstance(error, psycopg.errors.LockNotAvailable):
                     self.run_job(terminate_frozen)
             else:
@@ -321,7 +325,7 @@ def _make_assumed_result(batch: Batch) -> WriteResult:
 
     How many messages were repeated or refused is not known: all count as stored.
     """
-    return WriteResult({source: progress.good for source, progress in batch.progress.items()}, {})
+    return WriteResult({name: progress.good for name, progress in batch.progress.items()}, {})
 
 
 def _is_lasting(error: psycopg.Error) -> bool:

@@ -83,12 +83,12 @@ class TopicRequest:
 class OffsetRequest:
     """A request for topic ids and for offsets of partitions. The answer comes later."""
 
-    def __init__(self, ids: Futures, low: Futures, end: Futures) -> None:
-        self._ids, self._low, self._end = ids, low, end
+    def __init__(self, ids: Futures, first_offsets: Futures, end_offsets: Futures) -> None:
+        self._ids, self._first_offsets, self._end_offsets = ids, first_offsets, end_offsets
 
     def wait(self, seconds: float = 0) -> bool:
         """Wait for the answer. Return False if it did not come in this time."""
-        futures = (*self._ids.values(), *self._low.values(), *self._end.values())
+        futures = (*self._ids.values(), *self._first_offsets.values(), *self._end_offsets.values())
         return not wait(futures, seconds).not_done
 
     def get_answer(self) -> dict[TopicPartition, Bounds]:
@@ -100,10 +100,10 @@ class OffsetRequest:
         ids = _collect_topic_ids(self._ids)
         return {
             TopicPartition(topic, ids[topic], number): (
-                _read_offset(self._low[topic, number]),
-                _read_offset(self._end[topic, number]),
+                _read_offset(self._first_offsets[topic, number]),
+                _read_offset(self._end_offsets[topic, number]),
             )
-            for topic, number in self._low
+            for topic, number in self._first_offsets
             if topic in ids
         }
 
@@ -113,7 +113,11 @@ class OffsetRequest:
             ids = _collect_topic_ids(self._ids)
         except UnreachableError:
             return None
-        return BrokerSnapshot(asked_at, ids, _collect_known_offsets(self._end)) if ids else None
+        return (
+            BrokerSnapshot(asked_at, ids, _collect_known_offsets(self._end_offsets))
+            if ids
+            else None
+        )
 
     def get_known_bounds(self) -> dict[TopicPartition, Bounds]:
         """Return the first and end offsets of the partitions for which the brokers answered.
@@ -122,11 +126,17 @@ class OffsetRequest:
             UnreachableError: No broker answered with the ids of the topics.
         """
         ids = _collect_topic_ids(self._ids)
-        low, end = _collect_known_offsets(self._low), _collect_known_offsets(self._end)
+        first_offsets, end = (
+            _collect_known_offsets(self._first_offsets),
+            _collect_known_offsets(self._end_offsets),
+        )
         return {
-            TopicPartition(topic, ids[topic], number): (low[topic, number], end[topic, number])
-            for topic, number in self._low
-            if topic in ids and (topic, number) in low and (topic, number) in end
+            TopicPartition(topic, ids[topic], number): (
+                first_offsets[topic, number],
+                end[topic, number],
+            )
+            for topic, number in self._first_offsets
+            if topic in ids and (topic, number) in first_offsets and (topic, number) in end
         }
 
 
@@ -153,11 +163,13 @@ class Brokers:
     def ask_offsets(self, partitions: Iterable[KafkaPartition]) -> OffsetRequest:
         """Ask for the topic ids and offsets of partitions. Never waits."""
         requested = [*partitions]
-        low, end = (
+        first_offsets, end = (
             self._request_offsets(requested, EARLIEST),
             self._request_offsets(requested, LATEST),
         )
-        return OffsetRequest(_ask_ids(self._admin, {topic for topic, _ in requested}), low, end)
+        return OffsetRequest(
+            _ask_ids(self._admin, {topic for topic, _ in requested}), first_offsets, end
+        )
 
     def ask_topics(self, topics: Iterable[str]) -> TopicRequest:
         """Ask which of the topics exist. Never waits, and creates none."""

@@ -65,7 +65,10 @@ class BrokerForecaster(Brokers):
         """
         self._refresh_retention({topic for topic, _ in positions})
         self._seen = {**(seen or {}), **self._seen}
-        bounds = {source.kafka: limits for source, limits in self.fetch_bounds(positions).items()}
+        bounds = {
+            topic_partition.kafka: offsets
+            for topic_partition, offsets in self.fetch_bounds(positions).items()
+        }
         now = time.time()
         try:
             return self._make_outlooks(positions, bounds, now)

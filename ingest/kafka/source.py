@@ -215,7 +215,7 @@ class GroupMember:
         """Return the newest answer of the brokers. Never waits. See `Brokers.poll_snapshot`."""
         return self._brokers.poll_snapshot(partitions)
 
-    def get_high_watermark(self, partition: KafkaPartition) -> int | None:
+    def get_end_offset(self, partition: KafkaPartition) -> int | None:
         """Return the end offset of the last fetch, or None if it is not known yet."""
         _, high = self._consumer.get_watermark_offsets(ck.TopicPartition(*partition), cached=True)
         return int(high) if high >= 0 else None

@@ -117,7 +117,7 @@ class Batch:
     def add(
         self,
         decoded: DecodedMessage,
-        source: TopicPartition,
+        topic_partition: TopicPartition,
         expected: int,
         gaps: tuple[OffsetGap, ...] = (),
     ) -> BadMessage | None:
@@ -127,13 +127,13 @@ class Batch:
             expected: The next offset of the partition.
             gaps: The missing offsets from `expected` up to the message.
         """
-        self._get_progress(source, expected).gaps.extend(gaps)
-        return self._add_decoded([decoded], source)[1]
+        self._get_progress(topic_partition, expected).gaps.extend(gaps)
+        return self._add_decoded([decoded], topic_partition)[1]
 
     def add_run(
         self,
         run: Sequence[DecodedMessage],
-        source: TopicPartition,
+        topic_partition: TopicPartition,
         expected: int,
         skipping: bool = False,
     ) -> tuple[int, BadMessage | None]:
@@ -147,11 +147,11 @@ class Batch:
         Returns:
             The number of messages that were added, and the last of them if it is bad.
         """
-        fitting = self._count_fitting(run, source, expected, skipping)
+        fitting = self._count_fitting(run, topic_partition, expected, skipping)
         if not fitting:
             return 0, None
-        gaps = self._get_progress(source, expected).gaps
-        added, bad_message = self._add_decoded(run[:fitting], source)
+        gaps = self._get_progress(topic_partition, expected).gaps
+        added, bad_message = self._add_decoded(run[:fitting], topic_partition)
         if run[added - 1].message.offset != expected + added - 1:
             for decoded in run[:added]:
                 offset = decoded.message.offset
@@ -160,21 +160,21 @@ class Batch:
                 expected = offset + 1
         return added, bad_message
 
-    def _get_progress(self, source: TopicPartition, expected: int) -> PartitionProgress:
-        progress = self.progress.get(source)
+    def _get_progress(self, topic_partition: TopicPartition, expected: int) -> PartitionProgress:
+        progress = self.progress.get(topic_partition)
         if progress is None:
-            progress = self.progress[source] = PartitionProgress(expected, expected)
+            progress = self.progress[topic_partition] = PartitionProgress(expected, expected)
         return progress
 
     def _count_fitting(
         self,
         run: Sequence[DecodedMessage],
-        source: TopicPartition,
+        topic_partition: TopicPartition,
         expected: int,
         skipping: bool,
     ) -> int:
         """Return how many messages at the start of a run fit into the batch and can be added."""
-        topic, number = source.topic, source.partition
+        topic, number = topic_partition.topic, topic_partition.partition
         room = max(0, self._limits.rows - self.messages)
         if not self.messages:
             room = max(1, room)  # an empty batch takes any message
@@ -199,7 +199,7 @@ class Batch:
         return count
 
     def _add_decoded(
-        self, run: Sequence[DecodedMessage], source: TopicPartition
+        self, run: Sequence[DecodedMessage], topic_partition: TopicPartition
     ) -> tuple[int, BadMessage | None]:
         """Add messages of one partition up to the first that breaks the contract."""
         if not self.messages:
@@ -228,7 +228,7 @@ class Batch:
             rows.append(DecodedRow(record, message))
             add_keys(record, decoded.search_keys)
         last = run[added - 1].message
-        progress = self.progress[source]
+        progress = self.progress[topic_partition]
         progress.last = last
         progress.next = last.offset + 1
         progress.read += added
@@ -240,7 +240,7 @@ class Batch:
         return added, bad_message
 
     def skip(
-        self, source: TopicPartition, expected: int, end: int, gaps: tuple[OffsetGap, ...]
+        self, topic_partition: TopicPartition, expected: int, end: int, gaps: tuple[OffsetGap, ...]
     ) -> None:
         """Advance a partition to its end, over offsets that do not have messages.
 
@@ -248,7 +248,7 @@ class Batch:
             expected: The next offset of the partition.
             gaps: The missing offsets from `expected` up to `end`.
         """
-        progress = self.progress.setdefault(source, PartitionProgress(expected, expected))
+        progress = self.progress.setdefault(topic_partition, PartitionProgress(expected, expected))
         progress.gaps.extend(gaps)
         progress.next = end
 
@@ -333,7 +333,7 @@ class Batch:
 class Claim:
     """The right to write one partition, until another consumer claims it with a higher epoch."""
 
-    source: TopicPartition
+    topic_partition: TopicPartition
     epoch: int
     next_offset: int  # the offset to read next
     resume_until: int  # bad messages before this offset do not halt the partition

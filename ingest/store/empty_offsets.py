@@ -53,12 +53,12 @@ def note_empty_offsets(
     """
     repeated_offsets = _collect_offsets(repeated)
     expired_offsets = _collect_offsets(row.message for row in expired)
-    for source, progress in read.items():
+    for topic_partition, progress in read.items():
         ranges = [
             UnstoredRange(gap.start, gap.end, "skipped") for gap in progress.gaps if not gap.lost
         ]
-        ranges += _split_into_ranges(repeated_offsets.get(source.kafka, ()), "repeated")
-        ranges += _split_into_ranges(expired_offsets.get(source.kafka, ()), "expired")
+        ranges += _split_into_ranges(repeated_offsets.get(topic_partition.kafka, ()), "repeated")
+        ranges += _split_into_ranges(expired_offsets.get(topic_partition.kafka, ()), "expired")
         pieces = sorted(piece for range_ in ranges for piece in _split_at_spans(range_))
         for _, span in groupby(pieces, lambda piece: piece.start // UNSTORED_SPAN):
             span_pieces = list(span)
@@ -68,7 +68,7 @@ def note_empty_offsets(
             connection.execute(
                 _ADD,
                 {
-                    **asdict(source),
+                    **asdict(topic_partition),
                     "start": span_pieces[0].start,
                     "end": span_pieces[-1].end,
                     **bounds_by_outcome,

@@ -10,7 +10,7 @@ from ingest.store.ledger import Connection
 
 
 def note_late_versions(
-    connection: Connection, rows: Iterable[DecodedRow], unstored: Iterable[Message]
+    connection: Connection, rows: Iterable[DecodedRow], not_new: Iterable[Message]
 ) -> None:
     """Add new versions to the late list, if the feed of changes has passed their moments.
 
@@ -18,7 +18,7 @@ def note_late_versions(
 
     Args:
         rows: The rows of the transaction.
-        unstored: The messages of the rows that were stored before, or that PostgreSQL refused.
+        not_new: The messages of the rows that were stored before, or that PostgreSQL refused.
     """
     horizon = late_list.lock_horizon(connection)
     if horizon is None:
@@ -26,12 +26,12 @@ def note_late_versions(
     late_rows = [row for row in rows if row.record.updated_at < horizon]
     if not late_rows:
         return
-    unstored_ids = {id(message) for message in unstored}
+    known_ids = {id(message) for message in not_new}
     late_list.add_late_versions(
         connection,
         (
             LateVersion(row.record.entity, row.record.id, row.record.updated_at, row.record.version)
             for row in late_rows
-            if id(row.message) not in unstored_ids
+            if id(row.message) not in known_ids
         ),
     )

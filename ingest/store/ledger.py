@@ -16,7 +16,7 @@ from psycopg.types.json import Jsonb
 from history.common.single_row import require_row
 from ingest.kafka.retention_forecast import Outlook
 from ingest.messages.explanations import Explanation
-from ingest.messages.message import CUT, LastMessage, TopicPartition
+from ingest.messages.message import TRUNCATION_MARK, LastMessage, TopicPartition
 from ingest.models import Pace
 from ingest.store.batch import Claim, PartitionProgress
 
@@ -36,25 +36,25 @@ class LedgerMove(NamedTuple):
     progress: PartitionProgress
     stored: int  # messages
     repeated: int  # messages
-    high_watermark: int | None  # the end offset at the broker, if known
+    end_offset: int | None  # at the broker; None if it is not known
 
 
-# The id under which the log of a topic partition was read last. Each cut of the log gives it
-# another id.
+# The id under which the log of a topic partition was read last. Each truncation gives it another
+# id: see TRUNCATION_MARK.
 _NEWEST_TOPIC_ID: Final[LiteralString] = """
 SELECT topic_id FROM ingest_ledger
 WHERE topic = %(topic)s AND partition = %(partition)s
-    AND split_part(topic_id, %(cut)s, 1) = %(broker_id)s
+    AND split_part(topic_id, %(mark)s, 1) = %(broker_id)s
 ORDER BY length(topic_id) DESC, topic_id DESC LIMIT 1
 """
 
 
 def claim_partition(
     connection: Connection,
-    source: TopicPartition,
-    earliest: int,
+    topic_partition: TopicPartition,
+    first_offset: int,
     end: int | None = None,
-    cut: Container[TopicPartition] = (),
+    truncated: Container[TopicPartition] = (),
 ) -> Claim:
     """Take a partition over, inside the caller's transaction.
 
@@ -62,37 +62,41 @@ def claim_partition(
     start, under a new row of the ledger.
 
     Args:
-        earliest: The first offset at the broker, where reading of a new partition begins.
+        first_offset: The first offset at the broker, where reading of a new partition begins.
         end: The end offset at the broker, at a time when no consumer could advance the ledger.
             None if nothing suggests that the log was truncated.
-        cut: Partitions with a log that was certainly truncated.
+        truncated: Partitions with a log that was certainly truncated.
     """
     row = connection.execute(
         _NEWEST_TOPIC_ID,
         {
-            "topic": source.topic,
-            "partition": source.partition,
-            "cut": CUT,
-            "broker_id": source.topic_id,
+            "topic": topic_partition.topic,
+            "partition": topic_partition.partition,
+            "mark": TRUNCATION_MARK,
+            "broker_id": topic_partition.topic_id,
         },
     ).fetchone()
-    newest = source if row is None else TopicPartition(source.topic, str(row[0]), source.partition)
-    claimed = _claim_row(connection, newest, earliest)
-    if newest in cut:
+    newest = (
+        topic_partition
+        if row is None
+        else TopicPartition(topic_partition.topic, str(row[0]), topic_partition.partition)
+    )
+    claimed = _claim_row(connection, newest, first_offset)
+    if newest in truncated:
         reason = "its messages are not those that were read"
     elif end is not None and claimed.next_offset > end:
         reason = f"it ends at offset {end}"
     else:
         return claimed
     logger.error(
-        "%s[%d]: the log at the broker was cut: the ledger is at offset %d, but %s. Reading the "
-        "partition from its start; versions that are stored already count as repeated",
-        source.topic,
-        source.partition,
+        "%s[%d]: the log at the broker was truncated: the ledger is at offset %d, but %s. Reading "
+        "the partition from its start; versions that are stored already count as repeated",
+        topic_partition.topic,
+        topic_partition.partition,
         claimed.next_offset,
         reason,
     )
-    return _claim_row(connection, newest.make_successor(), earliest)
+    return _claim_row(connection, newest.make_successor(), first_offset)
 
 
 # Takes a partition over from its owner, or adds its row.
@@ -100,7 +104,7 @@ _CLAIM: Final[LiteralString] = """
 INSERT INTO ingest_ledger AS l
     (topic, topic_id, partition, first_offset, next_offset, epoch, read, stored, repeated,
      expired, quarantined, skipped, lost, halted_why, updated_at, checked_at)
-VALUES (%(topic)s, %(topic_id)s, %(partition)s, %(earliest)s, %(earliest)s, 1,
+VALUES (%(topic)s, %(topic_id)s, %(partition)s, %(first_offset)s, %(first_offset)s, 1,
         0, 0, 0, 0, 0, 0, 0, '', now(), now())
 ON CONFLICT (topic, topic_id, partition) DO UPDATE SET epoch = l.epoch + 1
 RETURNING epoch, next_offset, coalesce(resume_until, 0), halted_at IS NOT NULL,
@@ -115,36 +119,36 @@ WHERE topic = %(topic)s AND topic_id = %(topic_id)s AND partition = %(partition)
 """
 
 
-def _claim_row(connection: Connection, source: TopicPartition, earliest: int) -> Claim:
+def _claim_row(connection: Connection, topic_partition: TopicPartition, first_offset: int) -> Claim:
     row = connection.execute(
         _CLAIM,
         {
-            "topic": source.topic,
-            "topic_id": source.topic_id,
-            "partition": source.partition,
-            "earliest": earliest,
+            "topic": topic_partition.topic,
+            "topic_id": topic_partition.topic_id,
+            "partition": topic_partition.partition,
+            "first_offset": first_offset,
         },
     ).fetchone()
     epoch, next_offset, resume_until, halted, *remembered = require_row(row)
     (reread_until,) = connection.execute(
         _REREAD,
         {
-            "topic": source.topic,
-            "topic_id": source.topic_id,
-            "partition": source.partition,
+            "topic": topic_partition.topic,
+            "topic_id": topic_partition.topic_id,
+            "partition": topic_partition.partition,
             "next_offset": next_offset,
         },
     ).fetchone() or (0,)
     last = None if remembered[0] is None else LastMessage(*remembered)  # type: ignore[arg-type]
     return Claim(
-        source,
+        topic_partition,
         int(epoch),  # type: ignore[call-overload]
         int(next_offset),  # type: ignore[call-overload]
         int(resume_until),  # type: ignore[call-overload]
         bool(halted),
         int(reread_until),  # type: ignore[call-overload]
         # Without a message that the broker still has, nothing can be compared.
-        last if last is not None and last.offset >= earliest else None,
+        last if last is not None and last.offset >= first_offset else None,
     )
 
 
@@ -195,7 +199,7 @@ def advance_partitions(connection: Connection, moves: Sequence[LedgerMove]) -> N
     for move in moves:
         for gap in move.progress.gaps:
             if gap.lost:
-                partition = asdict(move.claim.source)
+                partition = asdict(move.claim.topic_partition)
                 connection.execute(
                     _ADD_LOST_OFFSETS, {**partition, "start": gap.start, "end": gap.end}
                 )
@@ -218,7 +222,7 @@ def _make_advance(move: LedgerMove) -> dict[str, object]:
         "skipped": sum(gap.end - gap.start for gap in progress.gaps if not gap.lost),
         "lost": sum(gap.end - gap.start for gap in progress.gaps if gap.lost),
         "stamp": progress.newest_timestamp,
-        "high": move.high_watermark,
+        "high": move.end_offset,
         "last": last and last.offset,
         "leader": last and last.leader_epoch,
         "digest": last and last.digest,
@@ -442,4 +446,4 @@ def _make_columns(rows: Sequence[Mapping[str, object]]) -> dict[str, list[object
 
 def _get_row_key(claim: Claim) -> dict[str, str | int]:
     """Return the parameters that find the row of a claim."""
-    return {**asdict(claim.source), "epoch": claim.epoch}
+    return {**asdict(claim.topic_partition), "epoch": claim.epoch}

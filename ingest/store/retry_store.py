@@ -96,7 +96,7 @@ def _store_rows(
     outcome = store_isolated(connection, entity, rows)
     store_children(connection, rows)
     repeated = {id(message) for message in outcome.repeated}
-    rejected = {id(reject.message): reject for reject in outcome.rejects}
+    rejected = {id(reject.message): reject for reject in outcome.refused}
     for row in rows:
         reject = rejected.get(id(row.message))
         if reject is not None:

@@ -49,7 +49,7 @@ class StoreOutcome:
     """The messages whose rows were not stored. All other rows are in the table."""
 
     repeated: list[Message] = field(default_factory=list)  # stored before
-    rejects: list[BadMessage] = field(default_factory=list)  # cannot be stored
+    refused: list[BadMessage] = field(default_factory=list)  # cannot be stored
 
 
 def store_deduplicated(
@@ -167,7 +167,7 @@ class DeduplicatingWriter:
             if number in comparison.equal:
                 self._outcome.repeated.append(row.message)
             elif number in comparison.differing or id(row) in self._vanished:
-                self._outcome.rejects.append(
+                self._outcome.refused.append(
                     BadMessage(row.message, Reason.DIVERGENT, Explanation(Code.DIVERGENT))
                 )
             else:
@@ -195,7 +195,7 @@ class DeduplicatingWriter:
         return isolate_bad_rows(self._connection, copy_to_staging_table, rows)
 
     def _reject(self, refused_rows: Iterable[RefusedRow]) -> None:
-        self._outcome.rejects.extend(make_bad_message(refused) for refused in refused_rows)
+        self._outcome.refused.extend(make_bad_message(refused) for refused in refused_rows)
 
 
 class RowKey(NamedTuple):
