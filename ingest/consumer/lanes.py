@@ -42,7 +42,7 @@ class Flight:
 
     batch: Batch
     claims: Claims
-    generation: int  # of the claims: `Positions.generation` when the batch was launched
+    claims_generation: int  # `Positions.claims_generation` when the batch was launched
 
 
 class Lane:
@@ -79,14 +79,16 @@ class Lane:
         """Remember search keys that are stored, so that they are not stored again."""
         self._fingerprints.update(fingerprints)
 
-    def launch(self, claims: Mapping[KafkaPartition, Claim], generation: int, now: float) -> Flight:
+    def launch(
+        self, claims: Mapping[KafkaPartition, Claim], claims_generation: int, now: float
+    ) -> Flight:
         """Put the filling batch in flight and begin another. The lane must be ready."""
         batch = self.filling_batch
         batch.arrange()
         batch_claims = {
             topic_partition: claims[topic_partition.kafka] for topic_partition in batch.progress
         }
-        self.flight = Flight(batch, batch_claims, generation)
+        self.flight = Flight(batch, batch_claims, claims_generation)
         self.launched_at = now
         self.drop()
         return self.flight

@@ -222,9 +222,9 @@ class Consumer:
             end. They are read again after the next claim.
         """
         for start in range(0, len(messages), CHECK_EVERY_MESSAGES):
-            generation = self._positions.generation
+            claims_generation = self._positions.claims_generation
             self._commit_written_batches()
-            if self._stopping.is_set() or self._positions.generation != generation:
+            if self._stopping.is_set() or self._positions.claims_generation != claims_generation:
                 return False
             chunk = messages[start : start + CHECK_EVERY_MESSAGES]
             if not self._add_chunk([decode_message(message, self._window) for message in chunk]):
@@ -240,7 +240,7 @@ class Consumer:
         Returns:
             False if some messages were not added. See `_add_all`.
         """
-        generation = self._positions.generation
+        claims_generation = self._positions.claims_generation
         while chunk:
             first = chunk[0].message
             first_offset = self._first_offsets.get((first.topic, first.partition))
@@ -248,7 +248,7 @@ class Consumer:
             judged_message = chunk[handled - 1 if handled else 0].message
             if verdict is not None and not self._act_on_verdict(verdict, judged_message):
                 return False
-            if self._positions.generation != generation:
+            if self._positions.claims_generation != claims_generation:
                 return False
             del chunk[:handled]
         return True
@@ -300,14 +300,16 @@ class Consumer:
             self._write_batch(lane)
             return True
         lane.filling_batch.arrange()  # sort its rows while waiting: the writer then need not
-        generation = self._positions.generation
+        claims_generation = self._positions.claims_generation
         until = time.monotonic() + PAUSE_AFTER_SECONDS
         flight = lane.flight  # when it is written, the filling batch can go to the writer
         while lane.flight is flight and self._writers.wait_for_one(until - time.monotonic()):
             self._commit_written_batches()
         if lane.flight is flight:
             self._wait_while_paused(lane)
-        return self._positions.generation == generation and not self._stopping.is_set()
+        return (
+            self._positions.claims_generation == claims_generation and not self._stopping.is_set()
+        )
 
     def _wait_while_paused(self, lane: Lane) -> None:
         """Pause reading until the batch in flight of a lane is written, and poll meanwhile.

@@ -35,7 +35,7 @@ class RateSample(NamedTuple):
 
     at: float  # time.monotonic()
     position: int  # the sum of the next offsets of all claimed partitions
-    generation: int  # `Positions.generation`, which grows when the claims change
+    claims_generation: int  # `Positions.claims_generation`, which grows when the claims change
 
 
 class LossForecaster:
@@ -88,9 +88,9 @@ class LossForecaster:
     def _measure_rate(self, member: GroupMember, positions: Positions) -> None:
         """Measure the rate of reading while there are enough unread messages."""
         position = sum(claimed.expected for claimed in positions.claimed.values())
-        sample = RateSample(time.monotonic(), position, positions.generation)
+        sample = RateSample(time.monotonic(), position, positions.claims_generation)
         earlier = self._sample
-        if earlier is None or earlier.generation != sample.generation:
+        if earlier is None or earlier.claims_generation != sample.claims_generation:
             self._sample = sample
         elif sample.at - earlier.at >= MEASURE_SECONDS:
             self._sample = sample

@@ -287,7 +287,7 @@ class StateMachine:
         """Put the filling batch of a lane in flight, and begin another. The lane must be ready."""
         claims = {partition: claimed.claim for partition, claimed in self.positions.claimed.items()}
         self._active_at = now
-        return lane.launch(claims, self.positions.generation, now)
+        return lane.launch(claims, self.positions.claims_generation, now)
 
     def take_written_flight(self, lane: Lane) -> Flight:
         """Take the written batch out of a lane, so that its next one can be launched."""
@@ -330,7 +330,7 @@ class StateMachine:
         claimed and read again.
         """
         flight = self.take_written_flight(lane)
-        if flight.generation == self.positions.generation:
+        if flight.claims_generation == self.positions.claims_generation:
             self.release(now)
 
     def pause(self) -> list[KafkaPartition]:

@@ -288,15 +288,15 @@ def explain_wrong_fields(
             objects around them are checked.
         at: The JSON pointer of the text in the message.
     """
-    document, explanation = bytes(text).decode("utf-8", "surrogateescape").lstrip(), None
+    json_text, explanation = bytes(text).decode("utf-8", "surrogateescape").lstrip(), None
     try:
-        if not document.startswith("{"):
-            explanation = _explain_no_object(_decode_first_value(document), at)
+        if not json_text.startswith("{"):
+            explanation = _explain_no_object(_decode_first_value(json_text), at)
         elif pointers is None:
-            explanation = _find_wrong_contract_field(document)
+            explanation = _find_wrong_contract_field(json_text)
         else:
             paths = {name: tuple(split_pointer(pointer)) for name, pointer in pointers.items()}
-            explanation = _find_wrong_value(_scan_members(document), paths, checked, at)
+            explanation = _find_wrong_value(_scan_members(json_text), paths, checked, at)
     except (ValueError, IndexError, RecursionError):
         pass
     return explanation or Explanation(Code.UNCLEAR_FIELD)
@@ -306,12 +306,12 @@ _JSON_DECODER: Final = json.JSONDecoder()
 _JSON_SPACE: Final = re.compile(r"[ \t\n\r]*")
 
 
-def _decode_first_value(document: str) -> object:
+def _decode_first_value(json_text: str) -> object:
     """Return the JSON value at the start of a text. Return an empty list for any list."""
-    return [] if document.startswith("[") else _JSON_DECODER.raw_decode(document)[0]
+    return [] if json_text.startswith("[") else _JSON_DECODER.raw_decode(json_text)[0]
 
 
-def _scan_members(document: str) -> Iterator[tuple[str, object]]:
+def _scan_members(json_text: str) -> Iterator[tuple[str, object]]:
     """Yield name and value of each member of the object at the start of a text, in order.
 
     Raises:
@@ -320,25 +320,25 @@ def _scan_members(document: str) -> Iterator[tuple[str, object]]:
 
     def skip(index: int, expected: str = "") -> int:
         """Skip white space, the expected character, and white space; return the next index."""
-        index = _JSON_SPACE.match(document, index).end()  # type: ignore[union-attr] # matches
-        if not document.startswith(expected, index):
+        index = _JSON_SPACE.match(json_text, index).end()  # type: ignore[union-attr] # matches
+        if not json_text.startswith(expected, index):
             raise ValueError
-        return _JSON_SPACE.match(document, index + len(expected)).end()  # type: ignore[union-attr]
+        return _JSON_SPACE.match(json_text, index + len(expected)).end()  # type: ignore[union-attr]
 
     index = skip(0, "{")
-    while document[index] != "}":
-        name, index = _JSON_DECODER.raw_decode(document, index)
-        value, index = _JSON_DECODER.raw_decode(document, skip(index, ":"))
+    while json_text[index] != "}":
+        name, index = _JSON_DECODER.raw_decode(json_text, index)
+        value, index = _JSON_DECODER.raw_decode(json_text, skip(index, ":"))
         yield name, value
         index = skip(index)
-        if document[index] != "}":
+        if json_text[index] != "}":
             index = skip(index, ",")
 
 
-def _find_wrong_contract_field(document: str) -> Explanation | None:
+def _find_wrong_contract_field(json_text: str) -> Explanation | None:
     """Explain the first wrong field of the contract's envelope, else the first missing field."""
     names = set()
-    for name, value in _scan_members(document):
+    for name, value in _scan_members(json_text):
         names.add(name)
         fault = _find_fault(name, value) if name in _FIELD_TYPES else None
         if fault is not None:

@@ -39,7 +39,7 @@ class RejectedMessageError(Exception):
 
     @property
     def detail(self) -> str:
-        """The explanation in English. It quotes nothing of the document."""
+        """The explanation in English. It quotes nothing of the snapshot."""
         return self.explanation.english
 
 
