@@ -17,7 +17,7 @@ def recreate_database(coordinator: str, name: str) -> None:
     An earlier database of this name is dropped.
 
     Args:
-        coordinator: The address of a database that the workers have joined, with a superuser.
+        coordinator: The address of a database of the cluster, with a login that is a superuser.
     """
     drop_database(coordinator, name)
     own_place, *workers = places = _list_nodes(coordinator)

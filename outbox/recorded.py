@@ -362,7 +362,7 @@ class Recorded(models.Model):
         keys = convert_known_keys(model, [self.pk])
         if not keys:
             raise OutboxError(
-                f"record() of an instance of {model._meta.label} that was never saved"
+                f"record() was called for an instance of {model._meta.label} that was never saved"
             )
         with open_block(alias) as block:
             if not select_all_rows(model, alias).filter(pk__in=keys).exists():

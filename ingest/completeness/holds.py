@@ -50,8 +50,8 @@ def explain_days_to_hold(
     the ledger.
 
     All days of a table are held while one of its topics may have unread messages of any day. That
-    is so if the topic was never read, if its end offset is not known, or if no consumer has seen
-    the end offset since midnight (UTC) and within SILENT. Retired topics and topics that do not
+    is so if the topic was never read, if its end offset is not known, or if a consumer last saw the
+    end offset before today (UTC) and longer than SILENT ago. Retired topics and topics that do not
     exist hold no day.
     """
     reasons = _explain_unsettled_days(days)

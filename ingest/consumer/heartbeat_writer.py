@@ -81,7 +81,7 @@ class HeartbeatWriter:
         )
 
     def close(self, seconds: float) -> None:
-        """End the thread. Break off a running statement, and wait for that at most `seconds`."""
+        """Break off a running statement, and wait at most `seconds` for the end of the thread."""
         if not self._worker.close(0):
             self._session.break_connection()
         if self._worker.close(seconds):
@@ -94,5 +94,7 @@ class HeartbeatWriter:
         try:
             job(self._session.connection)
         except psycopg.Error as error:
-            logger.warning("a heartbeat was not written, the next follows: %s", describe(error))
+            logger.warning(
+                "a heartbeat was not written; the next one follows in seconds: %s", describe(error)
+            )
             self._session.close()

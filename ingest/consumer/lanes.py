@@ -20,14 +20,14 @@ class FingerprintCache:
         self._new: dict[str, KeyFingerprint] = {}
         self._old: dict[str, KeyFingerprint] = {}
 
-    def get(self, name: str) -> KeyFingerprint | None:
-        """Return the last fingerprint under a name, or None if the cache does not have it."""
-        fingerprint = self._new.get(name)
-        return self._old.get(name) if fingerprint is None else fingerprint
+    def get(self, id: str) -> KeyFingerprint | None:
+        """Return the fingerprint of a document by its id, or None if it is not in the cache."""
+        fingerprint = self._new.get(id)
+        return self._old.get(id) if fingerprint is None else fingerprint
 
-    def update(self, values: Mapping[str, KeyFingerprint]) -> None:
-        """Set fingerprints by name."""
-        self._new.update(values)
+    def update(self, fingerprints: Mapping[str, KeyFingerprint]) -> None:
+        """Remember the fingerprints of documents, by id."""
+        self._new.update(fingerprints)
         if len(self._new) >= self._size:
             self._old, self._new = self._new, {}
 
@@ -76,7 +76,7 @@ class Lane:
         return self.flight is None and bool(self.filling_batch.progress)
 
     def remember(self, fingerprints: Mapping[str, KeyFingerprint]) -> None:
-        """Remember search keys that are stored, so that they are not stored again."""
+        """Remember stored search keys by id of the document, so that they are not stored again."""
         self._fingerprints.update(fingerprints)
 
     def launch(

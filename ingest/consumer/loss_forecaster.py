@@ -1,4 +1,4 @@
-"""Forecasts while a consumer runs when the brokers will delete messages that are unread."""
+"""The part of a consumer that forecasts when the brokers will delete unread messages."""
 
 import logging
 import time

@@ -49,8 +49,8 @@ class StateMachine:
     the filling batches are dropped. The ledger refuses a batch in flight if another consumer has
     claimed one of its partitions.
 
-    After a claim, the consumer first reads the last message before its position again. If the
-    broker delivers another message at this offset, the log was truncated.
+    After a claim, reading begins with the last message before the position, which was read before.
+    If the broker has another message at this offset, the log was truncated.
     """
 
     def __init__(self, limits: Limits, tolerance: Tolerance, lanes: int = 1) -> None:
@@ -132,7 +132,7 @@ class StateMachine:
         messages: Sequence[DecodedMessage],
         first_offset: int | None,
     ) -> Admission:
-        """Add messages while they follow one another in this partition and need no decision."""
+        """Add the first messages, as long as they are of this partition and need no decision."""
         batch = self.lanes[partition.lane].filling_batch
         # If the broker still has the expected offset, it has deleted none after it. An offset that
         # it does not deliver then never was a message.
@@ -296,11 +296,11 @@ class StateMachine:
             raise NoFlightError(f"lane {lane.number} has no batch in flight")
         return flight
 
-    def judge(self, rejects: Iterable[BadMessage]) -> list[ClaimedPartition]:
+    def judge(self, refused: Iterable[BadMessage]) -> list[ClaimedPartition]:
         """Count messages that the database refused. Return the partitions that this halts."""
         halted_partitions = []
-        for reject in rejects:
-            message = reject.message
+        for bad_message in refused:
+            message = bad_message.message
             partition = self.positions.claimed.get((message.topic, message.partition))
             if partition is not None and self._count_and_judge(
                 partition, message.offset, is_bad=True
@@ -309,7 +309,10 @@ class StateMachine:
         return halted_partitions
 
     def get_commit_offsets(self, flight: Flight) -> dict[KafkaPartition, int]:
-        """Return the offsets to commit for a written batch. Leave out partitions lost since."""
+        """Return the offsets to commit for a written batch.
+
+        Partitions that this consumer has meanwhile lost are left out.
+        """
         claimed = self.positions.claimed
         return {
             topic_partition.kafka: progress.next

@@ -79,7 +79,7 @@ class TopicWatch:
             logger.error("%s", problem)
 
     def end(self, member: GroupMember) -> None:
-        """Check the topics once more when a run ends by itself. Called after all is stored.
+        """Check the topics when a run ends by itself. Call it when all messages are stored.
 
         Raises:
             NothingToReadError: The brokers do not let this login read all topics.
@@ -125,8 +125,8 @@ class TopicWatch:
 class TopicCensus:
     """Records in the ledger which topics of the declared kinds do not exist.
 
-    Completeness does not wait for a topic that does not exist. The census also asks for topics
-    that other consumers read. The consumer's loop calls it; only `finish` waits.
+    Then completeness does not wait for these topics. The census also asks for topics that other
+    consumers read. The consumer's loop calls it; only `finish` waits.
     """
 
     def __init__(self, heartbeats: HeartbeatWriter) -> None:

@@ -185,7 +185,7 @@ class RetryingWriter:
         """Set up the writer.
 
         Args:
-            refused_seconds: How long to repeat the work if the error will last, such as a
+            refused_seconds: How long to repeat work that fails with a lasting error, such as a
                 missing right. None: for ever, because an operator may correct the cause.
         """
         self.batch_writer = batch_writer
@@ -223,8 +223,8 @@ class RetryingWriter:
         """Claim partitions in the ledger.
 
         Args:
-            bounds: The first offset at the broker, and the end offset. The latter is None unless
-                the log may have been truncated.
+            bounds: The first offset and the end offset at the broker, by partition. The end
+                offset is None unless the log may have been truncated.
             truncated: Partitions with a log that was certainly truncated.
 
         Raises:

@@ -108,7 +108,7 @@ class OffsetRequest:
         }
 
     def get_snapshot(self, asked_at: float) -> BrokerSnapshot | None:
-        """Return the answer as a snapshot, or None if no broker answered."""
+        """Return the answer as a BrokerSnapshot, or None if no broker answered."""
         try:
             ids = _collect_topic_ids(self._ids)
         except UnreachableError:

@@ -157,7 +157,7 @@ class BrokerForecaster(Brokers):
     def _read_times(self, offsets: Mapping[KafkaPartition, int]) -> dict[KafkaPartition, float]:
         """Return the time of the first message at or after each offset, if there is a message.
 
-        Also remembers, as the mean message size of a topic, the mean of the messages read here.
+        Also remembers the mean size of these messages, as an estimate for their topic.
         """
         if not offsets:
             return {}

@@ -261,10 +261,10 @@ class GroupMember:
             if self._on_stuck is not None:
                 self._on_stuck()
             if self._was_member:  # else the topics may be missing
-                self._replace_client("no partitions")
+                self._replace_client("no partitions are assigned")
 
     def _are_brokers_reachable(self) -> bool:
-        """Return whether the brokers answer. A second client asks, because this may be stuck."""
+        """Return whether the brokers answer. A second client asks: this one may be stuck."""
         return self._brokers.is_reachable(TOPICS_SECONDS)
 
     def _replace_client(self, reason: str) -> None:

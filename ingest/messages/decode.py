@@ -82,7 +82,7 @@ class Decoder:
     """Decodes messages.
 
     Args:
-        parsers: The parsers of topics whose envelope differs from the contract's.
+        parsers: The parsers of declared envelopes, by topic.
     """
 
     def __init__(self, parsers: EnvelopeParsers = DECLARED_PARSERS) -> None:
@@ -183,7 +183,7 @@ def decode_message(message: Message, window: Window) -> DecodedMessage:
 
 
 def parse_time(text: str, parser: EnvelopeParser | None = None) -> int:
-    """Return an ISO 8601 time as microseconds since the epoch. Drop further digits.
+    """Return an ISO 8601 time in microseconds since the epoch. Cut off smaller fractions.
 
     A time without an offset is UTC.
 

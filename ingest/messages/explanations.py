@@ -135,10 +135,10 @@ class Explanation:
         return _write_sentence(self, translate)
 
     def name_field(self, pointers: Mapping[str, str]) -> Explanation:
-        """Return this explanation, with the place that its field has in a declared envelope.
+        """Return this explanation with the pointer of its field in a declared envelope.
 
         Args:
-            pointers: Where the envelope has the fields of the contract.
+            pointers: The JSON pointers of the contract's fields in the envelope.
         """
         field = self.parameters.get("field")
         pointer = pointers.get(str(field))
@@ -410,7 +410,7 @@ def _choose_rule(explanation: Explanation) -> Rule:
 
 
 def _write_place(parameters: Mapping[str, Parameter], translate: Translate) -> str:
-    """Return the place of the field, and its name in the contract if that is different."""
+    """Return the field's pointer in the envelope, and its name in the contract if it differs."""
     field, pointer = parameters.get("field", ""), parameters.get("pointer")
     if not pointer:
         return f"`{field}`"

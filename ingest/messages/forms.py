@@ -103,7 +103,7 @@ class JsonEnvelopeParser:
         return message.value or b""
 
     def _read_text(self, name: str, values: Mapping[str, Raw]) -> str | None:
-        """Return the text of a field, or None where it is missing or breaks its rule."""
+        """Return the text of a field, or None if the field is missing or breaks its rule."""
         value = values.get(name)
         if value is None or bytes(value) == _NULL:
             return None

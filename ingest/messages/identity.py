@@ -48,7 +48,7 @@ def identify_message(
     The version may be a JSON string of digits. If the message's value has no id, its key is the id.
 
     Args:
-        parsers: The parsers of topics whose envelope differs from the contract's.
+        parsers: The parsers of declared envelopes, by topic.
     """
     entity = BY_TOPIC.get(message.topic)
     if entity is None:
@@ -124,7 +124,7 @@ def find_parent_and_time(
     not known whether a name in its bytes belongs to the envelope or to the snapshot.
 
     Args:
-        parsers: The parsers of topics whose envelope differs from the contract's.
+        parsers: The parsers of declared envelopes, by topic.
     """
     entity = BY_TOPIC.get(message.topic)
     if entity is None:
@@ -172,7 +172,7 @@ def identify_service(message: Message, parsers: EnvelopeParsers = DECLARED_PARSE
     The message names the service, unless its kind declares one service for all messages.
 
     Args:
-        parsers: The parsers of topics whose envelope differs from the contract's.
+        parsers: The parsers of declared envelopes, by topic.
     """
     parser = parsers.get(message.topic)
     try:

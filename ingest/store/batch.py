@@ -135,19 +135,19 @@ class Batch:
         run: Sequence[DecodedMessage],
         topic_partition: TopicPartition,
         expected: int,
-        skipping: bool = False,
+        may_skip: bool = False,
     ) -> tuple[int, BadMessage | None]:
         """Add messages that follow one another in a partition, up to the first bad one.
 
         Args:
             expected: The next offset of the partition.
-            skipping: Whether offsets that are missing between the messages never held messages.
+            may_skip: Whether offsets that are missing between the messages never held messages.
                 If not, no message after a missing offset is added.
 
         Returns:
             The number of messages that were added, and the last of them if it is bad.
         """
-        fitting = self._count_fitting(run, topic_partition, expected, skipping)
+        fitting = self._count_fitting(run, topic_partition, expected, may_skip)
         if not fitting:
             return 0, None
         gaps = self._get_progress(topic_partition, expected).gaps
@@ -171,7 +171,7 @@ class Batch:
         run: Sequence[DecodedMessage],
         topic_partition: TopicPartition,
         expected: int,
-        skipping: bool,
+        may_skip: bool,
     ) -> int:
         """Return how many messages at the start of a run fit into the batch and can be added."""
         topic, number = topic_partition.topic, topic_partition.partition
@@ -184,7 +184,7 @@ class Batch:
             message, size = decoded.message, decoded.size
             offset = message.offset
             if (
-                (offset != expected and (offset < expected or not skipping))
+                (offset != expected and (offset < expected or not may_skip))
                 or message.partition != number
                 or message.topic != topic
             ):

@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StoreOutcome:
-    """The messages whose rows were not stored. All other rows are in the table."""
+    """The messages that brought no new row. The rows of all others are new in the table."""
 
     repeated: list[Message] = field(default_factory=list)  # stored before
     refused: list[BadMessage] = field(default_factory=list)  # cannot be stored
@@ -150,9 +150,9 @@ class DeduplicatingWriter:
     def _compare(self, rows: Sequence[DecodedRow]) -> list[DecodedRow]:
         """Compare rows with the stored rows of the same keys. Return the rows to look up again.
 
-        A row that equals the stored one is a repeat; another row goes to quarantine. If the stored
-        row is gone, because `maintain` detached its day in between, the row must be looked up
-        again. If this happens to a row twice, it goes to quarantine, where it is retried later.
+        A row that equals the stored row is a repeat. A row that differs goes to quarantine. If the
+        stored row is gone, because `maintain` detached its day in between, the row must be looked
+        up again. If this happens to a row twice, it goes to quarantine, where it is retried later.
         """
         if not rows:
             return []

@@ -111,7 +111,7 @@ class Command(BaseCommand):
 
 def _parse_group(text: str) -> str:
     if not text.strip():
-        raise ArgumentTypeError("a group has a name of at least one character")
+        raise ArgumentTypeError("the name of a group must not be empty")
     return text.strip()
 
 
@@ -120,7 +120,7 @@ def _parse_topics(text: str) -> tuple[str, ...]:
     unknown = [name for name in names if name not in BY_TOPIC]
     if unknown or not names:
         raise ArgumentTypeError(
-            f"no kind of entity has the topic {', '.join(unknown) or '(none)'}; there are "
+            f"no kind declares the topic {', '.join(unknown) or '(none)'}; the declared topics are "
             f"{', '.join(BY_TOPIC)}"
         )
     return names
