@@ -70,7 +70,7 @@ class TopicReader:
         self.joined = False
 
     def read_messages(self, limit: int, timeout: float) -> list[Message]:
-        """Return up to `limit` messages, in the order of each partition."""
+        """Return up to `limit` messages. Messages of one partition are in their order."""
         if self._may_be_paused:
             self._consumer.resume(self._consumer.assignment())
             self._may_be_paused = False

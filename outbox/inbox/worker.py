@@ -73,8 +73,8 @@ class MessageProcessor:
         conf: The settings.
         alias: The database in settings.DATABASES.
         handlers: The handlers by name.
-        counts: What happened since the caller last took this value and cleared it: numbers, by
-            handler and name of the count.
+        counts: The counts since the caller last took and cleared them, by handler and name of the
+            count.
     """
 
     conf: InboxConf
