@@ -51,11 +51,11 @@ def test_partition_log_that_was_cut_is_read_from_its_start(
 ) -> None:
     write_batch(plain_connection, ledger.claim_partition(plain_connection, SOURCE, 0, 100), 100)
     cut = ledger.claim_partition(plain_connection, SOURCE, 0, 40)
-    assert (cut.next_offset, cut.source.broker_id) == (0, "id-1")
+    assert (cut.next_offset, cut.topic_partition.broker_id) == (0, "id-1")
     write_batch(plain_connection, cut, 40)
     # It grows beyond where the first log ended: the newest one goes on, not the first.
     again = ledger.claim_partition(plain_connection, SOURCE, 0, 500)
-    assert (again.source, again.next_offset) == (cut.source, 40)
+    assert (again.topic_partition, again.next_offset) == (cut.topic_partition, 40)
     entries = ledger_rows.load_entries()
     assert [entry.current for entry in entries].count(True) == 1
     assert ledger_rows.find_faults(entries) == []
@@ -74,13 +74,13 @@ def test_each_cut_of_a_partition_log_gets_its_own_ledger_row(
 def test_replaced_log_is_read_from_its_start_once(plain_connection: psycopg.Connection) -> None:
     """Also if two consumers notice it, one after the other."""
     write_batch(plain_connection, ledger.claim_partition(plain_connection, SOURCE, 0, 100), 100)
-    cut = ledger.claim_partition(plain_connection, SOURCE, 3, cut={SOURCE})
-    assert (cut.source, cut.next_offset) == (SOURCE.make_successor(), 3)
+    cut = ledger.claim_partition(plain_connection, SOURCE, 3, truncated={SOURCE})
+    assert (cut.topic_partition, cut.next_offset) == (SOURCE.make_successor(), 3)
     write_batch(plain_connection, cut, 40)
-    again = ledger.claim_partition(plain_connection, SOURCE, 3, cut={SOURCE})
-    assert (again.source, again.next_offset) == (cut.source, 40)
+    again = ledger.claim_partition(plain_connection, SOURCE, 3, truncated={SOURCE})
+    assert (again.topic_partition, again.next_offset) == (cut.topic_partition, 40)
     assert [(entry.log_cut, entry.state) for entry in ledger_rows.load_entries()] == [
-        (True, "log cut since"),
+        (True, "log truncated later"),
         (False, "reading"),
     ]
 

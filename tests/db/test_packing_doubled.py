@@ -118,7 +118,7 @@ def test_repair_leaves_each_version_once(
     if not in_blocks:  # then nobody knows which one was first
         assert moved.data == '{"other": 1}'
         result = doubled_day.write(*FIRST)
-        assert (result.repeated[SOURCE], result.rejects) == (len(FIRST), ())
+        assert (result.repeated[SOURCE], result.refused) == (len(FIRST), ())
     assert DaySeal.objects.count() == 2 * sealed
     assert [day.fault for day in verification.verify_days(plain, ROOT)] == [None] * sealed
     packing.pack_day(plain, ROOT, OLD)
@@ -192,7 +192,7 @@ def test_row_that_packed_day_refuses_counts_as_repeated_or_divergent(
         *FIRST[:3], make_old_message("b", 3, '{"other": 1}'), make_old_message("new", 0)
     )
     assert (result.stored[SOURCE], result.repeated[SOURCE]) == (1, 3)
-    assert [reject.reason for reject in result.rejects] == [Reason.DIVERGENT]
+    assert [reject.reason for reject in result.refused] == [Reason.DIVERGENT]
     assert list_keys() == [*KEYS, ("new", 0)]
     with pytest.raises(errors.UniqueViolation):
         plain.execute(f"INSERT INTO {TABLE} SELECT * FROM {TABLE} WHERE id = 'a'")

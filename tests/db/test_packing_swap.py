@@ -450,7 +450,7 @@ def test_consumer_with_wrong_clock_stores_nothing_twice(
     with monkeypatch.context() as moved:
         moved.setattr(clock, "now", lambda: MOMENT + timedelta(days=20 + days_ahead))
         result = ingested.write(*map(make_sent_message, range(8)))
-    assert (result.stored[SOURCE], result.repeated[SOURCE], result.rejects) == (2, 6, ())
+    assert (result.stored[SOURCE], result.repeated[SOURCE], result.refused) == (2, 6, ())
     place = days.locate_day(plain, TABLE, MOMENT.date())
     assert [row[1] for row in stream_versions(plain, ROOT, place.child)] == list(range(8))
 
