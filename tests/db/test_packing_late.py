@@ -101,6 +101,7 @@ def test_same_snapshot_with_other_json_text_counts_as_repeated(
     assert (result.repeated[SOURCE], result.refused) == (2, ())
 
 
+@pytest.mark.plain_only("a day of a cluster that changes while it is packed stays as it is")
 def test_pack_keeps_row_of_open_transaction(packed: Ingested) -> None:
     """The day waits for it, and has it."""
     with connect_plainly() as plain:
@@ -125,6 +126,7 @@ def test_pack_keeps_row_of_open_transaction(packed: Ingested) -> None:
     assert list_versions() == [*ALL, ("z", 0)]
 
 
+@pytest.mark.plain_only("a day of a cluster that changes while it is packed stays as it is")
 def test_writer_that_waited_for_swap_finds_repeats_in_blocks(
     packed: Ingested, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
