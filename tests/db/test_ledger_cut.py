@@ -46,7 +46,7 @@ def test_partition_log_that_grew_is_read_from_next_offset(
     assert ledger.claim_partition(plain_connection, SOURCE, 0, 150).next_offset == 100
 
 
-def test_partition_log_that_was_cut_is_read_from_its_start(
+def test_partition_log_that_was_truncated_is_read_from_its_start(
     plain_connection: psycopg.Connection,
 ) -> None:
     write_batch(plain_connection, ledger.claim_partition(plain_connection, SOURCE, 0, 100), 100)
@@ -61,7 +61,7 @@ def test_partition_log_that_was_cut_is_read_from_its_start(
     assert ledger_rows.find_faults(entries) == []
 
 
-def test_each_cut_of_a_partition_log_gets_its_own_ledger_row(
+def test_each_truncation_of_a_partition_log_gets_its_own_ledger_row(
     plain_connection: psycopg.Connection,
 ) -> None:
     for end in (100, 50, 20, 10):

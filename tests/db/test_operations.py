@@ -214,7 +214,7 @@ def operator(db: None, client: Client) -> Client:
     return client
 
 
-def test_operations_is_first_page_of_operators_only(operator: Client) -> None:
+def test_operations_is_start_page_of_operators_only(operator: Client) -> None:
     assert 'class="verdict' in operator.get("/admin/").content.decode()
     for login in ("support", "admin"):
         operator.force_login(User.objects.get(username=login))
@@ -238,7 +238,7 @@ def test_operations_page_says_when_all_is_well(
     assert "has never run" in page
 
 
-def test_operations_page_names_problems_of_store(operator: Client) -> None:
+def test_operations_page_lists_problems_of_store(operator: Client) -> None:
     old = clock.now() - timedelta(minutes=9)
     create_ledger_row(
         partition=2, checked_at=old, halted_at=old, halted_why="20 bad messages in a row"
@@ -299,7 +299,7 @@ def test_rates_come_from_recorded_figures(ingested: Ingested) -> None:
     assert draw_pace() is None
 
 
-def test_forecast_names_day_on_which_disk_is_full(db: None, settings: Settings) -> None:
+def test_forecast_says_on_which_day_the_disk_is_full(db: None, settings: Settings) -> None:
     assert forecast_disk([]).full is None
     from annals.operations import disk as module
 

@@ -135,7 +135,7 @@ def test_swap_keeps_row_of_any_writer(
 
 
 @pytest.mark.plain_only("triggers note what is written during the swap")
-def test_swap_keeps_row_once_when_it_was_both_read_and_noted(
+def test_swap_stores_row_once_when_copy_and_trigger_both_have_it(
     filled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     """The row is inserted after noting began and before the rows are read."""

@@ -196,7 +196,7 @@ def test_retry_stores_a_row_while_its_day_exists(
     assert find_faults() == []
 
 
-def test_retry_that_lasts_past_midnight_creates_no_dropped_day(
+def test_retry_that_lasts_past_midnight_does_not_create_a_day_that_has_expired(
     ingested: Ingested, plain: Connection
 ) -> None:
     ingested.write(make_noon_message(TODAY, id="a"), window=shift_window(-60))

@@ -764,7 +764,7 @@ def test_large_batches_of_one_lane_do_not_hold_back_small_batch_of_another() -> 
 TOO_LONG = Explanation(Code.NUMBER_TOO_LONG)
 
 
-def test_partition_halted_while_reading_pauses_is_not_resumed() -> None:
+def test_partition_halted_during_a_pause_is_not_resumed() -> None:
     """The database found the bad messages, in the batch that reading paused for."""
     machine = make_claimed_machine(LIMITS, partitions=2, lanes=1)
     bad = [make_message(make_value(), offset) for offset in range(TOLERANCE.consecutive)]
