@@ -1,4 +1,4 @@
-"""`python -m benchmarks changes`: compares lists of changes with SQL over a table without days."""
+"""`python -m benchmarks changes`: compares lists of changes with SQL over a plain table."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def run(versions: int = 1_000_000, rounds: int = 200, as_json: bool = False) -> 
 
     Args:
         versions: How many versions each day has.
-        rounds: How many requests of each kind, each for another person or service.
+        rounds: How many requests of each kind. Each is for another person or service.
     """
     with create_database(NAME) as conninfo:
         figures = _measure(conninfo, versions, rounds)

@@ -12,7 +12,7 @@ READ_COMPLETENESS = "ingest.view_completeness"
 
 
 class HasViewPermission(BasePermission):
-    """Allows logins that have the permission that the view names."""
+    """Allows a login if it has the `permission` of the view."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         return has_permission(request.user, view.permission)

@@ -9,19 +9,22 @@ from history.common.answer_types import Answer
 
 JsonSchema: TypeAlias = dict[str, Any]
 
-# A Struct whose name ends so becomes a component of the document; its name there omits the suffix.
+# A Struct with this suffix becomes a component of the OpenAPI document, named without the suffix.
 _COMPONENT_SUFFIX: Final = "Answer"
 
 
 def make_schema(type_: Any) -> JsonSchema:
-    """Return the schema of a type, with references to components and all else inline."""
+    """Return the JSON Schema of a type. It refers to components, and has all other types inline."""
     [schema], structs = msgspec.json.schema_components([type_], ref_template="{name}")
     resolved: JsonSchema = _resolve(schema, structs)
     return resolved
 
 
 def make_components(answers: Iterable[type[Answer]]) -> dict[str, JsonSchema]:
-    """Return `components.schemas` of the document: these answers and all components in them."""
+    """Return `components.schemas` of the OpenAPI document.
+
+    It has the schemas of `answers`, and of the components to which these refer.
+    """
     _, structs = msgspec.json.schema_components(answers, ref_template="{name}")
     return {
         name.removesuffix(_COMPONENT_SUFFIX): _resolve(schema, structs)
@@ -31,7 +34,11 @@ def make_components(answers: Iterable[type[Answer]]) -> dict[str, JsonSchema]:
 
 
 def _resolve(schema: Any, structs: dict[str, JsonSchema]) -> Any:
-    """Replace references: to a component by its address, to any other type by its schema."""
+    """Return `schema` without references to Python classes.
+
+    A reference to a component gets the component's address. A reference to another type is
+    replaced by the schema of the type.
+    """
     if isinstance(schema, list):
         return [_resolve(item, structs) for item in schema]
     if not isinstance(schema, dict):

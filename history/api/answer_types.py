@@ -1,4 +1,4 @@
-"""The types of the API's answers. Their fields have the order of the JSON.
+"""The types of the API's answers. Their fields are in the order of the JSON.
 
 A view names the type of its answer in describe_call. In the JSON, the answer is the `data` of a
 SuccessEnvelope.
@@ -112,38 +112,38 @@ class DocumentRef(Answer, kw_only=True):
     id: str
 
 
-HeldVersion: TypeAlias = Annotated[
+QuarantinedVersion: TypeAlias = Annotated[
     VersionNumber | None, Meta(description="null: the message does not say it.")
 ]
-HeldUpdatedAt: TypeAlias = Annotated[
+QuarantinedUpdatedAt: TypeAlias = Annotated[
     Moment | None, Meta(description="Of the version; null: it cannot be read.")
 ]
-HeldReason: TypeAlias = Annotated[
+QuarantinedReason: TypeAlias = Annotated[
     str, choose_from(REASONS), Meta(description="Why it could not be stored.")
 ]
-HeldReadAt: TypeAlias = Annotated[Moment, Meta(description="When Annals read the message.")]
+QuarantinedReadAt: TypeAlias = Annotated[Moment, Meta(description="When Annals read the message.")]
 
 
-class HeldMessage(Answer, kw_only=True):
-    """A message in quarantine about the document of the entry."""
+class QuarantinedEntry(Answer, kw_only=True):
+    """A message in quarantine about the document of the entry that contains it."""
 
-    version: HeldVersion
-    updated_at: HeldUpdatedAt
-    reason: HeldReason
-    read_at: HeldReadAt
+    version: QuarantinedVersion
+    updated_at: QuarantinedUpdatedAt
+    reason: QuarantinedReason
+    read_at: QuarantinedReadAt
 
 
-class HeldDocumentMessage(DocumentRef, kw_only=True):
+class QuarantinedDocumentEntry(DocumentRef, kw_only=True):
     """A message in quarantine, and the document that it is about."""
 
-    version: HeldVersion
-    updated_at: HeldUpdatedAt
-    reason: HeldReason
-    read_at: HeldReadAt
+    version: QuarantinedVersion
+    updated_at: QuarantinedUpdatedAt
+    reason: QuarantinedReason
+    read_at: QuarantinedReadAt
 
 
 QuarantinedMessages: TypeAlias = Annotated[
-    list[HeldDocumentMessage],
+    list[QuarantinedDocumentEntry],
     Meta(
         description="Messages about this document, or about this application and its children, "
         "that came and could not be stored; neither stored since nor discarded. Their changes are "
@@ -157,13 +157,13 @@ QuarantinedCount: TypeAlias = Annotated[
 
 
 class UncertainDocument(DocumentRef, kw_only=True):
-    """A document with a state that may have been different."""
+    """A document that may have been different at the moment from what the answer shows."""
 
     missing_versions: MissingVersions
     missing_count: Count
     missing_reason: MissingReason
     quarantined: Annotated[
-        list[HeldMessage],
+        list[QuarantinedEntry],
         Meta(description="Messages in quarantine that may have come before the moment."),
     ]
 
@@ -179,7 +179,7 @@ UncertainDocuments: TypeAlias = Annotated[
 
 
 class DamagedVersion(DocumentRef, kw_only=True):
-    """A version that cannot be read."""
+    """A version that the answer lacks because it cannot be read."""
 
     version: VersionNumber | None
 
@@ -195,7 +195,7 @@ DamagedVersions: TypeAlias = Annotated[
 
 
 class FallbackOutcome(Answer, kw_only=True):
-    """How the old service answered."""
+    """What came of asking the old service for its versions."""
 
     state: Annotated[str, choose_from(state.value for state in FallbackState)]
     older_versions_may_be_missing: Annotated[
@@ -285,7 +285,7 @@ FallbackUpdatedAt: TypeAlias = Annotated[
 
 
 class VersionMembers(DocumentRef, kw_only=True):
-    """One version, and how it differs from the previous one. VersionAtAnswer repeats these."""
+    """One version, and how it differs from the previous one. VersionAtAnswer repeats the fields."""
 
     product_instance_id: str | UnsetType = UNSET
     entity: Snapshot | UnsetType = UNSET
@@ -313,7 +313,7 @@ class VersionMembers(DocumentRef, kw_only=True):
 
 
 class VersionAnswer(VersionMembers, kw_only=True):
-    """One version. Only at an address of its own it says what is in quarantine."""
+    """One version. Has `fallback` and `quarantined` only if it is the whole answer."""
 
     fallback: Fallback | UnsetType = UNSET
     quarantined: QuarantinedMessages | UnsetType = UNSET
@@ -482,7 +482,7 @@ class BlameAnswer(VersionMembers, kw_only=True):
 
 
 class MissingDocument(DocumentRef, kw_only=True):
-    """A document that existed at the moment, or may have, but has no stored version from then."""
+    """A document that may have existed at the moment, but has no stored version from then."""
 
     reason: AbsenceReason
 
@@ -533,7 +533,7 @@ class SearchResultEntry(DocumentRef, kw_only=True):
 
 
 class SearchResultsAnswer(Answer, kw_only=True):
-    """A page of what the search finds."""
+    """A page of search results."""
 
     results: list[SearchResultEntry]
     limited: Annotated[

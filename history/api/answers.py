@@ -19,9 +19,9 @@ from history.api.answer_types import (
     DocumentRef,
     FallbackOutcome,
     FieldValueEntry,
-    HeldDocumentMessage,
-    HeldMessage,
     OperationAnswer,
+    QuarantinedDocumentEntry,
+    QuarantinedEntry,
     SearchResultEntry,
     UncertainDocument,
     VersionAnswer,
@@ -117,7 +117,7 @@ def make_version(version: Version, output: AnswerFormat, after: int = 0) -> Vers
 
 
 def copy_members(version: VersionAnswer) -> dict[str, Any]:
-    """Return the members of a version's answer, to make an answer that has further members."""
+    """Return the fields of VersionMembers, for an answer that adds others to them."""
     return {name: getattr(version, name) for name in VersionMembers.__struct_fields__}
 
 
@@ -126,7 +126,7 @@ def _list_missing(version: Version) -> list[int]:
 
 
 def _get_absence_reason(version: Version, absence: Absence | None) -> str | None:
-    """Return why versions are missing. It is not "never arrived" if any of them arrived."""
+    """Return why versions are missing: inQuarantine if one of them is there, else `absence`."""
     if absence is not None and version.quarantined:
         return Absence.QUARANTINED.value
     return absence.value if absence else None
@@ -189,7 +189,11 @@ class ListedLeaves(NamedTuple):
 
 
 def list_leaves(leaves: Sequence[BlamedLeaf], output: AnswerFormat, after: int) -> ListedLeaves:
-    """List as many leaves as an answer may have, without the first `after` ones."""
+    """List the leaves of one answer, as many as it may have.
+
+    Args:
+        after: How many leaves to skip at the beginning.
+    """
     candidates = leaves[after : after + budget.MAX_LEAVES]
     sizes = (
         len(blamed_leaf.path) + len(blamed_leaf.key_path) + len(dumps(blamed_leaf.value))
@@ -203,10 +207,16 @@ def list_leaves(leaves: Sequence[BlamedLeaf], output: AnswerFormat, after: int) 
 
 
 def _count_rest(after: int, end: int, count: int) -> tuple[int | UnsetType, int | UnsetType]:
-    """Return the number of all entries, and the index of the next entry.
+    """Return what an answer says about the entries of a list that it does not have.
 
-    The answer has the entries from `after` to `end`. The number is UNSET if these are all, and the
-    index is UNSET if they include the last.
+    Args:
+        after: The index of the first entry that the answer has.
+        end: The index after the last entry that the answer has.
+        count: The number of all entries.
+
+    Returns:
+        The number of all entries, UNSET if the answer has all of them; and the index of the next
+        entry, UNSET if the answer has the last one.
     """
     if not after and end >= count:
         return UNSET, UNSET
@@ -272,15 +282,15 @@ def list_damaged(places: Iterable[DamagedPlace]) -> list[DamagedVersion] | Unset
 
 def list_uncertain(
     next_versions: Iterable[Version],
-    held_messages: Iterable[QuarantinedMessage],
+    quarantined: Iterable[QuarantinedMessage],
     output: AnswerFormat,
 ) -> list[UncertainDocument]:
-    """Return the documents whose state at a moment may have been different.
+    """Return the documents that may have been different at a moment from what the answer shows.
 
     Args:
-        next_versions: For each document, the first version after the moment, if versions are
-            missing before it.
-        held_messages: The messages in quarantine that may have changed the state.
+        next_versions: The first stored version after the moment, of each document that lacks
+            versions right before it.
+        quarantined: The messages in quarantine that may have changed the state.
     """
     documents = {
         (version.entity.name, version.id): UncertainDocument(
@@ -293,7 +303,7 @@ def list_uncertain(
         )
         for version in next_versions
     }
-    for message in held_messages:
+    for message in quarantined:
         kind_and_id = message.entity, message.id
         if kind_and_id not in documents:
             documents[kind_and_id] = UncertainDocument(
@@ -306,7 +316,7 @@ def list_uncertain(
             )
         if len(documents[kind_and_id].quarantined) < QUARANTINED_LISTED:
             documents[kind_and_id].quarantined.append(
-                HeldMessage(
+                QuarantinedEntry(
                     version=message.version,
                     updated_at=output.format_moment_or_none(message.made_at),
                     reason=message.reason,
@@ -316,12 +326,12 @@ def list_uncertain(
     return list(documents.values())
 
 
-def list_quarantined(messages: OpenMessages, output: AnswerFormat) -> list[HeldDocumentMessage]:
-    """Return the `quarantined` of an answer: messages about its documents, at most
-    QUARANTINED_LISTED.
-    """
+def list_quarantined(
+    messages: OpenMessages, output: AnswerFormat
+) -> list[QuarantinedDocumentEntry]:
+    """Return the `quarantined` of an answer, at most QUARANTINED_LISTED messages."""
     return [
-        HeldDocumentMessage(
+        QuarantinedDocumentEntry(
             kind=message.entity,
             id=message.id,
             version=message.version,
@@ -334,12 +344,12 @@ def list_quarantined(messages: OpenMessages, output: AnswerFormat) -> list[HeldD
 
 
 def make_search_result(
-    result: SearchResult, output: AnswerFormat, held_messages: Sequence[QuarantinedMessage]
+    result: SearchResult, output: AnswerFormat, quarantined: Sequence[QuarantinedMessage]
 ) -> SearchResultEntry:
     """Make the answer for one result of a search.
 
     Args:
-        held_messages: The messages about the document that are in quarantine.
+        quarantined: The messages about the document that are in quarantine.
     """
     return SearchResultEntry(
         kind=result.entity.name,
@@ -352,7 +362,7 @@ def make_search_result(
         version=result.version,
         type=result.type.name if result.type is not None else None,
         updated_at=output.format_moment(result.updated_at),
-        quarantined_count=len(held_messages),
+        quarantined_count=len(quarantined),
     )
 
 

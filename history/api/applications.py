@@ -62,7 +62,7 @@ class ApplicationAtView(ApiView):
         state = timeline.fetch_application_at(request.reader, request.id, moment)
         root = state.application
         indexes = {entity_ref: VersionIndex(keys) for entity_ref, keys in state.members.items()}
-        held_messages = timeline.select_open_at(request.open_messages().messages, moment, indexes)
+        quarantined = timeline.select_open_at(request.open_messages().messages, moment, indexes)
         return ApplicationAnswer(
             time=output.format_moment(moment),
             application=answers.make_version(root, output) if root else None,
@@ -79,7 +79,7 @@ class ApplicationAtView(ApiView):
                 MissingDocument(kind=part.entity.name, id=part.id, reason=part.why.value)
                 for part in state.missing
             ],
-            uncertain=answers.list_uncertain(state.following.values(), held_messages, output),
+            uncertain=answers.list_uncertain(state.following.values(), quarantined, output),
             quarantined=request.quarantined,
             quarantined_count=request.quarantined_count,
             completeness=request.make_completeness(),

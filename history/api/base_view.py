@@ -17,7 +17,7 @@ from history.api import access, answers
 from history.api.answer_types import (
     CompletenessAnswer,
     FallbackOutcome,
-    HeldDocumentMessage,
+    QuarantinedDocumentEntry,
     SuccessEnvelope,
     VersionAnswer,
 )
@@ -83,7 +83,7 @@ class ApiRequest:
     # returns the messages in quarantine about the document; call it after reading its versions
     open_messages: Callable[[], OpenMessages] = lambda: NO_OPEN_MESSAGES
     # how complete the store was before versions were read; None if the answer does not say it
-    store_state: StoreCompleteness | None = None
+    store_completeness: StoreCompleteness | None = None
 
     @property
     def id(self) -> str:
@@ -120,10 +120,10 @@ class ApiRequest:
         return None if name is None else find_kind(name)
 
     @property
-    def about(self) -> OpenMessagesQuestion | None:
-        """The question which messages on the document are in quarantine.
+    def open_messages_question(self) -> OpenMessagesQuestion | None:
+        """The question for the messages in quarantine about the document or application.
 
-        None if the address does not name a document.
+        None if the address names neither.
         """
         if "entity" in self.address:
             return OpenMessagesQuestion.about(self.kinds, self.entity, self.id)
@@ -133,11 +133,11 @@ class ApiRequest:
 
     @property
     def fallback(self) -> FallbackOutcome | UnsetType:
-        """How the old service answered. Use this after everything has been read."""
+        """What came of asking the old service. Use this after everything has been read."""
         return answers.make_fallback(self.reader.old.state)
 
     @property
-    def quarantined(self) -> list[HeldDocumentMessage]:
+    def quarantined(self) -> list[QuarantinedDocumentEntry]:
         """The messages in quarantine that the answer lists. Use this after reading versions."""
         return answers.list_quarantined(self.open_messages(), self.output)
 
@@ -147,8 +147,8 @@ class ApiRequest:
 
     @property
     def complete_to(self) -> datetime | None:
-        """The moment up to which the store was complete before versions were read."""
-        return self.store_state.complete_to if self.store_state else None
+        """The moment up to which everything had been read when the request began; None: unknown."""
+        return self.store_completeness.complete_to if self.store_completeness else None
 
     def make_completeness(
         self, versions: Sequence[VersionAnswer] | None = None
@@ -158,10 +158,10 @@ class ApiRequest:
         Args:
             versions: The versions on a timeline's page; None for other answers.
         """
-        if self.store_state is None:
-            raise RuntimeError("the view has with_completeness = False")
-        messages = self.open_messages() if self.about is not None else None
-        return answers.make_completeness(self.store_state, self.output, versions, messages)
+        if self.store_completeness is None:
+            raise RuntimeError("make_completeness() needs a view with with_completeness = True")
+        messages = self.open_messages() if self.open_messages_question is not None else None
+        return answers.make_completeness(self.store_completeness, self.output, versions, messages)
 
     def read_page_size(self) -> int:
         return self.parameters.read_number("pageSize", 1, MAX_PAGE_SIZE) or DEFAULT_PAGE_SIZE
@@ -176,7 +176,8 @@ class ApiRequest:
     def make_query(self, **more: Any) -> TimelineQuery:
         """Return the timeline query of the request, with its filters.
 
-        `more` has further fields of TimelineQuery.
+        Args:
+            more: Further fields of TimelineQuery.
         """
         return TimelineQuery(
             id=self.id,
@@ -213,7 +214,7 @@ class ApiView(ReadOnlyView):
     with_completeness: ClassVar[bool] = True
     # Whether it reads many versions for one answer. See history.common.worker_shares.
     expensive: ClassVar[bool] = False
-    # The client may keep the answer, and asks with its ETag whether it is still right.
+    # Whether the answer has an ETag: the client may keep it, and ask whether it is still right.
     has_etag: ClassVar[bool] = False
     reader: HistoryReader | None = None
 
@@ -247,10 +248,12 @@ class ApiView(ReadOnlyView):
             worker_shares.take_expensive_place(self.is_expensive(api_request)),
         ):
             # Read before the data, so that the answer has at least what its completeness promises.
-            state, messages = load_completeness_and_messages(
+            completeness, messages = load_completeness_and_messages(
                 api_request, with_completeness=self.with_completeness
             )
-            api_request = replace(api_request, open_messages=messages, store_state=state)
+            api_request = replace(
+                api_request, open_messages=messages, store_completeness=completeness
+            )
             data = self.make_answer(api_request)
         answer = encode_answer(SuccessEnvelope(status="success", data=data), output.language)
         return revalidate(request, answer) if self.has_etag else answer
@@ -278,31 +281,32 @@ def find_kind(name: str) -> EntityKind:
 def load_completeness_and_messages(
     request: ApiRequest, *, with_completeness: bool
 ) -> tuple[StoreCompleteness | None, Callable[[], OpenMessages]]:
-    """Read in one round trip how complete the store is, and what is in quarantine.
+    """Read in one round trip how complete the store is, and which messages are in quarantine.
 
     Returns:
-        The completeness, or None without `with_completeness`; and a function that returns the
+        The completeness, or None if `with_completeness` is False; and a function that returns the
         messages that the viewer may know of. Call it after reading versions.
     """
-    about = request.about
-    if about is None or not is_storable_id(request.id):
-        state = complete_to.read_completeness(request.kinds) if with_completeness else None
-        return state, lambda: NO_OPEN_MESSAGES
-    state = None
+    question = request.open_messages_question
+    if question is None or not is_storable_id(request.id):
+        completeness = complete_to.read_completeness(request.kinds) if with_completeness else None
+        return completeness, lambda: NO_OPEN_MESSAGES
+    completeness = None
     if with_completeness:
-        state, rows = complete_to.read_completeness_and_messages(about)
+        completeness, rows = complete_to.read_completeness_and_messages(question)
     else:
-        rows = prepared.fetch_rows(*about.statement)
-    return state, cache(partial(timeline.select_open_messages, request.reader, about, rows))
+        rows = prepared.fetch_rows(*question.statement)
+    select_messages = partial(timeline.select_open_messages, request.reader, question, rows)
+    return completeness, cache(select_messages)
 
 
 def _check_address(request: Request, address: Mapping[str, str]) -> None:
-    """Refuse an id that no document can have: not UTF-8, or with NUL.
+    """Check that the id in the address is UTF-8 without NUL, as the id of every document is.
 
-    Django would read the byte %FF as the text "%FF".
+    Django does not check this: it reads the byte %FF as the text "%FF".
 
     Raises:
-        BadParameterError: The id in the address is such an id.
+        BadParameterError: The id has other bytes.
     """
     for name in address.keys() & {"id", "productInstanceId"}:
         try:

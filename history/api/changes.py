@@ -60,7 +60,7 @@ def list_changed_versions(
     applications = {
         version.product_instance_id or version.id
         for version in page.versions
-        if not version.entity.alone
+        if not version.entity.is_standalone
     }
     titles = fetch_application_titles(reader, applications)
     return [_make_entry(version, titles, output) for version in page.versions]
@@ -69,7 +69,9 @@ def list_changed_versions(
 def _make_entry(
     version: timeline.Version, titles: dict[str, str], output: AnswerFormat
 ) -> ChangedVersionAnswer:
-    application = None if version.entity.alone else version.product_instance_id or version.id
+    application = (
+        None if version.entity.is_standalone else version.product_instance_id or version.id
+    )
     return ChangedVersionAnswer(
         **answers.copy_members(answers.make_version(version, output)),
         application_id=application,

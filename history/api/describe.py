@@ -231,7 +231,7 @@ def describe_call(
     """Decorate a view with the description of its call.
 
     Args:
-        name: The name of the call in the document.
+        name: The name of the call in the OpenAPI document.
         summary: One sentence on what the call answers.
         parameters: The parameters of the path and of the query.
         data: The type of the answer's `data`.

@@ -1,4 +1,4 @@
-"""Reads query parameters. Unknown, repeated and malformed ones are refused with 400."""
+"""Reads query parameters. The API refuses unknown, repeated and malformed ones with 400."""
 
 import re
 from collections.abc import Iterable, Set
@@ -77,15 +77,18 @@ class QueryParameters:
         value = self.read_text(name)
         return None if value is None else parse_whole_number(name, value, low, high)
 
-    def read_choice(self, name: str, words: type[E], default: E) -> E:
-        """Return the member of `words` whose value the parameter has, or `default` without it."""
+    def read_choice(self, name: str, choices: type[E], default: E) -> E:
+        """Return the member of the enum `choices` that has the parameter's value.
+
+        If the request does not have the parameter, return `default`.
+        """
         value = self.read_text(name)
         if value is None:
             return default
-        for word in words:
-            if word.value == value:
-                return word
-        raise BadParameterError(name, explain_choices(str(word.value) for word in words))
+        for choice in choices:
+            if choice.value == value:
+                return choice
+        raise BadParameterError(name, explain_choices(str(choice.value) for choice in choices))
 
     def read_flag(self, name: str) -> bool:
         """Return whether the parameter is `true`; False if the request does not have it."""
@@ -94,15 +97,15 @@ class QueryParameters:
             raise BadParameterError(name, _("must be true or false"))
         return value == "true"
 
-    def read_members(self, name: str, words: type[E]) -> frozenset[E]:
-        """Return the members of `words` that the parameter lists, separated by commas.
+    def read_members(self, name: str, choices: type[E]) -> frozenset[E]:
+        """Return the members of the enum `choices` that the parameter lists with commas.
 
-        Without the parameter, return all members.
+        If the request does not have the parameter, return all members.
         """
         value = self.read_text(name)
         if value is None:
-            return frozenset(words)
-        members_by_value = {word.value: word for word in words}
+            return frozenset(choices)
+        members_by_value = {choice.value: choice for choice in choices}
         names = value.split(",")
         if not members_by_value.keys() >= set(names):
             text = _("must be any of {words}, comma-separated")
@@ -110,7 +113,7 @@ class QueryParameters:
         return frozenset(members_by_value[word] for word in names)
 
     def read_zone(self) -> tzinfo:
-        """Return the time zone that `tz` names; UTC without this parameter."""
+        """Return the time zone that `tz` names; UTC if the request does not have `tz`."""
         name = self.read_text("tz")
         if name is None:
             return UTC
@@ -120,9 +123,10 @@ class QueryParameters:
         return ZoneInfo(name)
 
     def read_moment(self, name: str, zone: tzinfo) -> datetime | None:
-        """Return a moment in UTC, truncated to microseconds, or None without the parameter.
+        """Return a moment in UTC, or None if the request does not have the parameter.
 
-        The parameter is in ISO 8601. A value without an offset is a time in `zone`.
+        The parameter is in ISO 8601. A value without an offset is a time in `zone`. Digits after
+        the microseconds are ignored.
         """
         value = self.read_text(name)
         if value is None:
@@ -152,7 +156,7 @@ def _check_utf8(name: str, value: bytes) -> None:
 
 
 def explain_choices(words: Iterable[str]) -> str:
-    """Return the message for a word that is not one of `words`."""
+    """Return the message for a value that is not one of `words`."""
     return _("must be one of {words}").format(words=", ".join(words))
 
 

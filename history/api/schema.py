@@ -1,4 +1,4 @@
-"""The OpenAPI document and the page that shows it. They need no login, as they have no data."""
+"""The OpenAPI document and the page that shows it. Anybody may read them without a login."""
 
 from functools import cache
 from typing import Any
@@ -19,7 +19,7 @@ from history.api.base_view import ReadOnlyView
 
 
 class PublicSchemaView(ReadOnlyView):
-    """A view for everybody. It always answers in English."""
+    """A view that needs no login and always answers in English."""
 
     authentication_classes = []
     permission_classes = [AllowAny]

@@ -43,9 +43,7 @@ class TraceView(ApiView):
 
     @property
     def permission(self) -> str:  # type: ignore[override]
-        """The required permission: for versions, to read the history; for messages, to read
-        completeness.
-        """
+        """READ_COMPLETENESS if the call asks about a message, READ_HISTORY if about a version."""
         query: Any = self.request.query_params
         of_version = any(name in query for name in VERSION_PARAMETERS)
         of_message = any(name in query for name in MESSAGE_PARAMETERS) and not of_version

@@ -165,7 +165,7 @@ class VersionAtView(ApiView):
         moment = request.parameters.read_required_moment("time", request.output.zone)
         entity_ref = EntityRef(request.entity, request.id)
         version, next_version, keys = timeline.fetch_version_at(request.reader, *entity_ref, moment)
-        held_messages = timeline.select_open_at(
+        quarantined = timeline.select_open_at(
             request.open_messages().messages, moment, {entity_ref: keys}
         )
         return VersionAtAnswer(
@@ -173,7 +173,7 @@ class VersionAtView(ApiView):
             **answers.copy_members(answers.make_version(version, request.output)),
             deleted=version.type is ChangeType.DELETE,
             uncertain=answers.list_uncertain(
-                [next_version] if next_version else (), held_messages, request.output
+                [next_version] if next_version else (), quarantined, request.output
             ),
             quarantined=request.quarantined,
             quarantined_count=request.quarantined_count,
@@ -249,7 +249,7 @@ class BlameView(ApiView):
 
 @extend_schema_view(get=extend_schema(exclude=True))
 class UnknownAddressView(ApiView):
-    """All other addresses under /api/v1/, with any parameters."""
+    """Answers all other addresses under /api/v1/, with any parameters: 404 unknown_address."""
 
     def get(self, request: Request, **address: str) -> HttpResponse:  # noqa: ARG002
         raise UnknownAddressError

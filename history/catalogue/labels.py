@@ -1,4 +1,7 @@
-"""The catalogue of labels: the database's names for the fields of snapshots, with their marks."""
+"""The catalogue of labels: the names of the fields of snapshots, and which fields are marked.
+
+It is stored in the database.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,7 @@ class FieldText:
 
 @dataclass(slots=True)
 class _PatternNode:
-    """A node of the tree of path patterns."""
+    """A node in the tree of the paths that have a label. Each segment is one level down."""
 
     label: FieldText | None = None
     below: dict[str, _PatternNode] = field(default_factory=dict)
@@ -68,9 +71,8 @@ class _PatternNode:
 class LabelCatalogue:
     """All labels, to be looked up by path.
 
-    A label for one kind of entity has priority over a label for every kind. If several patterns
-    match a path, the pattern wins that has an exact segment where the others have `*`, compared
-    from the root on.
+    A label for one kind has priority over a label for every kind. If the paths of several labels
+    match, they are compared segment by segment from the root: an exact segment wins over `*`.
 
     A field is marked as sensitive if an entry or the file of kinds marks it.
     """
@@ -104,10 +106,10 @@ class LabelCatalogue:
         return tuple(sorted(paths_of_all | paths_of_kind))
 
     def find_by_name(self, text: str, entities: Collection[str]) -> dict[str, FieldText]:
-        """Return the labels with this name in either language, by path, ordered by path.
+        """Return the labels that have this name in either language, by path, in path order.
 
-        If no label has exactly this name, return the labels whose names contain the text, but
-        not technical ones. Case does not matter.
+        If no label has exactly this name, return the labels with the text in their name, without
+        technical ones. Case does not matter.
         """
         search_text = text.strip().casefold()
         entries = (entry for entry in self._named if not entry[0] or entry[0] in entities)
@@ -141,7 +143,7 @@ def _descend(node: _PatternNode, segments: list[str]) -> FieldText | None:
 
 
 class _CatalogueCache:
-    """Keeps the catalogue for FRESH_SECONDS, after which edits by other processes show."""
+    """Keeps the catalogue for FRESH_SECONDS, then reads it again: other processes may edit it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -169,7 +171,7 @@ def get_catalogue() -> LabelCatalogue:
 
 
 def forget_catalogue(**_: object) -> None:
-    """Read the catalogue again at the next use. Also a signal receiver."""
+    """Forget the cached catalogue, so that its next use reads it again. Also a signal receiver."""
     _cache.forget()
 
 
@@ -188,9 +190,13 @@ class _FileEntry(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def parse_labels_file(text: bytes) -> list[tuple[FieldLabel, bool]]:
-    """Return pairs of a label and whether its entry in the file has the member `sensitive`.
+    """Parse a file of labels.
 
-    The file is a JSON list of objects with path, russian, english, entity, kind, words, sensitive.
+    Args:
+        text: A JSON list of objects with path, russian, english, entity, kind, words, sensitive.
+
+    Returns:
+        Each label, and whether its object has the member `sensitive`.
 
     Raises:
         LabelsFileError: The file is not such a list, or has a mistake.
@@ -214,7 +220,7 @@ def parse_labels_file(text: bytes) -> list[tuple[FieldLabel, bool]]:
 
 
 def find_label_problems(entity: str, path: str, kind: str, sensitive: bool) -> list[str]:
-    """Return a sentence for each mistake of a label. The admin's form uses this too."""
+    """Return a sentence for each mistake in a label. The admin's form uses this too."""
     problems = []
     if entity and entity not in BY_NAME:
         problems.append(f"there is no kind of entity {entity}")
@@ -228,10 +234,10 @@ def find_label_problems(entity: str, path: str, kind: str, sensitive: bool) -> l
 
 
 def load_labels(text: bytes) -> int:
-    """Add or change all labels of a file, or none, and return how many labels the file has.
+    """Add or change the labels of a file, and return how many labels the file has.
 
-    Labels that are not in the file stay. An entry without `sensitive` does not change whether the
-    field is marked.
+    If the file has a mistake, nothing changes. Labels that are not in the file stay. An entry
+    without `sensitive` does not change whether the field is marked.
     """
     entries = parse_labels_file(text)
     with transaction.atomic():
@@ -249,7 +255,10 @@ def load_labels(text: bytes) -> int:
 
 
 def _announce_mark_changes(entries: Iterable[tuple[FieldLabel, bool]]) -> None:
-    """Send mark_changed for each field that these entries mark or unmark."""
+    """Send mark_changed for each field that these entries mark or unmark.
+
+    The first labels of an empty catalogue are not announced.
+    """
     stored_labels = FieldLabel.objects.select_for_update()
     marks = {
         (stored_label.entity, stored_label.path): stored_label.sensitive
@@ -268,7 +277,10 @@ def _announce_mark_changes(entries: Iterable[tuple[FieldLabel, bool]]) -> None:
 
 
 def load_shipped_labels(**_: object) -> None:
-    """Fill an empty catalogue with the labels that come with Annals."""
+    """Fill an empty catalogue with the labels that come with Annals.
+
+    Also add the labels that the file of kinds declares. A signal receiver.
+    """
     if not FieldLabel.objects.exists():
         entries: list[dict[str, Any]] = msgspec.json.decode(SHIPPED_FILE.read_bytes())
         known_entries = [entry for entry in entries if entry.get("entity", "") in {"", *BY_NAME}]

@@ -47,11 +47,11 @@ def fetch_named_logins(logins: Iterable[str | None]) -> dict[str, NamedLogin]:
     None among `logins` is ignored.
     """
     logins_to_find = {login for login in logins if login is not None}
-    logins_by_name = {login: make_unnamed_login(login) for login in logins_to_find}
+    named_logins = {login: make_unnamed_login(login) for login in logins_to_find}
     if logins_to_find:
         rows = prepared.fetch_rows(_SELECT_BY_LOGIN, {"logins": list(logins_to_find)})
-        logins_by_name.update((login, NamedLogin(login, name, kind)) for login, name, kind in rows)
-    return logins_by_name
+        named_logins.update((login, NamedLogin(login, name, kind)) for login, name, kind in rows)
+    return named_logins
 
 
 _SELECT_BY_NAME: Final = """
@@ -97,9 +97,12 @@ class PeopleImport:
 
 
 def load_people(text: bytes) -> PeopleImport:
-    """Add and change people from CSV in UTF-8 with a header line `login,full_name,kind`.
+    """Add and change people from a CSV file. If the file has a mistake, nothing changes.
 
-    People who are not in the file stay. The file is loaded as a whole or not at all.
+    People who are not in the file stay.
+
+    Args:
+        text: CSV in UTF-8 with the header line `login,full_name,kind`.
 
     Raises:
         PeopleFileError: The file has mistakes. The message names each wrong line.
@@ -179,12 +182,11 @@ def _generate_row_problems(row: dict[str, str | None]) -> Iterator[str]:
 def remember_login(login: str, full_name: str, identity: str) -> None:
     """Store the full name of a person who logged in.
 
-    The name is stored only if the table has no name for the login, or a name that an earlier login
-    of the same identity stored: a login does not rename a person whom the bank entered. A name
+    A name that the bank entered, or that was stored for another identity, is not replaced. A name
     that is too long for the table is not stored.
 
     Args:
-        identity: Who the identity provider says it is, in at most 40 characters.
+        identity: Identifies the person at the identity provider, in at most 40 characters.
     """
     if len(login) > AUTHOR_LENGTH or len(full_name) > NAME_LENGTH:
         return

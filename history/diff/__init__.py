@@ -1,6 +1,6 @@
 """Compares two snapshots: changes for people, a patch for programs.
 
-Nothing else in Annals compares.
+All comparisons of Annals are made here.
 Begin with `compare_snapshots` in `walk.py`; `align.py` matches the items of lists for it.
 """
 

@@ -1,7 +1,7 @@
 """Matches the items of a new list with the items of the old list.
 
 A removed and an added item without keys may be one item that changed. DeepDiff measures how similar
-they are. That takes a third of a millisecond a pair, so few pairs are measured
+they are. It takes a third of a millisecond for each pair, so few pairs are measured
 (docs/decisions/0011).
 """
 
@@ -22,7 +22,7 @@ IndexPairs = list[tuple[int, int]]
 
 
 def find_longest_chain(pairs: IndexPairs) -> IndexPairs:
-    """Return a longest subsequence of the pairs in which both numbers grow strictly.
+    """Return a longest subsequence of `pairs` in which both numbers always grow.
 
     The pairs must be sorted by the first number ascending, then by the second descending.
     """
@@ -48,7 +48,11 @@ def find_longest_chain(pairs: IndexPairs) -> IndexPairs:
 
 
 def find_common_subsequence(old: Sequence[Hashable], new: Sequence[Hashable]) -> IndexPairs:
-    """Return index pairs of a longest common subsequence, ascending (Hunt and Szymanski)."""
+    """Return the index pairs of a longest common subsequence, ascending (Hunt and Szymanski).
+
+    If equal values make too many pairs, the n-th occurrence of a value in `old` is paired with the
+    n-th in `new` only. The subsequence may then be shorter than possible.
+    """
     indexes: dict[Hashable, list[int]] = {}
     for index, value in enumerate(new):
         indexes.setdefault(value, []).append(index)
@@ -110,7 +114,12 @@ def _make_segment(key: str, names: list[str] | None, index: int) -> str:
 def align_lists(
     old: Items, new: Items, keys: tuple[str, ...], similarity: SimilarItems
 ) -> ListAlignment:
-    """Match the items by the first key that all items have; else by their own keys and content."""
+    """Match the items of two lists.
+
+    If all items of both lists have a key, and no value of the key occurs twice in a list, the items
+    are matched by this key. The first such key of `keys` is used. Otherwise each item is matched by
+    its own key, and the rest by their content.
+    """
     deadline.check()
     for key in keys:
         old_names = _list_key_values(old, key)
@@ -148,7 +157,7 @@ def _align_by_own_key(
     similarity: SimilarItems,
     matched: identity.KeyMatches,
 ) -> ListAlignment:
-    """Align the items that `matched` pairs by their own keys, and the rest by content."""
+    """Align two lists: the items in `matched` by their own keys, the others by their content."""
     source = [matched.source.get(index, -1) for index in range(len(new))]
     matched_origins = set(matched.source.values())
     old_rest = [index for index in range(len(old)) if index not in matched_origins]
@@ -179,7 +188,7 @@ def _align_by_key(key: str, old_names: list[str], names: list[str]) -> ListAlign
 
 
 def _find_movers(source: list[int]) -> set[int]:
-    """Return the new indexes of the fewest items whose moves explain the new order."""
+    """Return the new indexes of the items that moved: the fewest that explain the new order."""
     origins = [origin for origin in source if origin >= 0]
     if origins == sorted(origins):
         return set()
@@ -229,19 +238,28 @@ def _pair_similar(
     keys: tuple[str, ...],
     similarity: SimilarItems,
 ) -> Iterator[tuple[int, int]]:
-    """Generate pairs of an old and a new index that are one changed item.
+    """Pair removed items with added ones: each pair is one item that changed.
 
-    Items without a key come first.
+    Items without a key are paired first.
+
+    Args:
+        removed: Indexes in `old`.
+        added: Indexes in `new`.
+
+    Returns:
+        Pairs of an index in `old` and an index in `new`.
     """
     if keys:
-        plain_left = [i for i in removed if not identity.has_key(old[i], keys)]
-        plain_came = [j for j in added if not identity.has_key(new[j], keys)]
-        pairs = similarity.pair_items([old[i] for i in plain_left], [new[j] for j in plain_came])
+        keyless_removed = [i for i in removed if not identity.has_key(old[i], keys)]
+        keyless_added = [j for j in added if not identity.has_key(new[j], keys)]
+        pairs = similarity.pair_items(
+            [old[i] for i in keyless_removed], [new[j] for j in keyless_added]
+        )
         for a, b in pairs:
-            yield plain_left[a], plain_came[b]
+            yield keyless_removed[a], keyless_added[b]
         paired_removed, paired_added = (
-            {plain_left[a] for a, _ in pairs},
-            {plain_came[b] for _, b in pairs},
+            {keyless_removed[a] for a, _ in pairs},
+            {keyless_added[b] for _, b in pairs},
         )
         removed = [i for i in removed if i not in paired_removed]
         added = [j for j in added if j not in paired_added]
@@ -268,7 +286,11 @@ def _count_equal_ends(old: Items, new: Items) -> tuple[int, int]:
 def _find_moved(
     old_prints: list[str | bytes], new_prints: list[str | bytes], stays: IndexPairs
 ) -> IndexPairs:
-    """Return pairs of items that moved: equal, not in `stays`, and of a value that is unique."""
+    """Return the index pairs of the items that moved.
+
+    These are equal items that are not in `stays`. Their value occurs only once among such items of
+    each list.
+    """
     removed = _index_single_values(old_prints, {i for i, _ in stays})
     added = _index_single_values(new_prints, {j for _, j in stays})
     return [(i, added[value]) for value, i in removed.items() if value in added]
@@ -305,9 +327,10 @@ class SimilarItems:
         self._left = _MAX_PAIRS
 
     def pair_items(self, removed: list[Json], added: list[Json]) -> IndexPairs:
-        """Return pairs of a removed and an added index that are one changed item.
+        """Pair removed items with added ones: each pair is one item that changed.
 
-        No index occurs twice.
+        Returns:
+            Pairs of an index in `removed` and an index in `added`. No index occurs twice.
         """
         product = len(removed) * len(added)
         if (

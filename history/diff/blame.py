@@ -51,7 +51,7 @@ class BlameWalk(Generic[V]):
         return self._root is None
 
     def blame_version(self, older: Json, version: V) -> None:
-        """Blame `version` for every leaf that the snapshot before it, `older`, does not have."""
+        """Blame `version` for every leaf in which it differs from `older`, the snapshot before."""
         self._similarity = SimilarItems()
         if self._root is not None and not self._walk(self._root, self._reached, older, version):
             self._root = None
@@ -64,7 +64,7 @@ class BlameWalk(Generic[V]):
             self._root = None
 
     def _walk(self, part: _UnblamedPart, new: Json, old: Json, version: V) -> bool:
-        """Blame `version` for the changed leaves of a part; return whether any leaf is older."""
+        """Blame `version` for the changed leaves of a part; return whether other leaves remain."""
         if is_identical(old, new) or is_equal_number(old, new):
             return True
         if len(part.path) > self._longest:

@@ -29,7 +29,8 @@ def is_identical(old: MaybeJson, new: MaybeJson) -> bool:
 def is_equal_number(old: "Json | Raw", new: "Json | Raw") -> bool:
     """Return whether both are numbers with the same value, such as 1, 1.0 and 1.00.
 
-    True is not a number.
+    True is not a number. Two msgspec.Raw are compared in the same way: their texts may differ in
+    the notation of numbers only.
     """
     if type(old) is Raw and type(new) is Raw:
         return exactjson.has_equal_numbers(bytes(old), bytes(new))
@@ -51,11 +52,11 @@ def find_changed_keys(
     """Find the keys of `new` that were added or changed.
 
     Args:
-        prune: Whether to leave out containers with the same text. Otherwise they are returned, for
-            the caller to compare.
+        prune: Also compare the texts of containers, and leave out those that are the same. False:
+            return all containers that are not the same object; the caller compares them.
 
     Returns:
-        These keys with their values, and whether `new` has every key of `old`.
+        The changed keys with their values, and whether `new` has every key of `old`.
     """
     changed: list[ChangedKey] = []
     old_values: list[
@@ -92,7 +93,7 @@ def find_changed_keys(
 def insert_removed_keys(
     old: dict[str, Json], new: dict[str, Json], changed: list[ChangedKey]
 ) -> list[ChangedKey]:
-    """Insert each removed key into `changed` at its old position, after the key before it."""
+    """Return `changed` with the removed keys too, each behind the key that `old` has before it."""
     rank = {key: index for index, key in enumerate(new)}
     ranked = [(rank[entry[0]], 0, entry) for entry in changed]
     behind = -1

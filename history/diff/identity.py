@@ -12,14 +12,15 @@ from history.documents.exactjson import Json
 class ListIdentity:
     """Key fields by which the items of lists are matched.
 
-    `places` has pairs of a pattern and its key fields. The first pattern that matches the pointer
-    of a list decides; `*` matches any segment. A list without key fields is matched by content.
-
     A whole list is matched by a key if every item in the old and the new list is an object with a
-    text or integer under the key, and all these values in one list differ.
+    text or integer under the key, and no value occurs twice in one list. A list without key fields
+    is matched by content.
     """
 
+    # the key fields to try, in this order
     keys: tuple[str, ...] = ("pid", "id")
+    # other key fields for single lists: a pattern for the pointer of the list, in which `*` matches
+    # any segment, and the fields. The first pattern that matches is used.
     places: tuple[tuple[str, tuple[str, ...]], ...] = field(default=())
 
     @cached_property
@@ -65,9 +66,12 @@ class KeyMatches:
 
 
 def match_by_keys(old: Items, new: Items, keys: tuple[str, ...]) -> KeyMatches | None:
-    """Match the items whose key is unique in both lists, trying `keys` in their order.
+    """Match items that have the same value in a key field, if no other item of their list has it.
 
-    Returns None if no item of either list has a key.
+    The key fields are tried in the order of `keys`.
+
+    Returns:
+        None if no item of either list has a key.
     """
     old_values, values = _collect_key_values(old, keys), _collect_key_values(new, keys)
     if not old_values and not values:
@@ -88,7 +92,7 @@ def match_by_keys(old: Items, new: Items, keys: tuple[str, ...]) -> KeyMatches |
 
 
 def list_item_segments(items: Items, keys: tuple[str, ...]) -> list[str]:
-    """Return the segment of each item in key paths."""
+    """Return the key path segment of each item, or "" for an item without a unique key."""
     indexes = _index_unique_values(_collect_key_values(items, keys))
     for key in keys:
         if len(indexes.get(key, ())) == len(items):
@@ -102,7 +106,7 @@ def has_key(item: Json, keys: tuple[str, ...]) -> bool:
 
 
 def has_conflict(old: Json, new: Json, keys: tuple[str, ...]) -> bool:
-    """Return whether the first key that both items have has different values."""
+    """Return whether two items differ in the first key field that both of them have."""
     for key in keys:
         old_value, new_value = _get_key_value(old, key), _get_key_value(new, key)
         if old_value is not None and new_value is not None:
@@ -126,7 +130,7 @@ def _get_key_value(item: Json, key: str) -> str | None:
 
 
 def _index_unique_values(values: _KeyValues) -> _KeyIndexes:
-    """Return the indexes of the items whose value no other item has."""
+    """Return the index of the only item with a value, by key field and value."""
     indexes: _KeyIndexes = {}
     for key, item_values in values.items():
         counts = Counter(item_values)

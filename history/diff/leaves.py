@@ -8,10 +8,10 @@ from history.diff.identity import ListIdentity, list_item_segments
 from history.diff.path import escape_key, name_key
 from history.documents.exactjson import Json
 
-# The most characters that all paths of one comparison, or of one document's leaves, may have.
+# The most characters that all paths of one comparison, or of one snapshot's leaves, may have.
 MAX_PATH_CHARACTERS = 16_000_000
 NO_LIMIT = sys.maxsize
-# If a document has more: parts with a pointer longer than this are not divided into leaves.
+# If a snapshot has more: parts with a pointer longer than this are not divided into leaves.
 SHORT_POINTER = 200
 
 
@@ -19,13 +19,14 @@ class LongPathsError(Exception):
     """Raised if the paths of a comparison have more than MAX_PATH_CHARACTERS."""
 
 
-def measure_longest_pointer(document: Json, identity: ListIdentity) -> int:
-    """Return how long the pointer of a part may be for the part to be divided into leaves.
+def measure_longest_pointer(snapshot: Json, identity: ListIdentity) -> int:
+    """Return the length of a pointer above which a part is not divided into leaves.
 
-    Returns NO_LIMIT, or SHORT_POINTER if the paths of all leaves would be too long.
+    Returns:
+        NO_LIMIT; or SHORT_POINTER if otherwise the paths of all leaves would be too long.
     """
     total = 0
-    stack: list[tuple[Json, int]] = [(document, 0)]
+    stack: list[tuple[Json, int]] = [(snapshot, 0)]
     while stack:
         value, length = stack.pop()
         if type(value) is dict:
@@ -43,7 +44,7 @@ def measure_longest_pointer(document: Json, identity: ListIdentity) -> int:
 
 
 def _measure_item_name(item: Json, identity: ListIdentity) -> int:
-    """Return the greatest possible length of a list item's segment in a key path."""
+    """Return the length of the longest text by which a key path can name this list item."""
     if type(item) is not dict:
         return 0
     values = [item.get(key) for key in identity.all_keys]
@@ -63,11 +64,11 @@ class SnapshotLeaf(NamedTuple):
     value: Json
 
 
-def generate_leaves(document: Json, identity: ListIdentity) -> Iterator[SnapshotLeaf]:
-    """Generate all leaves in document order."""
-    longest = measure_longest_pointer(document, identity)
+def generate_leaves(snapshot: Json, identity: ListIdentity) -> Iterator[SnapshotLeaf]:
+    """Generate all leaves of a snapshot in the order of its text."""
+    longest = measure_longest_pointer(snapshot, identity)
     identity = identity if longest == NO_LIMIT else ListIdentity(())
-    stack = [SnapshotLeaf("", "", "", document)]
+    stack = [SnapshotLeaf("", "", "", snapshot)]
     while stack:
         part = stack.pop()
         if type(part.value) in (dict, list) and part.value and len(part.path) <= longest:

@@ -27,7 +27,7 @@ def split_path(pointer: str) -> list[str]:
 
 
 def name_key(segment: str) -> str:
-    """Return the key path segment for an object's key. `segment` is the key's pointer segment."""
+    """Turn the pointer segment of an object's key into the key path segment of the key."""
     if segment == "*":
         return "~4"
     if segment[:1] == "[":

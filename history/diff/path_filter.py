@@ -36,7 +36,7 @@ class BadPathError(ValueError):
 class PathSegment:
     """One step of a path: to any value, to an item by its key field, or to a key or an index."""
 
-    text: str
+    text: str  # the key or index; of an "item", the value of its key field
     field: str = ""  # the key field of an "item"
     kind: str = "key"  # "any" (`*`), "item" (`[field=value]`) or "key" (also an index)
 
@@ -86,7 +86,7 @@ def get_top_level_field(path: str) -> str | None:
 def is_touched(
     path: str | ParsedPath, old: Json, new: Json, identity: ListIdentity = DEFAULT_IDENTITY
 ) -> bool:
-    """Return whether something at the path changed between the snapshots `old` and `new`."""
+    """Return whether two snapshots differ at the path, or a change between them matches it."""
     steps = parse_path(path) if isinstance(path, str) else path
     if is_different(steps, old, new, identity):
         return True
@@ -148,11 +148,11 @@ def _is_different(old: MaybeJson, new: MaybeJson, identity: ListIdentity) -> boo
 
 
 def is_matching(path: str | ParsedPath, change: ValueChange) -> bool:
-    """Return whether a change is at the path, below it, or changes a value at the path.
+    """Return whether a change is at the path or below it, or changes what the path selects.
 
-    A step matches a list item by key or by index. If a whole part was added, removed or replaced,
-    a path into the part matches if the selected values differ. A move changes nothing inside the
-    moved item.
+    A step matches a list item by key or by index. If a part of the snapshot was added, removed or
+    replaced as a whole, a path into the part matches if the values that it selects differ. A move
+    changes nothing inside the moved item.
     """
     steps = parse_path(path) if isinstance(path, str) else path
     pointer_segments, names = split_path(change.path), split_path(change.key_path)
@@ -166,7 +166,7 @@ def is_matching(path: str | ParsedPath, change: ValueChange) -> bool:
 
 
 def order_matching_first(path: str, all_changes: Sequence[ValueChange]) -> tuple[ValueChange, ...]:
-    """Return the changes that match the path, then all others, each group in its order."""
+    """Return the changes that match the path, then the others. Both keep their order."""
     steps = parse_path(path)
     return tuple(sorted(all_changes, key=lambda change: not is_matching(steps, change)))
 
@@ -182,9 +182,9 @@ def _is_matching_step(step: PathSegment, pointer_segment: str, name: str) -> boo
     )
 
 
-def find_values(path: str | ParsedPath, document: MaybeJson) -> list[tuple[str, Json]]:
-    """Return the pointer and value of each part that the path selects, in document order."""
-    values: list[tuple[str, Json]] = [] if document is MISSING else [("", document)]
+def find_values(path: str | ParsedPath, snapshot: MaybeJson) -> list[tuple[str, Json]]:
+    """Return the pointer and value of each part of a snapshot that the path selects."""
+    values: list[tuple[str, Json]] = [] if snapshot is MISSING else [("", snapshot)]
     for step in parse_path(path) if isinstance(path, str) else path:
         values = [
             (f"{pointer}/{escape_key(key)}", inner)

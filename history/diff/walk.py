@@ -24,8 +24,8 @@ def generate_list_operations(
 ) -> Iterator[Operation]:
     """Generate the operations that put every item at its new index, in O(n log n).
 
-    Removals come first, from the back, then additions and moves, from the front. The content of
-    matched items stays as it is in the old list.
+    Removals come first, from the last index to the first. Additions and moves follow, from the
+    first index to the last. The operations do not change the content of matched items.
     """
     for index in reversed(alignment.removed):
         yield {"op": "remove", "path": f"{path}/{index}"}
@@ -38,7 +38,7 @@ def generate_list_operations(
 
 
 def _generate_moves(path: str, alignment: ListAlignment, new: list[Json]) -> Iterator[Operation]:
-    """Generate operations that put each added or moved item directly after its predecessor."""
+    """Generate the additions and moves that put each item right behind the item before it."""
     left_slots, target_slots, occupied = _assign_slots(alignment)
     count = _SlotCounter(occupied)
     for index, origin in enumerate(alignment.source):
@@ -56,7 +56,9 @@ def _generate_moves(path: str, alignment: ListAlignment, new: list[Json]) -> Ite
 
 
 def _assign_slots(alignment: ListAlignment) -> tuple[dict[int, int], dict[int, int], list[int]]:
-    """Number the slots that items leave and take while the list is reordered.
+    """Number the slots of a list while it is reordered.
+
+    A slot is a position that an item has before or after the reordering. A moved item has two.
 
     Returns:
         The slots that moved items leave, by old index; the slots that moved and added items take,
@@ -86,7 +88,7 @@ def _assign_slots(alignment: ListAlignment) -> tuple[dict[int, int], dict[int, i
 
 
 class _SlotCounter:
-    """Counts the taken slots before a slot while slots change (a Fenwick tree)."""
+    """Counts how many slots before a given slot are taken (a Fenwick tree)."""
 
     def __init__(self, occupied: list[int]) -> None:
         self._sums = [0, *occupied]
@@ -162,7 +164,10 @@ class _DiffWalk:
         self.left = MAX_PATH_CHARACTERS  # how many characters the paths to come may have
 
     def compare_values(self, old: Json, new: Json, paths: PathTriple, depth: int) -> None:
-        """Compare two values and collect their changes. Values that are not containers differ."""
+        """Compare two values and collect their changes.
+
+        If they are not two containers, the caller has already found that they are not identical.
+        """
         if type(old) is dict and type(new) is dict:
             self.compare_objects(old, new, paths, depth)
         elif type(old) is list and type(new) is list:
@@ -248,7 +253,7 @@ class _DiffWalk:
 
     @staticmethod
     def is_shorter_rewritten(path: str, alignment: ListAlignment, new: list[Json]) -> bool:
-        """Return whether moving the items is certainly longer than writing the whole list."""
+        """Return whether writing the whole list is certainly shorter than moving its items."""
         count = len(alignment.removed) + len(alignment.moved) + alignment.source.count(-1)
         if count <= _FEW_OPERATIONS:
             return False
@@ -300,7 +305,7 @@ class _DiffWalk:
         self.patch.append({"op": "replace", "path": path, "value": new})
 
     def add_renames(self, changed: list[ChangedKey], path: str) -> set[str]:
-        """Add a move for every value that changed its key; return the old and the new keys."""
+        """Add a move for every value that now has another key. Return the old and new keys."""
         removed_keys = {
             make_fingerprint(before): key
             for key, before, after in changed
@@ -319,7 +324,7 @@ class _DiffWalk:
     def replace_if_shorter(
         self, first_operation: int, path: str, new: dict[str, Json] | list[Json], depth: int
     ) -> None:
-        """Replace the operations inside a container by one, if writing it whole is shorter."""
+        """Replace the operations inside a container by one that writes it whole, if shorter."""
         count = len(self.patch) - first_operation
         if depth >= _DEEP_LEVELS or count * (45 + len(path)) < _LEAST_ITEM * len(new):
             return
@@ -329,9 +334,9 @@ class _DiffWalk:
 
 
 def _group_removed(alignment: ListAlignment) -> dict[int, list[int]]:
-    """Return the old indexes of removed items, by the new index of the item before them.
+    """Return the old indexes of removed items, by the new index of the last item before them.
 
-    Items removed at the front are under -1.
+    Only items that did not move count as items before them. Items removed at the front are at -1.
     """
     stays = [
         (origin, index)

@@ -1,1 +1,1 @@
-"""JSON documents: reads and writes them exactly, stores them as JSONB, finds values in them."""
+"""The JSON of snapshots: reads and writes it exactly, prepares it for JSONB, finds values in it."""

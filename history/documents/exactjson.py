@@ -23,7 +23,10 @@ _INT_DIGITS = 4300
 
 
 class Numeral(Decimal):
-    """A number that Decimal would write in another form, as 0.0000001 or 1e2. Keeps its text."""
+    """A number, such as 0.0000001 or 1e2, that Decimal would write in another form.
+
+    It keeps its text.
+    """
 
     __slots__ = ("_text",)
     _text: str
@@ -164,7 +167,11 @@ class SnapshotCache:
         return self.parse(old, new), self.parse(new, old)
 
     def parse(self, text: bytes, compared_with: bytes = b"") -> Json:
-        """Return the value of a text. `compared_with` is the text with which it is compared."""
+        """Return the value of a text.
+
+        Args:
+            compared_with: The text with which it is compared. Equal parts become the same objects.
+        """
         if text not in self._read:
             self._size += len(text)
             if self._size > self.MAX_BYTES:
@@ -193,7 +200,7 @@ class SnapshotCache:
 
 
 def open_raw(value: object) -> object:
-    """Return the value inside a msgspec.Raw, parsed by `loads_shallow`; any other value as is."""
+    """Parse a msgspec.Raw with `loads_shallow`. Return any other value unchanged."""
     return loads_shallow(bytes(value)) if isinstance(value, msgspec.Raw) else value
 
 
@@ -212,7 +219,7 @@ def has_equal_numbers(old: bytes, new: bytes) -> bool:
 
 
 def is_deeper(text: bytes, levels: int) -> bool:
-    """Return whether a well-formed JSON text nests more than this many objects and lists."""
+    """Return whether a well-formed JSON text nests objects and lists deeper than `levels`."""
     if len(text) - len(text.translate(None, b"{[")) <= levels:
         return False
     brackets = _STRINGS.sub(b"", text).translate(_SQUARE, _NO_BRACKETS)

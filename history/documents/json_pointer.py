@@ -31,10 +31,10 @@ def as_pointer(name_or_pointer: str) -> str:
 
 @dataclass(slots=True)
 class _PointerNode:
-    """A member of an object that lies on the way to a requested value, or is one itself."""
+    """A member of an object. It is a requested value, or lies on the way to requested values."""
 
-    number: int | None = None  # the position of the requested value among the results
-    kind: Any = None  # its type
+    number: int | None = None  # the position among the results, of a requested value
+    value_type: Any = None  # the type of a requested value
     members: dict[str, _PointerNode] = field(default_factory=dict)
 
 
@@ -43,11 +43,11 @@ class PointerLookup:
 
     def __init__(self, pointers: Sequence[tuple[str, Any]]) -> None:
         root = _PointerNode()
-        for number, (pointer, kind) in enumerate(pointers):
+        for number, (pointer, value_type) in enumerate(pointers):
             node = root
             for segment in split_pointer(pointer):
                 node = node.members.setdefault(segment, _PointerNode())
-            node.number, node.kind = number, kind
+            node.number, node.value_type = number, value_type
         self._size = len(pointers)
         # Returns the requested part of a text as an object that msgspec can encode. Raises the
         # errors of __call__.
@@ -57,7 +57,7 @@ class PointerLookup:
         self._collect = _make_collector(root)
 
     def __call__(self, text: bytes | memoryview | Raw) -> list[Any]:
-        """Return the values in the order of the pointers; UNSET if a text lacks the member.
+        """Return the values in the order of the pointers; UNSET for a value that `text` lacks.
 
         Raises:
             msgspec.ValidationError: A value has another type.
@@ -75,7 +75,7 @@ class PointerLookup:
 def _make_node_type(node: _PointerNode) -> Any:
     """Return the type to decode a node as: a struct of its members, or the type of its value."""
     if not node.members:
-        return node.kind
+        return node.value_type
     if node.number is not None:
         return Raw
     names = {f"member{number}": name for number, name in enumerate(node.members)}

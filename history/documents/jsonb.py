@@ -1,6 +1,6 @@
-"""Stores in JSONB what it cannot hold directly: texts with NUL, and numbers with an exponent.
+"""Converts JSON that JSONB cannot hold as it is: texts with NUL, and numbers with large exponents.
 
-JSONB writes a number with an exponent with all its digits, which can be very long.
+PostgreSQL writes out a number with an exponent, so that a short text can become very long.
 """
 
 import re
@@ -13,7 +13,7 @@ from history.documents.exactjson import canonical, loads
 MAX_DIGITS = 64 * 1024 * 1024
 MAX_BEFORE_POINT, MAX_AFTER_POINT = 131_072, 16_383  # the digits of PostgreSQL's numeric
 
-# A document up to this size cannot exceed the limit: 1e131071 and a comma are nine bytes.
+# A snapshot up to this size cannot exceed the limit: 1e131071 and a comma are nine bytes.
 _SMALL_BYTES = 9 * (MAX_DIGITS // MAX_BEFORE_POINT)
 # Two patterns: the search for a literal first byte is several times faster.
 _EXPONENTS = (re.compile(rb"e([+-]?)0*(\d{2,})"), re.compile(rb"E([+-]?)0*(\d{2,})"))
@@ -33,7 +33,7 @@ _TOKEN = re.compile(_STRING + rb"|[0-9.eE+-]+", re.DOTALL)
 
 
 def count_excess_digits(text: bytes | memoryview) -> int:
-    """Return how many digits the exponents of a text stand for, or 0 if at most MAX_DIGITS."""
+    """Return how many digits the exponents of a text stand for; 0 if they are within MAX_DIGITS."""
     if len(text) <= _SMALL_BYTES:
         return 0
     # Counting the letters is several times faster than searching for exponents.
@@ -59,7 +59,7 @@ def _count_digits(text: bytes) -> int:
 
 
 def can_be_stored(text: bytes) -> bool:
-    """Return whether PostgreSQL stores the numbers of a well-formed JSON text."""
+    """Return whether PostgreSQL can store the numbers of a well-formed JSON text."""
     if _MAYBE_LONG.search(text) is None:  # several times faster than the exact expression
         return not count_excess_digits(text)
     numbers = _LONG_EXPONENT.findall(_STRINGS.sub(b'""', text))
@@ -78,7 +78,7 @@ def _is_storable_number(number: bytes) -> bool:
 
 
 def shorten_zeros(text: bytes) -> bytes:
-    """Return the JSON text of a document with long runs of zeros replaced by exponents."""
+    """Return the JSON text of a snapshot with long runs of zeros replaced by exponents."""
     if len(text) < MIN_SHORTENED_BYTES or _ZEROS not in text:
         return text
     return _TOKEN.sub(_shorten_number, text)
@@ -112,10 +112,10 @@ def may_have_nul(text: bytes) -> bool:
 
 
 def to_store(text: bytes) -> bytes:
-    """Return the JSON text to store for a document.
+    """Return the JSON text to store for a snapshot.
 
     A text without NUL is stored as it is. A text with NUL is rewritten with sorted keys and no
-    spaces, so that two texts of the same document are stored as the same text.
+    spaces, so that two texts of the same snapshot are stored as the same text.
     """
     if _NUL.search(text) is None:
         return text
@@ -127,7 +127,7 @@ def to_store(text: bytes) -> bytes:
 
 
 def from_store(text: bytes) -> bytes:
-    """Return the JSON text of a document from the text of its stored JSONB."""
+    """Return the JSON text of a snapshot from the text of its stored JSONB."""
     if text[:2] != b'"{':
         return text
     return msgspec.json.decode(text, type=str).encode()

@@ -13,7 +13,7 @@ UNSTORED_SPAN = 100_000
 
 
 class ChangeType(IntEnum):
-    """The kinds of change that make a version: the values of the type column."""
+    """What a version did to its document: the values of the column `type`."""
 
     CREATE = 0
     UPDATE = 1

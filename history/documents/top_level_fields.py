@@ -1,4 +1,4 @@
-"""Reads a few top-level fields of a document out of its JSON text without parsing the rest."""
+"""Reads a few top-level fields of a snapshot out of its JSON text without parsing the rest."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def select_fields(text: bytes, names: tuple[str, ...]) -> bytes:
-    """Return the JSON text of a document with only these of its top-level fields.
+    """Return the JSON text of a snapshot with only the top-level fields `names`.
 
-    A value larger than FIELD_BYTES is left out. The `null` of a deletion is returned unchanged. So
-    is any other text that is not an object, if it is small; a large one becomes an empty object.
+    A value larger than FIELD_BYTES is left out. The `null` of a deletion is returned unchanged. Any
+    other text that is not an object is returned unchanged if it is small; otherwise the result is
+    an empty object.
     """
     if text == b"null":
         return text
@@ -61,7 +62,7 @@ def _make_requested_reader(name: str) -> Callable[[bytes], list[bytes]]:
 
 @cache
 def _make_field_reader(names: tuple[str, ...]) -> Callable[[bytes], list[bytes]]:
-    """Make a function that returns the JSON text of each field; b"" if the document lacks it."""
+    """Make a function that returns the JSON text of each field; b"" if the snapshot lacks it."""
     attributes = [f"field{number}" for number in range(len(names))]  # a name may be any text
     empty = msgspec.Raw(b"")
     document = msgspec.defstruct(

@@ -1,4 +1,4 @@
-"""The kinds of entities that this installation keeps: declared in a TOML file, checked at start."""
+"""The kinds of documents that this installation keeps. A TOML file declares them."""
 
 from history.kinds.kind import DeclaredLabel, EntityKind, EnvelopeDeclaration, EnvelopeForm
 from history.kinds.kinds_file import KindsError, load_kinds, load_shipped_kinds

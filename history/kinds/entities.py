@@ -1,4 +1,4 @@
-"""The kinds of entities that Annals keeps, as the file of kinds declares them."""
+"""The declared kinds, loaded when a process starts."""
 
 from history.kinds.kind import EntityKind
 from history.kinds.kinds_file import load_kinds
@@ -24,14 +24,14 @@ ENTITIES = load_kinds()
 ROOT = next((entity for entity in ENTITIES if entity.root), None)
 CHILDREN = tuple(entity for entity in ENTITIES if entity.parent is not None)
 # The kinds that make up an application.
-PARTS = tuple(entity for entity in ENTITIES if not entity.alone)
+PARTS = tuple(entity for entity in ENTITIES if not entity.is_standalone)
 BY_NAME = {entity.name: entity for entity in ENTITIES}
 BY_TABLE = {entity.table: entity for entity in ENTITIES}
 BY_TOPIC = {topic: entity for entity in ENTITIES for topic in entity.topics}
 
 
 def get_root() -> EntityKind:
-    """Return the main kind. Only for code that runs in installations with a main kind.
+    """Return the main kind. Call it only in code that needs an installation with a main kind.
 
     Raises:
         LookupError: No main kind is declared.

@@ -1,4 +1,4 @@
-"""What defines a kind of entity, and how the rows of a table with UTC days are sealed."""
+"""The declaration of a kind, and what seals must know about a table with daily partitions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
 class CanonicalForm(Enum):
-    """The canonical bytes that a column's values become, over which seals are computed."""
+    """How the values of a column become canonical bytes. Seals are digests of these bytes."""
 
     TEXT = "text"
     NUMBER = "number"  # never NULL
@@ -28,20 +28,20 @@ class CanonicalColumn(NamedTuple):
 
 
 class DayClosing(NamedTuple):
-    """When the days of a table are sealed and dropped, if they get no rows after their end."""
+    """When the days of a table are sealed and dropped. For a table without rows for past days."""
 
     kept_days: int  # retention drops a day that is older than this
     seal_after: int  # how many days after its end a day is sealed; 0: never
 
 
 class DayRows(Protocol):
-    """The rows of a table that is partitioned by UTC day.
+    """What seals must know about a table with daily partitions and its rows.
 
     Attributes:
         columns: The sealed columns, in the canonical order.
-        order: The unique columns by which rows are sorted; texts are sorted by their bytes.
-        called: Two SQL expressions, a text and an integer, by which people find a row.
-        closed: None if a day may get rows after its end.
+        order: The unique columns by which rows are sorted. Texts are sorted by their bytes.
+        display_key: Two SQL expressions, a text and an integer. People find a row by their values.
+        closing: None if a day may get rows after its end.
     """
 
     @property
@@ -51,9 +51,9 @@ class DayRows(Protocol):
     @property
     def order(self) -> Sequence[str]: ...
     @property
-    def called(self) -> tuple[str, str]: ...
+    def display_key(self) -> tuple[str, str]: ...
     @property
-    def closed(self) -> DayClosing | None: ...
+    def closing(self) -> DayClosing | None: ...
 
 
 class DeclaredLabel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -69,7 +69,7 @@ class DeclaredLabel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class EnvelopeForm(StrEnum):
-    """The envelope in which messages carry a document."""
+    """The form of the envelope around the snapshot in a message."""
 
     PLAIN = "plain"
     CLOUDEVENTS = "cloudevents"
@@ -78,7 +78,7 @@ class EnvelopeForm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EnvelopeDeclaration:
-    """Where the messages of a kind have the fields of the message contract."""
+    """Where the fields of the message contract are in the messages of a kind."""
 
     form: EnvelopeForm
     # each field by its name in the contract, with its JSON pointer into the message, or into the
@@ -94,7 +94,7 @@ class EnvelopeDeclaration:
 # Compared by identity: each kind is one object, and often the key of a dictionary.
 @dataclass(frozen=True, slots=True, eq=False)
 class EntityKind:
-    """A kind of entity, as it is declared in the file of kinds."""
+    """A kind of documents, as the file of kinds declares it."""
 
     name: str
     title: str
@@ -116,7 +116,7 @@ class EntityKind:
     envelope: EnvelopeDeclaration | None = None
 
     @property
-    def alone(self) -> bool:
+    def is_standalone(self) -> bool:
         """Whether documents of this kind do not belong to an application."""
         return not self.root and self.parent is None
 
@@ -152,9 +152,9 @@ class EntityKind:
         return ("id", "version", "updated_at")
 
     @property
-    def called(self) -> tuple[str, str]:
+    def display_key(self) -> tuple[str, str]:
         return ("id", "version")
 
     @property
-    def closed(self) -> None:
+    def closing(self) -> None:
         """None: a message may bring a version of any day, so days get rows after their end."""

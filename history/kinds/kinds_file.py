@@ -41,14 +41,14 @@ ChangeWord: TypeAlias = Literal["CREATE", "UPDATE", "DELETE"]
 
 
 class KindsError(ExplainedError, ValueError):
-    """Raised if the kinds are declared wrongly. The message says where, and what to write."""
+    """Raised if a kind is declared wrongly. The message says where, and what to write."""
 
     def __init__(self, text: str) -> None:
         super().__init__(to_one_line(text))
 
 
 class _FileTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A TOML table of the file of kinds."""
+    """A table in the file of kinds. "Table" is TOML's word."""
 
 
 class _TitleTable(_FileTable, frozen=True):
@@ -78,8 +78,8 @@ class _EnvelopePreset(_FileTable, frozen=True):
         places: The default place of each field, by its key in the file of kinds.
         fixed: The keys that the file must not have, because the form itself decides them.
         required: The keys that the file must have.
-        types: The type of change for each word that the form uses.
-        only_these_types: Whether the file may declare no words besides those of the form.
+        types: The words of the form for the types of change.
+        only_these_types: True: the file must not declare words that `types` lacks.
     """
 
     places: dict[str, FieldPlace]
@@ -112,7 +112,7 @@ class _KindsFile(_FileTable, frozen=True):
 
 
 def load_kinds(environ: Mapping[str, str] = os.environ) -> tuple[EntityKind, ...]:
-    """Load the kinds from the file that ANNALS_ENTITIES_FILE names, or else the shipped ones.
+    """Load the kinds from the file that ANNALS_ENTITIES_FILE names; if unset, the shipped ones.
 
     Raises:
         KindsError: The file cannot be read, or has a mistake.
@@ -178,7 +178,10 @@ def _read_kinds(path: Path, shipped_kinds: Sequence[EntityKind]) -> tuple[Entity
 
 
 def _convert_kind(values: Mapping[str, Any], number: int) -> EntityKind:
-    """Convert the `number`-th [[kind]] of the file, counted from 1.
+    """Convert one [[kind]] of the file.
+
+    Args:
+        number: Its place in the file, counted from 1.
 
     Raises:
         KindsError: The declaration of this kind has a mistake.
@@ -241,7 +244,9 @@ def _list_topics(table: _KindTable) -> tuple[str, ...]:
                 '".", "_" and "-"'
             )
     if table.topic == table.migration_topic:
-        raise KindsError("migration_topic must differ from topic. If there is none, remove it")
+        raise KindsError(
+            "migration_topic must differ from topic. If the kind has only one topic, remove it"
+        )
     return topics
 
 
@@ -278,10 +283,11 @@ def _check_labels(tables: Sequence[DeclaredLabel]) -> None:
 
 
 def _make_envelope(table: _EnvelopeTable | None, parent: str | None) -> EnvelopeDeclaration | None:
-    """Make the envelope of a kind from its table, or None if the kind declares none.
+    """Return the envelope that a kind declares, or None if it declares none.
 
     Args:
-        parent: The field that names the parent.
+        table: The kind's table `envelope`.
+        parent: The field of a child that names its application.
 
     Raises:
         KindsError: The table has a mistake.
@@ -299,7 +305,7 @@ def _make_envelope(table: _EnvelopeTable | None, parent: str | None) -> Envelope
         if unknown := sorted(types.keys() - preset.types.keys()):
             words = ", ".join(preset.types)
             raise KindsError(
-                f'envelope.types has "{unknown[0]}", but the words of {table.form} are {words}'
+                f'envelope.types has "{unknown[0]}", but {table.form} has only the types {words}'
             )
         types = {**preset.types, **types}
     if table.time_unit is not None and "updated_at" not in places:
@@ -354,7 +360,7 @@ def _find_places(table: _EnvelopeTable, preset: _EnvelopePreset) -> dict[str, st
 
 
 def _name_contract_field(key: str) -> str:
-    """Return the name that the message contract has for a key: `updatedAt` for `updated_at`."""
+    """Return the name of a field in the message contract: `updatedAt` for the key `updated_at`."""
     first_word, *other_words = key.split("_")
     return first_word + "".join(word.title() for word in other_words)
 
@@ -376,12 +382,12 @@ def _check_placeholder(table: _EnvelopeTable) -> None:
 
 
 def _to_field_pointer(where: str, place: str) -> str:
-    """Return a field's name, or a pointer to it, as a pointer. See `_check_pointer`."""
+    """Return a JSON pointer for a place that is a pointer or a name. See `_check_pointer`."""
     return _check_pointer(where, as_pointer(place))
 
 
 def _check_pointer(where: str, value: str) -> str:
-    """Return `value` if it is a JSON pointer into a document.
+    """Return `value` if it is a JSON pointer to a part of a snapshot or message.
 
     Args:
         where: The place of the value in the file of kinds, for the error.
@@ -392,7 +398,9 @@ def _check_pointer(where: str, value: str) -> str:
     if not value.startswith("/"):
         raise KindsError(f'{where} must be a JSON pointer and begin with a slash, as in "/number"')
     if _ESCAPE.search(value):
-        raise KindsError(f'{where} has "{value}", but in a JSON pointer ~ is ~0 and / is ~1')
+        raise KindsError(
+            f'{where} has "{value}", but in a JSON pointer ~ is written ~0 and / is written ~1'
+        )
     if "" in split_pointer(value):
         raise KindsError(f'{where} has "{value}" with an empty name. A JSON pointer is "/a/b"')
     return value
@@ -403,13 +411,14 @@ def _check_combination(
     own_kinds: Sequence[EntityKind],
     shipped_kinds: Sequence[EntityKind],
 ) -> None:
-    """Check that the kinds of a file can exist together: names, topics, the main kind, parents.
+    """Check that the kinds of a file can exist together.
 
     Raises:
-        KindsError: They cannot.
+        KindsError: Two kinds have one name or topic, or are both the main kind. Or a kind has a
+            parent without a main kind, or does not fit the table that Annals ships for its name.
     """
     if not own_kinds:
-        raise KindsError("the file declares no kind. Write a [[kind]] for each.")
+        raise KindsError("the file declares no kind. Write a [[kind]] for each kind.")
     names: set[str] = set()
     topics: dict[str, str] = {}
     for kind in kinds:

@@ -7,26 +7,27 @@ from typing import NamedTuple
 
 
 class UnmaskedValue(NamedTuple):
-    """A masked value that the answer shows: its RFC 6901 pointer and the moment of its version."""
+    """A masked value that the answer shows in clear."""
 
-    path: str
-    moment: datetime
+    path: str  # the RFC 6901 pointer of the value
+    moment: datetime  # the moment of the version that has it
 
 
 @dataclass(slots=True)
 class AccessRecord:
     """What one request has read and shown so far."""
 
-    # ids of the applications whose versions were read, in the order of reading
+    # ids of the applications that were read, or that have children that were read; in the order of
+    # reading
     applications: dict[str, None] = field(default_factory=dict)
-    unmasked: UnmaskedValue | None = None  # the masked value that the answer shows
-    reason: str = ""  # why it was unmasked, in the person's words
-    refused: str = ""  # why the viewer was refused these applications; empty if not refused
+    unmasked: UnmaskedValue | None = None
+    reason: str = ""  # why the value was unmasked, in the person's words
+    refused: str = ""  # why the viewer may not see `applications`; empty if not refused
     hidden: tuple[str, ...] = ()  # ids of applications that a list leaves out for this viewer
-    # whether the journal gets one entry for the whole answer, instead of one for each application:
+    # True: the journal gets one entry for the whole answer, not one for each application, because
     # the answer is about a person or a period
     is_one_entry: bool = False
-    listed: bool = False  # whether the first page lists what this login opened before
+    listed: bool = False  # whether the start page lists documents that this login opened before
 
     def note_read(self, applications: Iterable[str]) -> None:
         """Note that versions of these applications or of their children were read."""

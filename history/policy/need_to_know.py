@@ -44,13 +44,11 @@ _refused_by_failure = metrics.NEED_TO_KNOW_REFUSALS.labels("error")
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """An application about which the rule decides.
-
-    `document` is its newest snapshot in the store, not masked, with exact numbers (int, Decimal).
-    It is None if neither the store nor the old service has one.
-    """
+    """An application about which the rule decides."""
 
     id: str
+    # the newest snapshot in the store, not masked, with exact numbers (int, Decimal); None if
+    # neither the store nor the old service has one
     document: Json
 
 
@@ -58,12 +56,12 @@ class Application:
 NeedToKnowRule: TypeAlias = Callable[[Caller, Application], bool]
 
 # Returns the newest snapshot of each application, not masked, or None for an application without
-# a document. Omits an application if its document cannot be determined now.
+# a snapshot. Leaves out an application if its snapshot cannot be read now.
 LoadDocuments: TypeAlias = Callable[[Collection[str]], Mapping[str, Json]]
 
 
 class UnusableRuleError(ValueError):
-    """Raised if the rule of the settings cannot be used. The message says why."""
+    """Raised if the setting names something that cannot be the rule. The message says why."""
 
 
 class NeedToKnowError(PermissionDenied):
@@ -71,15 +69,13 @@ class NeedToKnowError(PermissionDenied):
 
 
 class RuleFailedError(RuntimeError):
-    """Raised if the rule failed, so nobody can tell whether the viewer may see the application."""
+    """Raised if the rule failed, so that it is unknown whether the viewer may see something."""
 
 
 def check_permitted(
     viewer: Viewer, applications: Iterable[str], load_documents: LoadDocuments
 ) -> None:
-    """Check that the viewer may see all these applications.
-
-    Called before anything of them is shown.
+    """Check that the viewer may see all these applications, before anything of them is shown.
 
     Raises:
         NeedToKnowError: The rule refuses at least one application.
@@ -98,10 +94,9 @@ def check_permitted(
 def select_visible(
     viewer: Viewer, applications: Collection[str], load_documents: LoadDocuments
 ) -> set[str]:
-    """Return the subset of `applications` that the viewer may see.
+    """Return the subset of `applications` that the viewer may see. Lists leave out the others.
 
-    Lists use this: they leave out the other applications. If the rule fails for an application,
-    that application is left out too.
+    If the rule fails for an application, that application is left out.
     """
     rule, user = load_rule(), viewer.user
     if rule is None or user is None:
@@ -122,10 +117,10 @@ def select_visible(
 
 
 def refuse_undecided(viewer: Viewer) -> None:
-    """Refuse an answer if a rule limits this viewer but its decision is not known.
+    """Refuse an answer about which the rule has not decided.
 
     Raises:
-        RuleFailedError: A rule limits what this viewer may read.
+        RuleFailedError: The rule limits what this viewer may see.
     """
     if is_rule_applied(viewer):
         viewer.access.refused = REFUSED_BY_FAILURE
@@ -134,7 +129,7 @@ def refuse_undecided(viewer: Viewer) -> None:
 
 
 def is_rule_applied(viewer: Viewer) -> bool:
-    """Return whether a rule limits this viewer: in every request, but in no command."""
+    """Return whether the rule limits this viewer. It limits requests, not commands on the host."""
     return load_rule() is not None and viewer.user is not None
 
 
@@ -191,7 +186,7 @@ def ask_rule(rule: NeedToKnowRule, user: Caller, application: Application) -> bo
 def _locate_error(error: BaseException) -> str:
     """Return the type of an error and where it was raised.
 
-    The error's text is left out: it may quote the document.
+    The error's text is left out: it may quote the snapshot.
     """
     frames = traceback.extract_tb(error.__traceback__)
     location = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""

@@ -1,7 +1,8 @@
 """The policy of one request: which rows and facts its viewer may see, and what is masked.
 
-Whatever a source answers passes through the policy before Annals computes anything from it. The
-policy asks the need-to-know rule, notes for the access journal whose data was read, and masks.
+Every answer of a source passes through the policy before Annals computes anything from it. The
+policy asks the need-to-know rule, notes for the access journal which applications were read, and
+masks snapshots.
 """
 
 from __future__ import annotations
@@ -20,31 +21,30 @@ from history.policy.need_to_know import LoadDocuments
 from history.store.quarantined_messages import MessagePosition, QuarantinedMessage
 from history.store.versions import Content, EntityRef, SourceAnswer, SourceRow, VersionRow
 
-# Returns for each id of this kind all applications that stored versions of the document name.
+# Returns, for each id of this kind, the applications that the document's stored versions name.
 FetchOwners: TypeAlias = Callable[[EntityKind, Collection[str]], Mapping[str, Collection[str]]]
 
 
 @dataclass(frozen=True, slots=True)
 class ViewerPolicy:
-    """Decides which of the sources' answers the viewer of one request may see.
+    """Decides what the viewer of one request may see of the sources' answers.
 
-    The need-to-know rule decides by the applications that a document belongs to
-    (`fetch_owners`) and by the newest snapshot of each application (`load_documents`).
+    A document may be seen if the need-to-know rule allows all applications that it belongs to.
     """
 
     viewer: Viewer
-    fetch_owners: FetchOwners
-    load_documents: LoadDocuments
+    fetch_owners: FetchOwners  # finds the applications of a document
+    load_documents: LoadDocuments  # loads the snapshots by which the rule decides
 
     def release(self, answer: SourceAnswer[Content]) -> Content:
         """Return the content of a source's answer, if the viewer may know of all its documents.
 
-        Rows in the content are still closed: `apply` makes them readable.
+        Rows in the content must still pass through `apply`.
 
         Raises:
             NeedToKnowError, RuleFailedError: See need_to_know.check_permitted.
-            DamagedBlockError: The source could not read a packed row. Raised only to a viewer who
-                may know that the document exists.
+            DamagedBlockError: The source could not read a block. Raised only if the viewer may
+                know that the document exists.
         """
         if need_to_know.is_rule_applied(self.viewer):
             if answer.applications:
@@ -71,7 +71,7 @@ class ViewerPolicy:
         ]
 
     def _apply_to_kind(self, entity: EntityKind, rows: list[SourceRow]) -> list[VersionRow]:
-        if not entity.alone:
+        if not entity.is_standalone:
             applications = dict.fromkeys(row.application for row in rows)
             self.viewer.access.note_read(applications)
             self.check_permitted(applications)
@@ -91,8 +91,8 @@ class ViewerPolicy:
     def check_visible(self, *entity_refs: EntityRef) -> set[str]:
         """Return the applications of these documents, if the viewer may see all of them.
 
-        Also called if the answer has no rows: that no version fits, or how many do, reveals
-        something about a document.
+        Call it for an answer without rows too. An empty result, or the number of results, also
+        reveals something about a document.
 
         Raises:
             NeedToKnowError, RuleFailedError: See need_to_know.check_permitted.
@@ -126,8 +126,8 @@ class ViewerPolicy:
         """Return the messages in quarantine that the viewer may know about.
 
         The viewer must be allowed to see the application that the message names, and every
-        application that a stored version of its document names. A message that names no
-        application stays closed: the rule has nothing to decide about.
+        application that a stored version of its document names. A message without any application
+        is left out, because the rule has nothing to decide about.
         """
         if not messages or not need_to_know.is_rule_applied(self.viewer):
             return list(messages)
@@ -136,7 +136,7 @@ class ViewerPolicy:
         tellable = [
             message
             for message in messages
-            if BY_NAME[message.entity].alone
+            if BY_NAME[message.entity].is_standalone
             or (owners[message.position] and owners[message.position] <= open_applications)
         ]
         self.viewer.access.note_read(
@@ -147,7 +147,7 @@ class ViewerPolicy:
     def _find_owners(
         self, messages: Collection[QuarantinedMessage]
     ) -> dict[MessagePosition, set[str]]:
-        """Return the applications that each message belongs to."""
+        """Return the applications of each message: from the message and from stored versions."""
         ids: defaultdict[EntityKind, set[str]] = defaultdict(set)
         for message in messages:
             if (entity := BY_NAME[message.entity]).parent is not None:
@@ -165,10 +165,10 @@ class ViewerPolicy:
         }
 
     def _select_with_document(self, applications: set[str]) -> set[str]:
-        """Return the subset of `applications` that the viewer may see and that have a document.
+        """Return the subset of `applications` that have a snapshot and that the viewer may see.
 
-        Without a document the rule has nothing to decide by. Such an application is returned only
-        if the rule already opened it earlier in this request.
+        Without a snapshot the rule has nothing to decide by. Such an application is returned only
+        if the rule has allowed it earlier in this request.
         """
         unknown = applications - self.viewer.decided.keys()
         documents = self.load_documents(unknown) if unknown else {}
@@ -179,7 +179,7 @@ class ViewerPolicy:
     def may_tell_of_archive(self, entity: EntityKind) -> bool:
         """Return whether the viewer may be told that the archive may have versions of this kind.
 
-        The archive's list of days does not say whose documents they hold, so a viewer whom a rule
-        limits is not told.
+        The archive's list of days does not name applications, so the need-to-know rule cannot
+        decide about it. A viewer whom the rule limits is not told.
         """
-        return entity.alone or not need_to_know.is_rule_applied(self.viewer)
+        return entity.is_standalone or not need_to_know.is_rule_applied(self.viewer)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class VersionRange(NamedTuple):
-    """Successive version numbers of a document."""
+    """A range of version numbers of a document."""
 
     id: str
     lowest: int

@@ -1,4 +1,4 @@
-"""The history of an entity: versions in order, each compared with the previous one.
+"""Timelines: the versions of documents in order, each compared with its previous version.
 
 The API and the screens read versions through this package only. Begin with `fetch_page` in
 `pages.py`: it fetches rows from the sources of `reader.py`, has the policy release and mask them,

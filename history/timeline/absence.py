@@ -2,8 +2,8 @@
 
 The store does not record what retention removed. The evidence is createdAt in the snapshots, the
 moments of the remaining versions, and the list of archived days
-(docs/decisions/0018-missing-versions.md). history.store.quarantine_queries knows what is in
-quarantine.
+(docs/decisions/0018-missing-versions.md). history.store.quarantine_queries finds versions that are
+in quarantine.
 """
 
 from __future__ import annotations
@@ -40,7 +40,11 @@ def get_retention_start() -> datetime:
 
 
 def check_retention(filters: VersionFilters) -> None:
-    """Raise OlderThanRetentionError if only moments before retention are asked for."""
+    """Check that the filters select moments that are kept.
+
+    Raises:
+        OlderThanRetentionError: All moments that they select are before the start of retention.
+    """
     start = get_retention_start()
     if filters.until is not None and filters.until <= start:
         text = _("versions before {day} are not kept")
@@ -48,12 +52,12 @@ def check_retention(filters: VersionFilters) -> None:
 
 
 def explain_missing_below(reader: HistoryReader, pair: VersionWithPrevious) -> Absence | None:
-    """Return why the store has no version below the lowest one of a document.
+    """Return why the store lacks the versions of a document before its lowest one.
 
     Runs one query if this installation has an archive.
 
     Args:
-        pair: The lowest version.
+        pair: The version with the lowest stored number.
 
     Returns:
         None if there never was a lower version.
@@ -74,7 +78,11 @@ def explain_missing_below(reader: HistoryReader, pair: VersionWithPrevious) -> A
 
 
 def explain_missing_between(reader: HistoryReader, pair: VersionWithPrevious) -> Absence | None:
-    """Return why versions between a version and its previous one are missing; None if none is."""
+    """Return why versions between a version and its previous one are missing.
+
+    Returns:
+        None if none are missing.
+    """
     row, previous = pair.row, pair.previous
     if previous is None or previous.version >= row.version - 1:
         return None
@@ -84,11 +92,14 @@ def explain_missing_between(reader: HistoryReader, pair: VersionWithPrevious) ->
 def explain_missing_above(
     reader: HistoryReader, entity: EntityKind, key: VersionKey, has_trusted_times: bool
 ) -> Absence:
-    """Return why the versions right above a key are missing.
+    """Return why the versions with the numbers right above `key` are missing.
 
-    Retention does not remove a later version before an earlier one. So if a version is kept, the
-    missing ones above it never arrived. This does not hold if a clock may have been wrong: if the
-    key is near the start of retention, or the moments of the document contradict its numbers.
+    Retention removes older versions first. So if the version of `key` is kept, later ones that are
+    missing never arrived. This is not certain if a clock may have been wrong: if the key is near
+    the start of retention, or the moments of the document contradict its numbers.
+
+    Args:
+        has_trusted_times: See `VersionIndex.has_trusted_times`.
     """
     is_surely_kept = key.updated_at >= _find_first_read_moment(reader, entity) + CLOCK_TOLERANCE
     return _claim_never_arrived(reader) if is_surely_kept and has_trusted_times else Absence.UNKNOWN
@@ -97,10 +108,10 @@ def explain_missing_above(
 def explain_missing_before(
     reader: HistoryReader, pair: VersionWithPrevious, moment: datetime
 ) -> Absence | None:
-    """Return why the store has no version of a document at a moment before its lowest one.
+    """Return why the store has no version of a document from a moment before its lowest one.
 
     Args:
-        pair: The lowest version.
+        pair: The version with the lowest stored number.
 
     Returns:
         None if the document did not exist at that moment.
@@ -117,6 +128,7 @@ def make_not_found_error(
     """Make the error for a version that is not in the store.
 
     Args:
+        absence: Why it is not in the store, if it existed.
         name: The version in words.
         version: Its number, if the store has other versions of the document.
     """
@@ -129,12 +141,12 @@ def make_not_found_error(
 
 
 def _claim_never_arrived(reader: HistoryReader) -> Absence:
-    """Return NEVER_ARRIVED; but UNKNOWN if the old service failed, because it may have them."""
+    """Return NEVER_ARRIVED, or UNKNOWN if the old service failed: it may have the versions."""
     return Absence.UNKNOWN if reader.old.failed else Absence.NEVER_ARRIVED
 
 
 def _find_first_read_moment(reader: HistoryReader, entity: EntityKind) -> datetime:
-    """Return the first moment of the days that are read: kept days, and archived ones if asked."""
+    """Return the first moment of the oldest day that this request reads, archived days included."""
     oldest = reader.archive.find_oldest_day(entity) if reader.archive else None
     retention_start = get_retention_start()
     return (
@@ -151,10 +163,10 @@ def _look_in_archive(reader: HistoryReader, entity: EntityKind, id: str) -> Abse
 
 
 def may_be_archived(reader: HistoryReader, entity: EntityKind, id: str) -> bool:
-    """Return whether the archive may have versions of a document of which the store has none.
+    """Return whether the archive may have versions of a document that the store does not have.
 
-    Returns False also if the viewer must not know: a rule of need-to-know decides, but without a
-    version the application of the document is not known.
+    Also returns False if the need-to-know rule limits the viewer: without a version, the
+    application of the document is not known, so the rule cannot decide.
     """
     archive = reader.open_archive()
     if archive is None or not reader.policy.may_tell_of_archive(entity):

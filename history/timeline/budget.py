@@ -49,10 +49,10 @@ class PageBudget:
 
 
 class ListedEntries(NamedTuple):
-    """The entries of a list that one answer has."""
+    """How many entries of a list one answer has."""
 
     number: int
-    size: int  # of all of them, in bytes
+    size: int  # of these entries together, in bytes
 
 
 def limit_changes(changes: Sequence[ValueChange]) -> ListedEntries:

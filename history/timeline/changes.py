@@ -168,7 +168,7 @@ def _find_start(query: ChangesQuery) -> _ChangesStart:
 
 
 def _read_start(query: ChangesQuery, token: str, parameter: str = "pageToken") -> _ChangesStart:
-    """Return where a page begins, from its token. See read_token for errors.
+    """Decode the token of a page: where the page begins. See read_token for errors.
 
     Args:
         parameter: The name of the parameter that has the token, for errors.
@@ -202,11 +202,12 @@ def _check_query(
 def _raise_horizon(start: _ChangesStart) -> _ChangesStart:
     """Raise the horizon of the feed to the end of the page's window, before the window is read.
 
-    From then on, writers note in the late list what they store before that moment.
+    From then on, a consumer adds each version that it stores with an earlier moment to the late
+    list.
 
     Returns:
-        The start, with the end of the late list if it had no cursor. If a writer holds the horizon,
-        the window ends at the present horizon.
+        The start. If it had no cursor of the late list, it gets the end of the list. If a consumer
+        holds the lock of the horizon, the window ends at the present horizon.
     """
     state = late_list.read_state()
     late, until = start.late or state.end, start.until
@@ -253,9 +254,10 @@ def _fetch_late_page(reader: HistoryReader, query: ChangesQuery, token: str) -> 
 def _generate_slices(
     reader: HistoryReader, query: ChangesQuery, start: _ChangesStart
 ) -> Iterator[VersionSlice[TimelinePosition]]:
-    """Generate the versions of a window after its start.
+    """Generate the versions of a window after its start, in slices.
 
-    A slice without versions follows each part of the window that was read, with its end.
+    The window is read in parts. Behind the slices of each part there is a slice without versions:
+    its `end` is the end of the part.
     """
     kinds = [query.entity] if query.entity else ENTITIES
     limit = _count_versions_to_read(query)

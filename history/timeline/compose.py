@@ -1,6 +1,7 @@
-"""Makes versions of rows: who made them, when, and what changed, with names and labels.
+"""Turns rows into versions to show: who made each one, when, and what changed, with labels.
 
-Begin with `compose_versions`.
+Begin with `compose_versions`. Pages of timelines and of changes call
+`VersionComposer.compose_version` themselves, until their budget is spent.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class LabelledChange(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def technical(self) -> bool:
-        """Whether the field is of no interest to people."""
+        """Whether the label says that the field does not interest people."""
         return self.label is not None and self.label.technical
 
 
@@ -123,7 +124,7 @@ def compose_versions(
     include: frozenset[Include],
     first_path: str | None = None,
 ) -> list[Version]:
-    """Make versions of pairs, in the order of the pairs.
+    """Make the version of each pair, in the order of `pairs`.
 
     Args:
         include: The expensive parts to make.
@@ -135,7 +136,7 @@ def compose_versions(
 
 @dataclass
 class VersionComposer:
-    """Makes versions of pairs, one after another.
+    """Makes the versions of pairs, one at a time.
 
     Runs at most one query for all authors, and one for the labels if the cached ones are too old.
     """
@@ -143,7 +144,7 @@ class VersionComposer:
     reader: HistoryReader
     pairs: Sequence[VersionWithPrevious]  # all pairs of which it will make versions
     include: frozenset[Include]
-    # A path. The changes that match it come first: a list of changes that is cut has them then.
+    # A path. The changes that match it come first, so that an answer that lists only some has them.
     first_path: str | None = None
 
     def __post_init__(self) -> None:
@@ -199,9 +200,9 @@ class VersionComposer:
 
     @cached_property
     def _quarantined(self) -> Mapping[EntityRef, Mapping[int, QuarantinedMessage]]:
-        """The messages in quarantine that brought versions missing before these pairs.
+        """The messages in quarantine with versions that are missing before those of `pairs`.
 
-        By document and number. Runs one query for each kind.
+        By document, then by version number. Runs one query for each kind.
         """
         ranges_by_kind: dict[EntityKind, list[VersionRange]] = {}
         for pair in self.pairs:
@@ -278,7 +279,7 @@ class ValueOrigin(VersionAuthorship, frozen=True, kw_only=True):
 
 
 def find_origins(pairs: Collection[VersionWithPrevious]) -> Mapping[VersionRef, ValueOrigin]:
-    """Return the version of each pair as the origin of a value. Runs at most one query.
+    """Return a ValueOrigin for the version of each pair. Runs at most one query.
 
     Args:
         pairs: The same pair may occur several times.
@@ -292,7 +293,7 @@ def find_origins(pairs: Collection[VersionWithPrevious]) -> Mapping[VersionRef, 
 
 
 def _is_exact(pair: VersionWithPrevious) -> bool:
-    """Return False if a version before this one is missing, which may have set the value."""
+    """Return False if a version right before this one is missing: it may have set the value."""
     row, previous = pair.row, pair.previous
     if previous is not None:
         return previous.version == row.version - 1

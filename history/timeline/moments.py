@@ -138,10 +138,10 @@ def fetch_version_at(
 def select_open_at(
     messages: Iterable[QuarantinedMessage], moment: datetime, keys: Mapping[EntityRef, VersionIndex]
 ) -> list[QuarantinedMessage]:
-    """Return the messages in quarantine that might change the state at a moment, if stored.
+    """Return the messages in quarantine with versions that may have been current at a moment.
 
-    A message is left out if its version was made later, or if the store has a version of a higher
-    number that was current then.
+    A message is left out if its version was made later; or if its number is below that of the
+    stored version that was current, or not below that of the next one.
 
     Args:
         keys: All keys in the store, by document.
@@ -166,7 +166,7 @@ def _may_change_state(
 
 @dataclass(frozen=True, slots=True)
 class VersionComparison:
-    """The difference of two versions. `before` may be the younger one."""
+    """Two versions and how they differ. `before` may be the younger one."""
 
     before: Version
     after: Version
@@ -235,7 +235,7 @@ def _fetch_versions(
 
 
 def _choose_key(document: EntityVersions, number: int, made_at: datetime | None) -> VersionKey:
-    """Return the key of a version. See `fetch_version`.
+    """Return the key of the version with a number and, if two have it, a moment.
 
     Raises:
         NoVersionError, OlderThanRetentionError: There is no such version.
@@ -297,7 +297,7 @@ def find_masked_values(entity: EntityKind, data: Json) -> dict[str, str]:
 def unmask_value(
     reader: HistoryReader, version: Version, path: str, record_access: Callable[[], None]
 ) -> Json:
-    """Return one masked value of a version, not masked.
+    """Return one masked value of a version in clear.
 
     Args:
         version: A version as the viewer saw it.
@@ -322,7 +322,7 @@ def unmask_value(
 
 @dataclass(frozen=True, slots=True)
 class MissingPart:
-    """An application or child that may have existed at a moment, but has no version of then."""
+    """A part of an application that may have existed at a moment, but has no version from then."""
 
     entity: EntityKind
     id: str
@@ -333,8 +333,8 @@ class MissingPart:
 class ApplicationState:
     """An application as it was at a moment.
 
-    The parts of an application are itself and its children. Their versions have no patches and
-    changes; when the budget of a page is spent, also no snapshots.
+    The parts of an application are itself and its children. Their versions here have no patch and
+    no changes. Versions that exceed the budget of a page have no snapshot either.
     """
 
     application: Version | None  # None if only children are known
@@ -358,14 +358,14 @@ def fetch_application_at(
 ) -> ApplicationState:
     """Return an application with its children as it was at a moment.
 
-    A child belongs to it if its version of that moment names the application. A child without
-    such a version belongs to it if its lowest version does.
+    A child belongs to the application if its version of that moment names the application. If it
+    has no such version, its lowest version decides.
 
-    Runs one query for all keys, then one for the documents, and more if these are large.
+    Runs one query for all keys, then one for the snapshots, and more if these are large.
 
     Args:
         max_parts: How many parts to read, in the order of kind and id; None: all.
-        members: The members of the state at another moment. They are not read again then.
+        members: `ApplicationState.members` of another moment, to save the query for the keys.
 
     Raises:
         NoVersionError: The application did not exist at that moment.
@@ -456,7 +456,7 @@ def fetch_application_at(
 
 
 def _make_nothing_error(id: str, is_known: bool, missing: Sequence[MissingPart]) -> NotFoundError:
-    """Make the error for an application without a version at a moment."""
+    """Make the error for an application without any version at a moment."""
     if not is_known:
         return make_unknown_error(None, id)
     if not missing:

@@ -1,4 +1,4 @@
-"""The changes in a slice of time that the viewer may see, without their documents."""
+"""The changes in a slice of time that the viewer may see, without their snapshots."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class FetchedChanges(NamedTuple):
 
     refs: list[VersionRef]
     keys: Mapping[EntityRef, list[VersionKey]]  # of all versions of their documents
-    last: TimelinePosition | None  # up to here all was read; None if the slice has no more
+    last: TimelinePosition | None  # everything up to here was read; None: the whole slice
 
 
 def fetch_changes(reader: HistoryReader, question: ChangesQuestion) -> FetchedChanges:
-    """Return changes of all documents in a slice of time. See sources.changes.fetch_changes.
+    """Return the changes in a slice of time that the viewer may see.
 
-    What the viewer may not see is left out, and so is what cannot be read, which is noted in
-    `reader.damaged`.
+    Changes that cannot be read are left out, and noted in `reader.damaged`. See
+    sources.changes.fetch_changes.
     """
     changes, last = _read_slice(reader, question)
     if question.field is not None:
@@ -56,19 +56,19 @@ class FetchedLateChanges(NamedTuple):
 
     refs: list[VersionRef]
     keys: Mapping[EntityRef, list[VersionKey]]  # of all versions of their documents
-    cursors: Mapping[VersionRef, LateCursor]  # the place behind each of them
+    cursors: Mapping[VersionRef, LateCursor]  # the cursor behind each version
     end: LateCursor  # everything before it was read
     has_more: bool
 
 
 def fetch_late_changes(reader: HistoryReader, question: LateQuestion) -> FetchedLateChanges:
-    """Return versions of the late list that the feed has passed, without their documents.
+    """Return the versions in the late list that the viewer may see, without their snapshots.
 
-    What is not stored any more is left out, and what the viewer may not see. What cannot be read is
-    noted in `reader.damaged`.
+    Only versions with moments that the feed has passed are returned, and only those that are still
+    stored. Versions that cannot be read are left out, and noted in `reader.damaged`.
 
     Raises:
-        LateListGoneError: The list does not have what follows the cursor.
+        LateListGoneError: The late list does not have the entries after the cursor any more.
     """
     batches = late_list.fetch_batches(question.cursor)
     has_more = len(batches) == late_list.BATCHES_PER_READ
@@ -87,7 +87,7 @@ def fetch_late_changes(reader: HistoryReader, question: LateQuestion) -> Fetched
 def _generate_entries(
     batches: Iterable[LateVersionBatch], question: LateQuestion
 ) -> Iterator[tuple[VersionRef, LateCursor]]:
-    """Generate the versions that the feed has passed, with the place behind each of them."""
+    """Generate the versions with moments that the feed has passed, and the cursor behind each."""
     kinds = {entity.name: entity for entity in question.kinds}
     for batch in batches:
         if batch.entity not in kinds:
@@ -108,7 +108,7 @@ def _open(
 ) -> tuple[list[VersionRef], Mapping[EntityRef, list[VersionKey]]]:
     """Return the changes that the viewer may see, and the keys of all versions of their documents.
 
-    What cannot be read is noted in `reader.damaged`.
+    Changes that cannot be read are left out, and noted in `reader.damaged`.
     """
     refs: list[VersionRef] = []
     for change in _select_open_changes(reader, changes):
@@ -132,7 +132,10 @@ def _open(
 def _read_slice(
     reader: HistoryReader, question: ChangesQuestion
 ) -> tuple[list[ListedChange], TimelinePosition | None]:
-    """Return changes of a slice, and where they end; None if the slice has no more."""
+    """Return the next changes of a slice, and the position where they end.
+
+    The position is None at the end of the slice.
+    """
     changes: list[ListedChange] = []
     after = question.after
     while True:
@@ -149,11 +152,14 @@ def _read_slice(
 def _find_end(
     reader: HistoryReader, question: ChangesQuestion, changes: Sequence[ListedChange]
 ) -> TimelinePosition | None:
-    """Return the position up to which these changes are all, and that the viewer may know.
+    """Return the position at which a page of these changes may end.
 
-    A page may end there, and its token can be decoded. So if the last change is hidden, it is
-    behind the last visible one, or behind the moments before that of the last change. None if that
-    is where the changes begin: all of them are hidden and of one moment.
+    A client can decode the token of the page, so the position must not reveal a hidden change. If
+    the last change is hidden, the page ends after the last visible one, or right before the moment
+    of the last change, whichever is further on in the list.
+
+    Returns:
+        None if there is no such position, because all changes are hidden and of one moment.
     """
     last = changes[-1].position
     if _select_open_changes(reader, changes[-1:]):
@@ -171,7 +177,8 @@ def fetch_activity(
 ) -> list[ActivityRow] | None:
     """Count the versions that a person made. See sources.changes.fetch_activity.
 
-    None if a rule decides what the viewer sees: a count would tell of closed applications.
+    Returns:
+        None if the need-to-know rule limits the viewer: a count would reveal hidden applications.
     """
     if need_to_know.is_rule_applied(reader.viewer):
         return None
@@ -181,12 +188,12 @@ def fetch_activity(
 def _select_open_changes(
     reader: HistoryReader, changes: Sequence[ListedChange]
 ) -> Sequence[ListedChange]:
-    """Return the changes of documents of which the viewer may see every application."""
+    """Return the changes of documents that belong only to applications that the viewer may see."""
     if not need_to_know.is_rule_applied(reader.viewer):
         return changes
     ids: defaultdict[EntityKind, set[str]] = defaultdict(set)
     for ref in (change.ref for change in changes):
-        if not ref.entity.alone:
+        if not ref.entity.is_standalone:
             ids[ref.entity].add(ref.id)
     owners = {
         EntityRef(entity, id): set(applications)
@@ -197,6 +204,6 @@ def _select_open_changes(
     return [
         change
         for change in changes
-        if change.ref.entity.alone
+        if change.ref.entity.is_standalone
         or ({change.application} | owners.get(change.ref.entity_ref, set())) <= open_applications
     ]

@@ -1,4 +1,4 @@
-"""Finds the messages in quarantine about documents, as far as the viewer may know of them."""
+"""Finds the messages in quarantine about documents. A viewer gets those that it may know of."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from history.timeline.reader import HistoryReader
 class OpenMessagesQuestion:
     """A question for the messages in quarantine about documents, or applications with children.
 
-    Its `statement` can be sent together with others. `select_open_messages` takes the rows.
+    The caller runs `statement`, alone or with others, and gives the rows to `select_open_messages`.
     """
 
     kinds: Sequence[EntityKind]  # messages of these kinds that do not name a document are counted
@@ -54,10 +54,11 @@ def fetch_messages_for(reader: HistoryReader, question: OpenMessagesQuestion) ->
 def select_open_messages(
     reader: HistoryReader, question: OpenMessagesQuestion, rows: prepared.FetchedRows
 ) -> OpenMessages:
-    """Return the messages in quarantine of which the viewer may know.
+    """Return the messages in quarantine that the viewer may know of.
 
-    Read the rows before the documents, and call this function after them. A message that is stored
-    in between is then shown twice, and not lost from view.
+    Run `question.statement` before reading versions, and call this function after it. A message
+    that is stored in between is then shown twice: in quarantine and as a version. In the other
+    order it would not be shown at all.
 
     A message about a child may not name its application. If there are such messages, two more
     queries find them by the children in the store.
@@ -90,7 +91,7 @@ def select_open_messages(
 def find_quarantined(
     reader: HistoryReader, entity: EntityKind, ranges: Iterable[VersionRange]
 ) -> Mapping[str, Mapping[int, QuarantinedMessage]]:
-    """Return the messages in quarantine that brought versions in these ranges, by id and number."""
+    """Return the messages in quarantine that have versions in `ranges`, by id, then by number."""
     messages = quarantine_queries.find_by_versions(entity, ranges)
     visible_messages = reader.policy.select_tellable(
         [message for by_number in messages.values() for message in by_number.values()]

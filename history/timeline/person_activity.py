@@ -23,9 +23,9 @@ _COUNT_SECONDS: Final = 3.0
 
 
 class PersonActivity(NamedTuple):
-    """How many changes a person made in the days that are kept, as far as they were counted."""
+    """How many versions a person made. It may lack the oldest days."""
 
-    days: Mapping[date, Mapping[EntityKind, int]]
+    days: Mapping[date, Mapping[EntityKind, int]]  # the number of versions, by day and kind
     services: list[tuple[NamedLogin, int]]  # with the number of versions, the largest first
     first: datetime | None  # the moment of the first change
     last: datetime | None
@@ -33,13 +33,13 @@ class PersonActivity(NamedTuple):
 
 
 def fetch_person_activity(reader: HistoryReader, author: str, zone: str) -> PersonActivity | None:
-    """Count the changes of a person by day. The newest days are counted first.
+    """Count the versions that a person made, by day. The newest days are counted first.
 
     Args:
         zone: The IANA name of the time zone of the days.
 
     Returns:
-        None if a rule of need-to-know decides what the viewer may see.
+        None if the need-to-know rule limits the viewer.
     """
     reader.viewer.access.is_one_entry = True
     rows: list[ActivityRow] = []

@@ -65,7 +65,7 @@ class Absence(Enum):
 
     @property
     def was_kept(self) -> bool:
-        """Whether the store may have had it."""
+        """Whether the store may have had the version."""
         return self not in (Absence.NEVER_ARRIVED, Absence.QUARANTINED)
 
 
@@ -95,18 +95,18 @@ class NoVersionError(NotFoundError):
 
 
 def is_storable_id(id: str, length: int = ID_LENGTH) -> bool:
-    """Return whether a document can have this id, or with `length` this business key."""
+    """Return whether a document can have this id or, with another `length`, this business key."""
     return 0 < len(id) <= length and "\0" not in id
 
 
 def make_unknown_error(
     entity: EntityKind | None, id: str, *, archive: bool = False
 ) -> NoVersionError:
-    """Make the error for a document or application of which the store has nothing.
+    """Make the error for a document or application that has no version in the store.
 
     Args:
         entity: None for an application.
-        archive: Whether the archive was asked too.
+        archive: Whether the archive was read too.
     """
     if entity is None:
         return NoVersionError(_("the store has nothing of application {id}").format(id=id))
@@ -122,17 +122,15 @@ class OlderThanRetentionError(NotFoundError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionFilters:
-    """Which versions to show. Times are aware and half-open: since <= updated_at < until.
+    """Which versions to show. None in a field selects all versions."""
 
-    `path` keeps the versions that changed something at, below or around this pointer or key
-    path; the first version of an entity changed nothing.
-    """
-
-    since: datetime | None = None
-    until: datetime | None = None
+    since: datetime | None = None  # aware, included
+    until: datetime | None = None  # aware, not included
     author: str | None = None
     client_id: str | None = None
     type: ChangeType | None = None
+    # a pointer or key path: selects the versions that changed something at, below or around it; the
+    # first version of a document changed nothing
     path: str | None = None
 
     @property
@@ -146,7 +144,7 @@ NO_FILTERS = VersionFilters()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineQuery:
-    """One page of a timeline, as somebody asks for it."""
+    """A request for one page of a timeline."""
 
     # None: the merged timeline of an application with its children, by time
     entity: EntityKind | None = None
@@ -157,7 +155,7 @@ class TimelineQuery:
     page_size: int = DEFAULT_PAGE_SIZE
     page_token: str | None = None  # next_token of the page before
     include: frozenset[Include] = EVERYTHING
-    archive: bool = False  # also the versions of the entity that are in the archive
+    archive: bool = False  # whether to read the archived versions of the document too
 
     @property
     def binding(self) -> tuple[object, ...]:

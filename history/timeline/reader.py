@@ -1,7 +1,7 @@
 """The object with which one request reads the history: the sources, and the policy of its viewer.
 
 Only this module imports the sources. Other modules ask them through a `HistoryReader`, and get
-closed answers and SourceRows. `HistoryReader.policy` makes of these what the viewer may see.
+closed answers: only `HistoryReader.policy` can read these. It returns what the viewer may see.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class PageSource(NamedTuple):
 class HistoryReader:
     """The sources that one request reads, and the policy of its viewer.
 
-    Made once for a request and passed to every function that reads history:
+    A request makes it once, and passes it to every function that reads versions:
     `rows = reader.policy.apply(reader.policy.release(reader.source.fetch_page(...)).rows)`.
     """
 
@@ -87,9 +87,9 @@ class HistoryReader:
     open_archive: Callable[[], ArchivedSource | None]  # returns the archive, or None without one
     # the old service, with its answers to this request
     old: OldServiceSource = field(default_factory=OldServiceSource)
-    alone: bool = False  # True: versions of the old service are not shown
+    hides_old_service: bool = False  # True: versions of the old service are not shown
     archive: ArchivedSource | None = None  # the archive, if it is read too
-    fields: FieldNames = None  # only these top-level fields of documents are read; None: all
+    fields: FieldNames = None  # only these top-level fields of snapshots are read; None: all
     # what was left out of lists because it cannot be read, with the errors
     damaged: Damaged = field(default_factory=dict)
 
@@ -100,20 +100,20 @@ class HistoryReader:
         return replace(self, viewer=replace(self.viewer, in_clear=True))
 
     def limit_to_fields(self, fields: tuple[str, ...]) -> HistoryReader:
-        """Return the same reader, but documents have only these top-level fields, if small.
+        """Return the same reader, but snapshots have only these top-level fields.
 
-        Titles are read in this way, because it costs the same for documents of any size. It must
-        not be used for documents that are compared.
+        Large values are left out. Titles are read in this way, because it costs the same for
+        snapshots of any size. Do not compare such snapshots.
         """
         return replace(self, fields=fields)
 
     def omit_documents(self) -> HistoryReader:
-        """Return the same reader, but documents are empty. It still tells who changed them when."""
+        """Return the same reader, but snapshots are empty: enough to know who changed what when."""
         return replace(self, fields=())
 
     def hide_old_service(self) -> HistoryReader:
         """Return the same reader, but without the versions of the old service."""
-        return replace(self, alone=True)
+        return replace(self, hides_old_service=True)
 
     def include_archive(self) -> HistoryReader:
         """Return the same reader, but it reads the archive too, and not the old service.
@@ -124,22 +124,22 @@ class HistoryReader:
         opened = self.open_archive()
         if opened is None:
             raise BadParameterError("archive", _("this installation has no archive"))
-        return replace(self, alone=True, archive=opened)
+        return replace(self, hides_old_service=True, archive=opened)
 
     # The sources, and the policy.
 
     @property
     def source(self) -> MergedSource:
-        """All sources as one. What cannot be read is an error."""
+        """All sources as one. A version that cannot be read raises an error."""
         return self._merge_sources(TableSource(self.fields))
 
     @property
     def list_source(self) -> MergedSource:
-        """The same for lists: what cannot be read is left out, and noted in `damaged`."""
+        """All sources as one, for lists: what cannot be read is left out and noted in `damaged`."""
         return self._merge_sources(TableSource(self.fields, self.damaged))
 
     def _merge_sources(self, tables: TableSource) -> MergedSource:
-        # If several supplements have a version, the first one counts.
+        # If several supplements have a version, the first of them wins.
         supplements: list[SupplementSource] = [self.archive] if self.archive else []
         if self.shown_old.possible:
             supplements.append(self.old)
@@ -147,13 +147,13 @@ class HistoryReader:
 
     @property
     def lists(self) -> StoreLists:
-        """Lists of documents in the store alone. What cannot be read is noted in `damaged`."""
+        """Lists from the tables only. What cannot be read is left out, and noted in `damaged`."""
         return StoreLists(self.fields, self.damaged)
 
     @property
     def shown_old(self) -> OldServiceSource:
-        """The old service, or one without versions if its versions are not shown."""
-        return _HIDDEN_OLD_SERVICE if self.alone else self.old
+        """The old service; or, if its versions are not shown, a substitute without versions."""
+        return _HIDDEN_OLD_SERVICE if self.hides_old_service else self.old
 
     @property
     def policy(self) -> ViewerPolicy:
@@ -161,9 +161,9 @@ class HistoryReader:
         return ViewerPolicy(self.viewer, self.source.fetch_owners, self._load_root_documents)
 
     def _load_root_documents(self, applications: Collection[str]) -> Mapping[str, Json]:
-        """Return the newest document of each application, not masked, for the rule of need-to-know.
+        """Return the newest snapshot of each application, not masked, for the need-to-know rule.
 
-        This is a need_to_know.LoadDocuments. Nothing of it is shown.
+        This is a need_to_know.LoadDocuments. The snapshots are not shown.
         """
         damaged: Damaged = {}  # not self.damaged: the viewer may not be allowed to know of these
         rows = StoreLists(damaged=damaged).fetch_newest_documents(get_root(), applications)
@@ -185,7 +185,7 @@ class HistoryReader:
             entity: None for an application with its children.
             id: The id of the document or application.
             page_token: The token of the query; None for the first page.
-            read_from: The sources of the page before, as the token has them.
+            read_from: `PageSource.read_from` of the page before, which the token has.
         """
         without_old_service, possible = self.hide_old_service(), self.shown_old.possible
         if possible and (page_token is None or read_from == WITH_OLD_SERVICE):
@@ -210,11 +210,11 @@ class HistoryReader:
     # Parameters.
 
     def check_path(self, kinds: Iterable[EntityKind], path: str) -> None:
-        """Check a path that somebody asks for.
+        """Check the path in a request.
 
         Raises:
-            BadParameterError: The path is neither a pointer nor a key path; or in one of these
-                kinds it leads into a field that is masked as a whole for the viewer.
+            BadParameterError: The path is neither a pointer nor a key path. Or it leads into a
+                field of one of `kinds` that is masked as a whole for the viewer.
         """
         try:
             parse_path(path)

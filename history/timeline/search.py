@@ -73,7 +73,7 @@ class SearchResult:
     key: str  # the name of the business key, or ID_KEY
     # the key of the newest version; None for an application of which only children are stored
     newest: VersionKey | None
-    # the moment of that version, or without one of the newest version of a carrier or child
+    # the moment of the newest version; if `newest` is None, that of a carrier or child
     updated_at: datetime
     carriers: tuple[EntityRef, ...] = ()  # empty if the id was searched
     row: VersionRow | None = None  # the newest version; None until it is read
@@ -98,7 +98,7 @@ class SearchResult:
     @property
     def application(self) -> str | None:
         """The id of the application of the result; None for a document that stands alone."""
-        if self.entity.alone:
+        if self.entity.is_standalone:
             return None
         return (self.row.product_instance_id if self.row else None) or self.id
 
@@ -204,7 +204,7 @@ def fetch_newest_documents(
 ) -> dict[EntityRef, Json]:
     """Return the newest snapshot of each document. Runs one query for each kind.
 
-    A deletion may have no snapshot; then the one before it is returned.
+    If the newest version is a deletion without a snapshot, the snapshot before it is returned.
     """
     documents: dict[EntityRef, Json] = {}
     for entity in ENTITIES:
@@ -215,7 +215,7 @@ def fetch_newest_documents(
 
 
 def find_without_document(reader: HistoryReader, carriers: Collection[EntityRef]) -> set[EntityRef]:
-    """Return the documents whose newest version is a deletion without a snapshot."""
+    """Return the documents with a newest version that is a deletion without a snapshot."""
     newest = _fetch_newest_keys(reader, carriers)
     lists = reader.omit_documents().lists
     rows = {
@@ -237,7 +237,7 @@ def _load_newest_versions(
 ) -> dict[str, SearchPage]:
     """Return the same pages, with the newest version of each result.
 
-    A result whose newest version retention has just removed is left out.
+    A result is left out if retention has just removed its newest version.
     """
     refs = {
         VersionRef(result.entity, result.id, result.newest)
@@ -392,7 +392,7 @@ def _drop_hidden_results(
 ) -> dict[str, dict[EntityRef, SearchResult]]:
     """Return the results that the viewer may see.
 
-    The others are dropped before pages are made, so that neither a gap nor a count tells of them.
+    The others are dropped before pages are made, so that page sizes and counts do not reveal them.
     """
     all_refs = {
         entity_ref
@@ -434,5 +434,5 @@ def select_visible(reader: HistoryReader, entity_refs: Collection[EntityRef]) ->
 
 
 def _list_ids(entity: EntityKind, entity_refs: Iterable[EntityRef]) -> set[str]:
-    """Return the ids of the entities of one kind."""
+    """Return the ids of the documents that are of one kind."""
     return {id for kind, id in entity_refs if kind is entity}

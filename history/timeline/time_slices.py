@@ -45,7 +45,7 @@ class ListedChange(NamedTuple):
     """A version in a list of changes, without its snapshot."""
 
     position: TimelinePosition
-    application: str  # its own id where it is not a child
+    application: str  # the id of its application; its own id if it is not a child
     is_damaged: bool  # its block cannot be read; the version number is not known
     place: PlaceInBlock | None = None  # None: a plain row, or not asked for
 
@@ -71,7 +71,7 @@ class TimeSlice:
         return self.low >= self.high
 
     def narrow(self, after: TimelinePosition) -> TimeSlice:
-        """Return what is left of the window or slice after a position."""
+        """Return the rest of the window or slice after a position."""
         if self.order is TimelineOrder.DESC:
             if after.updated_at >= self.high:
                 return self
@@ -89,10 +89,11 @@ class TimeSlice:
     def skip(self, first: TimeSlice, share: float, seconds: float) -> TimeSlice:
         """Return the window without its first slice.
 
-        The next slice is longer if the first one had few versions, and shorter if it was slow.
+        `width` adapts to the first slice: it grows if the slice had few versions, and shrinks if it
+        was slow to read.
 
         Args:
-            share: The versions of the first slice for each one that a page wants; below 1.
+            share: How many versions the first slice had, divided by the limit of one read.
             seconds: How long the first slice took to read.
         """
         growth = min(_MAX_GROWTH, 1 / (share + 0.01), self._compute_affordable_growth(seconds))
@@ -121,7 +122,7 @@ class TimeSlice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangesQuestion:
-    """Which versions of a slice are asked for. The times and the path in `filters` do not count.
+    """A question for versions in a slice of time. The times and the path in `filters` do not count.
 
     Attributes:
         field: The name of a top-level field. Versions of plain days that certainly did not change
@@ -129,31 +130,30 @@ class ChangesQuestion:
     """
 
     kinds: Sequence[EntityKind]
-    filters: VersionFilters
+    filters: VersionFilters  # its times and its path are not applied
     slice: TimeSlice
-    after: TimelinePosition
+    after: TimelinePosition  # the answer begins after this position
     limit: int
     field: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LateQuestion:
-    """Which versions of the late list are asked for. Times in `filters` are not looked at, nor is
-    the path."""
+    """A question for versions in the late list."""
 
     kinds: Sequence[EntityKind]
-    filters: VersionFilters
-    since: datetime
-    before: TimelinePosition  # where the feed stands: it will have what is behind it
-    cursor: LateCursor
+    filters: VersionFilters  # its times and its path are not applied
+    since: datetime  # the beginning of the feed; older versions are left out
+    before: TimelinePosition  # the position of the feed, which will have later versions itself
+    cursor: LateCursor  # the answer begins here
     limit: int
 
 
 class ActivityRow(NamedTuple):
-    """How many versions a person made on one day through one service, of one kind."""
+    """How many versions of one kind a person made on one day through one service."""
 
     kind: int  # an index of ENTITIES
-    day: date  # in the zone that was asked for
+    day: date  # in the requested time zone
     client_id: str
     versions: int
     first: datetime

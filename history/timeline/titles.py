@@ -21,7 +21,7 @@ def fetch_application_titles(
 ) -> dict[str, str]:
     """Return the titles of applications, as the viewer may see them. Runs at most one query.
 
-    An application without a title, or without a document in the store, is left out.
+    An application without a title, or without a snapshot in the store, is left out.
     """
     if ROOT is None or not applications:
         return {}
@@ -34,9 +34,9 @@ def fetch_application_titles(
 
 
 def get_headline(data: object) -> str:
-    """Return the first text among HEADLINE_KEYS, with the number or model if there is one.
+    """Return a title: the first text under HEADLINE_KEYS, and the number or model if there is one.
 
-    Returns an empty text if no key has a text. A masked text does not count.
+    Masked texts are not used. The title is empty if no text is left.
     """
     if not isinstance(data, dict):
         return ""

@@ -1,4 +1,4 @@
-"""Finds who set the values of a document: each leaf of its newest version, or one field's values.
+"""Finds who set the values of a document: of each leaf of its newest version, or of one field.
 
 Begin with `blame_leaves` and `fetch_field_history`.
 """
@@ -51,7 +51,7 @@ class BlamedLeaf:
 
 @dataclass(frozen=True, slots=True)
 class BlameResult:
-    """The newest version of a document, and its leaves in document order."""
+    """The newest version of a document, and its leaves in the order of the snapshot's text."""
 
     newest: Version
     leaves: tuple[BlamedLeaf, ...]
@@ -181,7 +181,7 @@ class _FieldScan(NamedTuple):
 
     values: list[_ChangedValue]
     next_key: VersionKey | None  # None on the last page
-    until: datetime | None  # when the value after those of the next page was set
+    until: datetime | None  # when the oldest value of this page was set
 
 
 def _scan_field(
@@ -192,7 +192,8 @@ def _scan_field(
     Args:
         pairs: Versions, the newest first.
         size: How many values the page has.
-        until: When the value after the first one was set.
+        until: When a newer value replaced the first value of this page; None if the first value is
+            the current one.
     """
     values: list[_ChangedValue] = []
     budget_left, snapshots = budget.PageBudget(), SnapshotCache(parse_snapshot)

@@ -73,8 +73,8 @@ class VersionIndex:
     def find_previous(self, key: VersionKey) -> VersionKey | None:
         """Return the key with the next lower version number, or None if there is none.
 
-        If a producer gave that number twice, the latest version that is not younger than `key`
-        counts, or the oldest if all are younger.
+        If a producer gave that number twice, the newest of these versions that is not younger than
+        `key` is chosen. If all are younger, the oldest is chosen.
         """
         index = bisect_left(self._keys, (key.version,))
         if index == 0:
@@ -112,9 +112,9 @@ class VersionIndex:
     def has_certain_previous(self, key: VersionKey) -> bool:
         """Return whether the previous key found in this index is the true one.
 
-        The index may hold only a slice of the entity's versions. The previous key is certain if its
-        number is exactly one lower and its moment is not later: then no version outside the slice
-        can lie between the two.
+        The index may hold only a slice of the document's versions. The previous key is certain if
+        its number is exactly one lower and its moment is not later: then no version outside the
+        slice can lie between the two.
         """
         if (previous := self.find_previous(key)) is None:
             return key.version == 0
@@ -136,14 +136,15 @@ def generate_pairs(
 ) -> Iterator[list[VersionWithPrevious]]:
     """Generate these versions in their order, each with its previous one, in batches.
 
-    One query reads the documents of a batch: BATCH_VERSIONS, or fewer if they would exceed
+    One query reads the snapshots of a batch: BATCH_VERSIONS, or fewer if they would exceed
     READ_BYTES. Versions that retention has just removed are left out.
 
     Args:
         indexes: The keys of all documents of these versions.
-        rows_read: Versions that were read before. If they are all that is needed, no query runs.
-        skip_damaged: Leave out versions that cannot be read, and versions that would be compared
-            with them. The former are noted in HistoryReader.damaged. False: they are errors.
+        rows_read: Versions that were read before. If no others are needed, no query runs.
+        skip_damaged: Leave out versions that cannot be read, and note them in
+            HistoryReader.damaged. Also leave out versions that would be compared with them. False:
+            a version that cannot be read raises an error.
     """
     refs_to_pair, count, rows = list(refs), budget.BATCH_VERSIONS, dict(rows_read)
     while refs_to_pair:
@@ -157,8 +158,8 @@ def generate_pairs(
                 ready_count = next(
                     position for position, pair in enumerate(pairs) if not unread.isdisjoint(pair)
                 )
-        # PostgreSQL measures all documents that a query asks for. So if they are large, the next
-        # query asks for fewer.
+        # PostgreSQL computes the sizes of all snapshots that a query asks for, also of those that
+        # it then does not send. So if snapshots are large, the next query asks for fewer.
         refs_to_pair, count = (
             refs_to_pair[ready_count:],
             min(budget.BATCH_VERSIONS, 2 * max(1, ready_count)),
@@ -176,7 +177,7 @@ def generate_pairs(
 
 
 class _VersionsByRef(NamedTuple):
-    """Versions as the viewer may see them, and versions that were too large to be read as well."""
+    """Versions as the viewer may see them, and versions that did not fit into the same query."""
 
     rows: dict[VersionRef, VersionRow]
     unread: set[VersionRef]
@@ -197,7 +198,8 @@ def fetch_all_versions(
     """Return the versions that are still stored, in as many queries as needed.
 
     Args:
-        skip_damaged: Leave out what cannot be read, and note it in HistoryReader.damaged.
+        skip_damaged: Leave out versions that cannot be read, and note them in
+            HistoryReader.damaged. False: such a version raises an error.
     """
     rows: dict[VersionRef, VersionRow] = {}
     refs_to_read = list(refs)
@@ -221,9 +223,9 @@ def fetch_keys(
 
 
 def fetch_members(reader: HistoryReader, application: str) -> dict[EntityRef, list[VersionKey]]:
-    """Return the application, and the children that name it in any version, with all their keys.
+    """Return all keys of the application, and of the children that name it in any version.
 
-    What cannot be read is left out, and noted in HistoryReader.damaged.
+    A document that cannot be read is left out, and noted in HistoryReader.damaged.
     """
     return reader.policy.release(reader.list_source.fetch_members(application))
 
@@ -288,10 +290,10 @@ class EntityVersions:
 def descend_versions(
     reader: HistoryReader, entity: EntityKind, id: str, start: VersionKey = LAST
 ) -> Iterator[VersionWithPrevious]:
-    """Generate the versions of a document from `start` down, or from the highest one below it.
+    """Generate the versions of a document from `start`, or the highest one below it, downwards.
 
-    Each version is the previous one of the pair before it. If a number was used twice, a version
-    that is not the previous one of any other is left out.
+    The version of each pair is the previous version of the pair before. If a producer used a number
+    twice, only the one of these versions that is a previous version is generated.
 
     Raises:
         NoVersionError: There is no version of the document.

@@ -281,7 +281,7 @@ def test_question_is_expensive_when_it_computes_for_long(
 
 
 @pytest.mark.django_db
-def test_gap_page_is_expensive_question(
+def test_gap_page_counts_as_expensive_request(
     client: Client, single_share: PlacePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sums on the page read all open gaps. No login may hold all threads with such pages."""

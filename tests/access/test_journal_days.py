@@ -333,7 +333,7 @@ def test_maintain_removes_expired_sessions(journal_with_few_days: Connection) ->
 
 
 @pytest.mark.django_db
-def test_changed_mark_of_label_writes_entry(tmp_path: Path) -> None:
+def test_changing_the_mark_of_a_label_writes_journal_entry(tmp_path: Path) -> None:
     file = tmp_path / "labels.json"
     fields = [("/new", True), ("/email", False), ("/passport", True), ("/rate", None)]
     entries = [
@@ -351,7 +351,7 @@ def test_changed_mark_of_label_writes_entry(tmp_path: Path) -> None:
     ]
 
 
-def test_export_writes_entry(journal_with_few_days: Connection, tmp_path: Path) -> None:
+def test_export_writes_journal_entry(journal_with_few_days: Connection, tmp_path: Path) -> None:
     Store().add("A1", 0, {"rate": "1"}, 0)
     first, end = str(T0.date()), str(T0.date() + timedelta(days=1))
     words = ("--from", first, "--to", end, "--output", str(tmp_path), "--reason", "DWH")

@@ -353,6 +353,7 @@ def list_nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("is_packed", [False, True])
+@pytest.mark.plain_only("a plan of PostgreSQL")
 def test_first_page_uses_an_index_and_sorts_no_day(tables: None, is_packed: bool) -> None:
     day = T0.replace(hour=0)
     fill_day(day)
@@ -372,6 +373,7 @@ def test_first_page_uses_an_index_and_sorts_no_day(tables: None, is_packed: bool
     assert any(name.endswith("_author_updated_at_idx") for name in indexes)
 
 
+@pytest.mark.plain_only("maintain makes no indexes on a cluster")
 def test_maintain_adds_indexes_for_changes_to_older_days(tables: None) -> None:
     day = T0.replace(hour=0)
     fill_day(day)

@@ -573,7 +573,10 @@ def test_service_of_bad_message_is_identified_in_each_envelope(
 
 WRONG: Final = {
     "another form": ('form = "avro"', "Invalid enum value 'avro'"),
-    "no pointer": ('id = "/a~b"', 'id has "/a~b", but in a JSON pointer ~ is ~0 and / is ~1.'),
+    "no pointer": (
+        'id = "/a~b"',
+        'id has "/a~b", but in a JSON pointer ~ is written ~0 and / is written ~1.',
+    ),
     "an empty name": (
         'version = "/a//b"',
         'version has "/a//b" with an empty name. A JSON pointer is "/a/b".',
@@ -603,7 +606,7 @@ WRONG: Final = {
     ),
     "op of debezium": (
         'form = "debezium"\ntypes = { t = "DELETE" }',
-        'envelope.types has "t", but the words of debezium are c, r, u, d.',
+        'envelope.types has "t", but debezium has only the types c, r, u, d.',
     ),
     "unit without time": (
         'form = "debezium"\ntime_unit = "us"',
@@ -620,7 +623,7 @@ def test_mistakes_in_declaration_are_refused(envelope: str, sentence: str, tmp_p
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_application_and_moment_of_bad_message_are_read_from_each_envelope(
+def test_application_and_moment_of_bad_message_are_read_in_every_envelope_form(
     form: str, tmp_path: Path
 ) -> None:
     text, parent, wrap = FORMS[form]

@@ -23,7 +23,7 @@ PRODUCT = 'name = "product"\ntitle = "Product"\ntopic = "products"\n'
 MAIN = f"[[kind]]\n{ORDER}main = true\n"
 WRONG = {
     "not TOML": ("[[kind]]\nname = \n", "it is not TOML: Invalid value (at line 2, column 8)."),
-    "no kind": ("", "the file declares no kind. Write a [[kind]] for each."),
+    "no kind": ("", "the file declares no kind. Write a [[kind]] for each kind."),
     "name is no table": (
         f"[[kind]]\n{ORDER.replace('order', 'Order Item', 1)}",
         'kind "Order Item": name must have words of small Latin letters and digits',
@@ -64,7 +64,7 @@ WRONG = {
 T = '[[kind.label]]\npath = "/t"\nen = "T"\n'
 # What is added to a whole kind, and what is said of it.
 OF_ORDER = {
-    'migration_topic = "orders"': "migration_topic must differ from topic. If there is none,",
+    'migration_topic = "orders"': "migration_topic must differ from topic. If the kind has",
     "colour = 1": "Object contains unknown field `colour`.",
     'main = true\nparent = "orderId"': "the main kind cannot have a parent. Remove parent, or",
     'parent = "orderId"': "it has a parent, but no kind is the main kind. Declare",
@@ -170,7 +170,7 @@ def test_kinds_file_declares_kinds(tmp_path: Path) -> None:
             ),
         ),
     ))  # fmt: skip
-    assert not order.alone
+    assert not order.is_standalone
     assert (order.table, order.columns[-2].name) == ("order_aud", "product_instance_id")
 
 

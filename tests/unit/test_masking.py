@@ -15,7 +15,7 @@ from history.policy.masking.mask import KindMask, derive_document_key, make_toke
 
 
 def mask_document(paths: list[str], document: object) -> Any:
-    return MarkedPaths(paths).mask_document(
+    return MarkedPaths(paths).mask_snapshot(
         loads(json.dumps(document)), lambda mark, _: f"<{mark}>"
     )
 

@@ -28,7 +28,7 @@ SEAL_AFTER_DAYS: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class JournalRows:
-    """The rows of a day of the journal as seals read them. See history.kinds.kind.DayRows."""
+    """How a seal reads the rows of a day of the journal. Implements history.kinds.kind.DayRows."""
 
     name: str = NAME
     table: str = TABLE
@@ -50,10 +50,10 @@ class JournalRows:
     )
     order: tuple[str, ...] = ("at", "id")
     # A finding names a row by its moment, because two rows hardly ever have the same microsecond.
-    called: tuple[str, str] = ("to_char(at AT TIME ZONE 'UTC', 'HH24:MI:SS.US')", "0")
+    display_key: tuple[str, str] = ("to_char(at AT TIME ZONE 'UTC', 'HH24:MI:SS.US')", "0")
 
     @property
-    def closed(self) -> DayClosing:
+    def closing(self) -> DayClosing:
         return DayClosing(
             settings.ANNALS.journal_days, SEAL_AFTER_DAYS if settings.ANNALS.seal_days else 0
         )
@@ -74,7 +74,7 @@ def find_days_to_seal(partitions: Collection[Partition], today: date) -> list[tu
         partitions: The partitions of the journal.
     """
     return seal.find_days_to_seal(
-        partitions, today, ROWS.closed.seal_after, find_waiting=lambda _: {}, tables=[ROWS]
+        partitions, today, ROWS.closing.seal_after, find_waiting=lambda _: {}, tables=[ROWS]
     ).due
 
 

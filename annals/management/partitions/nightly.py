@@ -117,7 +117,7 @@ class NightContext:
         return [part for part in self.list_partitions() if part.table == journal.TABLE]
 
     def forget_partitions(self) -> None:
-        """Forget the partitions after days were created or dropped. The next use reads them."""
+        """Let `list_partitions` read the catalogue again, after days were created or dropped."""
         self._partitions = None
 
 
@@ -141,7 +141,8 @@ def run_night(
     """Run all steps and record the run. See `NightContext` for the arguments.
 
     Raises:
-        WrongClockError: The clocks of this machine and the server differ. Only this is recorded.
+        WrongClockError: The clocks of this machine and the server differ. No step was run, and
+            this failure is recorded as the run.
         NoRunLockError: Another run is working on this database.
     """
     check_clock()
@@ -164,9 +165,10 @@ def run_night(
 
 
 def check_clock() -> None:
-    """Check the clocks: with a wrong one the night would drop days that are still needed.
+    """Check that the clocks of this machine and the database server agree.
 
-    A failed check is recorded as the result of the run.
+    With a wrong clock the night would drop days that are still needed. A failed check is recorded
+    as a failed run.
 
     Raises:
         WrongClockError: The clocks of this machine and the server differ.
@@ -227,16 +229,16 @@ def check_day_before_drop(
     Raises:
         ArchiveError: The installation archives days, but no archive is configured now.
         SealedDayChangedError: The rows of the day changed after it was sealed.
-        ExplainedError: The day is the accepted one, but it is packed.
+        ExplainedError: The day is packed, so its changed rows cannot be accepted.
     """
-    of_journal = table == journal.TABLE
-    has_archive = of_journal or settings.ANNALS.archive_url or exceptions.without_archive
+    is_journal = table == journal.TABLE
+    has_archive = is_journal or settings.ANNALS.archive_url or exceptions.without_archive
     if not has_archive and ArchivedDay.objects.exists():
         raise ArchiveError(
             "is not dropped: this installation archives days, but ANNALS_ARCHIVE_URL is not set. "
             "Set it, or give --without-archive"
         )
-    rows = journal.ROWS if of_journal else BY_TABLE[table]
+    rows = journal.ROWS if is_journal else BY_TABLE[table]
     try:
         verification.check_sealed_day(pg_connection, rows, day)
     except verification.SealedDayChangedError:
@@ -352,7 +354,7 @@ def remove_old_messages(context: NightContext) -> StepResult:
 
 
 def remove_old_empty_offsets(context: NightContext) -> StepResult:
-    """Remove the notes about offsets without a row that are older than the window."""
+    """Remove the records of offsets that brought no new row, if they are older than the window."""
     empty_offsets.remove_old_ranges(connection.connection, context.policy.window)
     return StepResult()
 
@@ -370,7 +372,7 @@ def remove_ended_logins(context: NightContext) -> StepResult:
 
 
 def add_missing_indexes(_: NightContext) -> StepResult:
-    """Create the indexes for lists of changes on days that were made before these existed.
+    """Create the indexes for lists of changes on days that an earlier release made without them.
 
     This is the last step, because it can take long. After INDEX_SECONDS no further index is begun;
     the next night continues.

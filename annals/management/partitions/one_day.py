@@ -29,7 +29,7 @@ from history.store.days.days import build_partition_name, is_packed, release_day
 
 
 def pack_one_day(call: PartitionsCall) -> int:
-    """Pack a day: up to 64 versions of a document in one row."""
+    """Pack a day: store up to 64 versions of a document in one row."""
     day = call.options["day"]
     return call.run_locked(
         lambda pg_connection, entity: _rewrite_day(
@@ -46,9 +46,9 @@ def unpack_days(call: PartitionsCall) -> int:
     require_right_clock()
     with hold_run_lock():
         entities = {entity.table: entity for entity in call.choose_entities()}
-        places = [(table, day) for table in entities] if day else _find_packed_days()
+        table_days = [(table, day) for table in entities] if day else _find_packed_days()
         code = 0
-        for table, packed_day in places:
+        for table, packed_day in table_days:
             if table in entities:
                 code = max(code, _unpack_one_day(call, entities[table], packed_day))
         packed_days = _find_packed_days()
@@ -86,7 +86,7 @@ def _rewrite_day(
 
 
 def _find_packed_days() -> list[tuple[str, date]]:
-    """Return the packed days that exist, each with its table."""
+    """Return the table and the day of each packed day."""
     connection.ensure_connection()
     partitions = catalog.read_partitions(connection, [entity.table for entity in ENTITIES])
     return [
@@ -97,7 +97,7 @@ def _find_packed_days() -> list[tuple[str, date]]:
 
 
 def seal_one_day(call: PartitionsCall) -> int:
-    """Seal a day in its present state, also if it is sealed."""
+    """Seal the present rows of a day. If it is sealed, check it and give it a newer seal."""
     day = call.options["day"]
 
     def seal_table(pg_connection: Connection, rows: DayRows) -> str:
@@ -113,7 +113,7 @@ def seal_one_day(call: PartitionsCall) -> int:
 
 
 def repair_packed_day(call: PartitionsCall) -> int:
-    """Remove versions that a packed day has twice, so that each is there once."""
+    """Remove the plain row of each version that a packed day has in a block too."""
     day = call.options["day"]
 
     def repair_table(pg_connection: Connection, entity: EntityKind) -> str:
@@ -168,7 +168,7 @@ def forget_archived_day(call: PartitionsCall) -> int:
 
 
 def adopt_archived_day(call: PartitionsCall) -> int:
-    """Take over archived rows that the database does not know."""
+    """Let archived rows count that the database has no record of."""
     return _decide_on_archive(
         call, operator_decisions.adopt_day, "The archived rows of {} count: {}."
     )
@@ -177,7 +177,12 @@ def adopt_archived_day(call: PartitionsCall) -> int:
 def _decide_on_archive(
     call: PartitionsCall, decide: Callable[[ArchiveStore, str, date], int], sentence: str
 ) -> int:
-    """Record the operator's decision about an archived day with the reason, and carry it out."""
+    """Record an operator's decision about an archived day in the journal, and carry it out.
+
+    Args:
+        decide: Carries out the decision for one table, and returns the number of rows.
+        sentence: The result for people, with placeholders for the day and the rows.
+    """
     store, day, reason = open_archive(), call.options["day"], call.options["why"]
     command_line = f"partitions {call.options['action']} {day}"
 

@@ -38,15 +38,15 @@ class CardBuilder:
     """Builds the cards of a page.
 
     Attributes:
-        maker_filter: Returns, for a version, the address of the timeline with only the versions
-            that the same person or service made.
+        maker_filter: Returns the address of the timeline with only the versions that were made by
+            the same person or service as this one.
         merged: Whether the page has versions of several documents.
         newest: The number and moment of the version that each card offers to compare with.
         path: The path of the page's filter, or None.
         repeated_numbers: For each version number that was given more than once, the moments of its
             versions.
         budget: How much more the page draws.
-        titles: By id, the titles of the page's applications, if there are several.
+        titles: The titles of the page's applications by id. Empty if all cards are about one.
         unmask: Whether masked values link to the page that unmasks them.
         quarantine_notes: By kind, id and version number, sentences on messages in quarantine that
             have the number of a stored version.
@@ -65,7 +65,7 @@ class CardBuilder:
     def build_cards(self, versions: Sequence[Version]) -> list[dict[str, object]]:
         """Return a card for each version, in order.
 
-        All cards together have at most MOST_ROWS rows, but each card may have OPEN_ROWS rows.
+        Once the cards have MOST_ROWS rows together, each further card has only OPEN_ROWS rows.
         """
         cards: list[dict[str, object]] = []
         anchors: set[str] = set()
@@ -90,11 +90,18 @@ class CardBuilder:
     def _build_card(self, version: Version, anchor: str, rows: ChangeRows) -> dict[str, object]:
         """Return the variables for the template of a card.
 
-        `rows` are the first OPEN_ROWS changes, `more_rows` the others, and `technical_rows` the
-        changes of technical fields. `hidden` and `rest_url` are about changes without a row.
-        `snapshot` is filled if there is no previous version to compare with. `gap`, `note`,
-        `gap_links` and `older_link` say which older versions are missing; `came` says which of
-        these arrived and are in quarantine.
+        Returns:
+            what, who: What was done, and the name of the person or service that did it.
+            known: Whether the list of people has the person.
+            rows, more_rows: The first OPEN_ROWS changes, and the other ones.
+            technical_rows: The changes of technical fields.
+            hidden, rest_url: How many changes have no row, and where they are shown.
+            snapshot: The fields of the snapshot, if no previous version can be compared.
+            gap, gap_links: Which versions between the previous one and this one are missing.
+            note, older_link: Why there is no previous version.
+            came: Sentences on missing versions that arrived and are in quarantine.
+            held: Sentences on other messages in quarantine with the number of this version.
+            subject, subject_name, subject_url: The document, if the page shows several.
         """
         entity, id, number = version.entity, version.id, version.version
         number_and_moment = number, version.updated_at
@@ -156,7 +163,7 @@ class CardBuilder:
         return make_change_rows(changes, version.data, self.make_fields(version), link, max_rows)
 
     def make_fields(self, version: Version) -> FieldTexts:
-        """Return the names of the fields in a version's document."""
+        """Return the names for the fields of a version's snapshot, with links to unmask values."""
         entity, id, number, moment = version.entity, version.id, version.version, version.updated_at
         field_names = make_field_names(entity, self.budget)
         if self.unmask:
@@ -170,8 +177,8 @@ class CardBuilder:
 def group_cards(cards: Sequence[dict[str, object]]) -> list[dict[str, object]]:
     """Group consecutive cards, in order.
 
-    A group is `quiet`, and the page folds it, if it has several versions that changed nothing, or
-    only technical fields.
+    The page folds a `quiet` group. It has several versions that changed nothing, or only technical
+    fields.
     """
     groups: list[dict[str, object]] = []
     for quiet, group in groupby(cards, key=_is_quiet):
@@ -254,7 +261,10 @@ def _build_same_number_url(version: Version, times: Sequence[datetime]) -> str:
 
 
 def _build_rest_url(version: Version, rows: ChangeRows, path: str | None) -> str:
-    """Return the address of the changes without a row, in the comparison with the previous."""
+    """Return the address of the changes without a row: a part of the comparison of two versions.
+
+    Empty if each change has a row, or if there is no previous version.
+    """
     number, moment = version.previous_version, version.previous_updated_at
     if not rows.hidden or number is None or moment is None:
         return ""

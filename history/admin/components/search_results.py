@@ -29,7 +29,7 @@ MAX_CARRIERS = 3
 class SearchGroup:
     """The hits for one text of a search.
 
-    `limited` says that there are more hits than a search looks at.
+    `limited` says that the search stopped at its limit: there may be further hits.
     """
 
     query: str
@@ -85,9 +85,10 @@ def get_key_title(entity: EntityKind, key: str) -> str:
 def _order_by_change(
     results: Sequence[SearchResult], latest: Mapping[str, datetime]
 ) -> list[SearchResult]:
-    """Sort results by their last change. A change of a child also counts for its application.
+    """Sort results by their last change. For an application, changes of its children count too.
 
-    `latest` has the moment of the last change of any child, by the id of the application.
+    `latest` has the moment of the last change among an application's children, by the id of the
+    application.
     """
     changed = {
         result.id: max(result.updated_at, latest.get(result.id, result.updated_at))
@@ -133,7 +134,7 @@ def _make_hit(
 
 
 def _is_deleted_without_document(result: SearchResult) -> bool:
-    """Return whether the newest version is a deletion that has no document."""
+    """Return whether the newest version is a deletion without a snapshot."""
     return result.type is ChangeType.DELETE and result.data is None
 
 

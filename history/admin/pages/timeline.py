@@ -128,7 +128,7 @@ def _render_timeline(
             "notes": notes,
             "meant": [
                 (name, path, links.build_timeline_url_for_path(address, path, parameters))
-                for name, path in form.meant
+                for name, path in form.matching_fields
             ],
             "chips": form.make_chips(address),
             "files": []
@@ -251,9 +251,9 @@ def _load_newest(reader: HistoryReader, source: ShownTimeline) -> Version | None
 def _find_last_child_change(
     reader: HistoryReader, source: ShownTimeline, first_page: TimelinePage | None
 ) -> Version | None:
-    """Return the version of a child, if the last change of the application was made there.
+    """Return the last change of the application if it is a version of a child, else None.
 
-    `first_page` is the first page without a filter, if it was read.
+    `first_page` is the first page of the timeline without a filter. It is read if not given.
     """
     if not source.whole:
         return None
@@ -267,7 +267,10 @@ def _find_last_child_change(
 def _load_children(
     reader: HistoryReader, source: ShownTimeline, *, is_shown: bool
 ) -> tuple[dict[str, object], Members | None]:
-    """Return the variables for an application's children, and the keys of all its versions."""
+    """Return the template's variables for an application's children, and its version keys.
+
+    The keys are those of the application and its children. With `is_shown` False, nothing is read.
+    """
     if not is_shown:
         return {}, None
     try:

@@ -1,4 +1,4 @@
-"""Masking: marked parts of documents are replaced by tokens, but for those who may read them."""
+"""Masking: replaces the marked parts of snapshots by tokens, unless the viewer may read them."""
 
 from history.policy.masking.mask import (
     KindMask,

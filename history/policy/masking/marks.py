@@ -1,7 +1,8 @@
-"""Masks the marked paths of a document. Begin with MarkedPaths.
+"""Masks the marked paths of a snapshot. Begin with MarkedPaths.
 
-The paths are held as a tree of nodes. A walk over a document keeps, as its state, the set of nodes
-that its path so far can have reached.
+The marked paths are a tree of nodes. A walk goes through a snapshot from the root down. Because of
+`*` and `**`, the path of a value can match several nodes. The state of the walk is the set of these
+nodes.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ class _MarkNode:
 
     mark: str = ""  # the marked path that ends at this node, or empty
     inside: str = ""  # the alphabetically first path that continues below this node, or empty
-    stays: bool = False  # whether this node is a `**`, which a walk can stay on as it goes down
-    # whether a name lies between the last `**` and this node, so that only few values reach it
+    stays: bool = False  # whether this node is a `**`: a walk that goes down can stay on it
+    # whether the path has a name since its last `**`, so that it matches only few values
     named: bool = False
     below: dict[str, _MarkNode] = field(default_factory=dict)  # by segment
 
     def get_or_add(self, name: str) -> _MarkNode:
-        """Return the node below for this segment, and add it if it does not exist."""
+        """Return the node below this one for the segment `name`. Add it if it does not exist."""
         has_name = name != ANY_SEGMENTS and (self.named or name != ANY_SEGMENT)
         return self.below.setdefault(name, _MarkNode(stays=name == ANY_SEGMENTS, named=has_name))
 
@@ -51,12 +52,13 @@ class _MarkNode:
 
 @dataclass(slots=True)
 class _WalkState:
-    """The state of a walk at one place of a document: all nodes that the path can have reached."""
+    """The state of a walk at one value of a snapshot: all nodes that the value's path matches."""
 
-    mark: str  # the marked path that ends at this place, or empty
-    # the marked path that needs an object or a list here, so that a plain value is masked; or empty
+    mark: str  # the marked path that ends at this value, or empty
+    # the marked path that goes on below this value: a text or number here is masked; or empty
     value: str = ""
-    # the marked path that needs an object here, so that a list is masked; or empty
+    # the marked path that goes on below this value, but not into a list: a list here is masked; or
+    # empty
     items: str = ""
     # the state below each name that occurs in a marked path
     named: dict[str, _WalkState | None] = field(default_factory=dict)
@@ -72,7 +74,7 @@ class MarkedPaths:
     A path is an RFC 6901 pointer in which `*` stands for any one segment and `**` for any number
     of segments. Everything below a marked path is marked too.
 
-    A marked path expects objects or lists on its way. If a document has another type of value
+    A marked path expects objects or lists on its way. If a snapshot has another type of value
     there, that value is masked as a whole: `/passport/series` also masks a passport that is a text
     or a list. This holds only where the path has a name since its last `**`; otherwise nearly
     every value would be masked.
@@ -88,12 +90,12 @@ class MarkedPaths:
             node.mark = path
         self._root = _make_state([root], {})
 
-    def mask_document(self, document: Json, replace: ReplaceValue) -> Json:
-        """Replace each marked part of the document, in place, and return the document."""
-        return document if self._root is None else _mask_value(document, self._root, replace)
+    def mask_snapshot(self, snapshot: Json, replace: ReplaceValue) -> Json:
+        """Replace each marked part of the snapshot, in place, and return the snapshot."""
+        return snapshot if self._root is None else _mask_value(snapshot, self._root, replace)
 
     def is_below_mark(self, steps: Sequence[PathSegment]) -> bool:
-        """Return whether a path leads to a place at least one segment below a marked place."""
+        """Return whether a path leads into a marked part, by at least one segment."""
         state = self._root
         for step in steps:
             if state is None or state.mark:
@@ -143,11 +145,11 @@ def _mask_names(value: dict[str, Json], state: _WalkState, replace: ReplaceValue
 def _make_state(
     nodes: list[_MarkNode], states: dict[frozenset[int], _WalkState]
 ) -> _WalkState | None:
-    """Return the state of a walk that can have reached these nodes, or None without nodes.
+    """Return the state of a walk that is at these nodes, or None if `nodes` is empty.
 
     Args:
-        nodes: Also gets the nodes that are reached if a `**` stands for zero segments.
-        states: The states made so far, by the ids of their nodes. Gets the new states.
+        nodes: This function adds the nodes that match if a `**` stands for zero segments.
+        states: The states made so far, by the ids of their nodes. This function adds new ones.
     """
     for node in nodes:  # the list grows during the loop
         deep = node.below.get(ANY_SEGMENTS)

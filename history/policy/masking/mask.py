@@ -1,6 +1,6 @@
-"""Masks documents: replaces each marked value by a token.
+"""Masks snapshots: replaces each marked value by a token.
 
-history.policy.viewer_policy masks every document that it releases to a viewer.
+history.policy.viewer_policy masks every snapshot before a viewer gets it.
 """
 
 import re
@@ -26,7 +26,7 @@ MAX_REMEMBERED_TOKENS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class KindMask:
-    """Masks the documents of one kind of entity."""
+    """Masks the snapshots of one kind."""
 
     entity: str  # the name of the kind
     paths: tuple[str, ...]  # the marked paths, sorted
@@ -37,9 +37,9 @@ class KindMask:
         return _make_marked_paths(self.paths)
 
     def __call__(self, id: str, text: bytes) -> bytes:
-        """Return the JSON text of the document `id` with each marked part replaced by a token.
+        """Return a snapshot of the document `id` with each marked part replaced by a token.
 
-        A document that Python cannot hold becomes one token.
+        A snapshot that Python cannot hold becomes one token.
         """
         key = derive_document_key(self.entity, id)
 
@@ -54,10 +54,10 @@ class KindMask:
             return masked_token
 
         try:
-            document = loads_shallow(text)
+            snapshot = loads_shallow(text)
         except ValueError:
             return dumps(make_token(key, ANY_SEGMENTS, text.decode()))
-        return dumps(self.marks.mask_document(document, replace))
+        return dumps(self.marks.mask_snapshot(snapshot, replace))
 
 
 def get_viewer_mask(viewer: Viewer, entity: EntityKind) -> KindMask | None:
@@ -78,9 +78,9 @@ def _make_marked_paths(paths: tuple[str, ...]) -> MarkedPaths:
 
 
 def list_searchable_keys(viewer: Viewer) -> list[str]:
-    """Return the business keys that the viewer may search by, each as "kind key".
+    """Return the business keys by which the viewer may search, each as "kind key".
 
-    A key is left out if the viewer gets the value at any of its pointers masked.
+    A key is left out if a value at any of its pointers is masked for the viewer.
     """
     return [
         f"{entity.name} {name}"
@@ -93,9 +93,10 @@ def list_searchable_keys(viewer: Viewer) -> list[str]:
 
 
 def is_path_into_mark(viewer: Viewer, kinds: Iterable[EntityKind], path: str) -> bool:
-    """Return whether a pointer or key path leads into a part that this viewer gets as one token.
+    """Return whether a pointer or key path leads into a part that is masked for this viewer.
 
-    The result depends on the marked paths alone, not on documents.
+    The viewer gets such a part as one token. The result depends on the marked paths only, not on
+    snapshots.
     """
     masks = (get_viewer_mask(viewer, entity) for entity in kinds)
     return any(mask is not None and mask.marks.is_below_mark(parse_path(path)) for mask in masks)

@@ -68,9 +68,10 @@ def has_explicit_permission(user: Caller | None, permission: str) -> bool:
 
 
 def _ask_remembered(user: Caller | None, permission: str, is_explicit: bool) -> bool:
-    """Return whether the user has the permission, at most REMEMBERED_SECONDS ago.
+    """Return whether the user has the permission.
 
-    The answer is remembered for that time, or until this process changes a permission.
+    For a login the answer is remembered for REMEMBERED_SECONDS, or until this process changes a
+    permission.
     """
     if user is None or not user.is_authenticated or not user.is_active:
         return False

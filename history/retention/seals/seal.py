@@ -100,7 +100,7 @@ def find_days_to_seal(
     unsealed = {
         (table, day)
         for (table, day), name in names.items()
-        if name in filled_names or tables_by_name[table].closed
+        if name in filled_names or tables_by_name[table].closing
     }
     waiting = find_waiting(unsealed)
     order = list(tables_by_name)
@@ -151,7 +151,7 @@ def seal_day(connection: Connection, day_rows: DayRows, day: date) -> DaySeal:
     def add_seal_of_day(opened: days.DayTable) -> str:
         _check_doubled(connection, day_rows, day, opened)
         day_digest = compute_digest(connection, day_rows, opened.child)
-        if not day_rows.closed:
+        if not day_rows.closing:
             _check_rows(day_rows.table, day, day_digest.rows)
         new_seal = add_seal(connection, day_rows.table, day, day_digest)
         late_rows.include_late_rows(connection, day_rows.table, day)

@@ -52,24 +52,24 @@ def find_unsealed_days(connection: Connection, day_rows: DayRows) -> Iterator[tu
     A run of maintain had to seal all finished days since the oldest seal or row. Days with late
     rows must have a seal, too.
     """
-    if day_rows.closed is None:
+    if day_rows.closing is None:
         return
     sealed = set(DaySeal.objects.filter(table=day_rows.table).values_list("day", flat=True))
     late = set(LateRow.objects.filter(table=day_rows.table).values_list("day", flat=True))
     first_filled = _find_first_filled_day(connection, day_rows)
     first = min((*sealed, *([first_filled] if first_filled else ())), default=date.max)
-    end = _compute_sealing_end(sealed, day_rows.closed)
+    end = _compute_sealing_end(sealed, day_rows.closing)
     expected_days = {first + timedelta(days=number) for number in range((end - first).days)}
-    for day in sorted((late | (expected_days if day_rows.closed.seal_after else set())) - sealed):
+    for day in sorted((late | (expected_days if day_rows.closing.seal_after else set())) - sealed):
         yield day, _LATE if day in late else "it has no seal, and a day before it has one or rows"
 
 
-def _compute_sealing_end(sealed: Collection[date], closed: DayClosing) -> date:
+def _compute_sealing_end(sealed: Collection[date], closing: DayClosing) -> date:
     """Return the first day that no run of maintain has had to seal yet."""
     run = runs.load_latest_complete_run()
     if run is None:
         return max(sealed, default=date.min)
-    return run.started_at.astimezone(UTC).date() - timedelta(days=closed.seal_after)
+    return run.started_at.astimezone(UTC).date() - timedelta(days=closing.seal_after)
 
 
 def _find_first_filled_day(connection: Connection, day_rows: DayRows) -> date | None:
@@ -213,7 +213,7 @@ def _compare_in_snapshot(
 ) -> SealVerdict:
     count = (
         0
-        if day_rows.closed
+        if day_rows.closing
         else late_rows.count_late_rows(connection, day_rows.table, day_seal.day)
     )
     day_seal = _load_newest(connection, day_seal)
@@ -234,7 +234,7 @@ def _compare_in_snapshot(
     if count > late_found:
         missing = f"{count - late_found} of {pluralize(count, 'late row')} missing or changed"
         fault = f"{fault}; {missing}" if fault else missing
-    if day_rows.closed:
+    if day_rows.closing:
         fault = fault or find_closed_fault(day_seal)
     return _build_verdict(day_seal, count, fault, note)
 
@@ -277,8 +277,8 @@ def _compare_dropped(day_rows: DayRows, day_seal: DaySeal, fault: str) -> tuple[
     dropped = SealedDay.objects.filter(
         table=day_seal.table, day=day_seal.day, dropped_at__isnull=False
     ).exists()
-    kept_days = timedelta(days=day_rows.closed.kept_days if day_rows.closed else 0)
-    if dropped and day_rows.closed and day_seal.day >= clock.now().date() - kept_days:
+    kept_days = timedelta(days=day_rows.closing.kept_days if day_rows.closing else 0)
+    if dropped and day_rows.closing and day_seal.day >= clock.now().date() - kept_days:
         return "it was dropped before its retention was over", "dropped, not archived"
     return (None, "dropped, not archived") if dropped else (fault, "not archived")
 

@@ -195,7 +195,7 @@ def stream_hashes(
     query = sql.SQL(
         "COPY (SELECT {}, {}, sha256({}) FROM {} ORDER BY {}) TO STDOUT (FORMAT BINARY)"
     ).format(
-        *map(sql.SQL, rows.called), build_encoding(rows), source, build_order(connection, rows)
+        *map(sql.SQL, rows.display_key), build_encoding(rows), source, build_order(connection, rows)
     )
     with lock_source(connection, source), connection.cursor() as cursor, cursor.copy(query) as copy:
         copy.set_types(["text", "int4", "bytea"])

@@ -1,1 +1,1 @@
-"""The fallback to the old service: versions that only it has, while people move over."""
+"""The fallback: reads versions that only the old service has, while Annals replaces it."""

@@ -104,7 +104,11 @@ def has_no_document(body: bytes) -> bool:
 
 
 def _make_row(row: _AnswerRow, subject: TimelineSubject) -> SourceRow:
-    """Make a row of a version. Its application may be None: an answer need not name it."""
+    """Make the row of a version. A child's row has no application if the answer does not name it.
+
+    Raises:
+        WrongAnswerError: The version is of another document or application, or not valid.
+    """
     entity, id, application = subject.kind, row.id or subject.id, row.product_instance_id
     if entity is not None:
         if row.kind not in (None, entity.name) or id != subject.id:
@@ -112,7 +116,7 @@ def _make_row(row: _AnswerRow, subject: TimelineSubject) -> SourceRow:
     else:
         entity = BY_NAME.get(row.kind or "")
         if entity is None or row.id is None:
-            raise WrongAnswerError("a version has no kind or id, so its document is unknown")
+            raise WrongAnswerError("a version in the answer has no kind or no id")
         application = application or subject.id
         is_own_version = entity is ROOT and id == subject.id
         if not (application == subject.id if entity.parent else is_own_version):
@@ -153,7 +157,7 @@ def _check_snapshot(text: bytes, change_type: ChangeType) -> bytes:
     # The text is well-formed JSON: msgspec has read it. It is not decoded here, because the values
     # of a hostile document could take gigabytes.
     if not text.startswith(b"{"):
-        raise WrongAnswerError("a version in the answer has no snapshot in entity")
+        raise WrongAnswerError('a version in the answer has no snapshot in its field "entity"')
     if not can_be_stored(text):  # a number of eleven bytes can need a gigabyte to be shown
         raise WrongAnswerError("a snapshot in the answer has a number that cannot be stored")
     return shorten_zeros(text)

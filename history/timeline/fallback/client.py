@@ -131,7 +131,10 @@ def fetch_timeline(
                     return list(rows.values())
                 # A page may repeat versions, but a repeated token or an empty page never ends.
                 if page.next_token in tokens or not page.versions:
-                    raise WrongAnswerError("the pages of the old service do not end")
+                    raise WrongAnswerError(
+                        "the pages of the old service do not end: a page token is repeated, or a "
+                        "page is empty"
+                    )
                 tokens.add(page.next_token)
                 parameters["pageToken"] = page.next_token
     except http_call.TooLargeError:
@@ -163,7 +166,7 @@ class CircuitBreaker:
         return self._failures >= FAILURES_TO_OPEN
 
     def allow_call(self, now: float) -> bool:
-        """Return whether the caller may call now. It must then note success or failure."""
+        """Return whether the caller may call now. If so, it must then note success or failure."""
         with self._lock:
             if not self.is_open:
                 return True

@@ -1,1 +1,1 @@
-"""Where versions are read: the tables and their SQL, the old service, the archive; and merged."""
+"""The sources of versions: the tables with their SQL, the old service, the archive, and a merge."""

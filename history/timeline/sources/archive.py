@@ -19,7 +19,7 @@ from history.timeline.query import ArchiveUnavailableError
 class ArchiveSource:
     """The archive as an ArchivedSource (see merged.py). It reads each document once.
 
-    It also reads days that were restored; the tables then have the same versions.
+    It also reads archived days that were restored, although the tables have the same versions.
     """
 
     url: str

@@ -2,7 +2,7 @@
 
 Plain rows are found by the index on author and time, or by BRIN on time. Blocks are found by the
 people and services in them. history.store.change_indexes makes these indexes. Only keys are read
-here: the documents of a page are read afterwards, by key.
+here. The snapshots of a page are read afterwards, by key.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ from history.timeline.time_slices import (
 
 
 def fetch_changes(question: ChangesQuestion) -> list[ListedChange]:
-    """Return up to `limit` versions of a slice after a position, in the order of the list.
+    """Return the versions in `question.slice` that come after `question.after`.
 
-    One round trip with a statement for each kind.
+    They are in the order of the list, at most `question.limit`. Runs a statement for each kind, in
+    one round trip.
     """
     reverse = question.slice.order is TimelineOrder.DESC
     rows_by_kind = statements.fetch_pipelined(
@@ -138,7 +139,7 @@ def make_changes_sql(
 
 
 def make_statement(entity: EntityKind, question: ChangesQuestion) -> Statement:
-    """Make the statement of one kind for a question."""
+    """Make the statement that asks for the changes of one kind."""
     filters, part, after = question.filters, question.slice, question.after
     text = make_changes_sql(
         entity,
@@ -197,10 +198,12 @@ _LISTED = """
 def fetch_listed(
     refs: Sequence[VersionRef], filters: VersionFilters
 ) -> dict[VersionRef, ListedChange]:
-    """Return those of the versions that are stored and that the filters select.
+    """Return the versions among `refs` that are stored and that the filters select.
 
-    Times in `filters` are not looked at, nor is the path. One round trip with a statement for each
-    kind.
+    Runs a statement for each kind, in one round trip.
+
+    Args:
+        filters: Their times and their path are not applied.
     """
     refs_by_kind: defaultdict[EntityKind, list[VersionRef]] = defaultdict(list)
     for ref in refs:
@@ -264,7 +267,7 @@ def fetch_activity(
     """Count the versions that a person made in a slice of time. One round trip.
 
     Args:
-        zone: IANA name of the zone of the days.
+        zone: The IANA name of the time zone of the days.
     """
     values = {
         "author": author,

@@ -1,7 +1,8 @@
-"""The children of applications on a cluster, as search_key lists them.
+"""The children of applications on a cluster, as the table search_key lists them.
 
-To find them in the tables of versions all shards have to look, each in every day. The list is on
-one shard, and the first and last day in it leave out the other days of each child.
+Without this list, a statement for an application would ask all shards, and each of them would
+search every day. The list of an application is on one shard. It has the first and last day of each
+child, so that a statement for a child asks one shard, and only for these days.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _CHILDREN: Final = """
 
 
 class ChildSpan(NamedTuple):
-    """A child of an application, and the days of its versions that name it."""
+    """A child of an application, and the days in which its versions name the application."""
 
     application: str
     entity: EntityKind
@@ -48,9 +49,9 @@ class ChildSpan(NamedTuple):
 
 
 class ListedChildren(NamedTuple):
-    """The children of applications, and the rows of statements that were sent along."""
+    """The children of applications, and the rows of the other statements of the round trip."""
 
-    # None if search_key may lack some, or lists too many: the tables must be asked for them
+    # None if search_key may lack children, or lists too many: then the tables must be asked
     spans: list[ChildSpan] | None
     rows: list[FetchedRows]
 
@@ -84,16 +85,23 @@ def list_children(
 
 
 def group_ids(ids: Collection[str]) -> list[list[str]]:
-    """Return the ids of documents in groups, each for one statement: one, on a cluster each id."""
+    """Divide ids of documents into groups, each for one statement.
+
+    On a cluster each id is a group, unless there are more than MAX_STATEMENTS. Otherwise all ids
+    are one group.
+    """
     if len(ids) < 2 or len(ids) > MAX_STATEMENTS or not statements.is_spread():
         return [list(ids)]
     return [[id] for id in ids]
 
 
 def fetch_for_ids(text: str, ids: Collection[str], **values: object) -> FetchedRows:
-    """Return the rows of a statement about the documents `ids`; each row is about one of them.
+    """Run a statement about the documents `ids`, and return its rows, in one round trip.
 
-    On a cluster a statement for each document asks one shard; all are sent together.
+    On a cluster it is run for each document, so that each statement asks one shard.
+
+    Args:
+        text: A statement in which each row is about one document.
     """
     answers = statements.fetch_pipelined(
         [(text, {**values, "ids": group}) for group in group_ids(ids)]

@@ -1,9 +1,9 @@
 """Merges the sources of one request: the tables, and supplements with versions that they lack.
 
-Begin with `MergedSource.fetch_page`. If two supplements have the same version, the one that comes
-earlier wins; HistoryReader decides their order. A source does not know about viewers, masks,
-budgets or HTTP. Its answers are closed, and history.policy opens them. docs/structure.md has the
-steps to add a source.
+Begin with `MergedSource.fetch_page`. HistoryReader decides the order of the supplements: if two
+have the same version, the first of them wins. A source does not know about viewers, masks, budgets
+or HTTP. Its answers are closed: only history.policy can read them. docs/structure.md has the steps
+to add a source.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SupplementSource(Protocol):
         """Return all versions of a document by key. The rows of a child name its application."""
 
     def list_members(self, application: str, /) -> Collection[EntityRef]:
-        """Return the application, and the children of which any version names it."""
+        """Return the application if the source has it, and the children that ever named it."""
 
     def may_hide_owners(self, entity: EntityKind, id: str, /) -> bool:
         """Return whether a document may belong to applications that its rows do not name."""
@@ -66,12 +66,9 @@ class ArchivedSource(SupplementSource, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MergedSource:
-    """The tables and their supplements as one source.
+    """The tables and their supplements as one source."""
 
-    If two supplements have the same version, the earlier one wins.
-    """
-
-    supplements: Sequence[SupplementSource]
+    supplements: Sequence[SupplementSource]  # if two have the same version, the first one wins
     tables: TableSource = field(default_factory=TableSource)
 
     def fetch_page(
@@ -79,9 +76,9 @@ class MergedSource:
     ) -> SourceAnswer[FetchedVersions]:
         """Return one page of versions of a document. See TableSource.fetch_page.
 
-        The policy judges each row by its application. If there is no row, or a row may belong to
-        applications that it does not name, the policy must judge the whole document: the answer
-        then names it in `tells_of`.
+        The policy decides about each row by the application that the row names. If the page has no
+        row, or if a row may belong to further applications, the policy must decide about the whole
+        document. The answer then has the document in `tells_of`.
         """
         entity_ref = EntityRef(entity, query.id)
         try:
@@ -141,7 +138,7 @@ class MergedSource:
     def fetch_owners(self, entity: EntityKind, ids: Collection[str]) -> dict[str, set[str]]:
         """Return the applications that the versions of each document name. For the policy only."""
         owners = self.tables.fetch_owners(entity, ids)
-        if entity.alone:
+        if entity.is_standalone:
             return owners
         for supplement in self.supplements:
             for id in ids:
@@ -200,15 +197,15 @@ class MergedSource:
     def _merge_page(
         self, entity: EntityKind, query: TimelineQuery, after: TimelinePosition | None, limit: int
     ) -> FetchedVersions:
-        """Return one page, with the rows of the supplements in their places."""
+        """Return one page of rows from the tables and the supplements, in display order."""
         # Read the supplements first. Then a version that moves to the tables meanwhile is read
         # from one of the two, or from both.
         supplied = self.load_supplied_rows(entity, query.id)
         fetched = self.tables.fetch_page(entity, query, after, limit)
         if not supplied:
             return fetched
-        # `supplied` was compared with all keys of the tables. Only versions that came to the tables
-        # since are left, so the keys of this page are enough.
+        # `supplied` has only versions that the tables lacked. A consumer may have stored some of
+        # them since then. Those that are on this page are found by the keys of this page.
         page_keys = [ref.key for ref in fetched.refs]
         rows_by_key: dict[VersionKey, SourceRow | None] = {  # None: the row was not read
             key: row
@@ -234,9 +231,10 @@ class MergedSource:
     def _merge_application_page(
         self, query: TimelineQuery, after: TimelinePosition | None, limit: int
     ) -> ApplicationPage:
-        """Return one page, with the versions of the supplements in their places.
+        """Return one page of versions from the tables and the supplements, in display order.
 
-        The supplements are read first, and compared with the keys of the page. See `_merge_page`.
+        The supplements are read first, and then compared with the keys of the page, as in
+        `_merge_page`.
         """
         supplied = self._list_supplied_refs(query)
         refs, keys = self.tables.fetch_application_page(
@@ -269,11 +267,12 @@ class MergedSource:
     ) -> dict[VersionKey, SourceRow]:
         """Return the versions of a document that the supplements have and the tables lack.
 
-        The result may have a version that the tables have with the same key: it is the same row.
+        The result may also have a version that the tables have with the same key. Then both rows
+        are the same.
 
         Args:
-            stored: The keys of the document in the tables that are compared. None: all of them are
-                loaded.
+            stored: The keys in the tables with which the supplements are compared. None: this
+                function loads all keys of the document.
         """
         rows: dict[VersionKey, SourceRow] = {}
         for supplement in self.supplements:
@@ -308,9 +307,9 @@ class MergedSource:
         )
 
     def _list_supplied_refs(self, query: TimelineQuery) -> list[VersionRef]:
-        """Return the versions of an application that only supplements have and filters select.
+        """Return the versions of an application and its children that only supplements have.
 
-        Versions of a child from when it named another application are left out.
+        The filters are applied. Versions of a child that name another application are left out.
         """
         return [
             row.ref
@@ -323,7 +322,7 @@ class MergedSource:
 def is_selected(filters: VersionFilters, row: SourceRow) -> bool:
     """Return whether the filters select a row. The path filter is not applied.
 
-    The SQL that reads the tables has the same filters.
+    For rows of the tables, the SQL does the same.
     """
     return (
         (filters.since is None or row.updated_at >= filters.since)

@@ -1,4 +1,4 @@
-"""The old service as a source of versions. It is asked once in a request for each timeline."""
+"""The old service as a source of versions. A request asks it for each timeline at most once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ FetchTimeline: TypeAlias = Callable[[TimelineSubject, float], list[SourceRow] | 
 class OldServiceSource:
     """The old service as a SupplementSource.
 
-    If the tables have a version of the same number, it is the same version, and their row counts.
+    A version that the tables have with the same number is the same version. The row of the tables
+    is used.
     """
 
     by_number = True
@@ -58,7 +59,7 @@ class OldServiceSource:
 
     @property
     def state(self) -> FallbackState | None:
-        """Whether the old service answered for what is shown; None if it was not asked."""
+        """Whether the old service answered for the timelines that are shown; None: not asked."""
         # A timeline that was requested may not have been asked for, if the request ended first.
         shown_answers = [self._answers[subject] for subject in self._shown & self._answers.keys()]
         if self._missed or None in shown_answers:
@@ -71,7 +72,7 @@ class OldServiceSource:
         return self.state is FallbackState.FAILED
 
     def note_missed(self) -> None:
-        """Note that the answer lacks versions of the old service for another reason."""
+        """Note that the answer lacks versions of the old service, although no call failed."""
         self._missed = True
 
     def request(self, entity: EntityKind | None, id: str) -> bool:
@@ -96,7 +97,7 @@ class OldServiceSource:
     def _ask(self, subject: TimelineSubject) -> list[SourceRow] | None:
         """Return the versions of a timeline, or None if the old service failed.
 
-        The first answer in this request counts.
+        The answer to the first call is kept for the whole request.
         """
         if subject not in self._answers:
             rows = self._answers[subject] = self._fetch(subject)
@@ -124,10 +125,10 @@ class OldServiceSource:
         return self._versions.get(EntityRef(entity, id), {})
 
     def load_rows(self, entity: EntityKind, id: str) -> Mapping[VersionKey, SourceRow]:
-        """Return the versions of a document by key, those of a child with their application.
+        """Return the versions of a document by key. The rows of a child name its application.
 
-        Versions of a child whose application is not known are left out, because the application
-        decides who may see them.
+        If the application of a child's version is not known, the version is left out: the policy
+        could not decide who may see it.
         """
         rows = list(self.get_by_number(entity, id).values())
         if entity.parent is None or all(row.product_instance_id for row in rows):
@@ -146,7 +147,7 @@ class OldServiceSource:
         return {row.key: row for row in owned_rows if row.product_instance_id}
 
     def list_members(self, application: str) -> Collection[EntityRef]:
-        """Return the application itself, and the documents that name it in any version."""
+        """Return the application if it has versions, and the documents that name it in any."""
         return dict.fromkeys(
             row.entity_ref
             for rows in self._versions.values()
@@ -155,13 +156,13 @@ class OldServiceSource:
         )
 
     def may_hide_owners(self, entity: EntityKind, id: str) -> bool:
-        """Return whether the old service has versions of a document: they may lack applications."""
+        """Return whether the old service has versions of a document: they may not name owners."""
         return bool(self.get_by_number(entity, id))
 
     def find_other_moment(self, row: SourceRow) -> datetime | None:
-        """Return the moment of a version in the old service, if it is another one.
+        """Return the moment that the old service has for a version, if it is not that of `row`.
 
-        Returns None also for a version of a child whose application is not known.
+        Also returns None for a version of a child if its application is not known.
         """
         old_row = self.get_by_number(row.entity, row.id).get(row.version)
         if old_row is None or old_row.updated_at == row.updated_at:
@@ -171,18 +172,18 @@ class OldServiceSource:
         return old_row.updated_at if is_shown else None
 
     def load_root_documents(self, applications: Collection[str]) -> dict[str, Json]:
-        """Return the newest document of each application, for need-to-know. See LoadDocuments.
+        """Return the newest snapshot of each application, for need-to-know. See LoadDocuments.
 
         The old service is asked even if its versions are not shown.
         """
         if not self.possible:
             return dict.fromkeys(applications)
-        documents_by_id: dict[str, Json] = {}
+        snapshots_by_id: dict[str, Json] = {}
         for id in sorted(applications):
             application_rows = self._answers.get(TimelineSubject(None, id))
             rows = application_rows or self._ask(TimelineSubject(get_root(), id))
             if rows is not None:
-                documents = [row for row in rows if row.entity is ROOT and row.data != b"null"]
-                newest = max(documents, key=attrgetter("version"), default=None)
-                documents_by_id[id] = parse_snapshot(newest.data) if newest else None
-        return documents_by_id
+                with_snapshot = [row for row in rows if row.entity is ROOT and row.data != b"null"]
+                newest = max(with_snapshot, key=attrgetter("version"), default=None)
+                snapshots_by_id[id] = parse_snapshot(newest.data) if newest else None
+        return snapshots_by_id

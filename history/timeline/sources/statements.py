@@ -1,7 +1,8 @@
 """The SQL on the *_aud tables, how it is run, and the decoding of its rows.
 
-Every statement is prepared and keeps one shape whatever the filters are, because planning a query
-over a hundred partitions costs more than running it. A bound that is not given is infinite.
+Every statement is prepared, and its text does not depend on the filters, because planning a query
+over a hundred partitions costs more than running it. A query without a time limit uses the moment
+of FIRST or LAST.
 """
 
 import logging
@@ -39,7 +40,7 @@ from history.timeline.query import TimelineOrder, TimelineSort
 log = logging.getLogger(__name__)
 
 FieldNames: TypeAlias = tuple[str, ...] | None
-"""The names of top-level fields of documents; None for whole documents."""
+"""The names of top-level fields of snapshots; None for whole snapshots."""
 
 # Around a statement that gives rows of versions in order.
 # PostgreSQL makes the text of a document once, only for those rows, and sends no more than the
@@ -98,7 +99,7 @@ READ_BYTES = 4 * 1024 * 1024
 
 
 def fetch_rows(text: str, values: Values) -> FetchedRows:
-    """Run one statement, if the request has time left. See prepared.fetch."""
+    """Run one statement, if the request has time left. See prepared.fetch_rows."""
     deadline.check()
     return prepared.fetch_rows(text, values)
 
@@ -115,12 +116,12 @@ def _wrap_in_bounds(rows: str, text: str = _TEXT) -> str:
 
 
 def bound_statement(text: str, values: Values, fields: FieldNames = None) -> Statement:
-    """Wrap a statement that gives versions: limit the bytes of documents and add names of people.
+    """Wrap a statement that selects versions, to limit the bytes that PostgreSQL sends.
 
-    decode_rows reads its rows.
+    The statement gets the names of people too. `decode_rows` decodes its rows.
 
     Args:
-        fields: The only fields of documents that are sent. A block is sent whole.
+        fields: PostgreSQL sends only these fields of snapshots. None: all. It sends blocks whole.
     """
     values = {**values, "bytes": Int4(READ_BYTES)}
     if fields is None:
@@ -138,13 +139,13 @@ def fetch_versions(
     fields: FieldNames = None,
     damaged: Damaged | None = None,
 ) -> FetchedVersions:
-    """Run a statement and return its versions, beginning with the first, whose documents fit."""
+    """Run a statement and return its versions: the first ones, up to READ_BYTES of snapshots."""
     raw_rows = fetch_rows(*bound_statement(text, values, fields))
     return decode_rows(entity, map(BoundedRow._make, raw_rows), damaged)
 
 
 class BoundedRow(NamedTuple):
-    """One row of a statement of bound_statement: a version, and where its document is."""
+    """One row of a statement of bound_statement: a version, and where its snapshot is."""
 
     version: int
     updated_at: datetime
@@ -152,13 +153,13 @@ class BoundedRow(NamedTuple):
     client_id: str
     author: str | None
     product_instance_id: str | None
-    text: bytes | None  # of a plain row that fits; that of a block is in its `packed`
+    text: bytes | None  # the snapshot, if the row is plain and fits; a block has it in `packed`
     id: str
-    fits: bool  # False: the document would exceed READ_BYTES, so it was not sent
-    # in its block, from 1; 0: of a row that is not as it was written; None: of a plain row
+    fits: bool  # False: the snapshot would exceed READ_BYTES, so it was not sent
+    # the number of the version in its block, from 1; 0: the row is damaged; None: the row is plain
     position: int | None
     stored_at: datetime  # the moment of the row that has the version
-    packed: bytes | None  # the block, with the first of its versions
+    packed: bytes | None  # the block; only in the first row of each block
     author_name: str | None
     author_kind: LoginKind | None
     service_name: str | None
@@ -172,13 +173,14 @@ class BoundedRow(NamedTuple):
 def decode_rows(
     entity: EntityKind, rows: Iterable[BoundedRow], damaged: Damaged | None = None
 ) -> FetchedVersions:
-    """Return the versions that a statement of bound_statement gives.
+    """Decode the rows of a statement of bound_statement.
 
     Args:
-        damaged: Gets the versions that cannot be read, which are left out. None: they are errors.
+        damaged: The versions that cannot be read are left out and added here. None: a version that
+            cannot be read raises an error.
 
     Raises:
-        DamagedBlockError: A version cannot be read.
+        DamagedBlockError: A version cannot be read, and `damaged` is None.
     """
     fetched = FetchedVersions([], [])
     block = _Block([], None)
@@ -213,14 +215,14 @@ def decode_rows(
 
 
 def keep_fields(rows: list[SourceRow], fields: FieldNames) -> list[SourceRow]:
-    """Return the rows with only these top-level fields of their documents; None: unchanged."""
+    """Return the rows with only these top-level fields of their snapshots; None: unchanged."""
     if fields is None:
         return rows
     return [row._replace(data=select_fields(row.data, fields)) for row in rows]
 
 
 class _Block(NamedTuple):
-    """The documents of the block that was sent last, or why they cannot be read."""
+    """The snapshots of the block that was sent last, or why they cannot be read."""
 
     texts: Sequence[bytes]
     error: DamagedBlockError | None
@@ -239,7 +241,7 @@ def _unpack_block(entity: EntityKind, row: BoundedRow, packed: bytes) -> _Block:
 def _find_text(
     entity: EntityKind, row: BoundedRow, block: _Block
 ) -> tuple[bytes | None, DamagedBlockError | None]:
-    """Return the document of a row, or None with the error."""
+    """Return the snapshot of a row and None, or None and the error."""
     if row.position is None and row.text is not None:
         return row.text, None
     if row.position and block.error is not None:
@@ -254,7 +256,7 @@ def note_damage(
     place: DamagedPlace,
     error: Exception | None,
 ) -> None:
-    """Add what cannot be read to `damaged`; raise the error where that is None."""
+    """Add what cannot be read to `damaged`. If `damaged` is None, raise the error."""
     if error is None:
         error = DamagedBlockError(f"{place.entity.table}: {place.id} cannot be read")
     if damaged is None:
@@ -277,10 +279,12 @@ def is_spread() -> bool:
 
 @cache
 def format_sql(text: str, entity: EntityKind, **parts: str) -> str:
-    """Format a statement for the table of an entity kind.
+    """Fill in the placeholders of a statement for the table of a kind.
 
-    Its words are the table, its versions, the columns of a row, the column with the application and
-    the index of the kind. `parts` adds words, or replaces these.
+    Args:
+        text: The statement. Placeholders are the table, its versions, the columns of a row, the
+            column with the application and the index of the kind.
+        parts: The values of other placeholders, or other values for these.
     """
     application = None if entity.parent is None else "product_instance_id"
     product = application or "NULL::varchar"
@@ -465,7 +469,7 @@ _ON_PAGE = f"""{_NAMES_APPLICATION} AND stored_at >= %(low)s AND stored_at < %(h
 
 @cache
 def make_page_sql(entity: EntityKind, sort: TimelineSort, order: TimelineOrder, below: bool) -> str:
-    """Make the statement of one page of an entity's versions.
+    """Make the statement of one page of a document's versions.
 
     Args:
         below: Read the rows of _BELOW instead of all rows.
@@ -488,7 +492,7 @@ def make_application_page_sql(order: TimelineOrder, below: bool) -> str:
     """Make the statement of one page of an application.
 
     Args:
-        below: As in make_page_sql.
+        below: See `make_page_sql`.
     """
     shares, keys = [], []
     for entity in PARTS:
@@ -509,9 +513,11 @@ def make_application_page_sql(order: TimelineOrder, below: bool) -> str:
 def make_document_keys_sql(entity: EntityKind, order: TimelineOrder | None) -> str:
     """Make the statement of all keys of one document of an application, for one shard.
 
+    The statement also says which versions are chosen.
+
     Args:
-        order: Choose the versions that may be on a page in this order; None: those that name the
-            application.
+        order: The order of a page. Versions that may be on it are chosen. None: versions that name
+            the application are chosen.
     """
     chosen = _NAMES_APPLICATION if order is None else _ON_PAGE
     words = {"whose": "product" if entity.parent else "id", "filters": FILTERS}
@@ -522,11 +528,11 @@ def make_document_keys_sql(entity: EntityKind, order: TimelineOrder | None) -> s
 
 
 def _make_order_words(names: Sequence[str], order: TimelineOrder, kind: str = "") -> dict[str, str]:
-    """Make the words that order a statement and begin it after a position.
+    """Make the values of the placeholders that sort rows and skip those up to a position.
 
     Args:
-        names: The columns of the order.
-        kind: The index of the kind of these rows, a constant in the SQL.
+        names: The columns by which rows are sorted.
+        kind: The index of the kind of these rows. It is a constant in the SQL.
     """
     return {
         "key": ", ".join(kind if name == "kind" else name for name in names),
@@ -538,10 +544,11 @@ def _make_order_words(names: Sequence[str], order: TimelineOrder, kind: str = ""
 
 @cache
 def make_versions_sql(entity: EntityKind, blocks: bool, one_document: bool) -> str:
-    """Make the statement that reads versions by key: as plain rows, or out of blocks.
+    """Make the statement that reads versions by key.
 
     Args:
-        one_document: All are of the document `id`.
+        blocks: Read the versions that are in blocks. False: those that are plain rows.
+        one_document: All versions are of the document `id`, a parameter of the statement.
     """
     of_document = _OF_DOCUMENT if one_document else ""
     rows, ordered = format_sql(_BY_ROW, entity, of_document=of_document), "place"

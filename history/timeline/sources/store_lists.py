@@ -1,4 +1,4 @@
-"""Lists of entities that only the tables can answer: for searches, titles and need-to-know."""
+"""Lists of documents from the tables only, for searches, titles, need-to-know and changes."""
 
 from __future__ import annotations
 
@@ -99,36 +99,36 @@ class KeyHit(NamedTuple):
 
 
 class SearchHits(NamedTuple):
-    """What the first query of a search finds."""
+    """What a search finds in its first round trips."""
 
-    # the newest version of each entity with one of the ids
+    # the newest version of each document with one of the ids
     newest: dict[EntityKind, dict[str, VersionKey]]
-    # for applications with an id that are not stored: the moment of the newest version of a child
+    # by id, for applications that are not stored: the moment of the newest version of a child
     children: dict[str, datetime]
-    documents: list[KeyHit]
+    documents: list[KeyHit]  # the documents with a business key
 
 
 @dataclass(frozen=True, slots=True)
 class StoreLists:
-    """Lists of entities in the tables of versions.
+    """Lists of documents in the tables of versions.
 
-    A list is not refused as a whole: who asks for one leaves out what the viewer may not see, by
-    ViewerPolicy.select_visible. Its rows come as SourceRow, as those of every source.
+    These answers are not closed: the caller must leave out what the viewer may not see, by
+    ViewerPolicy.select_visible. SourceRows must pass through ViewerPolicy.apply as always.
     """
 
-    fields: FieldNames = None  # the only top-level fields of documents; None: all
-    damaged: Damaged | None = None  # as in TableSource
+    fields: FieldNames = None  # only these top-level fields of snapshots are read; None: all
+    damaged: Damaged | None = None  # see TableSource
 
     def fetch_search_hits(
         self, texts: Sequence[str], ids: Sequence[str], keys: Sequence[str], limit: int
     ) -> SearchHits:
-        """Return what has these ids, and at most `limit` documents with each of these values.
+        """Return the documents that have one of these ids or business keys.
 
         Args:
-            texts: Values of business keys.
-            ids: The texts that can be an id.
-            keys: Names of business keys, each with its kind.
-            limit: Of documents with one value.
+            texts: The values of business keys.
+            ids: The ids of documents.
+            keys: The business keys to search, each as "kind key".
+            limit: How many documents to return for one value, at most.
         """
         rows_by_statement = statements.fetch_pipelined(
             [
@@ -153,7 +153,7 @@ class StoreLists:
     def fetch_newest_keys(
         self, entity: EntityKind, ids: Collection[str]
     ) -> dict[str, NewestVersion]:
-        """Return the newest version that the store has of each of these entities."""
+        """Return the key of the newest version of each document, and its application."""
         if not ids:
             return {}
         rows = children.fetch_for_ids(format_sql(_NEWEST_KEYS, entity), ids)
@@ -163,8 +163,9 @@ class StoreLists:
         }
 
     def fetch_newest_child_moments(self, applications: Collection[str]) -> dict[str, datetime]:
-        """Return the moment of the newest version of a child, for each application that has
-        children.
+        """Return the moment of the newest version of any child of each application.
+
+        Applications without children are left out.
         """
         if not applications or not CHILDREN:
             return {}
@@ -175,8 +176,9 @@ class StoreLists:
         return newest_moments
 
     def fetch_children(self, applications: Collection[str]) -> dict[EntityRef, set[str]]:
-        """Return every child that names one of these applications in any version, with those it
-        names.
+        """Return the children that name one of `applications` in any version.
+
+        Each child comes with the applications among these that it names.
         """
         owners: dict[EntityRef, set[str]] = {}
         for kind, id, application in _fetch_of_children(_CHILDREN, _CHILD, applications):
@@ -184,13 +186,11 @@ class StoreLists:
         return owners
 
     def fetch_owners(self, entity: EntityKind, ids: Collection[str]) -> dict[str, set[str]]:
-        """Return the applications that any stored version of each entity names."""
+        """Return the applications that each document names in any stored version."""
         return TableSource().fetch_owners(entity, ids)
 
     def fetch_newest_documents(self, entity: EntityKind, ids: Collection[str]) -> list[SourceRow]:
-        """Return the newest version that has a document of each entity: a deletion may have
-        none.
-        """
+        """Return the newest version with a snapshot of each document. A deletion may have none."""
         rows: list[SourceRow] = []
         ids_to_read = list(ids)
         of_documents = _OF_DOCUMENTS if statements.is_spread() else ""
@@ -211,10 +211,10 @@ class StoreLists:
     def measure_newest_documents(
         self, entity_refs: Collection[EntityRef], max_bytes: int
     ) -> dict[EntityRef, int]:
-        """Return how large the newest documents of these entities are.
+        """Return about how many bytes the newest snapshot of each document has.
 
-        For an entity with larger ones than `max_bytes` it is any number above it. No large document
-        is read.
+        If a snapshot has more than `max_bytes`, the number returned is only known to be above
+        `max_bytes`: large snapshots are not read.
         """
         queries = [
             (format_sql(_NEWEST_BYTES, entity), {"id": id, "most": Int4(max_bytes)})
@@ -238,7 +238,7 @@ class StoreLists:
     def fetch_listed(
         self, refs: Sequence[VersionRef], filters: VersionFilters
     ) -> dict[VersionRef, ListedChange]:
-        """Return those of the versions that are stored. See changes.fetch_listed."""
+        """Return the versions among `refs` that are stored. See changes.fetch_listed."""
         return changes.fetch_listed(refs, filters)
 
     def fetch_activity(
@@ -248,11 +248,11 @@ class StoreLists:
         return changes.fetch_activity(kinds, author, part, zone)
 
     def fetch_keys(self, entity: EntityKind, ids: Collection[str]) -> dict[str, list[VersionKey]]:
-        """Return the keys of all versions of these entities. See TableSource.fetch_keys."""
+        """Return the keys of all versions of these documents. See TableSource.fetch_keys."""
         return TableSource(self.fields, self.damaged).fetch_keys(entity, ids)
 
     def note_damage(self, place: DamagedPlace, error: DamagedBlockError) -> None:
-        """Note in `damaged` what a list lacks because it cannot be read."""
+        """Note in `damaged` what a list lacks because a row is damaged."""
         statements.note_damage(self.damaged, place, error)
 
 
@@ -260,8 +260,8 @@ def _fetch_of_children(text: str, text_of_one: str, applications: Collection[str
     """Return the rows of a statement about the children of applications.
 
     Args:
-        text: Asks about all children of a kind: `ids` are the applications.
-        text_of_one: Asks for the same of one child. On a cluster this asks one shard.
+        text: The statement about all children of a kind. Its `ids` are the applications.
+        text_of_one: The same statement about one child, for a cluster: it asks one shard.
     """
     if 0 < len(applications) <= children.MAX_STATEMENTS and statements.is_spread():
         spans = children.list_children(applications).spans

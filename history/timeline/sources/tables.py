@@ -1,4 +1,4 @@
-"""The source of what this installation stores: the *_aud tables, on one server or on a cluster."""
+"""The tables of versions (*_aud) as a source, on one server or on a cluster."""
 
 from __future__ import annotations
 
@@ -35,7 +35,13 @@ from history.timeline.sources.statements import BoundedRow, FieldNames, format_s
 def _make_page_values(
     query: TimelineQuery, after: TimelinePosition | None, limit: int, *, by_time: bool = True
 ) -> Values:
-    """Make the parameters of a page after a position; None for the first page."""
+    """Make the parameters of the statement of one page.
+
+    Args:
+        after: The position after which the page begins; None for the first page.
+        limit: How many versions the page has, at most.
+        by_time: Whether the timeline is ordered by time. False: by number.
+    """
     filters, order = query.filters, query.order
     start = LAST if order is TimelineOrder.DESC else FIRST
     after = after or TimelinePosition(start.updated_at, -1, "", start.version)
@@ -68,23 +74,24 @@ def _make_page_values(
 
 @dataclass(frozen=True, slots=True)
 class TableSource:
-    """The tables of versions as a source: keys and rows of one kind or of one application.
+    """The tables of versions as a source: keys and rows of one kind or of one application."""
 
-    Raises DamagedBlockError for what cannot be read.
-    """
-
-    # If set, large documents are read only as far as these fields need. MergedSource takes the
-    # fields out of the others.
+    # If set, PostgreSQL sends only these top-level fields of snapshots. It sends blocks whole:
+    # MergedSource leaves out the other fields of their snapshots.
     fields: FieldNames = None
-    # If set, what cannot be read is noted here and left out of answers, and is not an error.
+    # What cannot be read is left out of answers and noted here. None: it raises DamagedBlockError.
     damaged: Damaged | None = None
 
     def fetch_page(
         self, entity: EntityKind, query: TimelineQuery, after: TimelinePosition | None, limit: int
     ) -> FetchedVersions:
-        """Return up to `limit` versions after a position in display order; None for the first page.
+        """Return the next versions of a document, in display order.
 
-        Returns fewer if their documents are larger than READ_BYTES. The path filter is not applied.
+        Snapshots beyond READ_BYTES are not read. The path filter is not applied.
+
+        Args:
+            after: The position after which the page begins; None for the first page.
+            limit: How many versions to return, at most.
         """
         by_time = query.sort is TimelineSort.UPDATED_AT
         below = by_time and query.order is TimelineOrder.DESC and not query.filters.by_row
@@ -93,8 +100,9 @@ class TableSource:
         return statements.fetch_versions(entity, text, values, self.fields, self.damaged)
 
     def fetch_keys(self, entity: EntityKind, ids: Collection[str]) -> dict[str, list[VersionKey]]:
-        """Return the keys of all versions of these entities, ascending. Entities without any are
-        left out.
+        """Return the keys of all versions of each document, ascending.
+
+        Documents without a version are left out.
         """
         text = format_sql(statements.KEYS, entity)
         rows = children.fetch_for_ids(text, ids, last=LAST.updated_at)
@@ -102,10 +110,11 @@ class TableSource:
         return {entity_ref.id: entity_keys for entity_ref, entity_keys in keys.items()}
 
     def fetch_versions(self, refs: Iterable[VersionRef]) -> FetchedVersions:
-        """Return versions by key, beginning with the first, as many as READ_BYTES allow.
+        """Return versions by key: the first ones, as many as READ_BYTES allows.
 
-        At least one of each kind is read, on a cluster one of each document. Versions that are not
-        stored any more are left out.
+        READ_BYTES is for each statement: one for each kind, or on a cluster for each document. At
+        least one version of each statement is read. Versions that are not stored any more are left
+        out.
         """
         groups = _group_refs(refs)
         fetched = FetchedVersions([], [])
@@ -138,10 +147,9 @@ class TableSource:
     def fetch_newest(
         self, entity: EntityKind, id: str, limits: Sequence[VersionKey], count: int
     ) -> NewestVersions:
-        """Return all keys of an entity, and its newest `count` versions at or before each of
-        `limits`.
+        """Return all keys of a document, and the newest `count` versions up to each of `limits`.
 
-        Reads as many versions as one statement may bring.
+        Of these versions, only the first ones are returned, as many as READ_BYTES allows.
         """
         bodies, values = statements.bound_statement(
             format_sql(statements.NEWEST_UP_TO, entity),
@@ -171,20 +179,16 @@ class TableSource:
         return NewestVersions(keys, statements.decode_rows(entity, rows, {}).rows)
 
     def fetch_owners(self, entity: EntityKind, ids: Collection[str]) -> dict[str, set[str]]:
-        """Return the applications that any version of each entity names; none if the kind stands
-        alone.
-        """
+        """Return the applications that each document names in any version."""
         owners: dict[str, set[str]] = {}
-        if not entity.alone:
+        if not entity.is_standalone:
             text = format_sql(statements.OWNERS, entity)
             for id, application in children.fetch_for_ids(text, ids):
                 owners.setdefault(id, set()).add(application)
         return owners
 
     def fetch_members(self, application: str) -> dict[EntityRef, list[VersionKey]]:
-        """Return the application and the children that name it in any version, each with all its
-        keys.
-        """
+        """Return all keys of the application, and of the children that name it in any version."""
         if statements.is_spread():
             listed_members = self._fetch_listed_members(application)
             if listed_members is not None:
@@ -206,14 +210,15 @@ class TableSource:
         *,
         need_all_keys: bool = False,
     ) -> ApplicationPage:
-        """Return up to `limit` versions of an application and its children, in display order.
+        """Return the next versions of an application and its children, in display order.
 
-        Also returns the keys of the versions of each entity among them: as many as say which
-        version comes before each of these.
+        Also returns keys of each document on the page: enough to find the previous version of each
+        version on the page.
 
         Args:
-            after: The position to begin after; None to begin with the first version.
-            need_all_keys: Return the keys of all versions of each entity.
+            after: The position after which the page begins; None for the first page.
+            limit: How many versions to return, at most.
+            need_all_keys: Return all keys of each document on the page.
         """
         if statements.is_spread():
             listed_page = self._fetch_listed_page(query, after, limit, need_all_keys)
@@ -234,7 +239,7 @@ class TableSource:
     # An application on a cluster: a statement to one shard for each of its documents.
 
     def _fetch_listed_members(self, application: str) -> dict[EntityRef, list[VersionKey]] | None:
-        """Return what fetch_members returns; None if search_key does not list all children."""
+        """Return the keys of fetch_members; None if search_key may lack children."""
         documents = _fetch_listed_documents(application, None, {}, in_all_days=True)
         if documents is None:
             return None
@@ -252,9 +257,7 @@ class TableSource:
         limit: int,
         need_all_keys: bool,
     ) -> ApplicationPage | None:
-        """Return what fetch_application_page returns; None if search_key does not list all
-        children.
-        """
+        """Return the page of fetch_application_page; None if search_key may lack children."""
         values = _make_page_values(query, after, limit)
         documents = _fetch_listed_documents(
             query.id, query.order, values, in_all_days=need_all_keys
@@ -295,7 +298,7 @@ class TableSource:
         return ApplicationPage(refs, self._group_keys(chain.from_iterable(keys.values())))
 
     def _group_keys(self, rows: Iterable[_KeyRow]) -> dict[EntityRef, list[VersionKey]]:
-        """Return keys by entity, ascending; none of an entity of which not all are known."""
+        """Return keys by document, ascending. Documents with a damaged row are left out."""
         keys_by_entity: dict[EntityRef, list[VersionKey]] = {}
         broken: dict[EntityRef, datetime] = {}
         for entity, id, version, updated_at, is_damaged in rows:
@@ -313,7 +316,7 @@ class TableSource:
 
 
 class _KeyRow(NamedTuple):
-    """The key of one version, and whether its row is not as it was written."""
+    """The key of one version, and whether its row is damaged."""
 
     entity: EntityKind
     id: str
@@ -330,7 +333,10 @@ class _RefGroup(NamedTuple):
 
 
 class _DocumentKey(NamedTuple):
-    """The key of one version of an application's document, and whether it is asked for."""
+    """The key of one version of an application's document, and whether the version is chosen.
+
+    See `statements.make_document_keys_sql`.
+    """
 
     key: _KeyRow
     is_chosen: bool
@@ -341,12 +347,15 @@ def _fetch_listed_documents(
 ) -> dict[EntityRef, list[_DocumentKey]] | None:
     """Return the keys of an application and of each child that search_key lists.
 
-    The documents of a kind are in the order of their ids in the database. Two round trips. None
-    if search_key does not list all children.
+    Makes two round trips.
 
     Args:
-        order: As in statements.make_document_keys_sql.
-        in_all_days: Read all days of a child; else those in which it names the application.
+        order: See `statements.make_document_keys_sql`.
+        in_all_days: Read all days of a child. False: only those in which it names the application.
+
+    Returns:
+        The documents in the order of their kinds, then of their ids in the database. None if
+        search_key may lack children.
     """
     all_days = {"first": FIRST.updated_at, "end": LAST.updated_at}
 
@@ -380,9 +389,9 @@ def _fetch_listed_documents(
 
 
 def _is_whole_history(rows: Sequence[_DocumentKey]) -> bool:
-    """Return whether no version before or after these changes which comes before each of them.
+    """Return whether no further version can change which version is previous to each of `rows`.
 
-    So it is if they have each number from 0 up once, in the order of time.
+    None can if `rows` have each number from 0 up once, and their moments rise with the numbers.
     """
     keys = sorted(VersionKey(row.key.version, row.key.updated_at) for row in rows)
     return all(key.version == number for number, key in enumerate(keys)) and all(
@@ -391,9 +400,10 @@ def _is_whole_history(rows: Sequence[_DocumentKey]) -> bool:
 
 
 def _group_refs(refs: Iterable[VersionRef]) -> dict[_RefGroup, list[VersionRef]]:
-    """Return versions in groups, each for one statement: of a kind, on a cluster of a document.
+    """Group versions for statements: by kind, or on a cluster by document.
 
-    For many documents a statement of a kind asks all shards.
+    If there are more than MAX_STATEMENTS documents, they are grouped by kind on a cluster too: such
+    a statement asks all shards.
     """
     by_document: dict[_RefGroup, list[VersionRef]] = defaultdict(list)
     by_kind: dict[_RefGroup, list[VersionRef]] = defaultdict(list)
