@@ -91,16 +91,16 @@ class CardBuilder:
         """Return the variables for the template of a card.
 
         Returns:
-            what, who: What was done, and the name of the person or service that did it.
-            known: Whether the list of people has the person.
+            change_text, maker: What was done, and the name of the person or service that did it.
+            is_maker_known: Whether the list of people has the person.
             rows, more_rows: The first OPEN_ROWS changes, and the other ones.
             technical_rows: The changes of technical fields.
             hidden, rest_url: How many changes have no row, and where they are shown.
             snapshot: The fields of the snapshot, if no previous version can be compared.
             gap, gap_links: Which versions between the previous one and this one are missing.
             note, older_link: Why there is no previous version.
-            came: Sentences on missing versions that arrived and are in quarantine.
-            held: Sentences on other messages in quarantine with the number of this version.
+            arrived_messages: Sentences on missing versions that arrived and are in quarantine.
+            quarantine_notes: Sentences on other messages in quarantine with the number of this version.
             subject, subject_name, subject_url: The document, if the page shows several.
         """
         entity, id, number = version.entity, version.id, version.version
@@ -111,13 +111,13 @@ class CardBuilder:
             "version": version,
             "anchor": anchor,
             "kind": f"{version.type.name.lower()}d",  # created, updated, deleted
-            "what": get_change_text(version.type),
-            "who": (version.author or version.service).name,
-            "who_url": self.maker_filter(version),
+            "change_text": get_change_text(version.type),
+            "maker": (version.author or version.service).name,
+            "maker_url": self.maker_filter(version),
             "person_url": links.build_person_url(version.author.login) if version.author else "",
             "day_url": links.build_day_url(version),
             "service_url": links.build_day_url(version, by_service=True),
-            "known": version.author is None or version.author.kind != "unknown",
+            "is_maker_known": version.author is None or version.author.kind != "unknown",
             "service": version.service.name if version.author else "",
             "count_text": _format_change_count(version),
             "rows": rows.plain[:OPEN_ROWS],
@@ -127,8 +127,8 @@ class CardBuilder:
             "rest_url": _build_rest_url(version, rows, self.path),
             "snapshot": _make_snapshot_items(version, self.make_fields(version)),
             "note": explain_missing_previous(version),
-            "came": gaps.describe_arrived(version),
-            "held": self.quarantine_notes.get((entity.name, id, number), ()),
+            "arrived_messages": gaps.describe_arrived(version),
+            "quarantine_notes": self.quarantine_notes.get((entity.name, id, number), ()),
             "gap": gaps.explain_missing(version),
             "gap_links": gaps.link_missing_versions(version),
             "older_link": gaps.link_older_version(version),
@@ -195,9 +195,9 @@ def _is_quiet(card: Mapping[str, object]) -> bool:
         "note",
         "gap",
         "gap_links",
-        "came",
+        "arrived_messages",
         "same_number_url",
-        "held",
+        "quarantine_notes",
     )
     return card["kind"] == "updated" and not any(card[key] for key in shown_keys)
 
@@ -247,9 +247,9 @@ def _make_snapshot_items(version: Version, fields: FieldTexts) -> Sequence[Value
 
 
 def _build_same_number_url(version: Version, times: Sequence[datetime]) -> str:
-    """Return the address that compares a version with the latest version of the same number.
+    """Return the address that compares a version with the latest one of the same number.
 
-    The latest one is compared with the earliest. Empty if only one version has the number.
+    The latest one itself is compared with the earliest. Empty if only one version has the number.
     """
     if not times:
         return ""
@@ -276,7 +276,7 @@ def _build_rest_url(version: Version, rows: ChangeRows, path: str | None) -> str
 
 
 def explain_missing_previous(version: Version) -> str:
-    """Return why the lowest stored version has no previous one; empty for any other version."""
+    """Return a sentence on why a version has no previous one, or "" if it has one or needs none."""
     if version.why_nothing_older is Absence.ARCHIVED:
         return _("Older versions are in the archive. {ask}").format(ask=gaps.get_archive_hint())
     if version.why_nothing_older is Absence.REMOVED:

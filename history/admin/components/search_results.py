@@ -50,7 +50,7 @@ def make_groups(
         if carrier.entity.parent is not None
     }
     entity_refs |= {
-        result.entity_ref for result in all_results if _is_deleted_without_document(result)
+        result.entity_ref for result in all_results if _is_deleted_without_snapshot(result)
     }
     documents = timeline.fetch_newest_documents(limit_to_title_fields(reader), entity_refs)
     latest = reader.lists.fetch_newest_child_moments(
@@ -106,11 +106,11 @@ def _make_hit(
 ) -> dict[str, object]:
     """Return the template's variables for one result.
 
-    `held` says how many changes of the document are in quarantine. `key` is the label of the
+    `quarantine_mark` says how many changes of the document are in quarantine. `key` is the label of the
     business key that matched, or empty if the id matched. `carriers` has the text and address of
     each child that has the key. `application_url` is filled only for a child.
     """
-    data = documents.get(result.entity_ref) if _is_deleted_without_document(result) else result.data
+    data = documents.get(result.entity_ref) if _is_deleted_without_snapshot(result) else result.data
     application = result.application if result.entity.parent is not None else None
     return {
         "kind": get_kind_title(result.entity),
@@ -124,7 +124,7 @@ def _make_hit(
             if carrier in documents
         ],
         "deleted": result.type is ChangeType.DELETE,
-        "held": open_messages.format_mark(
+        "quarantine_mark": open_messages.format_mark(
             timeline.select_messages_about(result.entity_ref, messages)
         ),
         "url": links.build_landing_url(result.entity, result.id),
@@ -133,7 +133,7 @@ def _make_hit(
     }
 
 
-def _is_deleted_without_document(result: SearchResult) -> bool:
+def _is_deleted_without_snapshot(result: SearchResult) -> bool:
     """Return whether the newest version is a deletion without a snapshot."""
     return result.type is ChangeType.DELETE and result.data is None
 

@@ -60,7 +60,9 @@ def make_recent_context(request: HttpRequest) -> dict[str, object]:
             "kind": get_kind_title(document.entity),
             "url": links.build_landing_url(document.entity, document.id),
             "title": get_headline(documents.get(document)),
-            "held": open_messages.format_mark(timeline.select_messages_about(document, messages)),
+            "quarantine_mark": open_messages.format_mark(
+                timeline.select_messages_about(document, messages)
+            ),
             "status": ""
             if document in deleted
             else get_status(documents.get(document), make_field_names(document.entity)),
