@@ -354,7 +354,7 @@ class PackDictionary(models.Model):
 class ChangedRow(models.Model):
     """A change of a day's table while a new table of the day is built beside it.
 
-    Triggers of the old table write it (history.store.days.watch). Rows go with the old table.
+    Triggers of the old table write it (history.store.days.table_swap). Rows go with the old table.
     """
 
     partition = models.BigIntegerField()  # the OID of the old table

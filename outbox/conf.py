@@ -11,7 +11,7 @@ from django.core.checks import CheckMessage, Error
 from django.core.signals import setting_changed
 
 from outbox.database.day_tables import MOST_KEEP_DAYS
-from outbox.errors import WrongSettings
+from outbox.errors import WrongSettingsError
 
 ID_LENGTH = 32
 NAME_LENGTH = 64
@@ -55,10 +55,10 @@ class CommonConf:
         """Make the settings from the dictionary in settings.py.
 
         Raises:
-            WrongSettings: A key is unknown or missing, or a value is wrong.
+            WrongSettingsError: A key is unknown or missing, or a value is wrong.
         """
         if not isinstance(setting, Mapping):
-            raise WrongSettings(f"settings.{cls.NAME} must be a dictionary")
+            raise WrongSettingsError(f"settings.{cls.NAME} must be a dictionary")
         conf_fields = {conf_field.name.upper(): conf_field for conf_field in fields(cls)}
         unknown = [str(name) for name in setting if name not in conf_fields]
         cls._require(
@@ -79,10 +79,10 @@ class CommonConf:
         """Require that a setting is valid.
 
         Raises:
-            WrongSettings: It is not. The message states the requirement.
+            WrongSettingsError: It is not. The message states the requirement.
         """
         if not is_valid:
-            raise WrongSettings(f"settings.{cls.NAME}: {requirement}")
+            raise WrongSettingsError(f"settings.{cls.NAME}: {requirement}")
 
     def _require_at_least(self, name: str, minimum: float) -> None:
         """Require that a setting is a number of at least `minimum`."""
@@ -125,7 +125,7 @@ class OutboxConf(CommonConf):
 def make_conf_loader(conf_class: type[ConfType]) -> Callable[[], ConfType]:
     """Return a function that loads the settings once, and again after a test changes them.
 
-    The returned function raises WrongSettings if the settings are wrong.
+    The returned function raises WrongSettingsError if the settings are wrong.
     """
 
     @lru_cache(maxsize=1)
@@ -144,7 +144,7 @@ def check_conf(load: Callable[[], CommonConf], app: str) -> list[CheckMessage]:
     """Return the system check's message if the settings are wrong, otherwise an empty list."""
     try:
         load()
-    except WrongSettings as error:
+    except WrongSettingsError as error:
         return [Error(str(error), hint=f"See docs/{app}.md.", id=f"{app}.E001")]
     return []
 

@@ -3,7 +3,7 @@
 OutboxError
 ├── NotInTransaction    record() is called outside of a transaction
 ├── WrongChange         a change breaks a rule of the message contract
-└── WrongSettings       settings.OUTBOX or settings.INBOX is wrong
+└── WrongSettingsError  settings.OUTBOX or settings.INBOX is wrong
 """
 
 
@@ -19,7 +19,7 @@ class WrongChange(OutboxError, ValueError):
     """Raised if a change breaks the message contract: consumers would refuse its message."""
 
 
-class WrongSettings(OutboxError):
+class WrongSettingsError(OutboxError):
     """Raised if settings.OUTBOX or settings.INBOX is wrong or incomplete.
 
     The message names the key.

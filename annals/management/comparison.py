@@ -12,10 +12,16 @@ from psycopg.types.numeric import Float8, Int4
 
 from history import diff, timeline
 from history.common import clock
-from history.kinds.entities import EntityKind, get_root
+from history.kinds.entities import get_root
 from history.policy import masking
 from history.store.database import prepared
-from history.store.versions import SourceRow, VersionRow, parse_snapshot
+from history.store.versions import (
+    SourceRow,
+    VersionNumberRef,
+    VersionRef,
+    VersionRow,
+    parse_snapshot,
+)
 from history.timeline import HistoryReader
 from history.timeline.compose import get_identity
 
@@ -23,7 +29,7 @@ from history.timeline.compose import get_identity
 SETTLE_PERIOD: Final = timedelta(minutes=5)
 MAX_PATHS: Final = 5
 
-StoredVersions = Mapping[tuple[EntityKind, str, int], Sequence[VersionRow]]
+StoredVersions = Mapping[VersionNumberRef, Sequence[VersionRow]]
 
 
 # SYSTEM samples whole pages of the table, which is cheap. REPEATABLE gives the same rows again.
@@ -96,17 +102,16 @@ def compare_application(
         old_rows: The versions that the old service has.
         kept_from: The start of retention: Annals may have removed older versions.
     """
-    old_by_version = {(row.entity, row.id, row.version): row for row in old_rows}
+    old_by_version = {VersionNumberRef(*row.entity_ref, row.version): row for row in old_rows}
     settled = clock.now() - SETTLE_PERIOD
-    for place in stored.keys() | old_by_version.keys():
-        entity, id, number = place
-        rows, old = stored.get(place, ()), old_by_version.get(place)
+    for ref in stored.keys() | old_by_version.keys():
+        rows, old = stored.get(ref, ()), old_by_version.get(ref)
         if old is None:
             newest = max(row.updated_at for row in rows)
             verdict = (
                 ComparisonVerdict.TOO_NEW if newest > settled else ComparisonVerdict.MISSING_THERE
             )
-            yield ComparedVersion(entity.name, id, number, verdict)
+            yield ComparedVersion(ref.entity.name, ref.id, ref.version, verdict)
         elif not rows:
             verdict = (
                 ComparisonVerdict.TOO_NEW
@@ -115,7 +120,7 @@ def compare_application(
             )
             if old.updated_at < kept_from:
                 verdict = ComparisonVerdict.OLDER
-            yield ComparedVersion(entity.name, id, number, verdict)
+            yield ComparedVersion(ref.entity.name, ref.id, ref.version, verdict)
         else:
             # If Annals has several versions with the number, take the one with fewest differences.
             yield min(
@@ -155,17 +160,16 @@ def load_stored_versions(reader: HistoryReader, application: str) -> StoredVersi
     Raises:
         DamagedBlockError: A packed row of the application cannot be read.
     """
-    rows: dict[tuple[EntityKind, str, int], list[VersionRow]] = defaultdict(list)
+    rows: dict[VersionNumberRef, list[VersionRow]] = defaultdict(list)
     reader = replace(reader, damaged={})
     members = timeline.fetch_members(reader, application)
     for error in reader.damaged.values():
         raise error
-    for (entity, id), keys in members.items():
-        for row in sorted(
-            timeline.fetch_all_versions(reader, ((entity, id, key) for key in keys)).values()
-        ):
+    for entity_ref, keys in members.items():
+        refs = [VersionRef(*entity_ref, key) for key in keys]
+        for row in sorted(timeline.fetch_all_versions(reader, refs).values()):
             if row.product_instance_id in (None, application):
-                rows[entity, id, row.version].append(row)
+                rows[VersionNumberRef(*entity_ref, row.version)].append(row)
     return rows
 
 

@@ -271,8 +271,12 @@ def make_page_token(next_token: str | None) -> str | UnsetType:
 def list_damaged(places: Iterable[DamagedPlace]) -> list[DamagedVersion] | UnsetType:
     """Return the versions that a list leaves out because they are damaged; UNSET if none are."""
     return [
-        DamagedVersion(kind=entity.name, id=id, version=key.version if key else None)
-        for entity, id, key in places
+        DamagedVersion(
+            kind=place.entity.name,
+            id=place.id,
+            version=place.key.version if place.key else None,
+        )
+        for place in places
     ] or UNSET
 
 
@@ -352,7 +356,9 @@ def make_search_result(
         id=result.id,
         product_instance_id=UNSET if result.application is None else result.application,
         found_by=result.key,
-        found_in=[DocumentRef(kind=kind.name, id=id) for kind, id in result.carriers],
+        found_in=[
+            DocumentRef(kind=carrier.entity.name, id=carrier.id) for carrier in result.carriers
+        ],
         version=result.version,
         type=result.type.name if result.type is not None else None,
         updated_at=output.format_moment(result.updated_at),

@@ -248,7 +248,7 @@ class ApiView(ReadOnlyView):
             worker_shares.take_expensive_place(self.is_expensive(api_request)),
         ):
             # Read before the data, so that the answer has at least what its completeness promises.
-            completeness, messages = _read_completeness_and_messages(
+            completeness, messages = load_completeness_and_messages(
                 api_request, with_completeness=self.with_completeness
             )
             api_request = replace(
@@ -278,7 +278,7 @@ def find_kind(name: str) -> EntityKind:
     return BY_NAME[name]
 
 
-def _read_completeness_and_messages(
+def load_completeness_and_messages(
     request: ApiRequest, *, with_completeness: bool
 ) -> tuple[StoreCompleteness | None, Callable[[], OpenMessages]]:
     """Read in one round trip how complete the store is, and which messages are in quarantine.

@@ -21,6 +21,7 @@ from history.api.base_view import ApiRequest, ApiView
 from history.api.errors import UnknownAddressError
 from history.api.parameters import parse_whole_number
 from history.documents.record import MAX_VERSION, ChangeType
+from history.store.versions import EntityRef
 from history.timeline import Include, TimelinePage, TimelineSort
 
 LARGE_PAGE_SIZE = 100  # a request for a larger page counts as expensive
@@ -162,7 +163,7 @@ class VersionAtView(ApiView):
 
     def make_answer(self, request: ApiRequest) -> VersionAtAnswer:
         moment = request.parameters.read_required_moment("time", request.output.zone)
-        entity_ref = (request.entity, request.id)
+        entity_ref = EntityRef(request.entity, request.id)
         version, next_version, keys = timeline.fetch_version_at(request.reader, *entity_ref, moment)
         quarantined = timeline.select_open_at(
             request.open_messages().messages, moment, {entity_ref: keys}

@@ -155,7 +155,7 @@ def find_by_versions(
     Also those that came out of it too late to be stored. They are grouped by id and number,
     ascending; MAX_MESSAGES at most. Runs one query, none without ranges.
     """
-    possible = [versions for versions in ranges if versions[1] <= LARGEST_VERSION]
+    possible = [versions for versions in ranges if versions.lowest <= LARGEST_VERSION]
     columns = [list(column) for column in zip(*possible, strict=True)]
     messages: dict[str, dict[int, QuarantinedMessage]] = {}
     for message in _fetch(_OF_VERSIONS, [*columns, entity.name]) if columns else ():

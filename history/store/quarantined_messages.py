@@ -6,10 +6,15 @@ The table belongs to ingest; history.store.quarantine_queries queries it.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-# Entity, id and number as the table has them; the lowest and the highest version.
-VersionRange: TypeAlias = tuple[str, int, int]
+
+class VersionRange(NamedTuple):
+    """Successive version numbers of a document."""
+
+    id: str
+    lowest: int
+    highest: int
 
 
 class MessagePosition(NamedTuple):

@@ -50,20 +50,47 @@ class TimelineSubject(NamedTuple):
     id: str
 
 
-# A document: its kind and id.
-EntityRef: TypeAlias = tuple[EntityKind, str]
-# A version: kind and id of its document, and its key.
-VersionRef: TypeAlias = tuple[EntityKind, str, VersionKey]
-# A version that cannot be read, or with the key None all versions of a document.
-DamagedPlace: TypeAlias = tuple[EntityKind, str, VersionKey | None]
+class EntityRef(NamedTuple):
+    """A reference to a document."""
+
+    entity: EntityKind
+    id: str
+
+
+class VersionRef(NamedTuple):
+    """A reference to a version: its document, and its key."""
+
+    entity: EntityKind
+    id: str
+    key: VersionKey
+
+    @property
+    def entity_ref(self) -> EntityRef:
+        return EntityRef(self.entity, self.id)
+
+
+class VersionNumberRef(NamedTuple):
+    """A reference to all versions of a document that have the same number."""
+
+    entity: EntityKind
+    id: str
+    version: int
+
+
+class DamagedPlace(NamedTuple):
+    """A version that cannot be read, or all versions of a document that cannot be read."""
+
+    entity: EntityKind
+    id: str
+    key: VersionKey | None  # None: all versions
+
+    @property
+    def entity_ref(self) -> EntityRef:
+        return EntityRef(self.entity, self.id)
+
+
 # What cannot be read, with the errors.
 Damaged: TypeAlias = dict[DamagedPlace, Exception]
-
-
-def get_entity_ref(ref: VersionRef | DamagedPlace) -> EntityRef:
-    """Return the document to which a version belongs."""
-    entity, id, _ = ref
-    return entity, id
 
 
 LoginKind: TypeAlias = Literal["person", "service", "unknown"]
@@ -105,7 +132,11 @@ class SourceRow(NamedTuple):
 
     @property
     def ref(self) -> VersionRef:
-        return self.entity, self.id, self.key
+        return VersionRef(self.entity, self.id, self.key)
+
+    @property
+    def entity_ref(self) -> EntityRef:
+        return EntityRef(self.entity, self.id)
 
     @property
     def application(self) -> str:
@@ -171,10 +202,6 @@ class NewestVersion(NamedTuple):
     application: str  # the document's own id if it is not a child
 
 
-# Entity, id and number of a version.
-VersionNumberRef: TypeAlias = tuple[EntityKind, str, int]
-
-
 class TimelinePosition(NamedTuple):
     """The position of a version in any timeline, also in one with several documents."""
 
@@ -185,8 +212,7 @@ class TimelinePosition(NamedTuple):
 
     @classmethod
     def from_ref(cls, ref: VersionRef) -> TimelinePosition:
-        entity, id, key = ref
-        return cls(key.updated_at, ENTITIES.index(entity), id, key.version)
+        return cls(ref.key.updated_at, ENTITIES.index(ref.entity), ref.id, ref.key.version)
 
 
 # Clocks may be wrong by this much. Times that differ by less do not prove an order.
@@ -206,4 +232,4 @@ class VersionWithPrevious(NamedTuple):
 
     @property
     def entity_ref(self) -> EntityRef:
-        return self.row.entity, self.row.id
+        return self.row.entity_ref

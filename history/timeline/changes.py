@@ -10,14 +10,14 @@ late list. A page of the feed moves the first one, a page of the late list the s
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from django.utils.translation import gettext as _
 
-from history.common import clock, deadline
+from history.common import clock
 from history.kinds.entities import ENTITIES, EntityKind
 from history.store import late_list
 from history.store.late_list import LateCursor, LateListGoneError
@@ -26,14 +26,12 @@ from history.store.versions import (
     LAST,
     DamagedPlace,
     TimelinePosition,
-    VersionWithPrevious,
 )
-from history.timeline import absence, budget, compose
-from history.timeline.budget import PageBudget
+from history.timeline import absence, budget
 from history.timeline.compose import Version
+from history.timeline.filled_page import VersionSlice, fill_page
 from history.timeline.open_changes import fetch_changes, fetch_late_changes
 from history.timeline.page_token import issue_token, read_token
-from history.timeline.pages import is_path_touched
 from history.timeline.query import (
     DEFAULT_PAGE_SIZE,
     EVERYTHING,
@@ -113,7 +111,8 @@ def fetch_changes_page(reader: HistoryReader, query: ChangesQuery) -> ChangesPag
     if query.is_feed:
         start = _raise_horizon(start)
     window = (start.since, start.until)
-    page = _fill_page(reader, query, _generate_slices(reader, query, start), start.position)
+    slices = _generate_slices(reader, query, start)
+    page = fill_page(reader, query, slices, start.position, budget.SCAN_VERSIONS)
     damaged = tuple(reader.damaged)
     position = page.position
     if page.is_end:
@@ -234,7 +233,7 @@ def _fetch_late_page(reader: HistoryReader, query: ChangesQuery, token: str) -> 
     cursor = start.late or LateCursor(1, 0)
     try:
         slices = _generate_late_slices(reader, query, start, cursor)
-        page = _fill_page(reader, query, slices, cursor)
+        page = fill_page(reader, query, slices, cursor, budget.SCAN_VERSIONS)
     except LateListGoneError:
         text = _("is from before what is known of late versions; start again without a token")
         raise BadParameterError("lateSince", text) from None
@@ -243,67 +242,9 @@ def _fetch_late_page(reader: HistoryReader, query: ChangesQuery, token: str) -> 
     return ChangesPage(page.versions, next_token, page.is_complete, window, damaged)
 
 
-# Where a reader of a list goes on: in the late list LateCursor, otherwise TimelinePosition.
-_Position = TypeVar("_Position")
-
-
-class _ChangesSlice(NamedTuple, Generic[_Position]):
-    """Versions that follow one another in the list. The path filter is not applied."""
-
-    pairs: list[VersionWithPrevious]
-    positions: list[_Position]  # for each pair, the position after it
-    end: _Position  # the position after all that was read for the slice
-    has_more: bool  # whether more may follow in the list
-
-
-class _FilledPage(NamedTuple, Generic[_Position]):
-    """The versions of a page, and where the next page begins."""
-
-    versions: tuple[Version, ...]
-    position: _Position  # the next page begins after it
-    is_complete: bool  # see ChangesPage
-    is_end: bool = False  # whether the list ends here
-
-
-def _fill_page(
-    reader: HistoryReader,
-    query: ChangesQuery,
-    slices: Iterable[_ChangesSlice[_Position]],
-    start: _Position,
-) -> _FilledPage[_Position]:
-    """Return the versions of a page that begins after `start`."""
-    path = query.filters.path
-    read_to = start  # all up to here was read
-    # The position after the last version that was examined. A page that is full ends here and not
-    # at `read_to`: otherwise its token would reveal versions after it that need-to-know hides.
-    examined_to = start
-    versions: list[Version] = []
-    examined, budget_left = 0, PageBudget()
-    for slice in slices:
-        composer = compose.VersionComposer(reader, slice.pairs, query.include, path)
-        for pair, pair_position in zip(slice.pairs, slice.positions, strict=True):
-            deadline.check()
-            if examined and budget_left.is_late:
-                return _FilledPage(tuple(versions), read_to, is_complete=False)
-            if path is None or is_path_touched(path, pair, composer):
-                if len(versions) == query.page_size:
-                    return _FilledPage(tuple(versions), examined_to, is_complete=True)
-                version = composer.compose_version(pair)
-                if not budget_left.try_spend(version.answer_bytes) and versions:
-                    return _FilledPage(tuple(versions), examined_to, is_complete=False)
-                versions.append(version)
-            examined += 1
-            read_to = examined_to = pair_position
-        read_to = slice.end
-        if slice.has_more and (budget_left.is_late or examined >= budget.SCAN_VERSIONS):
-            is_full = len(versions) == query.page_size
-            return _FilledPage(tuple(versions), read_to, is_complete=is_full)
-    return _FilledPage(tuple(versions), read_to, is_complete=True, is_end=True)
-
-
 def _generate_slices(
     reader: HistoryReader, query: ChangesQuery, start: _ChangesStart
-) -> Iterator[_ChangesSlice[TimelinePosition]]:
+) -> Iterator[VersionSlice[TimelinePosition]]:
     """Generate the versions of a window after its start, in slices.
 
     The window is read in parts. Behind the slices of each part there is a slice without versions:
@@ -329,17 +270,17 @@ def _generate_slices(
         else:
             window, end = window.narrow(changes.last), changes.last
         indexes = {document: VersionIndex(keys) for document, keys in changes.keys.items()}
-        refs = [ref for ref in changes.refs if ref[:2] in indexes]
+        refs = [ref for ref in changes.refs if ref.entity_ref in indexes]
         for pairs in generate_pairs(reader, refs, indexes, skip_damaged=True):
             positions = [TimelinePosition.from_ref(pair.row.ref) for pair in pairs]
-            yield _ChangesSlice(pairs, positions, positions[-1], has_more=True)
+            yield VersionSlice(pairs, positions, positions[-1], has_more=True)
         position = end
-        yield _ChangesSlice([], [], position, has_more=not window.is_empty)
+        yield VersionSlice([], [], position, has_more=not window.is_empty)
 
 
 def _generate_late_slices(
     reader: HistoryReader, query: ChangesQuery, start: _ChangesStart, cursor: LateCursor
-) -> Iterator[_ChangesSlice[LateCursor]]:
+) -> Iterator[VersionSlice[LateCursor]]:
     """Generate the versions of the late list after a cursor. See `_generate_slices`."""
     question = LateQuestion(
         kinds=[query.entity] if query.entity else ENTITIES,
@@ -353,12 +294,12 @@ def _generate_late_slices(
     while has_more:
         changes = fetch_late_changes(reader, question)
         indexes = {document: VersionIndex(keys) for document, keys in changes.keys.items()}
-        refs = [ref for ref in changes.refs if ref[:2] in indexes]
+        refs = [ref for ref in changes.refs if ref.entity_ref in indexes]
         for pairs in generate_pairs(reader, refs, indexes, skip_damaged=True):
             positions = [changes.cursors[pair.row.ref] for pair in pairs]
-            yield _ChangesSlice(pairs, positions, positions[-1], has_more=True)
+            yield VersionSlice(pairs, positions, positions[-1], has_more=True)
         question, has_more = replace(question, cursor=changes.end), changes.has_more
-        yield _ChangesSlice([], [], changes.end, has_more)
+        yield VersionSlice([], [], changes.end, has_more)
 
 
 def _count_versions_to_read(query: ChangesQuery) -> int:

@@ -25,6 +25,7 @@ from history.documents.record import ChangeType
 from history.kinds.entities import EntityKind
 from history.store.quarantined_messages import QuarantinedMessage, VersionRange
 from history.store.versions import (
+    EntityRef,
     LoginKind,
     VersionRef,
     VersionRow,
@@ -89,6 +90,10 @@ class Version(VersionAuthorship, frozen=True, kw_only=True):
     is_from_old_service: bool = False  # the old service has it, and the store does not
     # the moment of the version in the old service, if it is another one
     old_service_moment: datetime | None = None
+
+    @property
+    def entity_ref(self) -> EntityRef:
+        return EntityRef(self.entity, self.id)
 
     def drop_snapshot(self) -> Version:
         """Return the same version with an empty snapshot.
@@ -194,7 +199,7 @@ class VersionComposer:
         )
 
     @cached_property
-    def _quarantined(self) -> Mapping[tuple[EntityKind, str], Mapping[int, QuarantinedMessage]]:
+    def _quarantined(self) -> Mapping[EntityRef, Mapping[int, QuarantinedMessage]]:
         """The messages in quarantine with versions that are missing before those of `pairs`.
 
         By document, then by version number. Runs one query for each kind.
@@ -204,9 +209,11 @@ class VersionComposer:
             entity, row, previous = pair.entity, pair.row, pair.previous
             low = previous.version + 1 if previous else 0
             if low < row.version and (previous or row.type != ChangeType.CREATE):
-                ranges_by_kind.setdefault(entity, []).append((row.id, low, row.version - 1))
+                ranges_by_kind.setdefault(entity, []).append(
+                    VersionRange(row.id, low, row.version - 1)
+                )
         return {
-            (entity, id): messages
+            EntityRef(entity, id): messages
             for entity, ranges in ranges_by_kind.items()
             for id, messages in find_quarantined(self.reader, entity, ranges).items()
         }

@@ -19,12 +19,13 @@ from history.documents.json_pointer import split_pointer
 from history.documents.record import ChangeType
 from history.kinds.entities import BY_NAME, ENTITIES, EntityKind
 from history.policy import masking
-from history.store.quarantined_messages import QuarantinedMessage
+from history.store.quarantined_messages import QuarantinedMessage, VersionRange
 from history.store.versions import (
     LAST,
     EntityRef,
     VersionKey,
     VersionNumberRef,
+    VersionRef,
 )
 from history.timeline import absence, compose
 from history.timeline.budget import PageBudget
@@ -91,14 +92,14 @@ def find_repeated_numbers(
     """
     keys: defaultdict[EntityRef, list[VersionKey]] = defaultdict(list)
     for version in versions:
-        keys[version.entity, version.id].append(VersionKey(version.version, version.updated_at))
+        keys[version.entity_ref].append(VersionKey(version.version, version.updated_at))
     for entity in () if are_all_versions else {entity for entity, _id in keys}:
         keys_by_id = fetch_keys(reader, entity, [id for kind, id in keys if kind is entity])
-        keys.update(((entity, id), entity_keys) for id, entity_keys in keys_by_id.items())
+        keys.update((EntityRef(entity, id), entity_keys) for id, entity_keys in keys_by_id.items())
     times: defaultdict[VersionNumberRef, list[datetime]] = defaultdict(list)
     for entity_ref, entity_keys in keys.items():
         for key in sorted(entity_keys):
-            times[(*entity_ref, key.version)].append(key.updated_at)
+            times[VersionNumberRef(*entity_ref, key.version)].append(key.updated_at)
     return {number: tuple(moments) for number, moments in times.items() if len(moments) > 1}
 
 
@@ -153,7 +154,7 @@ def _may_change_state(
 ) -> bool:
     if message.made_at is not None and message.made_at > moment:
         return False
-    keys = indexes.get((BY_NAME[message.entity], message.id))
+    keys = indexes.get(EntityRef(BY_NAME[message.entity], message.id))
     if keys is None or message.version is None:
         return True
     current = keys.find_current(moment)
@@ -241,7 +242,7 @@ def _choose_key(document: EntityVersions, number: int, made_at: datetime | None)
     """
     keys = document.keys.list_with_number(number)
     if not keys or (made_at and VersionKey(number, made_at) not in keys):
-        document.reader.policy.check_visible((document.entity, document.id))
+        document.reader.policy.check_visible(EntityRef(document.entity, document.id))
     if not keys:
         raise _make_no_version_error(document, number)
     key = VersionKey(number, made_at) if made_at else keys[-1]
@@ -276,7 +277,9 @@ def _make_no_version_error(document: EntityVersions, number: int) -> NotFoundErr
         reason = absence.explain_missing_above(reader, entity, lower, keys.has_trusted_times)
     name = _("version {n} of {kind} {id}").format(n=number, kind=entity.name, id=document.id)
     was_kept = reason is not None and reason.was_kept
-    if not was_kept and find_quarantined(reader, entity, [(document.id, number, number)]):
+    if not was_kept and find_quarantined(
+        reader, entity, [VersionRange(document.id, number, number)]
+    ):
         text = _("the store has no {name}: it came, and could not be stored; trace says why")
         return NoVersionError(text.format(name=name), number, reason)
     return absence.make_not_found_error(reason, name, number)
@@ -373,7 +376,7 @@ def fetch_application_at(
     all_damaged, reader = reader.damaged, replace(reader, damaged={})
     reader.shown_old.request(None, id)
     members = members or fetch_members(reader, id)
-    ordered = sorted(members, key=lambda member: (ENTITIES.index(member[0]), member[1]))
+    ordered = sorted(members, key=lambda member: (ENTITIES.index(member.entity), member.id))
     indexes = {entity_ref: VersionIndex(members[entity_ref]) for entity_ref in ordered[:max_parts]}
     current = {
         entity_ref: key
@@ -391,7 +394,7 @@ def fetch_application_at(
         if (key := indexes[entity_ref].find_after_gap(key_now.version))
     }
     refs = [
-        (*entity_ref, key)
+        VersionRef(*entity_ref, key)
         for keys in (current, lowest, following)
         for entity_ref, key in keys.items()
     ]
@@ -405,7 +408,7 @@ def fetch_application_at(
         }
         later = [pair for pair in pairs if pair.row.key == following.get(pair.entity_ref)]
         for part in compose.compose_versions(reader, later, frozenset()):
-            next_versions[part.entity, part.id] = part.drop_snapshot()
+            next_versions[part.entity_ref] = part.drop_snapshot()
         member_pairs = [
             pair for pair in pairs if pair.entity.root or pair.row.product_instance_id == id
         ]
@@ -416,13 +419,13 @@ def fetch_application_at(
             fits = budget.try_spend(part.answer_bytes) or part.entity.root
             parts.append(part if fits else part.drop_snapshot())
         lowest_pairs = [pair for pair in member_pairs if pair.entity_ref in lowest]
-        reasons = [
-            (*pair.entity_ref, absence.explain_missing_before(reader, pair, moment))
+        missing += [
+            MissingPart(*pair.entity_ref, reason)
             for pair in lowest_pairs
+            if (reason := absence.explain_missing_before(reader, pair, moment))
         ]
-        missing += [MissingPart(entity, part, reason) for entity, part, reason in reasons if reason]
     all_damaged.update(reader.damaged)
-    damaged = {(entity, part): error for (entity, part, _), error in reader.damaged.items()}
+    damaged = {place.entity_ref: error for place, error in reader.damaged.items()}
     missing += [
         MissingPart(*entity_ref, Absence.DAMAGED if entity_ref in damaged else Absence.REMOVED)
         for entity_ref in current
@@ -445,9 +448,9 @@ def fetch_application_at(
         unread=len(members) - len(indexes),
         members=members,
         following={
-            entity_ref: next_versions[entity_ref]
+            part.entity_ref: next_versions[part.entity_ref]
             for part in parts
-            if (entity_ref := (part.entity, part.id)) in next_versions
+            if part.entity_ref in next_versions
         },
     )
 

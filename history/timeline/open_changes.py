@@ -13,7 +13,13 @@ from history.policy import need_to_know
 from history.store import late_list
 from history.store.blocks.queries import build_damage_error
 from history.store.late_list import LateCursor, LateVersionBatch
-from history.store.versions import EntityRef, TimelinePosition, VersionKey, VersionRef
+from history.store.versions import (
+    DamagedPlace,
+    EntityRef,
+    TimelinePosition,
+    VersionKey,
+    VersionRef,
+)
 from history.timeline.query import EPOCH, MICROSECOND, TimelineOrder
 from history.timeline.reader import HistoryReader
 from history.timeline.time_slices import (
@@ -90,7 +96,7 @@ def _generate_entries(
         entries = list(zip(batch.ids, batch.moments, batch.versions, strict=True))
         for number, (id, microseconds, version) in enumerate(entries[start:], start + 1):
             moment = EPOCH + microseconds * MICROSECOND
-            ref = entity, id, VersionKey(version, moment)
+            ref = VersionRef(entity, id, VersionKey(version, moment))
             if question.since <= moment and TimelinePosition.from_ref(ref) <= question.before:
                 yield ref, LateCursor(batch.position, number)
 
@@ -104,17 +110,17 @@ def _open(
     """
     refs: list[VersionRef] = []
     for change in _select_open_changes(reader, changes):
-        entity, id, _key = change.ref
+        ref = change.ref
         if change.is_damaged:
-            error = build_damage_error(entity.table, id, change.position.updated_at)
-            reader.lists.note_damage((entity, id, None), error)
+            error = build_damage_error(ref.entity.table, ref.id, ref.key.updated_at)
+            reader.lists.note_damage(DamagedPlace(ref.entity, ref.id, None), error)
         else:
-            refs.append(change.ref)
+            refs.append(ref)
     ids: defaultdict[EntityKind, dict[str, None]] = defaultdict(dict)
-    for entity, id, _key in refs:
-        ids[entity][id] = None
+    for ref in refs:
+        ids[ref.entity][ref.id] = None
     keys = {
-        (entity, id): document_keys
+        EntityRef(entity, id): document_keys
         for entity, kind_ids in ids.items()
         for id, document_keys in reader.lists.fetch_keys(entity, kind_ids).items()
     }
@@ -184,11 +190,11 @@ def _select_open_changes(
     if not need_to_know.is_rule_applied(reader.viewer):
         return changes
     ids: defaultdict[EntityKind, set[str]] = defaultdict(set)
-    for entity, id, _key in (change.ref for change in changes):
-        if not entity.is_standalone:
-            ids[entity].add(id)
+    for ref in (change.ref for change in changes):
+        if not ref.entity.is_standalone:
+            ids[ref.entity].add(ref.id)
     owners = {
-        (entity, id): set(applications)
+        EntityRef(entity, id): set(applications)
         for entity, kind_ids in ids.items()
         for id, applications in reader.source.fetch_owners(entity, kind_ids).items()
     }
@@ -196,6 +202,6 @@ def _select_open_changes(
     return [
         change
         for change in changes
-        if change.ref[0].is_standalone
-        or ({change.application} | owners.get(change.ref[:2], set())) <= open_applications
+        if change.ref.entity.is_standalone
+        or ({change.application} | owners.get(change.ref.entity_ref, set())) <= open_applications
     ]

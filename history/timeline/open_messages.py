@@ -36,8 +36,8 @@ class OpenMessagesQuestion:
     ) -> OpenMessagesQuestion:
         """Make the question about a document, or (entity None) an application with its children."""
         if entity is None:
-            return cls(kinds, [(get_root(), id)], [id])
-        return cls(kinds, [(entity, id)])
+            return cls(kinds, [EntityRef(get_root(), id)], [id])
+        return cls(kinds, [EntityRef(entity, id)])
 
     @property
     def statement(self) -> prepared.Statement:

@@ -7,25 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from django.utils.translation import gettext as _
 
-from history.common import deadline
-from history.diff import is_touched
 from history.documents.record import ID_LENGTH
 from history.kinds.entities import ENTITIES, EntityKind
 from history.store.versions import (
     Damaged,
     DamagedPlace,
+    EntityRef,
     TimelinePosition,
     VersionRow,
     VersionWithPrevious,
-    get_entity_ref,
 )
-from history.timeline import absence, budget, compose
-from history.timeline.budget import PageBudget
+from history.timeline import absence, budget
 from history.timeline.compose import Version
+from history.timeline.filled_page import FilledPage, VersionSlice, fill_page
 from history.timeline.page_token import issue_token, read_token
 from history.timeline.query import (
     NO_FILTERS,
@@ -82,19 +80,19 @@ def fetch_page(reader: HistoryReader, query: TimelineQuery) -> TimelinePage:
     if source.is_for_later:
         # The old service failed since the page before: the client must ask for this page again.
         return TimelinePage((), query.page_token)
-    versions, end = _fill_page(source.reader, query, start.position)
+    page = _fill_page(source.reader, query, start.position)
     all_damaged.update(page_damaged)
-    if not versions and query.page_token is None:
+    if not page.versions and query.page_token is None:
         if page_damaged:
             raise next(iter(page_damaged.values()))
         if query.filters == NO_FILTERS or not _is_known(reader, query):
             raise make_unknown_error(query.entity, query.id, archive=query.archive)
         if not query.archive:
             absence.check_retention(query.filters)
-    if end is None:
-        return TimelinePage(tuple(versions), None, tuple(page_damaged))
-    token = issue_token(query.binding, (*end, source.read_from), compress=False)
-    return TimelinePage(tuple(versions), token, tuple(page_damaged))
+    token = None
+    if not page.is_end and page.position is not None:
+        token = issue_token(query.binding, (*page.position, source.read_from), compress=False)
+    return TimelinePage(page.versions, token, tuple(page_damaged))
 
 
 def _check_query(reader: HistoryReader, query: TimelineQuery) -> None:
@@ -123,56 +121,29 @@ def _read_start(query: TimelineQuery, token: str) -> _TimelineStart:
     return _TimelineStart(TimelinePosition(*values[:size]), (*values, None)[size])
 
 
+# The position is None for the start of the timeline.
+TimelineSlice: TypeAlias = VersionSlice[TimelinePosition | None]
+
+
 def _fill_page(
-    reader: HistoryReader, query: TimelineQuery, position: TimelinePosition | None
-) -> tuple[list[Version], TimelinePosition | None]:
+    reader: HistoryReader, query: TimelineQuery, start: TimelinePosition | None
+) -> FilledPage[TimelinePosition | None]:
     """Return the versions of one page, and where the next page begins.
 
-    The page ends when it is full or its budget is spent. With a path filter, versions are examined
-    also after the page is full: there is a next page only if another version passes the filter.
-
     Args:
-        position: The last position that the page before examined. None for the first page.
-
-    Returns:
-        The versions, and the last position that was examined. It is None if there is no next page.
+        start: The last position that the page before examined. None for the first page.
     """
-    path = query.filters.path
+    # Without a path filter, all versions that are examined are on the page.
     slice_size = max_examined = query.page_size
-    if path is not None:
+    if query.filters.path is not None:
         slice_size, max_examined = budget.BATCH_VERSIONS, budget.SCAN_VERSIONS
-    versions: list[Version] = []
-    examined, budget_left = 0, PageBudget()
-    for pairs, has_more in _generate_slices(reader, query, position, slice_size):
-        composer = compose.VersionComposer(reader, pairs, query.include, path)
-        for pair in pairs:
-            deadline.check()
-            if examined and budget_left.is_late:
-                return versions, position
-            if path is None or is_path_touched(path, pair, composer):
-                if len(versions) == query.page_size:
-                    return versions, position
-                version = composer.compose_version(pair)
-                if not budget_left.try_spend(version.answer_bytes) and versions:
-                    return versions, position
-                versions.append(version)
-            examined += 1
-            position = TimelinePosition.from_ref(pair.row.ref)
-        if has_more and (budget_left.is_late or examined >= max_examined):
-            return versions, position
-    return versions, None
-
-
-class _TimelineSlice(NamedTuple):
-    """Versions in display order, that follow one another in a timeline."""
-
-    pairs: list[VersionWithPrevious]
-    has_more: bool  # whether more versions follow in the timeline
+    slices = _generate_slices(reader, query, start, slice_size)
+    return fill_page(reader, query, slices, start, max_examined)
 
 
 def _generate_slices(
     reader: HistoryReader, query: TimelineQuery, after: TimelinePosition | None, size: int
-) -> Iterator[_TimelineSlice]:
+) -> Iterator[TimelineSlice]:
     """Generate all versions after a position in slices. The path filter is not applied.
 
     Args:
@@ -190,9 +161,9 @@ def _generate_entity_slices(
     query: TimelineQuery,
     start: TimelinePosition | None,
     max_size: int,
-) -> Iterator[_TimelineSlice]:
+) -> Iterator[TimelineSlice]:
     """Generate the versions of one document. See `_generate_slices`."""
-    filters, entity_ref = query.filters, (entity, query.id)
+    filters, entity_ref = query.filters, EntityRef(entity, query.id)
     is_gapless = not filters.by_row
     # Whether a read that is the last one has read all versions of the document.
     is_whole = is_gapless and start is None and (filters.since, filters.until) == (None, None)
@@ -208,7 +179,7 @@ def _generate_entity_slices(
         # Leave the last row to the next slice: in descending order, the row before it is compared
         # with it, and the row after it is not read yet.
         shown_rows = rows[: max(1, len(rows) - 1)] if has_more else rows
-        keys = VersionIndex([key for *_, key in rows_by_ref])
+        keys = VersionIndex([ref.key for ref in rows_by_ref])
         are_pairs_certain = all(
             row.version == 0 or (is_gapless and keys.has_certain_previous(row.key))
             for row in shown_rows
@@ -217,7 +188,7 @@ def _generate_entity_slices(
             keys = VersionIndex(fetch_keys(reader, entity, [query.id]).get(query.id, []))
         refs = [row.ref for row in shown_rows]
         for pairs in generate_pairs(reader, refs, {entity_ref: keys}, rows_by_ref):
-            yield _TimelineSlice(pairs, has_more or pairs[-1].row.ref != refs[-1])
+            yield _make_slice(pairs, has_more or pairs[-1].row.ref != refs[-1])
         if has_more:
             is_whole = False
             last_position = TimelinePosition.from_ref(refs[-1])
@@ -226,7 +197,7 @@ def _generate_entity_slices(
 
 def _generate_application_slices(
     reader: HistoryReader, query: TimelineQuery, after: TimelinePosition | None, size: int
-) -> Iterator[_TimelineSlice]:
+) -> Iterator[TimelineSlice]:
     """Generate the versions of an application and its children. See `_generate_slices`."""
     has_more = True
     while has_more:
@@ -238,21 +209,18 @@ def _generate_application_slices(
             entity_ref: VersionIndex(entity_keys) for entity_ref, entity_keys in keys.items()
         }
         # A document that cannot be read has no index: its versions are left out.
-        known_refs = [ref for ref in shown_refs if get_entity_ref(ref) in indexes]
+        known_refs = [ref for ref in shown_refs if ref.entity_ref in indexes]
         for pairs in generate_pairs(reader, known_refs, indexes, skip_damaged=True):
-            yield _TimelineSlice(pairs, has_more or pairs[-1].row.ref != known_refs[-1])
+            yield _make_slice(pairs, has_more or pairs[-1].row.ref != known_refs[-1])
         if has_more:
             after = TimelinePosition.from_ref(shown_refs[-1])
 
 
-def is_path_touched(
-    path: str, pair: VersionWithPrevious, composer: compose.VersionComposer
-) -> bool:
-    """Return whether a version changed something at, below or around a path."""
-    if pair.previous is None:
-        return False
-    snapshots = composer.snapshots.parse_pair(pair.previous.data, pair.row.data)
-    return is_touched(path, *snapshots, compose.get_identity(pair.entity))
+def _make_slice(pairs: list[VersionWithPrevious], has_more: bool) -> TimelineSlice:
+    positions: list[TimelinePosition | None] = [
+        TimelinePosition.from_ref(pair.row.ref) for pair in pairs
+    ]
+    return VersionSlice(pairs, positions, positions[-1], has_more)
 
 
 def _is_known(reader: HistoryReader, query: TimelineQuery) -> bool:

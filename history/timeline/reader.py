@@ -168,7 +168,7 @@ class HistoryReader:
         damaged: Damaged = {}  # not self.damaged: the viewer may not be allowed to know of these
         rows = StoreLists(damaged=damaged).fetch_newest_documents(get_root(), applications)
         documents = {row.id: parse_snapshot(row.data) for row in rows}
-        lacking = set(applications) - documents.keys() - {id for _, id, _ in damaged}
+        lacking = set(applications) - documents.keys() - {place.id for place in damaged}
         return {**self.old.load_root_documents(lacking), **documents}
 
     # The old service.

@@ -36,8 +36,8 @@ from history.store.versions import (
     EntityRef,
     NewestVersion,
     VersionKey,
+    VersionRef,
     VersionRow,
-    get_entity_ref,
     parse_snapshot,
 )
 from history.timeline import open_messages
@@ -81,7 +81,7 @@ class SearchResult:
     @property
     def entity_ref(self) -> EntityRef:
         """The document or application that was found."""
-        return self.entity, self.id
+        return EntityRef(self.entity, self.id)
 
     @property
     def position(self) -> tuple[object, ...]:
@@ -210,7 +210,7 @@ def fetch_newest_documents(
     for entity in ENTITIES:
         rows = reader.lists.fetch_newest_documents(entity, _list_ids(entity, carriers))
         for row in reader.policy.apply(rows):
-            documents[entity, row.id] = parse_snapshot(row.data)
+            documents[row.entity_ref] = parse_snapshot(row.data)
     return documents
 
 
@@ -219,7 +219,7 @@ def find_without_document(reader: HistoryReader, carriers: Collection[EntityRef]
     newest = _fetch_newest_keys(reader, carriers)
     lists = reader.omit_documents().lists
     rows = {
-        (entity, row.id): row.key
+        row.entity_ref: row.key
         for entity in ENTITIES
         for row in reader.policy.apply(
             lists.fetch_newest_documents(entity, _list_ids(entity, carriers))
@@ -240,13 +240,13 @@ def _load_newest_versions(
     A result is left out if retention has just removed its newest version.
     """
     refs = {
-        (*result.entity_ref, result.newest)
+        VersionRef(result.entity, result.id, result.newest)
         for page in pages.values()
         for result in page.results
         if result.newest
     }
     rows = fetch_all_versions(reader, refs, skip_damaged=True)
-    rows_by_entity = {get_entity_ref(ref): row for ref, row in rows.items()}
+    rows_by_entity = {ref.entity_ref: row for ref, row in rows.items()}
     return {
         text: page._replace(
             results=[
@@ -279,9 +279,11 @@ def _find_results(reader: HistoryReader, texts: Sequence[str]) -> dict[str, Sear
     )
     for entity in ENTITIES:
         for id, newest in hits.newest[entity].items():
-            results[id][entity, id] = SearchResult(entity, id, ID_KEY, newest, newest.updated_at)
+            result = SearchResult(entity, id, ID_KEY, newest, newest.updated_at)
+            results[id][result.entity_ref] = result
     for id, moment in hits.children.items():
-        results[id].setdefault((get_root(), id), SearchResult(get_root(), id, ID_KEY, None, moment))
+        result = SearchResult(get_root(), id, ID_KEY, None, moment)
+        results[id].setdefault(result.entity_ref, result)
     for text, result in _generate_key_results(reader, carriers):
         results[text].setdefault(result.entity_ref, result)
     visible_results = _drop_hidden_results(reader, results)
@@ -305,7 +307,7 @@ class Carrier(NamedTuple):
 
     @property
     def entity_ref(self) -> EntityRef:
-        return self.entity, self.id
+        return EntityRef(self.entity, self.id)
 
 
 def _match_texts(
@@ -351,7 +353,7 @@ def _generate_key_results(
         if carrier.entity.parent is None:
             owner = carrier.entity_ref
         elif carrier.entity_ref in newest:
-            owner = get_root(), newest[carrier.entity_ref].application
+            owner = EntityRef(get_root(), newest[carrier.entity_ref].application)
         else:
             continue
         keys_by_owner[carrier.text, owner].setdefault(carrier.entity_ref, carrier.key)
@@ -362,10 +364,9 @@ def _generate_key_results(
             [own_version] if own_version else [newest[child] for child in keys if child in newest]
         )
         if versions:
-            entity, id = owner
             result = SearchResult(
-                entity=entity,
-                id=id,
+                entity=owner.entity,
+                id=owner.id,
                 key=next(iter(keys.values())),
                 newest=own_version.key if own_version else None,
                 updated_at=max(version.key.updated_at for version in versions),
@@ -378,7 +379,7 @@ def _fetch_newest_keys(
     reader: HistoryReader, entity_refs: Collection[EntityRef]
 ) -> dict[EntityRef, NewestVersion]:
     return {
-        (entity, id): newest_version
+        EntityRef(entity, id): newest_version
         for entity in ENTITIES
         for id, newest_version in reader.lists.fetch_newest_keys(
             entity, _list_ids(entity, entity_refs)
@@ -418,14 +419,16 @@ def select_visible(reader: HistoryReader, entity_refs: Collection[EntityRef]) ->
     if not need_to_know.is_rule_applied(reader.viewer):
         return set(entity_refs)
     owners = {
-        (entity, id): {id} if entity.root else set[str]()
-        for entity, id in entity_refs
-        if entity.parent is None
+        entity_ref: {entity_ref.id} if entity_ref.entity.root else set[str]()
+        for entity_ref in entity_refs
+        if entity_ref.entity.parent is None
     }
     for entity in CHILDREN:
         if ids := _list_ids(entity, entity_refs):
             owners_by_id = reader.lists.fetch_owners(entity, ids)
-            owners |= {(entity, id): applications for id, applications in owners_by_id.items()}
+            owners |= {
+                EntityRef(entity, id): applications for id, applications in owners_by_id.items()
+            }
     allowed = reader.policy.select_visible(set().union(*owners.values()))
     return {entity_ref for entity_ref, applications in owners.items() if applications <= allowed}
 

@@ -34,7 +34,8 @@ class ListedChange(NamedTuple):
     @property
     def ref(self) -> VersionRef:
         entity = ENTITIES[self.position.kind]
-        return entity, self.position.id, VersionKey(self.position.version, self.position.updated_at)
+        key = VersionKey(self.position.version, self.position.updated_at)
+        return VersionRef(entity, self.position.id, key)
 
 
 @dataclass(frozen=True, slots=True)

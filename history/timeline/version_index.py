@@ -20,12 +20,12 @@ from history.store.versions import (
     CLOCK_TOLERANCE,
     FIRST,
     LAST,
+    DamagedPlace,
     EntityRef,
     VersionKey,
     VersionRef,
     VersionRow,
     VersionWithPrevious,
-    get_entity_ref,
 )
 from history.timeline import budget
 from history.timeline.query import is_storable_id, make_unknown_error
@@ -81,10 +81,13 @@ class VersionIndex:
             return None
         lower = self._keys[index - 1]
         if index > 1 and self._keys[index - 2].version == lower.version:
-            twins = self.list_with_number(lower.version)
-            return next(
-                (twin for twin in reversed(twins) if twin.updated_at <= key.updated_at), twins[0]
+            same_number = self.list_with_number(lower.version)
+            not_younger = (
+                candidate
+                for candidate in reversed(same_number)
+                if candidate.updated_at <= key.updated_at
             )
+            return next(not_younger, same_number[0])
         return lower
 
     def find_after_gap(self, version: int) -> VersionKey | None:
@@ -165,10 +168,10 @@ def generate_pairs(
             VersionWithPrevious(
                 rows[ref],
                 rows.get(previous) if previous else None,
-                indexes[get_entity_ref(ref)].has_trusted_times,
+                indexes[ref.entity_ref].has_trusted_times,
             )
             for ref, previous in pairs[:ready_count]
-            if ref in rows and not (previous and previous in reader.damaged)
+            if ref in rows and not (previous and DamagedPlace(*previous) in reader.damaged)
         ]:
             yield batch
 
@@ -230,9 +233,8 @@ def fetch_members(reader: HistoryReader, application: str) -> dict[EntityRef, li
 def _find_previous_ref(
     ref: VersionRef, indexes: Mapping[EntityRef, VersionIndex]
 ) -> VersionRef | None:
-    entity, id, key = ref
-    previous = indexes[entity, id].find_previous(key)
-    return None if previous is None else (entity, id, previous)
+    previous = indexes[ref.entity_ref].find_previous(ref.key)
+    return None if previous is None else VersionRef(ref.entity, ref.id, previous)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,8 +274,8 @@ class EntityVersions:
 
     def generate_pairs(self, keys: Iterable[VersionKey]) -> Iterator[list[VersionWithPrevious]]:
         """Generate the versions with these keys in batches. See generate_pairs."""
-        entity_ref = (self.entity, self.id)
-        refs = [(*entity_ref, key) for key in keys]
+        entity_ref = EntityRef(self.entity, self.id)
+        refs = [VersionRef(self.entity, self.id, key) for key in keys]
         return generate_pairs(self.reader, refs, {entity_ref: self.keys}, self.rows)
 
     def read_pairs(self, *keys: VersionKey) -> list[VersionWithPrevious]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from threading import Event
 
 from ingest.consumer import metrics
+from ingest.consumer.lanes import Lane
 from ingest.consumer.state_machine import StateMachine
 from ingest.consumer.writers import WriterThreads
 from ingest.kafka.client import UnreachableError
@@ -61,10 +62,18 @@ class PartitionClaimer:
         Nothing is lost: reading continues at the offsets of the ledger.
         """
         self._machine.release(time.monotonic())
-        self.stop_reading(reason)
+        self._stop_until_claim(reason)
 
-    def stop_reading(self, reason: str) -> None:
-        """Read no partition until the next claim."""
+    def claim_again_after_fenced(self, lane: Lane) -> None:
+        """Drop the batch of a lane that the ledger refused, and claim all partitions again.
+
+        Waits a while before the claim: another consumer has just claimed a partition.
+        """
+        self._machine.handle_fenced(lane, time.monotonic())
+        self._stop_until_claim("another consumer moved the ledger")
+
+    def _stop_until_claim(self, reason: str) -> None:
+        """Read no partition until the next claim, which is due already or soon."""
         logger.warning("claiming all partitions again: %s", reason)
         self._writers.abandon_waiting_work()
         self.member.start({})

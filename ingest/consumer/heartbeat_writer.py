@@ -12,7 +12,7 @@ from history.common.error_text import describe
 from ingest.consumer.writers import WorkerThread
 from ingest.kafka.retention_forecast import Outlook
 from ingest.store import ledger
-from ingest.store.batch import Claim
+from ingest.store.claim import Claim
 from ingest.store.ledger import Connection
 from ingest.store.session import DatabaseSession
 

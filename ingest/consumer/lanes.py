@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from history.kinds.entities import BY_TOPIC
 from history.store.search_index.keys import KeyFingerprint
 from ingest.messages.message import KafkaPartition
-from ingest.store.batch import Batch, Claim, Claims, Limits
+from ingest.store.batch import Batch, Limits
+from ingest.store.claim import Claim, Claims
 
 # For how many documents a consumer remembers the search keys.
 REMEMBERED = 30_000

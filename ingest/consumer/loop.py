@@ -169,8 +169,7 @@ class Consumer:
         try:
             written = self._writers.take_result(lane.number)
         except FencedError:
-            self._machine.handle_fenced(lane, time.monotonic())
-            self._claimer.stop_reading("another consumer moved the ledger")
+            self._claimer.claim_again_after_fenced(lane)
             return
         except AbandonedError:
             self._machine.handle_abandoned(lane, time.monotonic())
@@ -242,8 +241,7 @@ class Consumer:
             first = chunk[0].message
             low = self._low_watermarks.get((first.topic, first.partition))
             handled, verdict = self._machine.admit(chunk, low)
-            judged_message = chunk[handled - 1 if handled else 0].message
-            if verdict is not None and not self._act_on_verdict(verdict, judged_message):
+            if verdict is not None and not self._act_on_verdict(verdict, first):
                 return False
             if self._positions.generation != generation:
                 return False
@@ -254,7 +252,8 @@ class Consumer:
         """Do what must be done before the next message is offered to the state machine.
 
         Args:
-            message: The message that halted its partition, or that was not admitted.
+            message: The first of the offered messages. It was not admitted; or its partition was
+                halted, by it or by a message after it.
 
         Returns:
             False if no message can be admitted before the next claim.

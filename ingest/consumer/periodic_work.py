@@ -27,7 +27,7 @@ from ingest.messages.explanations import Explanation
 from ingest.messages.message import KafkaPartition, Message, TopicPartition
 from ingest.messages.rejection import RejectedMessageError
 from ingest.store import ledger
-from ingest.store.batch import Claim
+from ingest.store.claim import Claim
 from ingest.store.ledger import Connection
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from itertools import repeat
 
 from ingest.messages.explanations import Code, Explanation
 from ingest.messages.message import KafkaPartition, LastMessage, TopicPartition
-from ingest.store.batch import Claim
+from ingest.store.claim import Claim
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from ingest.consumer.lanes import Flight, Lane, NoFlightError, assign_lanes
 from ingest.consumer.positions import ClaimedPartition, Positions, Tolerance
 from ingest.messages.decode import DecodedMessage
 from ingest.messages.message import KafkaPartition, LastMessage, Message
-from ingest.store.batch import BadMessage, Claim, Limits, OffsetGap
+from ingest.store.batch import BadMessage, Limits, OffsetGap
+from ingest.store.claim import Claim
 
 # How long to wait for the rebalance that explains why another consumer moved the ledger.
 CLAIM_AFTER_FENCED_SECONDS = 3.0

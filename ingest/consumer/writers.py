@@ -23,7 +23,8 @@ from ingest.consumer import metrics
 from ingest.consumer.lanes import Flight, NoFlightError
 from ingest.messages.message import TopicPartition
 from ingest.store import ledger
-from ingest.store.batch import Batch, Claim, Claims, Ends
+from ingest.store.batch import Batch
+from ingest.store.claim import Claim, Claims, Ends
 from ingest.store.ledger import Connection, FencedError
 from ingest.store.session import terminate_frozen
 from ingest.store.sqlstate import ErrorCause, classify_error, is_permanent
@@ -239,7 +240,7 @@ class RetryingWriter:
                 ]
 
         claims = self._repeat_until_done(claim_once)
-        metrics.LOGS_CUT.inc(sum(claim.epoch == 1 and claim.source.cuts > 0 for claim in claims))
+        metrics.LOGS_CUT.inc(sum(claim.is_first_after_cut for claim in claims))
         return claims
 
     def run_job(self, job: Callable[[Connection], object]) -> None:
@@ -247,7 +248,9 @@ class RetryingWriter:
         try:
             job(self.writer.connection)
         except psycopg.Error as error:
-            logger.warning("not written, the next attempt follows: %s", describe(error))
+            logger.warning(
+                "a job in the database failed, the next attempt follows: %s", describe(error)
+            )
             self.writer.close()
 
     def _write_once(self, batch: Batch, claims: Claims, high: Ends, is_retry: bool) -> WriteResult:

@@ -5,7 +5,7 @@ checked, and its search keys are read. No function here reads a clock, a file or
 """
 
 import re
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 
 import msgspec
 from msgspec import UNSET
@@ -73,9 +73,7 @@ _DATA, _NO_DATA = b'"data":', b'"data":null}'
 _SHORTEST = len('{"id":"1","version":1,"type":1,"updatedAt":"2026-01-01","clientId":"1"')
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - compared with naive UTC
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
-# Nearly all times look like 2025-07-03T11:42:48.510186035, with or without Z. Of these,
-# fromisoformat() accepts exactly the right ones. Others are checked by the regular expression.
-LONGEST_FRACTION = 9
+LONGEST_FRACTION = 9  # digits of a second's fraction
 
 
 class Decoder:
@@ -126,8 +124,8 @@ class Decoder:
             data = None if envelope.data is UNSET else memoryview(envelope.data)
         else:
             envelope, data, search_keys = parts
-        kind = _TYPES.get(envelope.rev_type if envelope.type is None else envelope.type)
-        if kind is None:
+        change_type = _TYPES.get(envelope.rev_type if envelope.type is None else envelope.type)
+        if change_type is None:
             raise _reject_field(Reason.BAD_TYPE, Explanation(Code.NO_TYPE, field="type"), parser)
         application = None
         if entity.parent is not None:
@@ -142,12 +140,12 @@ class Decoder:
             entity.name,
             envelope.id,
             envelope.version,
-            kind,
+            change_type,
             updated_at,
             envelope.client_id,
             envelope.author or None,
             application,
-            _check_snapshot(data, kind, value, has_nul, parser),
+            _check_snapshot(data, change_type, value, has_nul, parser),
         )
         if has_nul and "\0" in f"{record.id}{record.client_id}{application}{record.author}":
             raise RejectedMessageError(Reason.BAD_TEXT, Explanation(Code.NUL_CHARACTER, field="id"))
@@ -193,6 +191,8 @@ def parse_time(text: str, parser: EnvelopeParser | None = None) -> int:
     Raises:
         RejectedMessageError: The text is not a time, or the time does not exist.
     """
+    # Nearly all times look like 2025-07-03T11:42:48.510186035, with or without Z. Of these,
+    # fromisoformat() accepts exactly the right ones. Others are checked by the regular expression.
     separators = text[4:20:3]
     if separators == "--T::.":
         fraction = text[20:].removesuffix("Z")
@@ -281,7 +281,11 @@ def _decode_envelope(message: Message, value: bytes, parser: EnvelopeParser | No
 
 
 def _check_snapshot(
-    data: memoryview | None, kind: int, message: bytes, has_nul: bool, parser: EnvelopeParser | None
+    data: memoryview | None,
+    change_type: int,
+    message: bytes,
+    has_nul: bool,
+    parser: EnvelopeParser | None,
 ) -> bytes | memoryview:
     """Return the snapshot as a view of the message, or a copy if it has a NUL character.
 
@@ -302,7 +306,7 @@ def _check_snapshot(
                 explanation = Explanation(Code.TOO_MANY_DIGITS, n=digits, most=jsonb.MAX_DIGITS)
                 raise RejectedMessageError(Reason.TOO_LARGE, explanation)
             return to_store(bytes(data)) if has_nul else data
-        if kind == ChangeType.DELETE and bytes(data) == b"null":
+        if change_type == ChangeType.DELETE and bytes(data) == b"null":
             return data
     raise _reject_field(Reason.BAD_DATA, Explanation(Code.NO_DATA, field="data"), parser)
 
@@ -315,20 +319,3 @@ def _may_be_deep(message: bytes) -> bool:
     return (
         len(message) > 2 * MAX_NESTING and message.count(b"{") + message.count(b"[") > MAX_NESTING
     )
-
-
-# How many bytes of a bad message are searched for updatedAt.
-SEARCHED_BYTES = 65_536
-_UPDATED_AT = re.compile(rb'"updatedAt"\s*:\s*"([^"\\]{10,40})"')
-
-
-def guess_day(value: bytes | None) -> date | None:
-    """Return the UTC day of the first `updatedAt` in the bytes, or None if there is none."""
-    match = _UPDATED_AT.search(value or b"", 0, SEARCHED_BYTES)
-    if match is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(match[1].decode("ascii"))
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC).date()
-    except (ValueError, OverflowError):
-        return None

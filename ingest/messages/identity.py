@@ -4,7 +4,7 @@ Begin with `identify_message`. Nothing here raises: what cannot be read is empty
 """
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import NamedTuple
 
 import msgspec
@@ -25,9 +25,11 @@ from ingest.messages.forms import DECLARED_PARSERS
 from ingest.messages.message import Message
 from ingest.messages.rejection import RejectedMessageError
 
-# How many bytes of a message that is not JSON are searched for the version.
+# How many bytes of a message that is not JSON are searched for the version, and of any bad message
+# for the moment.
 SEARCHED_BYTES = 65_536
 _VERSION = re.compile(rb'"version"\s*:\s*("?[0-9]{1,10}"?)\s*[,}]')
+_UPDATED_AT = re.compile(rb'"updatedAt"\s*:\s*"([^"\\]{10,40})"')
 _DIGITS = re.compile(rb'"?([0-9]{1,10})"?')
 
 
@@ -182,3 +184,15 @@ def identify_service(message: Message, parsers: EnvelopeParsers = DECLARED_PARSE
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, RejectedMessageError):
         return ""
     return _accept_text(service, CLIENT_ID_LENGTH) if isinstance(service, str) else ""
+
+
+def guess_day(value: bytes | None) -> date | None:
+    """Return the UTC day of the first `updatedAt` in the bytes, or None if there is none."""
+    match = _UPDATED_AT.search(value or b"", 0, SEARCHED_BYTES)
+    if match is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(match[1].decode("ascii"))
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC).date()
+    except (ValueError, OverflowError):
+        return None

@@ -19,14 +19,14 @@ from history.store.search_index.keys import (
 )
 from ingest.messages.decode import DecodedMessage
 from ingest.messages.explanations import Explanation
-from ingest.messages.message import LastMessage, Message, TopicPartition
+from ingest.messages.message import Message, TopicPartition
 from ingest.messages.rejection import Reason
 
 GIANT_BYTES = 128 * 1024
 _FREED_AT_ONCE = 100
 _BY_ID = attrgetter("record.id")
 
-# A kind of entity and a UTC day: the partition of a row.
+# The name of a kind and a UTC day: the partition of the table in which a row is stored.
 EntityDay = tuple[str, date]
 
 
@@ -100,8 +100,9 @@ class Batch:
         self.keys: list[SearchKeyRow] = []  # search keys with their newest day; set by arrange
         self.expired: list[DecodedRow] = []  # older than the window
         self.rejects: list[BadMessage] = []
-        self.repeated: list[Message] = []  # messages that say nothing new
-        self.unplaced: list[BadMessage] = []  # messages of days that cannot be created
+        # Messages that say nothing new. The writer also counts as repeated what it finds stored.
+        self.repeated: list[Message] = []
+        self.unplaced: list[BadMessage] = []  # messages of days without a partition of the table
         self.progress: dict[TopicPartition, PartitionProgress] = {}
 
     def fits(self, size: int) -> bool:
@@ -265,7 +266,7 @@ class Batch:
         """Return the days of the rows to store."""
         return {row.day for rows in self.rows.values() for row in rows}
 
-    def admit(self, days: Container[EntityDay]) -> None:
+    def accept_expired(self, days: Container[EntityDay]) -> None:
         """Move the expired rows of these days back to the rows to store."""
         good = [row for row in self.expired if row.day in days]
         self.expired = [row for row in self.expired if row.day not in days]
@@ -323,21 +324,3 @@ class Batch:
         All writers lock tables in this order, so that they do not deadlock.
         """
         return [name for name in BY_NAME if name in self.rows]
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """The right to write one partition, until another consumer claims it with a higher epoch."""
-
-    source: TopicPartition
-    epoch: int
-    next_offset: int  # the offset to read next
-    resume_until: int  # bad messages before it go to quarantine, whatever the limits are
-    halted: bool
-    reread_until: int = 0  # the quarantine has messages up to this offset; 0 if none
-    last: LastMessage | None = None  # the message before next_offset, if known and still there
-
-
-Claims = Mapping[TopicPartition, Claim]
-# The end offset of each partition; None if it is not known.
-Ends = Mapping[TopicPartition, int | None]

@@ -18,7 +18,8 @@ from ingest.kafka.retention_forecast import Outlook
 from ingest.messages.explanations import Explanation
 from ingest.messages.message import CUT, LastMessage, TopicPartition
 from ingest.models import Pace
-from ingest.store.batch import Claim, PartitionProgress
+from ingest.store.batch import PartitionProgress
+from ingest.store.claim import Claim
 
 logger = logging.getLogger(__name__)
 

@@ -73,7 +73,7 @@ def admit_expired(
                 clock.check_clocks(connection)
             except clock.WrongClockError as error:
                 logger.warning("versions that are expired by our clock only are stored: %s", error)
-    batch.admit(admitted)
+    batch.accept_expired(admitted)
 
 
 def create_missing_partitions(connection: Connection, batch: Batch, window: Window) -> bool:

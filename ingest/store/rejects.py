@@ -11,11 +11,16 @@ from psycopg.types.json import Jsonb
 
 from history.common import clock
 from ingest.kafka.client import Headers
-from ingest.messages.decode import guess_day
 from ingest.messages.explanations import escape_unstorable
-from ingest.messages.identity import find_parent_and_time, identify_message, identify_service
+from ingest.messages.identity import (
+    find_parent_and_time,
+    guess_day,
+    identify_message,
+    identify_service,
+)
 from ingest.messages.message import KafkaPartition, Message, TopicPartition
-from ingest.store.batch import BadMessage, Claims, PartitionProgress
+from ingest.store.batch import BadMessage, PartitionProgress
+from ingest.store.claim import Claims
 from ingest.store.ledger import Connection
 
 

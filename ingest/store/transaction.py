@@ -25,7 +25,8 @@ from ingest.store import (
     rejects,
     session,
 )
-from ingest.store.batch import BadMessage, Batch, Claims, DecodedRow, Ends
+from ingest.store.batch import BadMessage, Batch, DecodedRow
+from ingest.store.claim import Claims, Ends
 from ingest.store.fast_path import copy_rows, store_children, store_search_keys
 from ingest.store.ledger import Connection, LedgerMove
 from ingest.store.missing_days import get_safe_window

@@ -11,7 +11,7 @@ import psycopg
 from django.db import InterfaceError, OperationalError
 
 from outbox.conf import Backoff
-from outbox.errors import WrongSettings
+from outbox.errors import WrongSettingsError
 from outbox.inbox import queue, status
 from outbox.inbox.conf import InboxConf
 from outbox.inbox.message import Message, list_handlers
@@ -54,7 +54,7 @@ class InboxConsumer:
 
     def __post_init__(self) -> None:
         if not list_handlers():
-            raise WrongSettings(
+            raise WrongSettingsError(
                 "there is no handler: write a function with @inbox.handler in the module inbox"
                 " of an app"
             )
@@ -64,7 +64,7 @@ class InboxConsumer:
         """Read and process messages until stopped. The loop survives outages of database and Kafka.
 
         Raises:
-            WrongSettings: Kafka's client refuses its settings. Raised before anything is read.
+            WrongSettingsError: Kafka's client refuses its settings. Raised before anything is read.
         """
         used_handlers = self._worker.handlers.values()
         topics = {topic for handler in used_handlers for topic in handler.topics}

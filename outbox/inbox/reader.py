@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as Raw
 
 from outbox.conf import CommonConf
-from outbox.errors import WrongSettings
+from outbox.errors import WrongSettingsError
 from outbox.inbox.message import Message, as_bytes, read_headers
 
 logger = logging.getLogger(__name__)
@@ -50,16 +50,18 @@ class TopicReader:
             longest_pause: How many seconds may pass between two calls.
 
         Raises:
-            WrongSettings: librdkafka refuses the settings. The message quotes librdkafka.
+            WrongSettingsError: librdkafka refuses the settings. The message quotes librdkafka.
         """
         if "bootstrap.servers" not in conf.kafka:
-            raise WrongSettings(f"settings.{conf.NAME}: KAFKA has no bootstrap.servers")
+            raise WrongSettingsError(f"settings.{conf.NAME}: KAFKA has no bootstrap.servers")
         interval = {"max.poll.interval.ms": max(_LEAST_INTERVAL, int(longest_pause * 2_000))}
         settings = {**_DEFAULTS, **interval, **conf.kafka, **_FIXED, "group.id": group}
         try:
             self._consumer = Consumer({**settings, "error_cb": _log_client_error}, logger=logger)
         except KafkaException as error:
-            raise WrongSettings(f"settings.{conf.NAME}['KAFKA']: {error.args[0].str()}") from None
+            raise WrongSettingsError(
+                f"settings.{conf.NAME}['KAFKA']: {error.args[0].str()}"
+            ) from None
         self._consumer.subscribe(sorted(topics), on_assign=self._note_assignment)
         self.busy_at = monotonic()
         # Whether partitions are assigned, and can be paused.

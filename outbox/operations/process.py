@@ -12,7 +12,7 @@ from django.db import connections, models, router
 
 from outbox.conf import CommonConf
 from outbox.database.sessions import apply_session_settings
-from outbox.errors import WrongSettings
+from outbox.errors import WrongSettingsError
 
 
 class Process(Protocol):
@@ -24,7 +24,7 @@ class Process(Protocol):
         """Work until stopped.
 
         Raises:
-            WrongSettings: The settings are wrong. Raised before any work.
+            WrongSettingsError: The settings are wrong. Raised before any work.
         """
 
 
@@ -74,7 +74,7 @@ class Command(BaseCommand):
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: process.stop.set())
             process.run()
-        except WrongSettings as error:
+        except WrongSettingsError as error:
             raise CommandError(str(error)) from None
 
 

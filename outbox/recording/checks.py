@@ -10,7 +10,7 @@ from django.core.exceptions import FieldDoesNotExist
 from django.db import models
 
 from outbox.conf import check_conf, conf
-from outbox.errors import WrongSettings
+from outbox.errors import WrongSettingsError
 from outbox.recorded import Recorded, RecordedQuerySet
 from outbox.recording.kinds import Kind, PartOf
 from outbox.recording.recording_block import get_concrete_model
@@ -134,7 +134,7 @@ def _explain_wrong_attribute(model: type[Recorded], name: str) -> str | None:
 def _check_topic(model: type[Recorded], kind: Kind) -> Iterator[checks.CheckMessage]:
     try:
         topics = conf().topics
-    except WrongSettings:
+    except WrongSettingsError:
         return  # outbox.E001 reports wrong settings
     if kind.entity not in topics:
         text = f"settings.OUTBOX: TOPICS has no topic for {kind.entity!r}, so no row can be saved."

@@ -92,7 +92,7 @@ class RequestAnswerer:
         """Answer requests until stopped. The loop survives outages of the database and of Kafka.
 
         Raises:
-            WrongSettings: Kafka's client refuses its settings. Raised before anything is read.
+            WrongSettingsError: Kafka's client refuses its settings. Raised before anything is read.
         """
         sender = VersionSender(self.conf)
         sender.start_client()

@@ -72,7 +72,7 @@ class RelayLoop:
         """Send versions until stopped. The loop survives outages of the database and of Kafka.
 
         Raises:
-            WrongSettings: Kafka's client refuses its settings. Raised before anything is sent.
+            WrongSettingsError: Kafka's client refuses its settings. Raised before anything is sent.
         """
         self._sender.start_client()
         while not self.stop.is_set():

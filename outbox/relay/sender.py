@@ -9,7 +9,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from outbox.conf import OutboxConf
-from outbox.errors import WrongSettings
+from outbox.errors import WrongSettingsError
 from outbox.recording.message import IDEMPOTENCY_KEY
 from outbox.relay.queue import SendFailure, SendOutcome, VersionChain
 
@@ -113,14 +113,14 @@ class VersionSender:
         """Start the client.
 
         Raises:
-            WrongSettings: librdkafka refuses the settings. The message quotes librdkafka.
+            WrongSettingsError: librdkafka refuses the settings. The message quotes librdkafka.
         """
         if "bootstrap.servers" not in self.conf.kafka:
-            raise WrongSettings("settings.OUTBOX: KAFKA has no bootstrap.servers")
+            raise WrongSettingsError("settings.OUTBOX: KAFKA has no bootstrap.servers")
         try:
             self._get_producer()
         except KafkaException as error:
-            raise WrongSettings(f"settings.OUTBOX['KAFKA']: {error.args[0].str()}") from None
+            raise WrongSettingsError(f"settings.OUTBOX['KAFKA']: {error.args[0].str()}") from None
 
     def is_broker_reachable(self) -> bool:
         """Return whether any broker answers now."""

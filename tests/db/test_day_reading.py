@@ -22,6 +22,7 @@ from history.retention.seals.seal import seal_day
 from history.store.days import canonical, days
 from history.store.days.canonical import Connection
 from history.store.days.day_reading import open_day
+from history.store.versions import VersionRef
 from history.timeline.sources import statements, tables
 from tests.db.partitioned import connect_plainly
 from tests.db.store import HOST, T0, Store, minute
@@ -191,10 +192,11 @@ def test_timeline_is_whole_when_day_is_swapped_between_statements(
         if swap_number > 1:
             opposite(plain, ROOT, DAY)
         assert timeline.compare_versions(HOST, ROOT, "A1", 3, 20) == expected
-        places = [(ROOT, "A1", key) for key in tables.TableSource().fetch_keys(ROOT, ["A1"])["A1"]]
+        keys = tables.TableSource().fetch_keys(ROOT, ["A1"])["A1"]
+        refs = [VersionRef(ROOT, "A1", key) for key in keys]
         swaps = 0
         opposite(plain, ROOT, DAY)
-        assert len(tables.TableSource().fetch_versions(places).rows) == 30
+        assert len(tables.TableSource().fetch_versions(refs).rows) == 30
 
 
 def test_search_index_is_complete_when_day_is_packed_meanwhile(

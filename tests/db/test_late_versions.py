@@ -162,7 +162,7 @@ def test_damaged_late_version_is_named(ingested: Ingested) -> None:
         plain.execute(f"UPDATE {table} SET client_id = 'other' WHERE id = 'A'")
     late = read(late_since=token)
     assert list_versions(late) == [("B", 0)]
-    assert [place[1] for place in late.damaged] == ["A"]
+    assert [place.id for place in late.damaged] == ["A"]
 
 
 def test_late_list_leaves_out_versions_that_were_removed(ingested: Ingested) -> None:

@@ -9,7 +9,7 @@ from history.kinds.entities import get_root
 from history.models import PackDictionary
 from history.retention.packing import pack_day
 from history.store.days import days
-from history.store.versions import VersionKey
+from history.store.versions import VersionKey, VersionRef
 from history.timeline.sources.tables import TableSource
 from tests.db.partitioned import connect_plainly
 from tests.db.store import T0, Store, minute
@@ -19,7 +19,7 @@ DAY = T0.date()
 
 def fetch_one(key: VersionKey) -> None:
     """As a page asks: again, while it is told that the version is for later."""
-    rows, unread = TableSource().fetch_versions([(get_root(), "A1", key)])
+    rows, unread = TableSource().fetch_versions([VersionRef(get_root(), "A1", key)])
     assert ([row.key for row in rows], unread) == ([key], [])
 
 

@@ -32,6 +32,7 @@ from history.store.versions import (
     SourceRow,
     TimelinePosition,
     VersionKey,
+    VersionRef,
 )
 from history.timeline.query import TimelineOrder, TimelineQuery, TimelineSort, VersionFilters
 from history.timeline.sources.archive import ArchiveSource
@@ -226,7 +227,7 @@ def test_keys_and_versions_are_same_from_every_source(
     for kind, id in KINDS:
         own_keys = sorted(version.key for version in history if version.id == id)
         assert unseal(source.fetch_keys(kind, [id, "none"])) == {id: own_keys}
-        refs = [(kind, id, key) for key in [*own_keys, VersionKey(99, minute(0))]]
+        refs = [VersionRef(kind, id, key) for key in [*own_keys, VersionKey(99, minute(0))]]
         rows, unread = unseal(source.fetch_versions(refs))
         assert (sorted(row.key for row in rows), unread) == (own_keys, [])
         assert {row.ref for row in rows} == set(refs[:-1])

@@ -26,6 +26,7 @@ from history.documents.record import UNSTORED_SPAN
 from history.kinds.entities import ROOT
 from history.store import quarantine_queries
 from history.store.days.window import Window
+from history.store.quarantined_messages import VersionRange
 from ingest.models import Ledger, Quarantined, Unstored
 from ingest.quarantine import messages
 from ingest.store import empty_offsets
@@ -390,7 +391,7 @@ def resent_versions() -> None:
 
 def list_offsets() -> dict[int, int]:
     """The offset of the message of each version."""
-    versions = quarantine_queries.find_by_versions(ROOT, [("A1", 0, 9)])["A1"]
+    versions = quarantine_queries.find_by_versions(ROOT, [VersionRange("A1", 0, 9)])["A1"]
     return {number: item.position.offset for number, item in versions.items()}
 
 

@@ -11,7 +11,8 @@ from ingest.consumer.writers import RetryingWriter
 from ingest.messages.decode import decode_message
 from ingest.messages.message import Message, TopicPartition
 from ingest.store import ledger
-from ingest.store.batch import Batch, Claim, Limits
+from ingest.store.batch import Batch, Limits
+from ingest.store.claim import Claim
 from ingest.store.ledger import Connection
 from ingest.store.missing_days import get_local_window
 from ingest.store.session import open_connection

@@ -13,7 +13,7 @@ import pytest
 from django.db import connection
 
 from annals.embedded.broker import KafkaServer
-from outbox.errors import WrongSettings
+from outbox.errors import WrongSettingsError
 from outbox.inbox import status
 from outbox.inbox.conf import InboxConf
 from outbox.inbox.loop import InboxConsumer
@@ -130,10 +130,10 @@ def test_database_outage_does_not_count_as_failure_of_messages(
 
 def test_consumer_with_wrong_settings_does_not_start(service: str) -> None:
     setting = {"GROUP": "g", "KAFKA": {}}
-    with pytest.raises(WrongSettings, match=r"no bootstrap\.servers"):
+    with pytest.raises(WrongSettingsError, match=r"no bootstrap\.servers"):
         InboxConsumer(InboxConf.from_setting(setting), "default").run()
     setting["KAFKA"] = {"bootstrap.servers": "x:1", "no.such": "1"}
-    with pytest.raises(WrongSettings, match="No such configuration property"):
+    with pytest.raises(WrongSettingsError, match="No such configuration property"):
         InboxConsumer(InboxConf.from_setting(setting), "default").run()
 
 

@@ -39,7 +39,8 @@ from ingest.messages.message import (
     Message,
     TopicPartition,
 )
-from ingest.store.batch import GIANT_BYTES, Batch, Claim, Limits, OffsetGap
+from ingest.store.batch import GIANT_BYTES, Batch, Limits, OffsetGap
+from ingest.store.claim import Claim
 from tests.messages import (
     EXPIRED,
     SOURCE,

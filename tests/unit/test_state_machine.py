@@ -37,7 +37,8 @@ from ingest.messages.message import (
     Message,
     TopicPartition,
 )
-from ingest.store.batch import GIANT_BYTES, BadMessage, Batch, Claim, Limits
+from ingest.store.batch import GIANT_BYTES, BadMessage, Batch, Limits
+from ingest.store.claim import Claim
 from tests.messages import CHILD_TOPIC, TOPIC, WINDOW, make_message, make_value
 
 TOLERANCE = Tolerance(consecutive=3, ratio=0.7, window=8)

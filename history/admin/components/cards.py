@@ -43,11 +43,12 @@ class CardBuilder:
         merged: Whether the page has versions of several documents.
         newest: The number and moment of the version that each card offers to compare with.
         path: The path of the page's filter, or None.
-        twice: For each version number that was given more than once, the moments of its versions.
+        repeated_numbers: For each version number that was given more than once, the moments of its
+            versions.
         budget: How much more the page draws.
         titles: By id, the titles of the page's applications, if there are several.
         unmask: Whether masked values link to the page that unmasks them.
-        other_messages: By kind, id and version number, sentences on messages in quarantine that
+        quarantine_notes: By kind, id and version number, sentences on messages in quarantine that
             have the number of a stored version.
     """
 
@@ -55,11 +56,11 @@ class CardBuilder:
     merged: bool = False
     newest: tuple[int, datetime] | None = None
     path: str | None = None
-    twice: Mapping[VersionNumberRef, Sequence[datetime]] = field(default_factory=dict)
+    repeated_numbers: Mapping[VersionNumberRef, Sequence[datetime]] = field(default_factory=dict)
     budget: RenderBudget = field(default_factory=RenderBudget)
     titles: Mapping[str, str] = field(default_factory=dict)
     unmask: bool = False
-    other_messages: Mapping[tuple[str, str, int], Sequence[str]] = field(default_factory=dict)
+    quarantine_notes: Mapping[tuple[str, str, int], Sequence[str]] = field(default_factory=dict)
 
     def build_cards(self, versions: Sequence[Version]) -> list[dict[str, object]]:
         """Return a card for each version, in order.
@@ -98,6 +99,7 @@ class CardBuilder:
         entity, id, number = version.entity, version.id, version.version
         number_and_moment = number, version.updated_at
         other_moment = version.old_service_moment
+        same_number_moments = self.repeated_numbers.get(VersionNumberRef(entity, id, number), ())
         card: dict[str, object] = {
             "version": version,
             "anchor": anchor,
@@ -117,15 +119,15 @@ class CardBuilder:
             "hidden": rows.note,
             "rest_url": _build_rest_url(version, rows, self.path),
             "snapshot": _make_snapshot_items(version, self.make_fields(version)),
-            "note": explain_older_versions(version),
+            "note": explain_missing_previous(version),
             "came": gaps.describe_arrived(version),
-            "held": self.other_messages.get((entity.name, id, number), ()),
+            "held": self.quarantine_notes.get((entity.name, id, number), ()),
             "gap": gaps.explain_missing(version),
             "gap_links": gaps.link_missing_versions(version),
             "older_link": gaps.link_older_version(version),
             "own_url": links.build_snapshot_url(entity, id, *number_and_moment),
             "raw_url": links.build_json_url(entity, id, *number_and_moment),
-            "twins_url": _build_twins_url(version, self.twice.get((entity, id, number), ())),
+            "same_number_url": _build_same_number_url(version, same_number_moments),
         }
         if other_moment:
             card["other_url"] = links.build_snapshot_url(entity, id, number, other_moment)
@@ -187,7 +189,7 @@ def _is_quiet(card: Mapping[str, object]) -> bool:
         "gap",
         "gap_links",
         "came",
-        "twins_url",
+        "same_number_url",
         "held",
     )
     return card["kind"] == "updated" and not any(card[key] for key in shown_keys)
@@ -237,7 +239,7 @@ def _make_snapshot_items(version: Version, fields: FieldTexts) -> Sequence[Value
     return ()
 
 
-def _build_twins_url(version: Version, times: Sequence[datetime]) -> str:
+def _build_same_number_url(version: Version, times: Sequence[datetime]) -> str:
     """Return the address that compares a version with the latest version of the same number.
 
     The latest one is compared with the earliest. Empty if only one version has the number.
@@ -263,7 +265,7 @@ def _build_rest_url(version: Version, rows: ChangeRows, path: str | None) -> str
     return build_rows_url(address, len(rows.plain) + len(rows.technical))
 
 
-def explain_older_versions(version: Version) -> str:
+def explain_missing_previous(version: Version) -> str:
     """Return why the lowest stored version has no previous one; empty for any other version."""
     if version.why_nothing_older is Absence.ARCHIVED:
         return _("Older versions are in the archive. {ask}").format(ask=gaps.get_archive_hint())

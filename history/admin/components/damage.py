@@ -18,11 +18,13 @@ def attach_damage(request: HttpRequest, reader: HistoryReader) -> None:
 def describe_damage(reader: HistoryReader) -> list[str]:
     """Return a sentence for each document and day with versions that could not be read."""
     lines = {}
-    for (entity, id, _key), error in reader.damaged.items():
+    for place, error in reader.damaged.items():
         day = error.day if isinstance(error, DamagedBlockError) else None
         text = _(
             "{kind} {id}: stored versions of {day} are damaged and are not shown here. Report it to"
             " the administrator of Annals, who restores this day from a backup."
         )
-        lines[entity, id, day] = text.format(kind=get_kind_title(entity), id=id, day=day or "?")
+        lines[place.entity_ref, day] = text.format(
+            kind=get_kind_title(place.entity), id=place.id, day=day or "?"
+        )
     return list(lines.values())

@@ -19,7 +19,8 @@ from history.completeness.trace.fate_texts import FillTemplate
 from history.documents.record import MAX_VERSION
 from history.kinds.entities import BY_NAME, EntityKind
 from history.store.quarantine_reasons import REASONS
-from history.store.quarantined_messages import OpenMessages, QuarantinedMessage
+from history.store.quarantined_messages import OpenMessages, QuarantinedMessage, VersionRange
+from history.store.versions import EntityRef
 from history.timeline import HistoryReader, OpenMessagesQuestion, Version
 
 # The most sentences of one notice.
@@ -202,13 +203,13 @@ def describe_unknown_documents(
     Documents that the viewer may not know of are left out. Each document has at most MAX_SENTENCES
     sentences. For an application they include sentences on messages about its children.
     """
-    documents = [(entity, id) for entity in entities for id in ids]
+    documents = [EntityRef(entity, id) for entity in entities for id in ids]
     roots = ids if any(entity.root for entity in entities) else ()
     opened = timeline.fetch_messages_for(reader, OpenMessagesQuestion(entities, documents, roots))
     documents_in_quarantine: list[UnknownDocument] = []
     for entity in entities:
         messages_by_id = timeline.find_quarantined(
-            reader, entity, [(id, 0, MAX_VERSION) for id in ids]
+            reader, entity, [VersionRange(id, 0, MAX_VERSION) for id in ids]
         )
         for id in ids:
             sentences = [

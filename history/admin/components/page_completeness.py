@@ -49,17 +49,11 @@ def read_completeness(request: HttpRequest, entity: EntityKind | None, id: str) 
     kinds: Sequence[EntityKind] = PARTS if entity is None else [entity]
     if is_storable_id(id):
         question = OpenMessagesQuestion.about(kinds, entity, id)
-        completeness = PageCompleteness(*_read_with_messages(question))
+        complete, rows = complete_to.read_completeness_and_messages(question)
+        completeness = PageCompleteness(complete, question, rows)
     else:
         completeness = PageCompleteness(complete_to.read_completeness(kinds))
     request.standing = completeness  # type: ignore[attr-defined]
-
-
-def _read_with_messages(
-    question: OpenMessagesQuestion,
-) -> tuple[StoreCompleteness, OpenMessagesQuestion, FetchedRows]:
-    complete, rows = complete_to.read_completeness_and_messages(question)
-    return complete, question, rows
 
 
 def get_completeness(request: HttpRequest) -> PageCompleteness:

@@ -146,8 +146,8 @@ def _load_document(reader: HistoryReader, version: Version) -> Json:
     """
     if version.data is not None:
         return version.data
-    carrier = (version.entity, version.id)
-    return timeline.fetch_newest_documents(limit_to_title_fields(reader), [carrier]).get(carrier)
+    document = version.entity_ref
+    return timeline.fetch_newest_documents(limit_to_title_fields(reader), [document]).get(document)
 
 
 def get_maker_name(version: Version) -> str:
@@ -171,14 +171,12 @@ def group_children(reader: HistoryReader, application: ApplicationState) -> list
     The page shows `first` at once and folds `more`.
     """
     groups: list[dict[str, object]] = []
-    deleted = [
-        (version.entity, version.id) for version in application.deleted if version.data is None
-    ]
+    deleted = [version.entity_ref for version in application.deleted if version.data is None]
     documents = timeline.fetch_newest_documents(limit_to_title_fields(reader), deleted)
     for entity in CHILDREN:
         rows = [
             {
-                "title": get_headline(child.data or documents.get((entity, child.id))) or child.id,
+                "title": get_headline(child.data or documents.get(child.entity_ref)) or child.id,
                 "id": child.id,
                 "client": next(find_client_numbers(reader, entity, child.data), ""),
                 "url": links.build_timeline_url(entity, child.id),
@@ -290,4 +288,4 @@ def remember_opened(request: HttpRequest, entity: EntityKind, id: str) -> None:
 def list_opened(request: HttpRequest) -> list[EntityRef]:
     """Return the documents that were opened in this session, the last opened first."""
     entries = request.session.get(OPENED_KEY, [])
-    return [(BY_NAME[name], id) for name, id in entries if name in BY_NAME]
+    return [EntityRef(BY_NAME[name], id) for name, id in entries if name in BY_NAME]

@@ -44,13 +44,13 @@ def make_groups(
     """Return the results for each text as table rows. Runs one query for each kind."""
     all_results = [result for page in pages_by_text.values() for result in page.results]
     entity_refs = {
-        (entity, id)
+        carrier
         for result in all_results
-        for entity, id in result.carriers[:MAX_CARRIERS]
-        if entity.parent is not None
+        for carrier in result.carriers[:MAX_CARRIERS]
+        if carrier.entity.parent is not None
     }
     entity_refs |= {
-        (result.entity, result.id) for result in all_results if _is_deleted_without_document(result)
+        result.entity_ref for result in all_results if _is_deleted_without_document(result)
     }
     documents = timeline.fetch_newest_documents(limit_to_title_fields(reader), entity_refs)
     latest = reader.lists.fetch_newest_child_moments(
@@ -109,18 +109,14 @@ def _make_hit(
     business key that matched, or empty if the id matched. `carriers` has the text and address of
     each child that has the key. `application_url` is filled only for a child.
     """
-    data = (
-        documents.get((result.entity, result.id))
-        if _is_deleted_without_document(result)
-        else result.data
-    )
+    data = documents.get(result.entity_ref) if _is_deleted_without_document(result) else result.data
     application = result.application if result.entity.parent is not None else None
     return {
         "kind": get_kind_title(result.entity),
         "id": result.id,
         "title": get_headline(data),
         "status": get_status(result.data, make_field_names(result.entity)),
-        "key": "" if result.key == BY_ID else get_key_title(result.carriers[0][0], result.key),
+        "key": "" if result.key == BY_ID else get_key_title(result.carriers[0].entity, result.key),
         "carriers": [
             _make_carrier_link(carrier, documents[carrier])
             for carrier in result.carriers

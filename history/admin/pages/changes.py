@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from django import forms
 from django.contrib import admin
@@ -126,15 +126,16 @@ def show_changes(request: HttpRequest, reader: HistoryReader) -> HttpResponse:
     )
 
 
-def _read_page(
-    reader: HistoryReader, form: ChangesForm, token: str | None
-) -> tuple[ChangesPage | None, str | None, list[str]]:
-    """Read the page that the form and the token ask for.
+class _ReadChanges(NamedTuple):
+    """The page that was read for a request."""
 
-    Returns:
-        The page, or None if the conditions do not allow one; the token that was used; and notes
-        for the viewer on wrong conditions or a wrong token.
-    """
+    page: ChangesPage | None  # None if the conditions do not allow one
+    token: str | None  # the token that was used
+    notes: list[str]  # for the viewer, on wrong conditions or a wrong token
+
+
+def _read_page(reader: HistoryReader, form: ChangesForm, token: str | None) -> _ReadChanges:
+    """Read the page that the form and the token ask for."""
     notes: list[str] = []
     reader.viewer.access.is_one_entry = True
     while True:
@@ -142,9 +143,9 @@ def _read_page(
         if form.refused:
             text = _("Wrong: {conditions}. The filter says what is wrong.")
             notes.append(text.format(conditions=", ".join(form.refused)))
-            return None, None, notes
+            return _ReadChanges(None, None, notes)
         if not form.applied:
-            return None, None, []
+            return _ReadChanges(None, None, [])
         kind = form.cleaned_data.get("entity")
         query = ChangesQuery(
             filters=_widen(filters),
@@ -154,19 +155,20 @@ def _read_page(
             include=SHOWN,
         )
         try:
-            return timeline.fetch_changes_page(reader, query), token, notes
+            page = timeline.fetch_changes_page(reader, query)
+            return _ReadChanges(page, token, notes)
         except timeline.OlderThanRetentionError:
             notes.append(gaps.explain_retention(filters.until))
-            return None, None, notes
+            return _ReadChanges(None, None, notes)
         except timeline.BadParameterError as error:
             if error.name == "author":
                 notes.append(_("Without a person or a service the time must be at most an hour."))
-                return None, None, notes
+                return _ReadChanges(None, None, notes)
             if error.name == "path" and form.refuse_condition("path"):
                 continue
             if token is None:
                 notes.append(str(error))
-                return None, None, notes
+                return _ReadChanges(None, None, notes)
             notes.append(_("The page in the address is not valid. The newest versions are shown."))
             token = None
 

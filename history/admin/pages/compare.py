@@ -75,7 +75,7 @@ def show_comparison(
             **build_row_page_urls(
                 own_url, start, len(comparison.changes), _("Changes {first}–{last} of {count}")
             ),
-            "twins": page_head.find_other_versions(keys, comparison.before, comparison.after),
+            "same_number": page_head.find_other_versions(keys, comparison.before, comparison.after),
             "swap_url": links.build_comparison_url(
                 entity,
                 id,

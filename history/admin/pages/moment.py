@@ -153,9 +153,7 @@ def _make_parts(
     """Return the parts of the page. If `today` is given, each is compared with its part there."""
     budget = RenderBudget()
     newest_versions = (
-        {(version.entity.name, version.id): version for version in _list_versions(today)}
-        if today
-        else {}
+        {version.entity_ref: version for version in _list_versions(today)} if today else {}
     )
     shared_names = find_shared_names(
         NamedDocument(version.entity.name, _get_name(version), version.id)
@@ -164,11 +162,9 @@ def _make_parts(
     return [
         _make_part(version, budget)
         | {"named": (version.entity.name, _get_name(version)) not in shared_names}
-        | _compare_with_today(
-            version, newest_versions.get((version.entity.name, version.id)), budget
-        )
+        | _compare_with_today(version, newest_versions.get(version.entity_ref), budget)
         | _describe_gap(
-            state.following.get((version.entity, version.id)),
+            state.following.get(version.entity_ref),
             messages.get((version.entity.name, version.id), ()),
         )
         for version in _list_versions(state)

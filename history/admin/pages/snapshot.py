@@ -40,7 +40,7 @@ def show_snapshot(
     moment = links.parse_moment(request.GET.get(links.AT))
     found_version = timeline.fetch_version(reader, entity, id, version, CHANGES, moment)
     keys = sorted(timeline.fetch_keys(reader, entity, [id]).get(id, ()))
-    twins = page_head.find_other_versions(keys, found_version)
+    same_number = page_head.find_other_versions(keys, found_version)
     if "download" in request.GET:
         response = HttpResponse(
             format_indented(found_version.snapshot), content_type="application/json; charset=utf-8"
@@ -64,7 +64,7 @@ def show_snapshot(
             ),
             **_make_version_context(request, reader, found_version),
             "unmask_links": _list_unmask_links(request, found_version),
-            "twins": twins,
+            "same_number": same_number,
             "own_url": links.build_snapshot_url(entity, id, version, found_version.updated_at),
             "json_url": links.build_json_url(entity, id, version, found_version.updated_at),
             "previous": previous,
@@ -99,13 +99,13 @@ def _make_version_context(
         return {"json": colour_json(text[:MOST_LETTERS]), "rest": max(0, len(text) - MOST_LETTERS)}
     address = links.build_timeline_url(version.entity, version.id)
     may_unmask = masking.has_explicit_permission(request.user, masking.UNMASK)
-    other_messages = open_messages.describe_other_messages(
+    quarantine_notes = open_messages.describe_other_messages(
         page_completeness.get_completeness(request).load_messages(reader)
     )
     builder = CardBuilder(
         lambda card_version: links.build_timeline_url_for_maker(address, card_version, {}),
         unmask=may_unmask,
-        other_messages=other_messages,
+        quarantine_notes=quarantine_notes,
     )
     [card] = builder.build_cards([version])
     document = version.data if isinstance(version.data, dict) and not card["snapshot"] else {}

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
@@ -101,8 +101,8 @@ def _render_timeline(
         ),
         path=form.to_filters().path,
         unmask=masking.has_explicit_permission(request.user, masking.UNMASK),
-        other_messages=open_messages.describe_other_messages(messages),
-        twice=timeline.find_repeated_numbers(
+        quarantine_notes=open_messages.describe_other_messages(messages),
+        repeated_numbers=timeline.find_repeated_numbers(
             reader, page.versions, are_all_versions=is_plain and page.next_token is None
         ),
     )
@@ -192,14 +192,18 @@ def _respond_with_file(
     return timeline_export.make_response(export, request.GET[timeline_export.FORM_PARAMETER])
 
 
+class _ReadTimeline(NamedTuple):
+    """The page that was read for a request."""
+
+    page: TimelinePage
+    token: str | None  # the token that was used
+    notes: list[str]  # for the viewer, on what was ignored
+
+
 def _read_page(
     reader: HistoryReader, source: ShownTimeline, form: FilterForm, token: str | None
-) -> tuple[TimelinePage, str | None, list[str]]:
-    """Read the page, ignoring conditions and a token that are wrong.
-
-    Returns:
-        The page; the token that was used; and notes for the viewer on what was ignored.
-    """
+) -> _ReadTimeline:
+    """Read the page, ignoring conditions and a token that are wrong."""
     notes = []
     while True:
         try:
@@ -231,7 +235,7 @@ def _read_page(
         quoted = [_("“{condition}”").format(condition=label) for label in form.refused]
         notes.append(text.format(conditions=", ".join(quoted)))
         page = page if form.applied else EMPTY_PAGE
-    return page, token, notes
+    return _ReadTimeline(page, token, notes)
 
 
 def _load_newest(reader: HistoryReader, source: ShownTimeline) -> Version | None:

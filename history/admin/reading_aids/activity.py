@@ -18,7 +18,7 @@ from history.admin.reading_aids.picture import DayBar, draw_day_bars
 from history.documents.record import ChangeType
 from history.kinds.entities import ENTITIES, EntityKind
 from history.models import ArchivedDay, SealedDay
-from history.store.versions import VersionKey
+from history.store.versions import EntityRef, VersionKey
 from history.timeline import HistoryReader, TimelineQuery, VersionFilters
 from history.timeline.moments import Members
 
@@ -49,7 +49,7 @@ def make_activity_context(
             of one document.
     """
     whole = members is not None
-    keys = members or {(entity, id): timeline.fetch_keys(reader, entity, [id]).get(id, [])}
+    keys = members or {EntityRef(entity, id): timeline.fetch_keys(reader, entity, [id]).get(id, [])}
     counts: dict[date, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     marks: DaysByMark = defaultdict(set)
     for (kind, _id), version_keys in keys.items():
@@ -126,7 +126,7 @@ def _find_deletions(
     application_page = reader.policy.release(
         reader.list_source.fetch_application_page(query, None, MOST_DELETED)
     )
-    return (key for *_, key in application_page.refs)
+    return (ref.key for ref in application_page.refs)
 
 
 def _find_day_states(kinds: Sequence[EntityKind], last: date) -> Iterator[tuple[str, date]]:

@@ -24,7 +24,7 @@ from history.kinds.entities import BY_NAME, ENTITIES
 from history.policy import access_record
 from history.policy.need_to_know import NeedToKnowError, RuleFailedError
 from history.store.blocks.codec import DamagedBlockError
-from history.store.versions import EntityRef
+from history.store.versions import DamagedPlace, EntityRef
 from history.timeline import HistoryReader, Include, OpenMessagesQuestion, Version
 
 MAX_LINES = 6  # how many documents have a line; the others are links
@@ -56,29 +56,27 @@ def make_recent_context(request: HttpRequest) -> dict[str, object]:
     )
     recent = [
         {
-            "id": id,
-            "kind": get_kind_title(entity),
-            "url": links.build_landing_url(entity, id),
-            "title": get_headline(documents.get((entity, id))),
-            "held": open_messages.format_mark(
-                timeline.select_messages_about((entity, id), messages)
-            ),
+            "id": document.id,
+            "kind": get_kind_title(document.entity),
+            "url": links.build_landing_url(document.entity, document.id),
+            "title": get_headline(documents.get(document)),
+            "held": open_messages.format_mark(timeline.select_messages_about(document, messages)),
             "status": ""
-            if (entity, id) in deleted
-            else get_status(documents.get((entity, id)), make_field_names(entity)),
+            if document in deleted
+            else get_status(documents.get(document), make_field_names(document.entity)),
             **(_describe_last_change(version) if version else {}),
         }
-        for (entity, id), version in _load_changes(reader, last_versions).items()
+        for document, version in _load_changes(reader, last_versions).items()
     ]
     older = [
         (
-            get_kind_title(entity),
-            id,
-            get_headline(documents.get((entity, id))) or id,
-            links.build_landing_url(entity, id),
+            get_kind_title(document.entity),
+            document.id,
+            get_headline(documents.get(document)) or document.id,
+            links.build_landing_url(document.entity, document.id),
         )
-        for entity, id in before
-        if (entity, id) in visible
+        for document in before
+        if document in visible
     ]
     return {"recent": recent, "others": older, "client": client}
 
@@ -88,7 +86,7 @@ def _list_opened(request: HttpRequest) -> list[EntityRef]:
     opened = dict.fromkeys(page_head.list_opened(request))
     answers: Iterable[tuple[Any, Any]] = looks_back.send(None, user=request.user)
     for _receiver, before in answers:
-        opened |= {(BY_NAME[name], id): None for name, id in before if name in BY_NAME}
+        opened |= {EntityRef(BY_NAME[name], id): None for name, id in before if name in BY_NAME}
     return list(opened)[: page_head.MAX_OPENED]
 
 
@@ -100,20 +98,20 @@ def _load_last_versions(
     The newest version of an application may be a version of a child. Documents that need-to-know
     does not let the login see now are left out.
     """
-    for entity, id in documents:
+    for document in documents:
         viewer = replace(of_page.viewer, access=access_record.AccessRecord())
         reader = replace(of_page, viewer=viewer).omit_documents()
         conditions: dict[str, Any] = {"page_size": 1, "include": frozenset()}
         try:
             [last] = page_head.fetch_page(
-                reader, entity, id, whole=entity.root, **conditions
+                reader, document.entity, document.id, whole=document.entity.root, **conditions
             ).versions
         except timeline.NotFoundError:
-            yield (entity, id), None
+            yield document, None
         except DamagedBlockError as error:
             # A login that may not see the document gets another error before this one.
-            of_page.damaged[entity, id, None] = error
-            yield (entity, id), None
+            of_page.damaged[DamagedPlace(*document, None)] = error
+            yield document, None
         except (NeedToKnowError, RuleFailedError):
             closed = (
                 application
@@ -123,7 +121,7 @@ def _load_last_versions(
             of_page.viewer.access.note_left_out(closed)
         else:
             of_page.viewer.access.note_read(viewer.access.applications)
-            yield (entity, id), last
+            yield document, last
 
 
 def _load_changes(
@@ -137,15 +135,19 @@ def _load_changes(
         for opened, version in last.items()
         if version is not None and version.previous_version is not None
     }
-    carriers = {(version.entity, version.id) for version in compared.values()}
-    sizes = reader.lists.measure_newest_documents(carriers, COMPARED_BYTES)
+    documents = {version.entity_ref for version in compared.values()}
+    sizes = reader.lists.measure_newest_documents(documents, COMPARED_BYTES)
     for opened, version in compared.items():
-        entity, id = version.entity, version.id
-        if sizes[entity, id] <= COMPARED_BYTES:
+        if sizes[version.entity_ref] <= COMPARED_BYTES:
             # Retention has just removed the version, or it cannot be read: the line has no change.
             with suppress(timeline.NotFoundError, DamagedBlockError):
                 versions[opened] = timeline.fetch_version(
-                    whole, entity, id, version.version, CHANGES, version.updated_at
+                    whole,
+                    version.entity,
+                    version.id,
+                    version.version,
+                    CHANGES,
+                    version.updated_at,
                 )
     return versions
 
@@ -161,9 +163,9 @@ def _describe_last_change(last: Version) -> dict[str, object]:
     }
 
 
-def _find_client(reader: HistoryReader, place: EntityRef) -> dict[str, object] | None:
+def _find_client(reader: HistoryReader, document: EntityRef) -> dict[str, object] | None:
     try:
-        numbers = dict.fromkeys(_find_client_numbers(reader, place))
+        numbers = dict.fromkeys(_find_client_numbers(reader, document))
     except (timeline.NotFoundError, NeedToKnowError, RuleFailedError, DamagedBlockError):
         return None
     for number in numbers:
@@ -173,12 +175,12 @@ def _find_client(reader: HistoryReader, place: EntityRef) -> dict[str, object] |
     return None
 
 
-def _find_client_numbers(reader: HistoryReader, place: EntityRef) -> Iterator[str]:
+def _find_client_numbers(reader: HistoryReader, document: EntityRef) -> Iterator[str]:
     """Yield the client numbers in the newest version of an application and its children.
 
     For a child, yield only the client numbers in the child.
     """
-    entity, id = place
+    entity, id = document
     if entity.root:
         documents = [
             (child.entity, child.data)

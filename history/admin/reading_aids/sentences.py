@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 
 from history.admin.components import gaps
 from history.admin.components.cards import (
-    explain_older_versions,
+    explain_missing_previous,
     get_change_text,
     get_document_name,
     get_kind_title,
@@ -78,7 +78,7 @@ def explain_missing_before(version: Version) -> str:
         version, lambda fate: trace.describe_fate(fate, format_moment=format_moment)
     )
     gap = gaps.explain_missing(version)
-    return " ".join(filter(None, [explain_older_versions(version), *arrived, gap and f"{gap}."]))
+    return " ".join(filter(None, [explain_missing_previous(version), *arrived, gap and f"{gap}."]))
 
 
 def format_moment(moment: datetime) -> str:

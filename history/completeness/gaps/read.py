@@ -11,7 +11,7 @@ from history.common.answer_types import Answer, Count, Moment
 from history.kinds.entities import BY_NAME
 from history.models import GapRun, VersionGap
 from history.store import quarantine_queries
-from history.store.quarantined_messages import QuarantinedMessage
+from history.store.quarantined_messages import QuarantinedMessage, VersionRange
 
 # How many services metrics name. Client ids come from messages, so there may be very many.
 MAX_CLIENTS = 20
@@ -134,7 +134,9 @@ def _add_quarantined(gaps: Sequence[VersionGap]) -> list[ListedGap]:
     """Add to each gap its messages in quarantine. Runs one query for each kind."""
     messages = {}
     for name in {gap.entity for gap in gaps} & BY_NAME.keys():
-        ranges = [(gap.document, gap.first, gap.last) for gap in gaps if gap.entity == name]
+        ranges = [
+            VersionRange(gap.document, gap.first, gap.last) for gap in gaps if gap.entity == name
+        ]
         messages[name] = quarantine_queries.find_by_versions(BY_NAME[name], ranges)
     return [
         ListedGap(

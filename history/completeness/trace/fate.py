@@ -16,8 +16,8 @@ from history.kinds.entities import EntityKind
 from history.policy import need_to_know
 from history.store import quarantine_queries
 from history.store.blocks.codec import DamagedBlockError
-from history.store.quarantined_messages import MessagePosition, QuarantinedMessage
-from history.store.versions import VersionKey
+from history.store.quarantined_messages import MessagePosition, QuarantinedMessage, VersionRange
+from history.store.versions import EntityRef, VersionKey, VersionRef
 from history.timeline import HistoryReader
 from history.timeline.query import Absence
 
@@ -137,7 +137,7 @@ def trace_version(reader: HistoryReader, entity: EntityKind, id: str, number: in
     try:
         return _trace_version(reader, entity, name, number)
     except DamagedBlockError as error:
-        reader.viewer.access.note_read(reader.policy.check_visible((entity, id)))
+        reader.viewer.access.note_read(reader.policy.check_visible(EntityRef(entity, id)))
         return Fate(cause=FateCause.CANNOT_BE_READ, name=name, day=error.day)
 
 
@@ -147,17 +147,17 @@ def _trace_version(
     id = name.id
     keys = timeline.fetch_keys(reader.hide_old_service(), entity, [id]).get(id, [])
     is_answered = bool(keys) or reader.shown_old.request(entity, id)
-    reader.viewer.access.note_read(reader.policy.check_visible((entity, id)))
+    reader.viewer.access.note_read(reader.policy.check_visible(EntityRef(entity, id)))
     if not is_answered:
         need_to_know.refuse_undecided(reader.viewer)
     keys_with_number = [key for key in keys if key.version == number]
     if keys_with_number:
         # Raises an error if the version is damaged.
-        timeline.fetch_all_versions(reader.hide_old_service(), [(entity, id, keys_with_number[-1])])
+        ref = VersionRef(entity, id, keys_with_number[-1])
+        timeline.fetch_all_versions(reader.hide_old_service(), [ref])
         return _make_stored_fate(reader, entity, name, keys_with_number[-1])
-    message = (
-        timeline.find_quarantined(reader, entity, [(id, number, number)]).get(id, {}).get(number)
-    )
+    versions = VersionRange(id, number, number)
+    message = timeline.find_quarantined(reader, entity, [versions]).get(id, {}).get(number)
     if message is not None:
         return make_quarantined_fate(message)
     resolved_message = timeline.find_resolved(reader, entity, id, number)

@@ -59,13 +59,14 @@ class ArchiveSource:
         from history.retention.archive import read
         from history.retention.archive.store import ArchiveError, ArchiveStore
 
-        if (entity, id) not in self._read:
+        entity_ref = EntityRef(entity, id)
+        if entity_ref not in self._read:
             try:
                 rows = read.read_versions(ArchiveStore(self.url), entity, id)
             except (OSError, ArchiveError) as error:
                 raise ArchiveUnavailableError(str(error)) from error
-            self._read[entity, id] = {row.key: row for row in rows}
-        return self._read[entity, id]
+            self._read[entity_ref] = {row.key: row for row in rows}
+        return self._read[entity_ref]
 
     def list_members(self, _: str) -> Collection[EntityRef]:
         """Return nothing: the files are sorted by id, and cannot be searched by application."""

@@ -177,7 +177,7 @@ def fetch_listed(
     """
     refs_by_kind: defaultdict[EntityKind, list[VersionRef]] = defaultdict(list)
     for ref in refs:
-        refs_by_kind[ref[0]].append(ref)
+        refs_by_kind[ref.entity].append(ref)
     rows_by_kind = statements.fetch_pipelined(
         [
             (

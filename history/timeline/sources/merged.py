@@ -18,6 +18,7 @@ from history.kinds.entities import EntityKind
 from history.store.blocks.codec import DamagedBlockError
 from history.store.versions import (
     ApplicationPage,
+    DamagedPlace,
     EntityRef,
     FetchedVersions,
     NewestVersions,
@@ -26,7 +27,6 @@ from history.store.versions import (
     TimelinePosition,
     VersionKey,
     VersionRef,
-    get_entity_ref,
 )
 from history.timeline.query import TimelineOrder, TimelineQuery, TimelineSort, VersionFilters
 from history.timeline.sources.statements import keep_fields
@@ -80,7 +80,7 @@ class MergedSource:
         row, or if a row may belong to further applications, the policy must decide about the whole
         document. The answer then has the document in `tells_of`.
         """
-        entity_ref = (entity, query.id)
+        entity_ref = EntityRef(entity, query.id)
         try:
             fetched = self._merge_page(entity, query, after, limit)
         except DamagedBlockError as error:
@@ -103,19 +103,19 @@ class MergedSource:
                 if (merged := self._merge_keys(entity, id, stored_keys.get(id, [])))
             }
         except DamagedBlockError as error:
-            return SourceAnswer(error, tells_of=[(entity, id) for id in ids])
-        return SourceAnswer(keys, tells_of=[(entity, id) for id in keys])
+            return SourceAnswer(error, tells_of=[EntityRef(entity, id) for id in ids])
+        return SourceAnswer(keys, tells_of=[EntityRef(entity, id) for id in keys])
 
     def fetch_versions(self, refs: Collection[VersionRef]) -> SourceAnswer[FetchedVersions]:
         """Return versions by key, as many as READ_BYTES allows. See TableSource.fetch_versions."""
         try:
             fetched = self.tables.fetch_versions(refs)
         except DamagedBlockError as error:
-            return SourceAnswer(error, tells_of=[get_entity_ref(ref) for ref in refs])
+            return SourceAnswer(error, tells_of=[ref.entity_ref for ref in refs])
         if self.supplements:
             missing_refs = set(refs).difference(fetched.refs)
             supplied: dict[VersionRef, SourceRow] = {}
-            for entity, id in {get_entity_ref(ref) for ref in missing_refs}:
+            for entity, id in {ref.entity_ref for ref in missing_refs}:
                 for supplement in reversed(self.supplements):  # so that the earlier one wins
                     supplied |= {row.ref: row for row in supplement.load_rows(entity, id).values()}
             fetched.rows.extend(supplied[ref] for ref in missing_refs if ref in supplied)
@@ -125,7 +125,7 @@ class MergedSource:
         self, entity: EntityKind, id: str, limits: Sequence[VersionKey], count: int
     ) -> SourceAnswer[NewestVersions]:
         """Return all keys of a document, and its newest versions. See TableSource.fetch_newest."""
-        entity_ref = (entity, id)
+        entity_ref = EntityRef(entity, id)
         try:
             keys, rows = self.tables.fetch_newest(entity, id, limits, count)
         except DamagedBlockError as error:
@@ -152,12 +152,13 @@ class MergedSource:
         Documents that cannot be read are left out, and noted in `tables.damaged`.
         """
         members = self.tables.fetch_members(application)
-        for entity, id in self._list_supplied_members(application):
-            stored = members.get((entity, id)) or self.tables.fetch_keys(entity, [id]).get(id, [])
-            if (entity, id, None) in (self.tables.damaged or {}):
+        for entity_ref in self._list_supplied_members(application):
+            entity, id = entity_ref
+            stored = members.get(entity_ref) or self.tables.fetch_keys(entity, [id]).get(id, [])
+            if self._is_damaged(entity_ref):
                 continue
             if keys := self._merge_keys(entity, id, stored):
-                members[entity, id] = keys
+                members[entity_ref] = keys
         exists = bool(members) or bool(self.tables.damaged)
         return SourceAnswer(
             members,
@@ -185,7 +186,11 @@ class MergedSource:
         return fetched._replace(rows=keep_fields(fetched.rows, self.tables.fields))
 
     def _list_damaged(self) -> list[EntityRef]:
-        return [get_entity_ref(place) for place in self.tables.damaged or ()]
+        return [place.entity_ref for place in self.tables.damaged or ()]
+
+    def _is_damaged(self, entity_ref: EntityRef) -> bool:
+        """Return whether the keys of a document cannot be read from the tables."""
+        return DamagedPlace(*entity_ref, None) in (self.tables.damaged or {})
 
     # How the tables and the supplements become one.
 
@@ -201,13 +206,13 @@ class MergedSource:
             return fetched
         # `supplied` has only versions that the tables lacked. A consumer may have stored some of
         # them since then. Those that are on this page are found by the keys of this page.
-        page_keys = [key for *_, key in fetched.refs]
+        page_keys = [ref.key for ref in fetched.refs]
         rows_by_key: dict[VersionKey, SourceRow | None] = {  # None: the row was not read
             key: row
             for key, row in self.load_supplied_rows(entity, query.id, page_keys).items()
             if key in supplied and is_selected(query.filters, row)
         }
-        rows_by_key |= {key: None for *_, key in fetched.unread}
+        rows_by_key |= {ref.key: None for ref in fetched.unread}
         rows_by_key |= {row.key: row for row in fetched.rows}
         sort_by_number = query.sort is TimelineSort.VERSION
         get_position = _get_key_by_number if sort_by_number else _get_key_by_moment
@@ -220,7 +225,8 @@ class MergedSource:
             if row is None:
                 break
             rows.append(row)
-        return FetchedVersions(rows, [(entity, query.id, key) for key in keys[len(rows) :]])
+        unread = [VersionRef(entity, query.id, key) for key in keys[len(rows) :]]
+        return FetchedVersions(rows, unread)
 
     def _merge_application_page(
         self, query: TimelineQuery, after: TimelinePosition | None, limit: int
@@ -237,11 +243,11 @@ class MergedSource:
         if not self.supplements:
             return ApplicationPage(refs, keys)
         page_keys: KeysByEntity = defaultdict(list)
-        for entity, id, key in refs:
-            page_keys[entity, id].append(key)
+        for ref in refs:
+            page_keys[ref.entity_ref].append(ref.key)
         still_supplied = {
-            (*entity_ref, key)
-            for entity_ref in {get_entity_ref(ref) for ref in supplied}
+            VersionRef(*entity_ref, key)
+            for entity_ref in {ref.entity_ref for ref in supplied}
             for key in self.load_supplied_rows(*entity_ref, page_keys[entity_ref])
         }
         if added := still_supplied.intersection(supplied):
@@ -249,10 +255,11 @@ class MergedSource:
                 added.union(refs), TimelinePosition.from_ref, after, query.order, limit
             )
         all_keys: KeysByEntity = {}
-        for entity, id in dict.fromkeys((entity, id) for entity, id, _ in refs):
-            stored_keys = keys.get((entity, id)) or self.tables.fetch_keys(entity, [id]).get(id, [])
-            if (entity, id, None) not in (self.tables.damaged or {}):
-                all_keys[entity, id] = self._merge_keys(entity, id, stored_keys)
+        for entity_ref in dict.fromkeys(ref.entity_ref for ref in refs):
+            entity, id = entity_ref
+            stored_keys = keys.get(entity_ref) or self.tables.fetch_keys(entity, [id]).get(id, [])
+            if not self._is_damaged(entity_ref):
+                all_keys[entity_ref] = self._merge_keys(entity, id, stored_keys)
         return ApplicationPage(refs, all_keys)
 
     def load_supplied_rows(

@@ -102,7 +102,7 @@ class OldServiceSource:
         if subject not in self._answers:
             rows = self._answers[subject] = self._fetch(subject)
             for row in rows or ():
-                self._versions[row.entity, row.id].setdefault(row.version, row)
+                self._versions[row.entity_ref].setdefault(row.version, row)
         return self._answers[subject]
 
     def _fetch(self, subject: TimelineSubject) -> list[SourceRow] | None:
@@ -122,7 +122,7 @@ class OldServiceSource:
 
     def get_by_number(self, entity: EntityKind, id: str) -> Mapping[int, SourceRow]:
         """Return the versions of a document by their number."""
-        return self._versions.get((entity, id), {})
+        return self._versions.get(EntityRef(entity, id), {})
 
     def load_rows(self, entity: EntityKind, id: str) -> Mapping[VersionKey, SourceRow]:
         """Return the versions of a document by key. The rows of a child name its application.
@@ -134,9 +134,10 @@ class OldServiceSource:
         if entity.parent is None or all(row.product_instance_id for row in rows):
             return {row.key: row for row in rows}
         named_applications = {row.product_instance_id for row in rows if row.product_instance_id}
-        if (entity, id) not in self._owners:
-            self._owners[entity, id] = TableSource().fetch_owners(entity, [id]).get(id, set())
-        applications = named_applications | self._owners[entity, id]
+        entity_ref = EntityRef(entity, id)
+        if entity_ref not in self._owners:
+            self._owners[entity_ref] = TableSource().fetch_owners(entity, [id]).get(id, set())
+        applications = named_applications | self._owners[entity_ref]
         owner = applications.pop() if len(applications) == 1 else None
         if owner is None:
             self.note_missed()
@@ -148,7 +149,7 @@ class OldServiceSource:
     def list_members(self, application: str) -> Collection[EntityRef]:
         """Return the application if it has versions, and the documents that name it in any."""
         return dict.fromkeys(
-            (row.entity, row.id)
+            row.entity_ref
             for rows in self._versions.values()
             for row in rows.values()
             if application == (row.id if row.entity.root else row.product_instance_id)

@@ -33,6 +33,7 @@ from history.store.versions import (
     SourceRow,
     TimelinePosition,
     VersionKey,
+    VersionRef,
 )
 from history.timeline.query import TimelineOrder, TimelineSort
 
@@ -186,7 +187,7 @@ def decode_rows(
     for row in rows:
         key = VersionKey(row.version, row.updated_at)
         if not row.fits:
-            fetched.unread.append((entity, row.id, key))
+            fetched.unread.append(VersionRef(entity, row.id, key))
             continue
         if row.packed is not None:
             block = _unpack_block(entity, row, row.packed)
@@ -194,7 +195,7 @@ def decode_rows(
         if text is None:
             if row.position is not None:  # what follows of this block cannot be trusted either
                 block = block._replace(error=error)
-            note_damage(damaged, (entity, row.id, key), error)
+            note_damage(damaged, DamagedPlace(entity, row.id, key), error)
             continue
         fetched.rows.append(
             SourceRow(
@@ -257,7 +258,7 @@ def note_damage(
 ) -> None:
     """Add what cannot be read to `damaged`. If `damaged` is None, raise the error."""
     if error is None:
-        error = DamagedBlockError(f"{place[0].table}: {place[1]} cannot be read")
+        error = DamagedBlockError(f"{place.entity.table}: {place.id} cannot be read")
     if damaged is None:
         raise error
     log.error("left out of a list: %s", error)

@@ -182,7 +182,7 @@ class StoreLists:
         """
         owners: dict[EntityRef, set[str]] = {}
         for kind, id, application in _fetch_of_children(_CHILDREN, _CHILD, applications):
-            owners.setdefault((ENTITIES[kind], id), set()).add(application)
+            owners.setdefault(EntityRef(ENTITIES[kind], id), set()).add(application)
         return owners
 
     def fetch_owners(self, entity: EntityKind, ids: Collection[str]) -> dict[str, set[str]]:
@@ -205,7 +205,7 @@ class StoreLists:
                 bounded_rows = map(BoundedRow._make, raw_rows)
                 fetched = statements.decode_rows(entity, bounded_rows, self.damaged)
                 rows += fetched.rows
-                ids_to_read += [id for _, id, _ in fetched.unread]
+                ids_to_read += [ref.id for ref in fetched.unread]
         return keep_fields(rows, self.fields)
 
     def measure_newest_documents(

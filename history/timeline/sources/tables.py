@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, pairwise
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from psycopg.types.numeric import Int4
 
@@ -19,6 +19,7 @@ from history.store.versions import (
     LAST,
     ApplicationPage,
     Damaged,
+    DamagedPlace,
     EntityRef,
     FetchedVersions,
     NewestVersions,
@@ -106,7 +107,7 @@ class TableSource:
         text = format_sql(statements.KEYS, entity)
         rows = children.fetch_for_ids(text, ids, last=LAST.updated_at)
         keys = self._group_keys(_KeyRow(entity, *row) for row in rows)
-        return {id: entity_keys for (_, id), entity_keys in keys.items()}
+        return {entity_ref.id: entity_keys for entity_ref, entity_keys in keys.items()}
 
     def fetch_versions(self, refs: Iterable[VersionRef]) -> FetchedVersions:
         """Return versions by key: the first ones, as many as READ_BYTES allows.
@@ -167,7 +168,7 @@ class TableSource:
         ):
             if damaged_at is not None:
                 error = build_damage_error(entity.table, id, damaged_at)
-                statements.note_damage(self.damaged, (entity, id, None), error)
+                statements.note_damage(self.damaged, DamagedPlace(entity, id, None), error)
                 return NewestVersions([], [])
             bounded_row = BoundedRow._make(row)
             if numbers is not None:
@@ -230,7 +231,7 @@ class TableSource:
         page = sorted(row for row in rows if row[0] is not None)
         key_rows = (_KeyRow(ENTITIES[kind], *row) for place, kind, *row in rows if place is None)
         refs = [
-            (ENTITIES[kind], id, VersionKey(version, moment))
+            VersionRef(ENTITIES[kind], id, VersionKey(version, moment))
             for _, kind, id, version, moment, _ in page
         ]
         return ApplicationPage(refs, self._group_keys(key_rows))
@@ -264,7 +265,7 @@ class TableSource:
         if documents is None:
             return None
         chosen = [
-            (*entity_ref, VersionKey(row.key.version, row.key.updated_at))
+            VersionRef(*entity_ref, VersionKey(row.key.version, row.key.updated_at))
             for entity_ref, rows in documents.items()
             for row in rows
             if row.is_chosen
@@ -272,16 +273,18 @@ class TableSource:
         places = {entity_ref: place for place, entity_ref in enumerate(documents)}
 
         def get_order(ref: VersionRef) -> tuple[datetime, int, int, int]:
-            entity, id, key = ref
-            return key.updated_at, ENTITIES.index(entity), places[entity, id], key.version
+            place = places[ref.entity_ref]
+            return ref.key.updated_at, ENTITIES.index(ref.entity), place, ref.key.version
 
         backwards = query.order is TimelineOrder.DESC
         refs = sorted(chosen, key=get_order, reverse=backwards)[:limit]
-        on_page = dict.fromkeys(ref[:2] for ref in refs)
+        on_page = dict.fromkeys(ref.entity_ref for ref in refs)
         unsure = [
-            (entity, id)
-            for entity, id in on_page
-            if not (entity.root or need_all_keys or _is_whole_history(documents[entity, id]))
+            entity_ref
+            for entity_ref in on_page
+            if not (
+                entity_ref.entity.root or need_all_keys or _is_whole_history(documents[entity_ref])
+            )
         ]
         answers = statements.fetch_pipelined(
             [
@@ -290,8 +293,8 @@ class TableSource:
             ]
         )
         keys = {entity_ref: [row.key for row in documents[entity_ref]] for entity_ref in on_page}
-        for (entity, id), rows in zip(unsure, answers, strict=True):
-            keys[entity, id] = [_KeyRow(entity, *row) for row in rows]
+        for entity_ref, rows in zip(unsure, answers, strict=True):
+            keys[entity_ref] = [_KeyRow(entity_ref.entity, *row) for row in rows]
         return ApplicationPage(refs, self._group_keys(chain.from_iterable(keys.values())))
 
     def _group_keys(self, rows: Iterable[_KeyRow]) -> dict[EntityRef, list[VersionKey]]:
@@ -299,13 +302,14 @@ class TableSource:
         keys_by_entity: dict[EntityRef, list[VersionKey]] = {}
         broken: dict[EntityRef, datetime] = {}
         for entity, id, version, updated_at, is_damaged in rows:
-            keys_by_entity.setdefault((entity, id), []).append(VersionKey(version, updated_at))
+            entity_ref = EntityRef(entity, id)
+            keys_by_entity.setdefault(entity_ref, []).append(VersionKey(version, updated_at))
             if is_damaged:
-                broken[entity, id] = updated_at
-        for (entity, id), moment in broken.items():
-            error = build_damage_error(entity.table, id, moment)
-            statements.note_damage(self.damaged, (entity, id, None), error)
-            del keys_by_entity[entity, id]
+                broken[entity_ref] = updated_at
+        for entity_ref, moment in broken.items():
+            error = build_damage_error(entity_ref.entity.table, entity_ref.id, moment)
+            statements.note_damage(self.damaged, DamagedPlace(*entity_ref, None), error)
+            del keys_by_entity[entity_ref]
         for keys in keys_by_entity.values():
             keys.sort()
         return keys_by_entity
@@ -321,8 +325,11 @@ class _KeyRow(NamedTuple):
     is_damaged: bool
 
 
-# A kind, and the id of a document or None.
-_RefGroup: TypeAlias = tuple[EntityKind, str | None]
+class _RefGroup(NamedTuple):
+    """Versions of one document or, with the id None, of one kind, for one statement."""
+
+    entity: EntityKind
+    id: str | None
 
 
 class _DocumentKey(NamedTuple):
@@ -356,7 +363,7 @@ def _fetch_listed_documents(
         text = statements.make_document_keys_sql(entity, order)
         return text, {**values, **days, "id": id, "application": application}
 
-    roots = [(kind, application) for kind in PARTS if kind.root]
+    roots = [EntityRef(kind, application) for kind in PARTS if kind.root]
     spans, root_rows = children.list_children(
         [application], [make_statement(*root, all_days) for root in roots]
     )
@@ -372,10 +379,12 @@ def _fetch_listed_documents(
             for span in spans
         ]
     )
-    entity_refs = [*roots, *((span.entity, span.id) for span in spans)]
+    entity_refs = [*roots, *(EntityRef(span.entity, span.id) for span in spans)]
     return {
-        (entity, id): [_DocumentKey(_KeyRow(entity, *row), chosen) for *row, chosen in rows]
-        for (entity, id), rows in zip(entity_refs, [*root_rows, *child_rows], strict=True)
+        entity_ref: [
+            _DocumentKey(_KeyRow(entity_ref.entity, *row), chosen) for *row, chosen in rows
+        ]
+        for entity_ref, rows in zip(entity_refs, [*root_rows, *child_rows], strict=True)
     }
 
 
@@ -390,9 +399,7 @@ def _is_whole_history(rows: Sequence[_DocumentKey]) -> bool:
     )
 
 
-def _group_refs(
-    refs: Iterable[VersionRef],
-) -> dict[tuple[EntityKind, str | None], list[VersionRef]]:
+def _group_refs(refs: Iterable[VersionRef]) -> dict[_RefGroup, list[VersionRef]]:
     """Group versions for statements: by kind, or on a cluster by document.
 
     If there are more than MAX_STATEMENTS documents, they are grouped by kind on a cluster too: such
@@ -400,9 +407,9 @@ def _group_refs(
     """
     by_document: dict[_RefGroup, list[VersionRef]] = defaultdict(list)
     by_kind: dict[_RefGroup, list[VersionRef]] = defaultdict(list)
-    for entity, id, key in refs:
-        by_document[entity, id].append((entity, id, key))
-        by_kind[entity, None].append((entity, id, key))
+    for ref in refs:
+        by_document[_RefGroup(ref.entity, ref.id)].append(ref)
+        by_kind[_RefGroup(ref.entity, None)].append(ref)
     if len(by_document) > children.MAX_STATEMENTS or not statements.is_spread():
         return by_kind
     return by_document
@@ -410,18 +417,19 @@ def _group_refs(
 
 def make_ref_values(refs: Sequence[VersionRef], blocks: bool) -> Values:
     """Make the parameters of statements.make_versions_sql for these versions."""
-    moments = [key.updated_at for *_, key in refs]
+    moments = [ref.key.updated_at for ref in refs]
     values: dict[str, object] = {
-        "ids": [id for _, id, _ in refs],
+        "ids": [ref.id for ref in refs],
         "moments": moments,
-        "numbers": [Int4(key.version) for *_, key in refs],
+        "numbers": [Int4(ref.key.version) for ref in refs],
         "first": min(moments),
         "last": max(moments),
     }
     if blocks:
         spans: dict[tuple[str, datetime], list[datetime]] = defaultdict(list)
-        for _, id, key in refs:
-            spans[id, statements.find_next_day(key.updated_at)].append(key.updated_at)
+        for ref in refs:
+            moment = ref.key.updated_at
+            spans[ref.id, statements.find_next_day(moment)].append(moment)
         ids, ends = zip(*spans, strict=True)
         values |= {
             "of": list(ids),
