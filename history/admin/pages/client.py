@@ -125,7 +125,7 @@ def _find_nearest_weeks(
     """Return pairs of a moment and an address: the last change before the week, and the first
     change after it.
     """
-    reader, no_parts = reader.omit_documents(), frozenset[Include]()
+    reader, no_parts = reader.omit_snapshots(), frozenset[Include]()
     before = _fetch_pages(reader, ids, VersionFilters(until=monday), 1, no_parts)
     after = _fetch_pages(
         reader, ids, VersionFilters(since=monday + WHOLE_WEEK), 1, no_parts, order=TimelineOrder.ASC
