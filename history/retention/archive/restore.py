@@ -11,7 +11,7 @@ from history.retention.archive import manifest
 from history.retention.archive.manifest import Manifest
 from history.retention.archive.store import ArchiveError, ArchiveStore
 from history.retention.seals import late_rows
-from history.store import distribution
+from history.store import distribution, late_list
 from history.store.blocks.queries import count_versions
 from history.store.days import days, table_swap
 from history.store.days.canonical import (
@@ -32,7 +32,8 @@ def restore_day(
     """Bring a day of one table back as a partition that maintain keeps until `release`.
 
     All in one transaction. Rows of that day that are in the table are kept. Readers and writers go
-    on. Only with the lock of maintain's runs; `connection` is in autocommit mode.
+    on. Feeds of changes that have passed the day get its versions by the late list. Only with the
+    lock of maintain's runs; `connection` is in autocommit mode.
 
     Raises:
         ArchiveError: The archive lacks the day, has other rows than its manifest says, or has a row
@@ -104,10 +105,12 @@ def _replace_day_table(
         days.create_detached_table(connection, place._replace(child=place.new), day, days.RESTORED)
         _load_archived_rows(connection, store, entity, place.new, stored_manifest)
         late_rows.forget_archived_rows(connection, entity, day, place.new, stored_manifest.digest)
+        late_list.stage_table(connection, place.new)
         if place.state is not DayState.ABSENT:
             # Before any lock: later only rows that arrive meanwhile are left.
             merge.add_all_rows(place)
         days.replace_table(connection, table, day, merge.settle)
+        late_list.add_staged_versions(connection, entity.name)
 
 
 def _load_archived_rows(
