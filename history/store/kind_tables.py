@@ -93,9 +93,6 @@ def _add_columns(connection: BaseDatabaseWrapper, table: str) -> None:
 
 def _add_indexes(connection: BaseDatabaseWrapper, table: str) -> None:
     """Give a table the indexes of changes, but none of its days: `maintain` adds them there."""
-    connection.ensure_connection()
-    if distribution.is_distributed(connection.connection):
-        return
     with connection.cursor() as cursor:
         for command in change_indexes.build_commands(table):
             cursor.execute(command)
