@@ -3,8 +3,9 @@
 import csv
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from datetime import UTC
+from datetime import UTC, timedelta
 from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError
@@ -34,6 +35,7 @@ from history.timeline import (
 )
 
 _PAGE_SIZE: Final = 200
+_MINUTE: Final = timedelta(minutes=1)
 _COLUMNS: Final = (
     *("time", "author", "authorName", "clientId", "kind", "id", "version", "type"),
     *("applicationId", "path", "old", "new"),
@@ -47,6 +49,7 @@ _OPTIONS: Final = {
 }
 
 PrintPage = Callable[[HistoryReader, ChangesPage], None]
+ShowPage = Callable[[ChangesPage], None]
 
 
 def print_changes(command: BaseCommand, options: dict[str, Any]) -> None:
@@ -63,12 +66,14 @@ def print_changes(command: BaseCommand, options: dict[str, Any]) -> None:
     name = "late-since" if query.late_since else "page-token"
     with translation.override("en"):
         try:
-            with show_progress("changes", None, sys.stderr) as advance:
+            with ExitStack() as stack:
+                show_page: ShowPage | None = None
                 for reader, page in pages:
                     print_page(reader, page)
                     command.stdout.flush()
                     token = page.next_token
-                    advance(len(page.versions))
+                    show_page = show_page or stack.enter_context(_show_progress(query, page))
+                    show_page(page)
         except KeyboardInterrupt:
             if token:
                 command.stderr.write(f"Interrupted. To continue: --{name} {token}")
@@ -103,6 +108,7 @@ def _make_query(options: dict[str, Any]) -> ChangesQuery:
         page_size=_PAGE_SIZE,
         page_token=options["page_token"],
         late_since=options["late_since"],
+        is_window_limited=False,
         include=frozenset(Include) if options["json"] else frozenset({Include.CHANGES}),
     )
 
@@ -123,6 +129,36 @@ def _describe_query(query: ChangesQuery) -> str:
     }
     options = [f"--{name} {value}" for name, value in words.items() if value]
     return " ".join(["changes", *options])
+
+
+@contextmanager
+def _show_progress(query: ChangesQuery, first: ChangesPage) -> Iterator[ShowPage]:
+    """Show how much of the window was read: a path filter may print nothing for a long time.
+
+    Of the late list, which has no window, the versions are counted.
+
+    Args:
+        first: The first page, which has the window.
+    """
+    if query.late_since is not None:
+        with show_progress("late changes", None, sys.stderr) as advance:
+            yield lambda page: advance(len(page.versions))
+        return
+    since, until = first.window
+    shown_minutes = 0
+    total = (until - since) // _MINUTE
+    with show_progress("changes, minutes of the window", total, sys.stderr) as advance:
+
+        def show_page(page: ChangesPage) -> None:
+            nonlocal shown_minutes
+            if page.read_to is None:
+                return
+            is_ascending = query.order is TimelineOrder.ASC
+            duration = page.read_to - since if is_ascending else until - page.read_to
+            advance(duration // _MINUTE - shown_minutes)
+            shown_minutes = duration // _MINUTE
+
+        yield show_page
 
 
 def _generate_pages(query: ChangesQuery) -> Iterator[tuple[HistoryReader, ChangesPage]]:

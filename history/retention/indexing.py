@@ -9,7 +9,7 @@ import psycopg
 
 from history.kinds.entities import ENTITIES
 from history.retention.runs import StepResult
-from history.store import change_indexes, distribution
+from history.store import change_indexes
 from history.store.days.canonical import Connection
 from history.store.days.day_locks import LOCK_WAIT_S, override_lock_timeout
 
@@ -26,8 +26,6 @@ def add_missing_indexes(
     Args:
         seconds: After this time no further index is begun.
     """
-    if distribution.is_distributed(connection):
-        return 0
     created_count, end = 0, time.monotonic() + seconds
     for missing in change_indexes.find_missing(connection, [entity.table for entity in ENTITIES]):
         try:

@@ -96,9 +96,6 @@ def _add_columns(connection: BaseDatabaseWrapper, table: str) -> None:
 
 def _add_indexes(connection: BaseDatabaseWrapper, table: str) -> None:
     """Create the indexes of changes of a table, but not of its days: `maintain` does that."""
-    connection.ensure_connection()
-    if distribution.is_distributed(connection.connection):
-        return
     with connection.cursor() as cursor:
         for command in change_indexes.build_commands(table):
             cursor.execute(command)

@@ -5,6 +5,7 @@ The horizon is the moment that no page of any feed has passed. Begin with `lock_
 
 - A writer stores its versions, and then locks the horizon (FOR SHARE) until its transaction ends.
   Versions with moments before the horizon are added to the list, in the same transaction.
+  The restore of an archived day does the same.
 - A reader raises the horizon to the end of its page, commits, and then reads the page. To raise it,
   PostgreSQL waits until no writer holds the lock.
 
@@ -28,7 +29,7 @@ import psycopg
 from django.db import connection as django_connection
 from django.db import connections
 from django.db.utils import OperationalError
-from psycopg import errors
+from psycopg import errors, sql
 
 from history.store.database import prepared
 from history.store.json_columns import encode_columns
@@ -146,6 +147,64 @@ def _generate_batches(versions: Iterable[LateVersion]) -> Iterator[list[LateVers
     for kind_versions in versions_by_kind.values():
         for start in range(0, len(kind_versions), BATCH_VERSIONS):
             yield kind_versions[start : start + BATCH_VERSIONS]
+
+
+# Restored days.
+
+_STAGE_TABLE: Final[LiteralString] = """
+CREATE TEMPORARY TABLE staged_late_batch ON COMMIT DROP AS
+SELECT array_agg(id ORDER BY n) AS ids, array_agg(moment ORDER BY n) AS moments,
+    array_agg(version ORDER BY n) AS versions
+FROM (
+    SELECT id, (extract(epoch FROM updated_at) * 1000000)::bigint AS moment, version,
+        row_number() OVER (ORDER BY updated_at, id, version) - 1 AS n
+    FROM {table}
+) AS numbered
+GROUP BY n / {batch_versions}
+"""
+_COUNT_STAGED: Final[LiteralString] = """
+SELECT count(*) FROM staged_late_batch WHERE moments[1] < %(horizon)s
+"""
+_ADD_STAGED: Final[LiteralString] = """
+INSERT INTO late_batch (position, entity, ids, moments, versions, noted_at)
+SELECT %(before_first)s + row_number() OVER (ORDER BY moments[1], ids[1]), %(entity)s, ids,
+    moments, versions, now()
+FROM staged_late_batch WHERE moments[1] < %(horizon)s
+"""
+
+
+def stage_table(connection: Connection, table: sql.Identifier) -> None:
+    """Prepare the plain rows of a table for `add_staged_versions`, in the same transaction.
+
+    This takes the time that sorting the rows takes, so do it before locks are taken.
+    """
+    connection.execute(
+        sql.SQL(_STAGE_TABLE).format(table=table, batch_versions=sql.Literal(BATCH_VERSIONS))
+    )
+
+
+def add_staged_versions(connection: Connection, entity: str) -> None:
+    """Add the staged versions to the list, if the feed has passed any of their moments.
+
+    Some may be from after the horizon: readers of the list leave out what their feed will have.
+    Call it last in the transaction. Other writers that add versions wait until it ends.
+
+    Args:
+        entity: The name of the kind.
+    """
+    horizon = lock_horizon(connection)
+    if horizon is None:
+        return
+    row = connection.execute(_COUNT_STAGED, {"horizon": horizon}).fetchone()
+    count = row[0] if row else 0
+    if count == 0:
+        return
+    row = connection.execute(_TAKE_POSITIONS, {"count": count}).fetchone()
+    last_position = row[0] if row else 0
+    connection.execute(
+        _ADD_STAGED,
+        {"before_first": last_position - count, "entity": entity, "horizon": horizon},
+    )
 
 
 # Readers.

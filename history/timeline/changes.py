@@ -78,6 +78,8 @@ class ChangesQuery:
     # moments that the feed had passed.
     late_since: str | None = None
     include: frozenset[Include] = EVERYTHING
+    # Whether a window without an author or a client is at most MAX_OPEN_WINDOW long.
+    is_window_limited: bool = True
     # In ascending order no page passes this moment: a version before it may still be on its way.
     complete_to: datetime | None = None
 
@@ -98,6 +100,8 @@ class ChangesPage(NamedTuple):
     next_token: str | None  # None on the last page; a feed always has one
     is_complete: bool  # False if the budget ended the page: it is not full, and more may follow
     window: tuple[datetime, datetime]  # since (included) and until of the list
+    # Everything up to this moment is on this page or on those before it. None of the late list.
+    read_to: datetime | None
     damaged: tuple[DamagedPlace, ...] = ()  # what the page lacks because it cannot be read
 
 
@@ -126,11 +130,13 @@ def fetch_changes_page(reader: HistoryReader, query: ChangesQuery) -> ChangesPag
     position = page.position
     if page.is_end:
         if not query.is_feed and not _is_capped(query):
-            return ChangesPage(page.versions, None, True, window, damaged)
+            end = start.since if query.order is TimelineOrder.DESC else start.until
+            return ChangesPage(page.versions, None, True, window, end, damaged)
         # The next page begins at the end of this window.
         position = max(start.position, TimelinePosition(start.until, -1, "", -1))
     token = start._replace(position=position).make_token(query)
-    return ChangesPage(page.versions, token, page.is_complete, window, damaged)
+    read_to = min(max(position.updated_at, start.since), start.until)
+    return ChangesPage(page.versions, token, page.is_complete, window, read_to, damaged)
 
 
 class _ChangesStart(NamedTuple):
@@ -189,10 +195,14 @@ def _check_query(
     if (filters.until is not None and since > filters.until) or since > max(until, clock.now()):
         raise BadParameterError("from", _("must not be later than `to`"))
     # A feed may have a long window: it has no end, and is read page by page.
-    if filters.author is None and filters.client_id is None and not query.is_feed:
+    is_open = filters.author is None and filters.client_id is None and not query.is_feed
+    if is_open and query.is_window_limited:
         end = filters.until or until
         if end - since > MAX_OPEN_WINDOW:
-            text = _("is required, or clientId, or a window (from, to) of at most an hour")
+            text = _(
+                "is required, or clientId, or a window (from, to) of at most an hour. Ask for a "
+                "longer time hour by hour, or run `annals changes`, which has no such limit"
+            )
             raise BadParameterError("author", text)
     if filters.path is not None:
         reader.check_path([query.entity] if query.entity else ENTITIES, filters.path)
@@ -248,7 +258,7 @@ def _fetch_late_page(reader: HistoryReader, query: ChangesQuery, token: str) -> 
         raise BadParameterError("lateSince", text) from None
     next_token = start._replace(late=page.position).make_token(query)
     damaged = tuple(reader.damaged)
-    return ChangesPage(page.versions, next_token, page.is_complete, window, damaged)
+    return ChangesPage(page.versions, next_token, page.is_complete, window, None, damaged)
 
 
 def _generate_slices(

@@ -12,8 +12,11 @@ from django.db import connection
 from history.common import clock
 from history.kinds.entities import CHILDREN, get_root
 from history.retention import catalog
+from history.retention.indexing import add_missing_indexes
 from history.retention.plan import PartitionPolicy
+from history.retention.runs import StepResult
 from history.retention.search_keys import remove_old_keys
+from history.store import change_indexes
 from history.store.days import days
 from history.store.days.days import DayState
 from history.store.days.window import Window
@@ -47,6 +50,30 @@ def test_maintain_creates_and_drops_days_on_all_nodes(distributed: Citus) -> Non
         "SELECT count(*) FROM pg_dist_shard WHERE logicalrelid = %s::regclass", [new_partition]
     )
     assert shards == 4
+
+
+def test_maintain_adds_indexes_for_changes_to_days_of_a_cluster(distributed: Citus) -> None:
+    """A cluster of an earlier release has none; `distribute` makes them."""
+    plain = distributed.connect()
+    days.create_partition(plain, TABLE, OLD)
+    assert change_indexes.find_missing(plain, [TABLE]) == []
+    for index in change_indexes.CHANGE_INDEXES:
+        plain.execute(f"DROP INDEX {change_indexes.build_index_name(TABLE, index)}")
+    for command in change_indexes.build_commands(TABLE):
+        plain.execute(command)
+    missing = change_indexes.find_missing(plain, [TABLE])
+    assert len(missing) >= 3 * 4
+    outcome = StepResult()
+    assert add_missing_indexes(plain, outcome) == len(missing)
+    assert (outcome.busy, outcome.broken) == ([], [])
+    assert change_indexes.find_missing(plain, [TABLE]) == []
+    for node in range(3):
+        assert distributed.fetch_rows(
+            "SELECT count(*) FROM pg_index JOIN pg_class ON oid = indexrelid"
+            " WHERE NOT indisvalid AND relkind = 'i'",
+            node=node,
+        ) == [(0,)]
+    days.drop_partition(plain, TABLE, OLD)
 
 
 def test_creation_of_day_waits_while_citus_moves_shards(distributed: Citus) -> None:

@@ -2,18 +2,28 @@
 
 import csv
 import io
+import itertools
+import json
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.core.management.base import CommandError
 from django.test import Client
 
 from annals.access.models import JournalEntry
+from annals.management import change_listing
+from history import timeline
+from history.completeness import complete_to
+from history.kinds.entities import ENTITIES
 from history.models import FieldLabel, Person
+from history.timeline import budget
 from tests.command_shapes import parse_shaped
+from tests.db.calls import check_error
 from tests.db.store import Store, add_application_of_two_people, minute
 
 ENGLISH = {"Accept-Language": "en"}
@@ -132,6 +142,98 @@ def test_changes_command_prints_text_json_and_csv(application_of_two_people: Sto
     assert "changes --from" in JournalEntry.objects.all()[0].query
 
 
-def test_changes_command_refuses_long_window_without_author(store: Store) -> None:
-    with pytest.raises(CommandError, match="--author is required"):
-        run("--from", minute(0).isoformat())
+@pytest.fixture
+def busy_night(store: Store) -> Store:
+    """Two days of 60 applications; every third version changes the rate."""
+    for number in range(60):
+        for version in range(6):
+            document = {"rate": version // 3, "stage": version}
+            store.add(f"N{number}", version, document, number * 40 + version)
+    return store
+
+
+NIGHT = ("--from", minute(-60).isoformat(), "--to", minute(2_900).isoformat())
+
+
+def list_entries(lines: str) -> list[tuple[str, int]]:
+    return [(entry["id"], entry["version"]) for entry in map(json.loads, lines.splitlines())]
+
+
+@pytest.mark.parametrize("order", ["desc", "asc"])
+def test_changes_command_lists_long_window_by_path_without_author(
+    busy_night: Store, order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "SCAN_VERSIONS", 40)
+    complete_to_end(monkeypatch)
+    expected = [(f"N{number}", 3) for number in range(60)]
+    lines = run(*NIGHT, "--path", "/rate", "--json", "--order", order)
+    assert list_entries(lines) == (expected if order == "asc" else expected[::-1])
+    assert len(run(*NIGHT, "--order", order).splitlines()) == 360
+
+
+def complete_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the store be complete up to the end of NIGHT, so that an ascending list shows it."""
+    state = replace(complete_to.read_completeness(ENTITIES), complete_to=minute(2_900))
+    monkeypatch.setattr(complete_to, "read_completeness", lambda _kinds: state)
+
+
+@pytest.mark.parametrize("order", ["desc", "asc"])
+def test_interrupted_changes_command_continues_with_its_token(
+    busy_night: Store, order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is interrupted in each page after the first, and goes on with the token it printed."""
+    monkeypatch.setattr(budget, "SCAN_VERSIONS", 40)
+    complete_to_end(monkeypatch)
+    words = (*NIGHT, "--path", "/rate", "--json", "--order", order)
+    fetch, token, entries = timeline.fetch_changes_page, None, []
+    interruptions = 0
+    while True:
+        pages = itertools.count()
+
+        def fetch_or_interrupt(
+            *args: Any, pages: Iterator[int] = pages, **options: Any
+        ) -> timeline.ChangesPage:
+            if next(pages) == 1:
+                raise KeyboardInterrupt
+            return fetch(*args, **options)
+
+        monkeypatch.setattr(timeline, "fetch_changes_page", fetch_or_interrupt)
+        out, err = io.StringIO(), io.StringIO()
+        more = ("--page-token", token) if token else ()
+        with suppress(SystemExit):
+            call_command("changes", *words, *more, stdout=out, stderr=err)
+        entries += list_entries(out.getvalue())
+        token = (re.findall(r"To continue: --page-token (v1:\S+)", err.getvalue()) or [None])[0]
+        if token is None:
+            break
+        interruptions += 1
+    expected = [(f"N{number}", 3) for number in range(60)]
+    assert entries == (expected if order == "asc" else expected[::-1])
+    assert interruptions > 2
+
+
+def test_changes_command_shows_how_much_of_the_window_was_read(
+    busy_night: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "SCAN_VERSIONS", 40)
+    shown: list[tuple[str, int | None]] = []
+    steps: list[int] = []
+
+    @contextmanager
+    def record(label: str, total: int | None, _out: Any) -> Iterator[Callable[[int], None]]:
+        shown.append((label, total))
+        yield steps.append
+
+    monkeypatch.setattr(change_listing, "show_progress", record)
+    run(*NIGHT, "--path", "/nothing")
+    assert shown == [("changes, minutes of the window", 2_960)]
+    assert sum(steps) == 2_960
+    assert len(steps) > 3
+    assert min(steps) >= 0
+
+
+def test_api_says_how_to_ask_for_a_longer_window(store: Store, auditor: Client) -> None:
+    window = {"from": minute(0).isoformat(), "to": minute(61).isoformat(), "path": "/rate"}
+    error = check_error(auditor.get("/api/v1/changes", window), 400, "bad_parameter")
+    assert error["parameter"] == "author"
+    assert "hour by hour, or run `annals changes`" in error["message"]

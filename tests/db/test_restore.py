@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,18 @@ from django.conf import settings
 from django.db import connection as django_connection
 
 from annals.configuration import env
+from history import timeline
 from history.retention import catalog
 from history.retention.archive import manifest
 from history.retention.archive.restore import restore_day
 from history.retention.archive.store import ArchiveError, ArchiveStore
 from history.retention.archive.write import DayArchiver
 from history.retention.run_lock import RUN_LOCK
+from history.store import late_list
 from history.store.days import days
 from history.store.days.canonical import Connection
 from history.store.days.days import DayState
+from history.timeline import ChangesQuery, TimelineOrder, VersionFilters
 from tests.db.partitioned import (
     TABLE,
     connect_plainly,
@@ -32,6 +36,7 @@ from tests.db.partitioned import (
     make_policy,
     run,
 )
+from tests.db.store import HOST
 from tests.db.test_archive_generations import NAME, NOON, OLD, PRODUCT, fill
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -236,3 +241,89 @@ def test_restore_command_reports_obstacle(
     assert (code, "did not create" in err) == (2, True)
     plain.execute(f"DROP TABLE {NAME}")
     assert run(*words)[0] == 0
+
+
+FEED = ChangesQuery(
+    filters=VersionFilters(since=NOON - timedelta(days=1)),
+    order=TimelineOrder.ASC,
+    complete_to=NOON + timedelta(days=1),
+)
+
+
+def read_feed(**changes: Any) -> tuple[list[str], str]:
+    """Return the ids of all versions that a feed or the late list still has, and the last token."""
+    ids: list[str] = []
+    query = replace(FEED, page_size=7, **changes)
+    while True:
+        page = timeline.fetch_changes_page(HOST, query)
+        assert page.next_token is not None
+        if page.is_complete and not page.versions:
+            return ids, page.next_token
+        ids += [version.id for version in page.versions]
+        if query.late_since:
+            query = replace(query, late_since=page.next_token)
+        else:
+            query = replace(query, page_token=page.next_token)
+
+
+def test_restored_day_is_in_late_list_of_feed_that_passed_it(
+    store: ArchiveStore, plain: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(late_list, "BATCH_VERSIONS", 6)
+    ids, token = read_feed()
+    assert ids == []
+    restore_day(plain, store, PRODUCT, OLD)
+    ids, late_token = read_feed(late_since=token)
+    assert ids == ROWS
+    assert read_feed(late_since=late_token)[0] == []
+    assert read_feed(page_token=late_token)[0] == []
+
+
+def test_restored_day_is_in_feed_that_has_not_passed_it(
+    store: ArchiveStore, plain: Connection
+) -> None:
+    early = replace(FEED, complete_to=NOON + timedelta(seconds=4))
+    token = timeline.fetch_changes_page(HOST, early).next_token
+    read_feed()  # another program has passed the day
+    restore_day(plain, store, PRODUCT, OLD)
+    assert read_feed(late_since=token)[0] == ROWS[:4]
+    assert read_feed(page_token=token)[0] == ROWS[4:]
+
+
+def test_restored_day_is_not_noted_while_no_program_reads_feed(
+    store: ArchiveStore, plain: Connection
+) -> None:
+    end = late_list.read_state().end
+    restore_day(plain, store, PRODUCT, OLD)
+    assert late_list.read_state().end == end
+    assert read_feed()[0] == ROWS
+
+
+def test_feed_that_passes_day_during_restore_gets_its_versions(
+    store: ArchiveStore, plain: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens: list[str] = []
+    read = manifest.read_checked_rows
+
+    def read_feed_between_rows(*args: Any) -> Iterator[Any]:
+        for number, row in enumerate(read(*args)):
+            if number == 10:
+                ids, token = read_feed()
+                assert ids == []
+                tokens.append(token)
+            yield row
+
+    monkeypatch.setattr(manifest, "read_checked_rows", read_feed_between_rows)
+    restore_day(plain, store, PRODUCT, OLD)
+    assert read_feed(late_since=tokens[0])[0] == ROWS
+
+
+def test_failed_restore_adds_nothing_to_late_list(store: ArchiveStore, plain: Connection) -> None:
+    days.create_partition(plain, TABLE, OLD)
+    insert(plain, NOON, ROWS[0])
+    plain.execute(f"UPDATE {TABLE} SET author = 'another'")
+    ids, token = read_feed()
+    assert ids == [ROWS[0]]
+    with pytest.raises(ArchiveError):
+        restore_day(plain, store, PRODUCT, OLD)
+    assert read_feed(late_since=token)[0] == []

@@ -13,9 +13,10 @@ from history.kinds.entities import BY_NAME
 class Command(BaseCommand):
     help = (
         "Print what was changed in a window of time, whatever document it was in: by a person "
-        "(--author), by a service (--client-id), or by everybody within an hour. Sensitive fields "
-        "are masked. When it is interrupted, it prints the token to go on with; exit 0: all was "
-        "printed, 2: it failed, 130: it was interrupted."
+        "(--author), by a service (--client-id), to a field (--path), or everything. The window "
+        "may be of any length: it is read page by page, and printed as it is read. Sensitive "
+        "fields are masked. When it is interrupted, it prints the token to go on with; exit 0: all "
+        "was printed, 2: it failed, 130: it was interrupted."
     )
     requires_system_checks: list[str] = []
 
@@ -34,7 +35,11 @@ class Command(BaseCommand):
         )
         add("--path", help="only versions that changed this field: /rate")
         add("--order", choices=("desc", "asc"), default="desc", help="desc: newest first (default)")
-        add("--page-token", metavar="TOKEN", help="go on where an earlier call stopped")
+        add(
+            "--page-token",
+            metavar="TOKEN",
+            help="go on where an earlier call with the same --from, --to and filters stopped",
+        )
         add(
             "--late-since",
             metavar="TOKEN",

@@ -11,7 +11,7 @@ from history.retention.archive import manifest
 from history.retention.archive.manifest import Manifest
 from history.retention.archive.store import ArchiveError, ArchiveStore
 from history.retention.seals import late_rows
-from history.store import distribution
+from history.store import distribution, late_list
 from history.store.blocks.queries import count_versions
 from history.store.days import days, table_swap
 from history.store.days.canonical import (
@@ -32,6 +32,7 @@ def restore_day(
     """Bring a day of one table back as a partition that maintain keeps until `release`.
 
     Works in one transaction. Rows of the day that are in the table stay. Readers and writers go on.
+    Feeds of changes that have passed the day get its versions by the late list.
     The caller holds the run lock, and `connection` is in autocommit mode.
 
     Raises:
@@ -108,10 +109,12 @@ def _replace_day_table(
         late_rows.forget_archived_rows(
             connection, entity, day, day_table.new, stored_manifest.digest
         )
+        late_list.stage_table(connection, day_table.new)
         if day_table.state is not DayState.ABSENT:
             # Before any lock is taken: then only rows that arrive meanwhile are left to copy.
             merge.add_all_rows(day_table)
         days.replace_table(connection, table, day, merge.settle)
+        late_list.add_staged_versions(connection, entity.name)
 
 
 def _load_archived_rows(
