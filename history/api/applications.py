@@ -101,7 +101,7 @@ class SearchView(ApiView):
 
     def make_answer(self, request: ApiRequest) -> SearchResultsAnswer:
         text = request.parameters.read_required("q", SEARCH_VALUE_LENGTH)
-        reader = request.reader.omit_documents()  # a hit says only which document has the key
+        reader = request.reader.omit_snapshots()  # a hit says only which document has the key
         page = timeline.search(reader, text, request.read_page_size(), request.read_page_token())
         messages = timeline.fetch_open_messages(request.reader, page.results)
         return SearchResultsAnswer(

@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 
 SETTING: Final = "ANNALS_NEED_TO_KNOW"
 
-# Documents in memory at a time.
-DOCUMENTS_AT_ONCE: Final = 100
+# Snapshots in memory at a time.
+SNAPSHOTS_AT_ONCE: Final = 100
 
 # What the access journal writes about a refused request.
 REFUSED_BY_RULE: Final = "need-to-know"
@@ -57,7 +57,7 @@ NeedToKnowRule: TypeAlias = Callable[[Caller, Application], bool]
 
 # Returns the newest snapshot of each application, not masked, or None for an application without
 # a snapshot. Leaves out an application if its snapshot cannot be read now.
-LoadDocuments: TypeAlias = Callable[[Collection[str]], Mapping[str, Json]]
+LoadSnapshots: TypeAlias = Callable[[Collection[str]], Mapping[str, Json]]
 
 
 class UnusableRuleError(ValueError):
@@ -73,7 +73,7 @@ class RuleFailedError(RuntimeError):
 
 
 def check_permitted(
-    viewer: Viewer, applications: Iterable[str], load_documents: LoadDocuments
+    viewer: Viewer, applications: Iterable[str], load_snapshots: LoadSnapshots
 ) -> None:
     """Check that the viewer may see all these applications, before anything of them is shown.
 
@@ -82,7 +82,7 @@ def check_permitted(
         RuleFailedError: The rule fails for at least one application, and refuses none.
     """
     application_ids = set(applications)
-    closed = application_ids - select_visible(viewer, application_ids, load_documents)
+    closed = application_ids - select_visible(viewer, application_ids, load_snapshots)
     viewer.access.note_read(sorted(closed))  # the journal names what the attempt was about
     if any(viewer.decided[application] is False for application in closed):
         viewer.access.refused = REFUSED_BY_RULE
@@ -92,7 +92,7 @@ def check_permitted(
 
 
 def select_visible(
-    viewer: Viewer, applications: Collection[str], load_documents: LoadDocuments
+    viewer: Viewer, applications: Collection[str], load_snapshots: LoadSnapshots
 ) -> set[str]:
     """Return the subset of `applications` that the viewer may see. Lists leave out the others.
 
@@ -102,13 +102,13 @@ def select_visible(
     if rule is None or user is None:
         return set(applications)
     unknown = sorted(set(applications) - viewer.decided.keys())
-    for start in range(0, len(unknown), DOCUMENTS_AT_ONCE):
-        chunk = unknown[start : start + DOCUMENTS_AT_ONCE]
-        documents_by_id = load_documents(chunk)
+    for start in range(0, len(unknown), SNAPSHOTS_AT_ONCE):
+        chunk = unknown[start : start + SNAPSHOTS_AT_ONCE]
+        snapshots_by_id = load_snapshots(chunk)
         for application in chunk:
-            is_known = application in documents_by_id
+            is_known = application in snapshots_by_id
             decision = (
-                ask_rule(rule, user, Application(application, documents_by_id[application]))
+                ask_rule(rule, user, Application(application, snapshots_by_id[application]))
                 if is_known
                 else None
             )

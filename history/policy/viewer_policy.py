@@ -17,7 +17,7 @@ from history.kinds.entities import BY_NAME, EntityKind
 from history.policy import need_to_know
 from history.policy.masking.mask import get_viewer_mask
 from history.policy.masking.viewer import Viewer
-from history.policy.need_to_know import LoadDocuments
+from history.policy.need_to_know import LoadSnapshots
 from history.store.quarantined_messages import MessagePosition, QuarantinedMessage
 from history.store.versions import Content, EntityRef, SourceAnswer, SourceRow, VersionRow
 
@@ -34,7 +34,7 @@ class ViewerPolicy:
 
     viewer: Viewer
     fetch_owners: FetchOwners  # finds the applications of a document
-    load_documents: LoadDocuments  # loads the snapshots by which the rule decides
+    load_snapshots: LoadSnapshots  # loads the snapshots by which the rule decides
 
     def release(self, answer: SourceAnswer[Content]) -> Content:
         """Return the content of a source's answer, if the viewer may know of all its documents.
@@ -86,7 +86,7 @@ class ViewerPolicy:
         Raises:
             NeedToKnowError, RuleFailedError: See need_to_know.check_permitted.
         """
-        need_to_know.check_permitted(self.viewer, applications, self.load_documents)
+        need_to_know.check_permitted(self.viewer, applications, self.load_snapshots)
 
     def check_visible(self, *entity_refs: EntityRef) -> set[str]:
         """Return the applications of these documents, if the viewer may see all of them.
@@ -111,12 +111,12 @@ class ViewerPolicy:
 
     def select_visible(self, applications: Collection[str]) -> set[str]:
         """Return the applications that the viewer may see. See need_to_know.select_visible."""
-        return self._select_visible(applications, self.load_documents)
+        return self._select_visible(applications, self.load_snapshots)
 
     def _select_visible(
-        self, applications: Collection[str], load_documents: LoadDocuments
+        self, applications: Collection[str], load_snapshots: LoadSnapshots
     ) -> set[str]:
-        allowed = need_to_know.select_visible(self.viewer, applications, load_documents)
+        allowed = need_to_know.select_visible(self.viewer, applications, load_snapshots)
         self.viewer.access.note_left_out(sorted(set(applications) - allowed))
         return allowed
 
@@ -132,7 +132,7 @@ class ViewerPolicy:
         if not messages or not need_to_know.is_rule_applied(self.viewer):
             return list(messages)
         owners = self._find_owners(messages)
-        open_applications = self._select_with_document(set().union(*owners.values()))
+        open_applications = self._select_with_snapshot(set().union(*owners.values()))
         tellable = [
             message
             for message in messages
@@ -164,17 +164,17 @@ class ViewerPolicy:
             for message in messages
         }
 
-    def _select_with_document(self, applications: set[str]) -> set[str]:
+    def _select_with_snapshot(self, applications: set[str]) -> set[str]:
         """Return the subset of `applications` that have a snapshot and that the viewer may see.
 
         Without a snapshot the rule has nothing to decide by. Such an application is returned only
         if the rule has allowed it earlier in this request.
         """
         unknown = applications - self.viewer.decided.keys()
-        documents = self.load_documents(unknown) if unknown else {}
-        with_document = {id for id, document in documents.items() if document is not None}
-        candidates = (applications - unknown) | with_document
-        return self._select_visible(candidates, lambda _: documents)
+        snapshots = self.load_snapshots(unknown) if unknown else {}
+        with_snapshot = {id for id, snapshot in snapshots.items() if snapshot is not None}
+        candidates = (applications - unknown) | with_snapshot
+        return self._select_visible(candidates, lambda _: snapshots)
 
     def may_tell_of_archive(self, entity: EntityKind) -> bool:
         """Return whether the viewer may be told that the archive may have versions of this kind.

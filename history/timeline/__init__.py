@@ -49,9 +49,9 @@ from history.timeline.reader import HistoryReader, make_host_reader, make_reques
 from history.timeline.search import (
     SearchPage,
     SearchResult,
-    fetch_newest_documents,
+    fetch_newest_snapshots,
     fetch_open_messages,
-    find_without_document,
+    find_without_snapshot,
     search,
     search_all,
     select_messages_about,

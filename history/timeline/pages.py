@@ -114,7 +114,7 @@ class _TimelineStart(NamedTuple):
 
 
 def _read_start(query: TimelineQuery, token: str) -> _TimelineStart:
-    """Return where a page begins, from its token. See read_token for errors."""
+    """Decode the token of a page: where the page begins. See read_token for errors."""
     values = read_token(query.binding, token)
     size = len(TimelinePosition._fields)
     # A token of an earlier release may lack the value behind the position.
@@ -144,10 +144,10 @@ def _fill_page(
 def _generate_slices(
     reader: HistoryReader, query: TimelineQuery, after: TimelinePosition | None, size: int
 ) -> Iterator[TimelineSlice]:
-    """Generate all versions after a position in slices. The path filter is not applied.
+    """Generate all versions after a position, in slices. The path filter is not applied.
 
     Args:
-        after: None for the start of the timeline.
+        after: The position; None for the start of the timeline.
         size: How many versions the caller probably needs.
     """
     if query.entity is None:
@@ -164,8 +164,9 @@ def _generate_entity_slices(
 ) -> Iterator[TimelineSlice]:
     """Generate the versions of one document. See `_generate_slices`."""
     filters, entity_ref = query.filters, EntityRef(entity, query.id)
-    is_gapless = not filters.by_row
-    # Whether a read that is the last one has read all versions of the document.
+    is_gapless = not filters.may_skip_versions
+    # True while nothing was read or left out before: if the next read is the last one, it returns
+    # all versions of the document.
     is_whole = is_gapless and start is None and (filters.since, filters.until) == (None, None)
     last_position, size, shown_rows, has_more = start, max_size, list[VersionRow](), True
     while has_more:
@@ -176,8 +177,8 @@ def _generate_entity_slices(
         has_more = bool(page.unread) or len(rows) > size
         # In ascending order, the first row is compared with the last one of the slice before.
         rows_by_ref = {row.ref: row for row in (*shown_rows[-1:], *rows)}
-        # Leave the last row to the next slice: in descending order, the row before it is compared
-        # with it, and the row after it is not read yet.
+        # Leave the last row to the next slice. In descending order it is the previous version of
+        # the row before it, and its own previous version has not been read.
         shown_rows = rows[: max(1, len(rows) - 1)] if has_more else rows
         keys = VersionIndex([ref.key for ref in rows_by_ref])
         are_pairs_certain = all(
@@ -224,7 +225,7 @@ def _make_slice(pairs: list[VersionWithPrevious], has_more: bool) -> TimelineSli
 
 
 def _is_known(reader: HistoryReader, query: TimelineQuery) -> bool:
-    """Return whether the document has a version, with whatever filters."""
+    """Return whether the document or application has any version, also one filtered out."""
     if query.entity is None:
         return bool(fetch_members(reader, query.id))
     return bool(fetch_keys(reader, query.entity, [query.id]))

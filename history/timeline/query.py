@@ -134,8 +134,8 @@ class VersionFilters:
     path: str | None = None
 
     @property
-    def by_row(self) -> bool:
-        """Whether the filters may leave out rows between two rows that they select."""
+    def may_skip_versions(self) -> bool:
+        """Whether the filters may leave out versions between two versions that they select."""
         return (self.author, self.client_id, self.type) != (None, None, None)
 
 

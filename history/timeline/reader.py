@@ -107,7 +107,7 @@ class HistoryReader:
         """
         return replace(self, fields=fields)
 
-    def omit_documents(self) -> HistoryReader:
+    def omit_snapshots(self) -> HistoryReader:
         """Return the same reader, but snapshots are empty: enough to know who changed what when."""
         return replace(self, fields=())
 
@@ -158,18 +158,18 @@ class HistoryReader:
     @property
     def policy(self) -> ViewerPolicy:
         """The policy that decides which rows and facts the viewer may see."""
-        return ViewerPolicy(self.viewer, self.source.fetch_owners, self._load_root_documents)
+        return ViewerPolicy(self.viewer, self.source.fetch_owners, self._load_root_snapshots)
 
-    def _load_root_documents(self, applications: Collection[str]) -> Mapping[str, Json]:
+    def _load_root_snapshots(self, applications: Collection[str]) -> Mapping[str, Json]:
         """Return the newest snapshot of each application, not masked, for the need-to-know rule.
 
-        This is a need_to_know.LoadDocuments. The snapshots are not shown.
+        This is a need_to_know.LoadSnapshots. The snapshots are not shown.
         """
         damaged: Damaged = {}  # not self.damaged: the viewer may not be allowed to know of these
-        rows = StoreLists(damaged=damaged).fetch_newest_documents(get_root(), applications)
-        documents = {row.id: parse_snapshot(row.data) for row in rows}
-        lacking = set(applications) - documents.keys() - {place.id for place in damaged}
-        return {**self.old.load_root_documents(lacking), **documents}
+        rows = StoreLists(damaged=damaged).fetch_newest_snapshots(get_root(), applications)
+        snapshots = {row.id: parse_snapshot(row.data) for row in rows}
+        lacking = set(applications) - snapshots.keys() - {place.id for place in damaged}
+        return {**self.old.load_root_snapshots(lacking), **snapshots}
 
     # The old service.
 

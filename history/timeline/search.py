@@ -199,7 +199,7 @@ def select_messages_about(
     return messages.list_about(entity.name, id)
 
 
-def fetch_newest_documents(
+def fetch_newest_snapshots(
     reader: HistoryReader, carriers: Collection[EntityRef]
 ) -> dict[EntityRef, Json]:
     """Return the newest snapshot of each document. Runs one query for each kind.
@@ -208,21 +208,21 @@ def fetch_newest_documents(
     """
     documents: dict[EntityRef, Json] = {}
     for entity in ENTITIES:
-        rows = reader.lists.fetch_newest_documents(entity, _list_ids(entity, carriers))
+        rows = reader.lists.fetch_newest_snapshots(entity, _list_ids(entity, carriers))
         for row in reader.policy.apply(rows):
             documents[row.entity_ref] = parse_snapshot(row.data)
     return documents
 
 
-def find_without_document(reader: HistoryReader, carriers: Collection[EntityRef]) -> set[EntityRef]:
+def find_without_snapshot(reader: HistoryReader, carriers: Collection[EntityRef]) -> set[EntityRef]:
     """Return the documents with a newest version that is a deletion without a snapshot."""
     newest = _fetch_newest_keys(reader, carriers)
-    lists = reader.omit_documents().lists
+    lists = reader.omit_snapshots().lists
     rows = {
         row.entity_ref: row.key
         for entity in ENTITIES
         for row in reader.policy.apply(
-            lists.fetch_newest_documents(entity, _list_ids(entity, carriers))
+            lists.fetch_newest_snapshots(entity, _list_ids(entity, carriers))
         )
     }
     return {

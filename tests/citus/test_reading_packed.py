@@ -51,7 +51,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "keys of several documents": lambda: timeline.fetch_keys(HOST, TASK, ["T1", "T2"]),
     "search": lambda: timeline.search(HOST, "A1"),
     "search for several": lambda: timeline.search_all(HOST, ["A1", "T1", "T2"]),
-    "newest documents": lambda: timeline.fetch_newest_documents(
+    "newest documents": lambda: timeline.fetch_newest_snapshots(
         HOST, [(TASK, "T1"), (TASK, "T2"), (ROOT, "A1")]
     ),
     "changes": lambda: timeline.fetch_changes_page(HOST, ChangesQuery(filters=HOUR)),

@@ -108,7 +108,7 @@ def test_title_is_masked_when_only_titles_are_read(store: Store, support: Client
     FieldLabel.objects.create(path="/name", russian="Название", sensitive=True)
     store.add("A1", 0, {"name": "Тайна", "status": "draft"}, 0)
     reader = timeline.make_host_reader().limit_to_fields(FIELDS)
-    [(_, data)] = timeline.fetch_newest_documents(reader, [(get_root(), "A1")]).items()
+    [(_, data)] = timeline.fetch_newest_snapshots(reader, [(get_root(), "A1")]).items()
     assert isinstance(data, dict)
     assert str(data["name"]).startswith("masked:")
     assert "Тайна" not in read_text(support.get("/admin/history/?q=A1"))
@@ -137,10 +137,10 @@ def test_reader_limited_to_fields_returns_only_those_fields(
     store.add("A1", 0, document, 0)
     reader = HOST.limit_to_fields(FIELDS)
     assert timeline.fetch_newest_version(reader, get_root(), "A1").data == expected
-    assert timeline.fetch_newest_documents(reader, [(get_root(), "A1")]) == {
+    assert timeline.fetch_newest_snapshots(reader, [(get_root(), "A1")]) == {
         (get_root(), "A1"): expected
     }
-    [newest] = StoreLists().fetch_newest_documents(get_root(), ["A1"])
+    [newest] = StoreLists().fetch_newest_snapshots(get_root(), ["A1"])
     assert json.loads(select_fields(newest.data, FIELDS)) == expected
 
 
@@ -152,7 +152,7 @@ def test_deletion_without_snapshot_is_read_as_deletion_when_only_titles_are_read
     store.add("A1", 1, None, 1, type=ChangeType.DELETE)
     reader = HOST.limit_to_fields(FIELDS)
     assert timeline.fetch_newest_version(reader, get_root(), "A1").data is None
-    assert timeline.fetch_newest_documents(reader, [(get_root(), "A1")]) == {
+    assert timeline.fetch_newest_snapshots(reader, [(get_root(), "A1")]) == {
         (get_root(), "A1"): {"name": "Ипотека"}
     }
 
@@ -171,7 +171,7 @@ def test_measured_size_of_newest_snapshot_is_above_limit_only_when_snapshot_is(
 
 
 def measure_newest(id: str, limit: int) -> int:
-    return HOST.lists.measure_newest_documents([(get_root(), id)], limit)[get_root(), id]
+    return HOST.lists.measure_newest_snapshots([(get_root(), id)], limit)[get_root(), id]
 
 
 def test_title_of_packed_document_is_read(tables: None) -> None:
@@ -183,8 +183,8 @@ def test_title_of_packed_document_is_read(tables: None) -> None:
         pack_day(plain, get_root(), T0.date())
     reader = HOST.limit_to_fields(FIELDS)
     assert timeline.fetch_newest_version(reader, get_root(), "A1").data == {"name": "Ипотека 2"}
-    assert timeline.fetch_newest_documents(reader, [(get_root(), "A1")]) == {
+    assert timeline.fetch_newest_snapshots(reader, [(get_root(), "A1")]) == {
         (get_root(), "A1"): {"name": "Ипотека 2"}
     }
-    assert timeline.fetch_newest_version(HOST.omit_documents(), get_root(), "A1").data == {}
-    assert HOST.lists.measure_newest_documents([(get_root(), "A1")], 1_000)[get_root(), "A1"] > 0
+    assert timeline.fetch_newest_version(HOST.omit_snapshots(), get_root(), "A1").data == {}
+    assert HOST.lists.measure_newest_snapshots([(get_root(), "A1")], 1_000)[get_root(), "A1"] > 0

@@ -152,7 +152,7 @@ def _load_title_snapshot(reader: HistoryReader, version: Version) -> Json:
     if version.data is not None:
         return version.data
     document = version.entity_ref
-    return timeline.fetch_newest_documents(limit_to_title_fields(reader), [document]).get(document)
+    return timeline.fetch_newest_snapshots(limit_to_title_fields(reader), [document]).get(document)
 
 
 def get_maker_name(version: Version) -> str:
@@ -177,7 +177,7 @@ def group_children(reader: HistoryReader, application: ApplicationState) -> list
     """
     groups: list[dict[str, object]] = []
     deleted = [version.entity_ref for version in application.deleted if version.data is None]
-    documents = timeline.fetch_newest_documents(limit_to_title_fields(reader), deleted)
+    documents = timeline.fetch_newest_snapshots(limit_to_title_fields(reader), deleted)
     for entity in CHILDREN:
         rows = [
             {

@@ -52,7 +52,7 @@ def make_groups(
     entity_refs |= {
         result.entity_ref for result in all_results if _is_deleted_without_snapshot(result)
     }
-    documents = timeline.fetch_newest_documents(limit_to_title_fields(reader), entity_refs)
+    documents = timeline.fetch_newest_snapshots(limit_to_title_fields(reader), entity_refs)
     latest = reader.lists.fetch_newest_child_moments(
         {result.id for result in all_results if result.entity.root}
     )

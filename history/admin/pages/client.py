@@ -127,7 +127,7 @@ def _find_nearest_weeks(
     Returns:
         Pairs of the moment of the change and the address of its week.
     """
-    reader, no_parts = reader.omit_documents(), frozenset[Include]()
+    reader, no_parts = reader.omit_snapshots(), frozenset[Include]()
     before = _fetch_pages(reader, ids, VersionFilters(until=monday), 1, no_parts)
     after = _fetch_pages(
         reader, ids, VersionFilters(since=monday + WHOLE_WEEK), 1, no_parts, order=TimelineOrder.ASC

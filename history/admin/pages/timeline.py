@@ -257,7 +257,7 @@ def _find_last_child_change(
         return None
     query: dict[str, Any] = {"whole": True, "page_size": 1, "include": frozenset()}
     page = first_page or page_head.fetch_page(
-        reader.omit_documents(), shown.entity, shown.id, **query
+        reader.omit_snapshots(), shown.entity, shown.id, **query
     )
     return next((version for version in page.versions[:1] if version.entity.parent), None)
 

@@ -48,8 +48,8 @@ def make_recent_context(request: HttpRequest) -> dict[str, object]:
     last_versions = dict(_load_last_versions(reader, newest))
     client = _find_client(reader, next(iter(last_versions))) if last_versions else None
     visible = timeline.select_visible(reader, before)
-    documents = timeline.fetch_newest_documents(reader, [*last_versions, *visible])
-    deleted = timeline.find_without_document(reader, [*last_versions])
+    documents = timeline.fetch_newest_snapshots(reader, [*last_versions, *visible])
+    deleted = timeline.find_without_snapshot(reader, [*last_versions])
     applications = [id for entity, id in last_versions if entity.root]
     messages = timeline.fetch_messages_for(
         reader, OpenMessagesQuestion(ENTITIES, list(last_versions), applications)
@@ -102,7 +102,7 @@ def _load_last_versions(
     """
     for document in documents:
         viewer = replace(of_page.viewer, access=access_record.AccessRecord())
-        reader = replace(of_page, viewer=viewer).omit_documents()
+        reader = replace(of_page, viewer=viewer).omit_snapshots()
         conditions: dict[str, Any] = {"page_size": 1, "include": frozenset()}
         try:
             [last] = page_head.fetch_page(
@@ -138,7 +138,7 @@ def _load_changes(
         if version is not None and version.previous_version is not None
     }
     documents = {version.entity_ref for version in compared.values()}
-    sizes = reader.lists.measure_newest_documents(documents, COMPARED_BYTES)
+    sizes = reader.lists.measure_newest_snapshots(documents, COMPARED_BYTES)
     for opened, version in compared.items():
         if sizes[version.entity_ref] <= COMPARED_BYTES:
             # Retention has just removed the version, or it cannot be read: the line has no change.

@@ -171,8 +171,8 @@ class OldServiceSource:
         is_shown = has_owner or old_row.key in self.load_rows(row.entity, row.id)
         return old_row.updated_at if is_shown else None
 
-    def load_root_documents(self, applications: Collection[str]) -> dict[str, Json]:
-        """Return the newest snapshot of each application, for need-to-know. See LoadDocuments.
+    def load_root_snapshots(self, applications: Collection[str]) -> dict[str, Json]:
+        """Return the newest snapshot of each application, for need-to-know. See LoadSnapshots.
 
         The old service is asked even if its versions are not shown.
         """

@@ -189,7 +189,7 @@ class StoreLists:
         """Return the applications that each document names in any stored version."""
         return TableSource().fetch_owners(entity, ids)
 
-    def fetch_newest_documents(self, entity: EntityKind, ids: Collection[str]) -> list[SourceRow]:
+    def fetch_newest_snapshots(self, entity: EntityKind, ids: Collection[str]) -> list[SourceRow]:
         """Return the newest version with a snapshot of each document. A deletion may have none."""
         rows: list[SourceRow] = []
         ids_to_read = list(ids)
@@ -208,7 +208,7 @@ class StoreLists:
                 ids_to_read += [ref.id for ref in fetched.unread]
         return keep_fields(rows, self.fields)
 
-    def measure_newest_documents(
+    def measure_newest_snapshots(
         self, entity_refs: Collection[EntityRef], max_bytes: int
     ) -> dict[EntityRef, int]:
         """Return about how many bytes the newest snapshot of each document has.

@@ -94,7 +94,9 @@ class TableSource:
             limit: How many versions to return, at most.
         """
         by_time = query.sort is TimelineSort.UPDATED_AT
-        below = by_time and query.order is TimelineOrder.DESC and not query.filters.by_row
+        below = (
+            by_time and query.order is TimelineOrder.DESC and not query.filters.may_skip_versions
+        )
         text = statements.make_page_sql(entity, query.sort, query.order, below)
         values = _make_page_values(query, after, limit, by_time=by_time)
         return statements.fetch_versions(entity, text, values, self.fields, self.damaged)
@@ -224,7 +226,7 @@ class TableSource:
             listed_page = self._fetch_listed_page(query, after, limit, need_all_keys)
             if listed_page is not None:
                 return listed_page
-        below = query.order is TimelineOrder.DESC and not query.filters.by_row
+        below = query.order is TimelineOrder.DESC and not query.filters.may_skip_versions
         text = statements.make_application_page_sql(query.order, below)
         rows = statements.fetch_rows(text, _make_page_values(query, after, limit))
         # First the rows of the page, with their place on it; then the keys of what is on it.
