@@ -100,7 +100,7 @@ class CardBuilder:
             gap, gap_links: Which versions between the previous one and this one are missing.
             note, older_link: Why there is no previous version.
             arrived_messages: Sentences on missing versions that arrived and are in quarantine.
-            quarantine_notes: Sentences on other messages in quarantine with the number of this version.
+            quarantine_notes: Sentences on other messages in quarantine with this version number.
             subject, subject_name, subject_url: The document, if the page shows several.
         """
         entity, id, number = version.entity, version.id, version.version

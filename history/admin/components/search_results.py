@@ -106,9 +106,9 @@ def _make_hit(
 ) -> dict[str, object]:
     """Return the template's variables for one result.
 
-    `quarantine_mark` says how many changes of the document are in quarantine. `key` is the label of the
-    business key that matched, or empty if the id matched. `carriers` has the text and address of
-    each child that has the key. `application_url` is filled only for a child.
+    `quarantine_mark` says how many changes of the document are in quarantine. `key` is the label
+    of the business key that matched, or empty if the id matched. `carriers` has the text and
+    address of each child that has the key. `application_url` is filled only for a child.
     """
     data = documents.get(result.entity_ref) if _is_deleted_without_snapshot(result) else result.data
     application = result.application if result.entity.parent is not None else None
