@@ -1,7 +1,7 @@
 """The configuration of gunicorn: `gunicorn --config python:annals.server annals.wsgi`.
 
-Options on its command line override these. Without `--bind` it listens on the loopback address, for
-a proxy.
+Options on gunicorn's command line override this file. Without `--bind`, gunicorn listens on the
+loopback address only, for a proxy.
 """
 
 import os

@@ -72,7 +72,7 @@ def run(data: TimelineData, host: str, port: int, seconds: int) -> dict[str, Any
 
 
 def _measure_ingest(bench: Harness, environment: dict[str, str], seconds: int) -> float:
-    """Return how many messages are read per second, from the simulator's first to its last."""
+    """Return the messages read per second, from the simulator's first message to its last."""
     earlier, began = _count_read(bench), time.monotonic()
     seed = str(random.randrange(10**9))  # so that ids differ each time
     run_command(

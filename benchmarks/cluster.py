@@ -12,10 +12,12 @@ _WORKERS = """
 
 
 def recreate_database(coordinator: str, name: str) -> None:
-    """Create this database anew and empty on the coordinator and its workers, and join them.
+    """Create an empty database on the coordinator and its workers, and make it a cluster.
+
+    An earlier database of this name is dropped.
 
     Args:
-        coordinator: The address of a database whose workers have joined. Its login is a superuser.
+        coordinator: The address of a database of the cluster, with a login that is a superuser.
     """
     drop_database(coordinator, name)
     own_place, *workers = places = _list_nodes(coordinator)

@@ -138,7 +138,7 @@ def compare_libraries(pairs: list[SnapshotPair]) -> Figures:
 
 
 def measure_shape(make: Callable[[int], SnapshotPair]) -> Figures:
-    """Measure milliseconds at each size; DeepDiff and jsonpatch only at 48 KB."""
+    """Measure the milliseconds at each size. Measure DeepDiff and jsonpatch only at 48 KB."""
     our_times: dict[str, float] = {}
     for name, size in _SIZES.items():
         old, new = make(size // ITEM_BYTES)

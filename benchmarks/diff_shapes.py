@@ -119,7 +119,7 @@ def _rename_fields(count: int) -> SnapshotPair:
 
 
 def _change_nested(count: int) -> SnapshotPair:
-    """Nest objects 200 levels deep, which Python can still parse. Long fields make up the size."""
+    """Change a value below 200 objects, which Python can still parse. Long fields add the size."""
     depth = 200
     wide = "x" * (count * ITEM_BYTES // depth)
 

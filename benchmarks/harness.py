@@ -53,7 +53,7 @@ class Harness:
             connection.execute("CHECKPOINT")
 
     def start_round(self) -> None:
-        """Use a new consumer group from now on, which has no members of earlier runs."""
+        """Begin a round with a new consumer group: it has no members of earlier rounds."""
         self._round += 1
 
     def make_producer(self) -> KafkaProducer:
@@ -272,7 +272,7 @@ def report_figures(
     """Print the figures, and return the exit code: 0 if all targets are met, else 1.
 
     Args:
-        figures: With `targets`, each of which has `met`.
+        figures: They have a list `targets`. Each target has `met`.
         print_figures: Prints the figures for people.
         as_json: Print JSON instead.
     """

@@ -178,7 +178,7 @@ def measure_search_index(bench: Harness, records: list[Record], rows_s: float) -
 
 
 def measure_envelopes(messages: list[Message]) -> Figures:
-    """Measure the microseconds to decode a message: with the contract's and a declared envelope."""
+    """Measure the microseconds to decode a message, in the contract's and a declared envelope."""
     window = Window.at(datetime.now(UTC), 90, 14)
     names = ("id", "version", "type", "updatedAt", "clientId", "author", "productInstanceId")
     places = tuple((name, f"/payload/{name}") for name in (*names, "data"))

@@ -116,7 +116,7 @@ def _measure_days(conninfo: str, versions: int) -> Figures:
 def _measure_packed_share(
     plain_connection: psycopg.Connection[Any], day: date, messages: int
 ) -> float:
-    """Return the size of a packed day as a share of the plain day's, over all simulated kinds."""
+    """Return the size of packed days as a share of the plain days, over all simulated kinds."""
     start, window = datetime.combine(day, clock(), UTC), Window.at(datetime.now(UTC), 90, 14)
     messages_sent = islice(generate_messages(1, start, step=timedelta(days=1) / messages), messages)
     for entity in ENTITIES:
@@ -235,7 +235,7 @@ def _send_messages(servers: str) -> None:
 
 
 def _read_write_counts(port: int) -> dict[float, float]:
-    """Return how many writes of a consumer took at most some seconds, by these seconds."""
+    """Return the histogram of a consumer's writes: by seconds, how many took no longer."""
     text = urllib.request.urlopen(f"http://{HOST}:{port}/metrics").read().decode()
     lines = re.findall(r'annals_write_seconds_bucket{le="(.+?)"} (\S+)', text)
     return {float(limit): float(count) for limit, count in lines}
@@ -245,8 +245,8 @@ def _compute_p99(earlier: Mapping[float, float], later: Mapping[float, float]) -
     """Return the 99th percentile in milliseconds, interpolated within a bucket.
 
     Args:
-        earlier: The counts before the measurement, by upper bound in seconds.
-        later: The counts after it.
+        earlier: The histogram before the measurement.
+        later: The histogram after the measurement.
     """
     counts = {limit: later[limit] - earlier.get(limit, 0) for limit in sorted(later)}
     target_count, lower_limit, lower_count = 0.99 * max(counts.values()), 0.0, 0.0
@@ -276,12 +276,12 @@ def _simulate_histories() -> list[list[Record]]:
 def _generate_alike(
     histories: Sequence[Sequence[Record]], day: date, count: int, versions: int
 ) -> Iterator[Record]:
-    """Yield documents with `count` versions each on one day."""
+    """Yield versions of many documents on one day, `count` versions of each document."""
     start, random_source = _compute_day_start(day), random.Random(count)
     runs = [
-        history[place : place + count]
+        history[index : index + count]
         for history in histories
-        for place in range(0, len(history) - count + 1, count)
+        for index in range(0, len(history) - count + 1, count)
     ]
     for number, versions_of_run in enumerate(islice(cycle(runs), versions // count)):
         id = f"{random_source.getrandbits(96):024x}"

@@ -45,10 +45,10 @@ Figures = dict[str, Any]
 
 
 def run(coordinator: str, versions: int, as_json: bool) -> int:
-    """Measure and print.
+    """Measure packing on the cluster and on one server, print the figures, return the exit code.
 
     Args:
-        coordinator: The address of a database of a cluster whose workers have joined.
+        coordinator: The address of a database that the workers of a cluster have joined.
         versions: How many rows the measured day has.
     """
     print_progress = Console(stderr=True).print
@@ -75,7 +75,7 @@ def run(coordinator: str, versions: int, as_json: bool) -> int:
 
 
 def _fill_server(conninfo: str, day: date, versions: int, shards: int | None) -> None:
-    """Store the versions of the day, and make the days around it."""
+    """Store the versions of the day, and create the days around it."""
     environment = _make_environment(conninfo, 30)
     run_command(environment, "migrate")
     if shards is not None:
@@ -90,7 +90,10 @@ def _fill_server(conninfo: str, day: date, versions: int, shards: int | None) ->
 
 
 def _measure_in_turn(servers: Mapping[str, str], day: date) -> Figures:
-    """Return the figures of each server. Each round is on both, so other work slows both down."""
+    """Return the figures of each server.
+
+    Each round measures the servers in turn, so that other programs slow both down.
+    """
     rounds: dict[str, list[Figures]] = {name: [] for name in servers}
     for _ in range(ROUNDS):
         for name, conninfo in servers.items():
@@ -133,8 +136,11 @@ def _measure_round(connection: psycopg.Connection[Any], day: date) -> Figures:
 def _measure_beside_packing(
     connection: psycopg.Connection[Any], conninfo: str, day: date
 ) -> Figures:
-    """Return the longest read and the slow writes in milliseconds: alone, and while a day is
-    packed at the rate of `maintain`."""
+    """Measure reads and writes alone, and while a day is packed at the rate of `maintain`.
+
+    Returns:
+        The longest read, the longest write, and the 99th percentile of writes, in milliseconds.
+    """
     row = connection.execute(
         sql.SQL("SELECT id FROM {} LIMIT 1").format(sql.Identifier(ROOT.table))
     ).fetchone()
@@ -155,9 +161,9 @@ def _measure_beside_packing(
 
 @contextmanager
 def _time_others(conninfo: str, id: str) -> Iterator[dict[str, list[float]]]:
-    """Read and write in processes of their own until the block ends, and yield their seconds.
+    """Read and write in other processes during the `with` block, and yield the durations.
 
-    The seconds are there after the block.
+    The durations, in seconds, are there only after the block.
     """
     context = get_context("fork")
     end, results = context.Event(), context.Queue()
@@ -180,7 +186,7 @@ def _time_others(conninfo: str, id: str) -> Iterator[dict[str, list[float]]]:
 
 
 def _time_statements(conninfo: str, name: str, id: str, end: Event, results: Any) -> None:
-    """Read or write at a fixed rate until the end, and put the seconds of each statement."""
+    """Read or write at a fixed rate until `end`. Put the seconds of each statement in `results`."""
     seconds = []
     pause = 1 / (READS_PER_SECOND if name == "read" else WRITES_PER_SECOND)
     moment = datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""`python -m benchmarks pages`: measures the support screens of usual and of hard documents.
+"""`python -m benchmarks pages`: measures the support screens, for usual and for hard documents.
 
 A page is sent when it is complete, so the measured time is until the whole page has arrived. The
 browser's work is not included. The weight of a page is the size of its HTML.

@@ -67,9 +67,9 @@ def run(
 
     Args:
         rows: How many versions of applications the data set of 90 days has. The data sets of 10
-            and 365 days have a tenth of them.
+            and 365 days have a tenth of that.
         parallel_seconds: For how long 16 clients read during ingest. 0: not at all.
-        cluster: The address of a Citus coordinator: compare it with one server, and nothing else.
+        cluster: The address of a Citus coordinator. If given, only compare it with one server.
     """
     if cluster:
         from benchmarks import timeline_cluster
@@ -275,9 +275,9 @@ class _ApiClient:
     def time_requests(
         self, call: CallById, ids: Sequence[str], warm_up: int = WARM_UP
     ) -> dict[str, float]:
-        """Time requests like `_time_calls`.
+        """Send a request for each id, and return p50, p95 and p99 in milliseconds.
 
-        The result also has `cpu`, the processor milliseconds of the web for a request.
+        The result also has `cpu`, the web's processor time for a request in milliseconds.
         """
         earlier = self._measure_web_cpu()
         times = _time_calls(call, ids, warm_up)

@@ -29,12 +29,14 @@ WARM_UP, ROUNDS = 5, 20
 Figures = dict[str, Any]
 
 
-class Question:
-    """What is asked, with its limits.
+class MeasuredRequest:
+    """A request to measure, with its limits.
 
     Attributes:
-        most_ms: The longest that the median may take on the cluster.
-        most_ratio: How many times as long as on one server the median may take.
+        name: What the request is for, in words.
+        make_path: Returns the address for the id of an application.
+        most_ms: The limit of the median on the cluster, in milliseconds.
+        most_ratio: The limit of the median on the cluster, as a multiple of that on one server.
     """
 
     def __init__(
@@ -51,11 +53,12 @@ class Question:
 
 
 def run(coordinator: str, rows: int, as_json: bool) -> int:
-    """Measure and print.
+    """Measure reading on the cluster and on one server, print the figures, return the exit code.
 
     Args:
-        coordinator: The address of a database of a Citus cluster whose workers have joined.
-        rows: Versions of applications for a benchmark of one server.
+        coordinator: The address of a database that the workers of a Citus cluster have joined.
+        rows: How many versions of applications a benchmark of one server has. SHARE_OF_ROWS makes
+            them fewer here.
     """
     print_progress = Console(stderr=True).print
     rows //= SHARE_OF_ROWS
@@ -74,29 +77,29 @@ def run(coordinator: str, rows: int, as_json: bool) -> int:
     return report_figures("timeline", figures, _print_figures, as_json)
 
 
-def _list_questions() -> list[Question]:
+def _list_questions() -> list[MeasuredRequest]:
     now = datetime.now(UTC)
     moment = quote((now - timedelta(days=20)).isoformat())
     week = (now - timedelta(days=20)).strftime("%G-W%V")
     return [
-        Question(
+        MeasuredRequest(
             "document, page of 50",
             lambda id: f"history/{ROOT.name}/{id.replace('FIVE', 'HOT')}",
             most_ratio=2.5,
         ),
-        Question(
+        MeasuredRequest(
             "application with five children, page of 50",
             lambda id: f"applications/{id}/history",
             most_ms=250,
             most_ratio=3,
         ),
-        Question(
+        MeasuredRequest(
             "application with five children at a moment",
             lambda id: f"applications/{id}/at?time={moment}",
             most_ms=200,
         ),
-        Question("search by number", lambda id: f"search?q=number-{id}", most_ms=200),
-        Question(
+        MeasuredRequest("search by number", lambda id: f"search?q=number-{id}", most_ms=200),
+        MeasuredRequest(
             "a client's week, screen",
             lambda id: f"/admin/client/?q=clientId-{id}&week={week}",
             most_ms=200,
@@ -113,8 +116,8 @@ def _make_client(data: TimelineData, host: str, port: int) -> _ApiClient:
     return _ApiClient(host, port, {"Cookie": cookies})
 
 
-def _ask(question: Question, clients: list[_ApiClient], data: TimelineData) -> Figures:
-    """Return the milliseconds of one server and of the cluster, asked in turn."""
+def _ask(question: MeasuredRequest, clients: list[_ApiClient], data: TimelineData) -> Figures:
+    """Send a request to one server and to the cluster in turn. Return the times of both."""
     milliseconds: list[list[float]] = [[] for _ in clients]
     for number in range(WARM_UP + ROUNDS):
         path = question.make_path(data.five[number % len(data.five)])

@@ -69,7 +69,7 @@ def prepare_data(
     Args:
         server: The URI of a PostgreSQL where a database may be created.
         days: How many partitions each table has.
-        shards: Parts of each table on a cluster; None for one server.
+        shards: The number of shards of each table on a cluster; None for one server.
     """
     name = f"annals_timeline_{days}"
     conninfo = make_conninfo(server, dbname=name)
@@ -167,7 +167,7 @@ def _generate_records(
     """Yield versions of usual applications in order of time, then those with many versions.
 
     Args:
-        usual: Gets the ids of about 5,000 usual applications.
+        usual: A list to which the ids of about 5,000 usual applications are added.
     """
     yield from _generate_applications_with_five_children(families, start, span)
     life = round(min(LIFE_DAYS * 86_400 * SECOND, span / 3))
@@ -202,7 +202,10 @@ def _generate_records(
 def _generate_applications_with_five_children(
     families: Sequence[Sequence[Record]], start: int, span: int
 ) -> Iterator[Record]:
-    """Yield applications that live for the whole span. Their numbers are of them alone."""
+    """Yield versions of applications with five children, spread over the whole span.
+
+    No other application has their business keys.
+    """
     three, two = (
         next(family for family in families if _count_children(family) == count) for count in (3, 2)
     )

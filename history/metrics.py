@@ -1,4 +1,4 @@
-"""The metrics of what reads the history, in each web process."""
+"""The metrics of reading the history, which each web process exposes."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The tables: a partitioned model for each kind of entity, and small ones."""
+"""The models: one for the partitioned table of each kind, and those of the small tables."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,9 @@ from history.kinds.kinds_file import load_shipped_kinds
 
 
 def _build_version_model(entity: EntityKind, app: str) -> type[PostgresPartitionedModel]:
-    """Return the model of an entity's *_aud table: range-partitioned by updated_at, written by
-    COPY.
+    """Return the model of the *_aud table of a kind, range-partitioned by updated_at.
+
+    Only COPY writes to such a table.
     """
     meta: dict[str, object] = {
         "app_label": app,
@@ -56,9 +57,11 @@ def _build_version_model(entity: EntityKind, app: str) -> type[PostgresPartition
     )
 
 
-# The kinds that come with Annals, which have migrations, whether they are declared or not.
+# The models of the kinds that come with Annals. They have migrations, also if a kind is not
+# declared.
 _SHIPPED = {entity.name: _build_version_model(entity, "history") for entity in load_shipped_kinds()}
-# The others belong to no installed app: history.store.kind_tables makes their tables, no migration.
+# The models of other kinds do not belong to an installed app. They have no migrations:
+# history.store.kind_tables creates their tables.
 _OTHER_KINDS_APP = "kinds"
 VERSION_MODELS = {
     entity.name: _SHIPPED.get(entity.name) or _build_version_model(entity, _OTHER_KINDS_APP)
@@ -74,14 +77,12 @@ class PersonKind(models.TextChoices):
 
 
 class Person(models.Model):
-    """The person or service that uses a login. Imports, screens and first logins fill it.
-
-    `written_by` is the identity of the login that wrote the name; empty: the bank wrote it.
-    """
+    """The person or service that uses a login. Imports, screens and first logins fill the table."""
 
     login = models.CharField(_("login"), max_length=AUTHOR_LENGTH, primary_key=True)
     full_name = models.CharField(_("full name"), max_length=200)
     kind = models.CharField(_("kind"), max_length=10, choices=PersonKind, default=PersonKind.PERSON)
+    # The identity of the login that wrote the name. Empty: the bank wrote it.
     written_by = models.CharField(max_length=40, default="", db_default="", editable=False)
 
     class Meta:
@@ -151,15 +152,15 @@ class FieldLabel(models.Model):
 
 
 class SearchKey(models.Model):
-    """A business key of an entity. Ingest writes it (docs/decisions/0016-search-keys.md)."""
+    """A business key of a document. The consumer writes it (docs/decisions/0016-search-keys.md)."""
 
     pk = models.CompositePrimaryKey("value", "name", "entity", "id")
     value = models.CharField(max_length=SEARCH_VALUE_LENGTH)
     name = models.CharField(max_length=40)
     entity = models.CharField(max_length=40)
     id = models.CharField(max_length=ID_LENGTH)
-    day = models.DateField()  # of the latest version seen with the key; retention uses it
-    # of the oldest one, for a child of an application on a cluster; otherwise null
+    day = models.DateField()  # the day of the latest version with the key; retention uses it
+    # The day of the oldest version with the key. Only for children on a cluster, otherwise null.
     first_day = models.DateField(null=True)
 
     class Meta:
@@ -167,7 +168,7 @@ class SearchKey(models.Model):
 
 
 class Access(models.Model):
-    """No table: holds the permissions that belong to no single model."""
+    """The permissions that do not belong to one model. Does not have a table."""
 
     class Meta:
         managed = False
@@ -203,20 +204,18 @@ class MaintainRun(models.Model):
 
 
 class ArchivedDay(models.Model):
-    """A day of one table that is in the archive, as its manifest says. digest: of the ordered rows.
-    checked_at: when `verify --archive` last read its files; fault: what was wrong then, or empty.
-    files: name, rows, bytes, sha256, first and last id of each."""
+    """A day of one table that is in the archive, as its manifest says."""
 
     table = models.CharField(max_length=63)
     day = models.DateField()
     rows = models.BigIntegerField()
     table_bytes = models.BigIntegerField()
     file_bytes = models.BigIntegerField()
-    digest = models.CharField(max_length=64)
-    files = models.JSONField()
+    digest = models.CharField(max_length=64)  # of the rows in their order
+    files = models.JSONField()  # of each file the name, rows, bytes, sha256, first and last id
     archived_at = models.DateTimeField()
-    checked_at = models.DateTimeField(null=True)
-    fault = models.TextField(default="", db_default="")
+    checked_at = models.DateTimeField(null=True)  # when `verify --archive` last read the files
+    fault = models.TextField(default="", db_default="")  # what was wrong then; empty: nothing
 
     class Meta:
         db_table = "archived_day"
@@ -225,16 +224,18 @@ class ArchivedDay(models.Model):
 
 
 class DaySeal(models.Model):
-    """The seal of one day of one table: over the digest of its rows and the seal before it. A day
-    that is sealed again has several; the newest counts. ranges: first and last id and version, rows
-    and digest of each run of rows."""
+    """The seal of one day of one table, over the digest of its rows and the seal before it.
+
+    A day that was sealed again has several seals; the newest one counts.
+    """
 
     table = models.CharField(max_length=63)
     day = models.DateField()
     rows = models.BigIntegerField()
     digest = models.CharField(max_length=64)
+    # Runs of rows. Of each run: first and last id and version, number of rows, and their digest.
     ranges = models.JSONField()
-    previous = models.CharField(max_length=64)
+    previous = models.CharField(max_length=64)  # the seal before this one
     seal = models.CharField(max_length=64, unique=True)
     sealed_at = models.DateTimeField()
 
@@ -245,14 +246,17 @@ class DaySeal(models.Model):
 
 
 class SealedDay(models.Model):
-    """A day of one table that has a seal, or gets one just now. Ingest notes the origin of each row
-    that enters such a day. dropped_at: when maintain dropped its table, None since a newer seal.
-    packed_at: when its table got blocks, into which ingest then looks before it adds a row."""
+    """A day of one table that has a seal or is being sealed.
+
+    The consumer notes the message of each row that it adds to such a day.
+    """
 
     pk = models.CompositePrimaryKey("table", "day")
     table = models.CharField(max_length=63)
     day = models.DateField()
+    # When `maintain` dropped the day's table. None: it did not, or the day was sealed again since.
     dropped_at = models.DateTimeField(null=True)
+    # When the day was packed. Before the consumer adds a row to it, it looks for it in the blocks.
     packed_at = models.DateTimeField(null=True)
 
     class Meta:
@@ -261,20 +265,19 @@ class SealedDay(models.Model):
 
 
 class LateRow(models.Model):
-    """A row that entered a sealed day, and the message that brought it. row_hash: SHA-256 of the
-    row's canonical bytes. sealed: a newer seal of the day includes the row."""
+    """A row that entered a sealed day, and the message that brought it."""
 
     id = models.BigAutoField(primary_key=True)
     table = models.CharField(max_length=63)
     day = models.DateField()
     row_id = models.CharField(max_length=ID_LENGTH)
     version = models.IntegerField()
-    row_hash = models.BinaryField()
+    row_hash = models.BinaryField()  # SHA-256 of the row's canonical bytes
     topic = models.CharField(max_length=249)
     partition = models.IntegerField()
     offset = models.BigIntegerField()
     noted_at = models.DateTimeField()
-    sealed = models.BooleanField()
+    sealed = models.BooleanField()  # whether a newer seal of the day includes the row
 
     class Meta:
         db_table = "late_row"
@@ -285,12 +288,12 @@ class LateRow(models.Model):
 class FeedHorizon(models.Model):
     """The moment that no page of the feed of changes has passed. One row.
 
-    `given_to` is None as long as no program has read the feed. The right to update `id`, which is
-    always 1, is the right to lock the row. See history.store.late_list.
+    To lock the row, a login needs the right to update `id`, which is always 1. See
+    history.store.late_list.
     """
 
     id = models.SmallIntegerField(primary_key=True, default=1)
-    given_to = models.DateTimeField(null=True)
+    given_to = models.DateTimeField(null=True)  # the moment; None until a program reads the feed
 
     class Meta:
         db_table = "feed_horizon"
@@ -301,10 +304,11 @@ class FeedHorizon(models.Model):
 
 
 class LateList(models.Model):
-    """How far the late list goes. One row. See history.store.late_list."""
+    """Which positions the late list has. One row. See history.store.late_list."""
 
     id = models.SmallIntegerField(primary_key=True, default=1)
-    last_position = models.BigIntegerField()  # of the newest row of late_batch; 0: there was none
+    # The position of the newest row that late_batch ever had; 0 if it never had a row.
+    last_position = models.BigIntegerField()
     removed_to = models.BigIntegerField()  # rows up to this position are removed
 
     class Meta:
@@ -316,7 +320,8 @@ class LateList(models.Model):
 class LateBatch(models.Model):
     """Versions of one kind that one transaction stored after the feed had passed their moments.
 
-    The versions themselves may be gone: retention removes them by their own day.
+    The versions may be gone from the tables before this row: retention removes them by their own
+    day.
     """
 
     position = models.BigIntegerField(primary_key=True)  # grows in the order of the commits
@@ -333,16 +338,16 @@ class LateBatch(models.Model):
 
 
 class PackDictionary(models.Model):
-    """A dictionary for packed versions of one table.
+    """A dictionary for the blocks of one table, made from versions of that table.
 
-    Never deleted: blocks need it, also those in backups. `number` is computed from the content, see
-    history.store.blocks.dictionaries. The dictionary is made of versions of `table`. `ratio` is the
-    size of blocks divided by the size of their documents, on its first day.
+    It is never deleted: blocks need it, also blocks in backups.
     """
 
+    # Computed from the content, see history.store.blocks.dictionaries.
     number = models.IntegerField(primary_key=True)
     table = models.CharField(max_length=63)
     content = models.BinaryField()
+    # The size of the first day's blocks, divided by the size of the snapshots in them.
     ratio = models.FloatField(null=True)
     made_at = models.DateTimeField()
 
@@ -352,9 +357,10 @@ class PackDictionary(models.Model):
 
 
 class ChangedRow(models.Model):
-    """A change of a day's table while a new table of the day is built beside it.
+    """A change of a day's table while the table that will replace it is being built.
 
-    Triggers of the old table write it (history.store.days.table_swap). Rows go with the old table.
+    Triggers of the old table write it (history.store.days.table_swap). It is deleted with the old
+    table.
     """
 
     partition = models.BigIntegerField()  # the OID of the old table
@@ -370,9 +376,9 @@ class ChangedRow(models.Model):
 
 
 class PackAttempt(models.Model):
-    """The latest attempt to pack a day that has not succeeded; it may have ended the process.
+    """The latest attempt to pack a day, if it did not succeed. It may have ended the process.
 
-    Such a day is tried after all days without an attempt. A day that was packed has none.
+    Days with an attempt are tried after all others. Packing a day deletes its attempt.
     """
 
     pk = models.CompositePrimaryKey("table", "day")
@@ -386,7 +392,7 @@ class PackAttempt(models.Model):
 
 
 class DoubledVersion(models.Model):
-    """A version that `partitions repair` took out of a day that had it twice with two contents.
+    """A version that `partitions repair` removed: its day had it twice, with different content.
 
     It is kept as long as the day has a table.
     """
@@ -410,13 +416,12 @@ class DoubledVersion(models.Model):
 
 
 class VerifiedTable(models.Model):
-    """The latest complete `partitions verify` of a table, for the metrics. days: those it read.
-    faults: days that differ, and one more if the chain of seals is broken."""
+    """The latest complete `partitions verify` of a table, for the metrics."""
 
     table = models.CharField(max_length=63, primary_key=True)
     started_at = models.DateTimeField()
-    days = models.IntegerField()
-    faults = models.IntegerField()
+    days = models.IntegerField()  # how many days it read
+    faults = models.IntegerField()  # how many differ, and one more if the chain of seals is broken
 
     class Meta:
         db_table = "verified_table"
@@ -439,22 +444,17 @@ class MultirangeField(AnyField):
 
 
 class GapDocument(models.Model):
-    """The range of versions of a document that the store has ever had.
-
-    `newest_day` is the latest day with a version, `lowest` the lowest version. `judged` is the
-    lowest version for which `begun` and `since` hold. `begun`: it is the first version of the
-    document. `since`: otherwise the moment before which no older version can be dated; None if it
-    is not known.
-    """
+    """The version numbers of a document that the store has ever had, and where they begin."""
 
     pk = models.CompositePrimaryKey("entity", "id")
     entity = models.CharField(max_length=40)
     id = models.CharField(max_length=ID_LENGTH)
     versions = MultirangeField()
-    newest_day = models.DateField()
-    lowest = models.IntegerField()
-    judged = models.IntegerField(null=True)
-    begun = models.BooleanField(db_default=False)
+    newest_day = models.DateField()  # the latest day with a version
+    lowest = models.IntegerField()  # the lowest number in `versions`
+    judged = models.IntegerField(null=True)  # the `lowest` for which `begun` and `since` were set
+    begun = models.BooleanField(db_default=False)  # whether `judged` is the first version ever
+    # If it is not: the moment before which the document did not exist. None if it is not known.
     since = models.DateTimeField(null=True)
 
     class Meta:
@@ -463,7 +463,7 @@ class GapDocument(models.Model):
 
 
 class GapPending(models.Model):
-    """A document with gaps that must be examined again."""
+    """A document with missing versions that `annals gaps` must judge again."""
 
     pk = models.CompositePrimaryKey("entity", "id")
     entity = models.CharField(max_length=40)
@@ -475,12 +475,12 @@ class GapPending(models.Model):
 
 
 class GapDay(models.Model):
-    """A day of a table that gap_document covers. `mark` tells whether rows came since."""
+    """A day of a table, already read into gap_document."""
 
     pk = models.CompositePrimaryKey("table", "day")
     table = models.CharField(max_length=63)
     day = models.DateField()
-    mark = models.TextField()
+    mark = models.TextField()  # changes when the day gets rows; see history.completeness.gaps.scan
     scanned_at = models.DateTimeField()
 
     class Meta:
@@ -489,14 +489,14 @@ class GapDay(models.Model):
 
 
 class GapRun(models.Model):
-    """The latest complete run of `annals gaps`, in the only row. quarantined: missing versions in
-    quarantine. removed_before: documents without a younger version are forgotten."""
+    """The latest complete run of `annals gaps`. The table has only this row."""
 
     id = models.IntegerField(primary_key=True)
     started_at = models.DateTimeField()
     seconds = models.FloatField()
     days = models.IntegerField()
-    quarantined = models.BigIntegerField()
+    quarantined = models.BigIntegerField()  # how many missing versions are in quarantine
+    # gap_document does not have documents without a version on or after this day.
     removed_before = models.DateField()
 
     class Meta:
@@ -505,26 +505,21 @@ class GapRun(models.Model):
 
 
 class VersionGap(models.Model):
-    """The versions `first` to `last` of a document that never arrived.
-
-    `beginning`: the document has no version below `first`. `client_id`: the service that made the
-    next version. `since`: the versions are not older than this. `until`: when the next version was
-    made. `asked_at`: when `gaps heal` last asked for them. `closed_at`: None while they are
-    missing. `outcome`: arrived, or expired if the store can no longer tell.
-    """
+    """The versions `first` to `last` of a document that never arrived."""
 
     id = models.BigAutoField(primary_key=True)
     entity = models.CharField(max_length=40)
     document = models.CharField(max_length=ID_LENGTH)
     first = models.IntegerField()
     last = models.IntegerField()
-    beginning = models.BooleanField()
-    client_id = models.CharField(max_length=CLIENT_ID_LENGTH)
-    since = models.DateTimeField()
-    until = models.DateTimeField()
+    beginning = models.BooleanField()  # whether the store has no version below `first`
+    client_id = models.CharField(max_length=CLIENT_ID_LENGTH)  # the service of the next version
+    since = models.DateTimeField()  # the missing versions are not older than this
+    until = models.DateTimeField()  # the moment of the next version
     found_at = models.DateTimeField()
-    asked_at = models.DateTimeField(null=True)
-    closed_at = models.DateTimeField(null=True)
+    asked_at = models.DateTimeField(null=True)  # when `gaps heal` last asked for the versions
+    closed_at = models.DateTimeField(null=True)  # None while the versions are missing
+    # Of a closed gap: `arrived`, or `expired` if the store can no longer tell. Empty: it is open.
     outcome = models.CharField(max_length=10, default="", db_default="")
 
     class Meta:

@@ -16,22 +16,23 @@ class Ledger(models.Model):
     read = stored + repeated + expired + quarantined. Both always hold: one transaction changes all.
 
     Attributes:
-        quarantine_removed: How many messages in `quarantined` were removed from the quarantine.
+        quarantine_removed: How many of the messages counted in `quarantined` were removed from the
+            quarantine.
         high_watermark: The end offset at the broker; 0 for an empty partition, null if unknown.
-        end_known_at: The latest moment at which high_watermark was the end.
-        last_offset, last_leader_epoch, last_digest: The last message that was read, by which the
-            log is recognised; see ingest/messages/message.py.
+        end_known_at: The latest moment at which high_watermark was known to be the end offset.
+        last_offset, last_leader_epoch, last_digest: The last message that was read. After the next
+            claim it proves that the log is the same: see `LastMessage`.
         noted_from: From this offset on, ingest_unstored has all messages that were not stored.
         halted_explanation: The explanation from which halted_why was written; null in rows of
             release 0.1.0.
         forecast_at: When the consumer last made a forecast of losses.
         loss_at: When the broker deletes the oldest unread message if nothing more is read; null
             for never.
-        kept_seconds: For how long the broker keeps a message that arrived at forecast_at; null for
+        kept_seconds: How long the broker keeps a message that arrived at forecast_at; null for
             ever.
-        arriving_rate: Messages that arrive each second.
-        reading_rate: Messages that the consumer read each second while it was behind; null if it
-            never was.
+        arriving_rate: The number of messages that arrive in a second.
+        reading_rate: The number of messages that the consumer read in a second while it was behind;
+            null if it never was behind.
     """
 
     pk = models.CompositePrimaryKey("topic", "topic_id", "partition")
@@ -71,15 +72,15 @@ class Ledger(models.Model):
 
     # Attributes that only ingest.completeness.ledger_rows.load_entries() sets.
     current: bool
-    """False if the topic was recreated since, or its log was cut."""
+    """False if the topic was created again later, or its log was truncated."""
     log_cut: bool
-    """Whether the log was cut, and is read again under another row of the ledger."""
+    """Whether the log was truncated, and is read again under another row of the ledger."""
     in_quarantine: int | None
     """The number of rows in quarantine and of rows removed from it; None if not counted."""
     retired: str
     """Why the topic is declared finished, or empty."""
     silence: Silence | None
-    """Who is silent about the topic partition; None if somebody reads it, or nobody needs to."""
+    """What is missing if no consumer reads the topic partition; None if one does, or need not."""
 
     class Meta:
         db_table = "ingest_ledger"
@@ -108,7 +109,7 @@ class Ledger(models.Model):
 
     @property
     def passed(self) -> int:
-        """The number of offsets that are accounted for: all from first_offset to next_offset."""
+        """The number of offsets that are accounted for. It is next_offset - first_offset."""
         return self.read + self.skipped + self.lost
 
     @property
@@ -118,12 +119,12 @@ class Ledger(models.Model):
         if self.retired:
             return f"retired: {self.retired}"
         if self.log_cut:
-            return "log cut since"
+            return "log truncated later"
         if self.topic not in BY_TOPIC:
             return "not read: of no declared kind"
         if self.silence is not None:
             return str(self.silence)
-        return "reading" if self.current else "topic created again since"
+        return "reading" if self.current else "topic created again later"
 
 
 class Gap(models.Model):
@@ -150,10 +151,12 @@ class Gap(models.Model):
 class Unstored(models.Model):
     """Offsets of one batch that brought no new row and are not in quarantine.
 
-    The row is about the offsets [start_offset, end_offset), which are at most
-    history.documents.record.UNSTORED_SPAN. Each list has the starts and ends of ranges in turn.
-    Repeated messages were stored before, expired ones are older than retention, and skipped
-    offsets do not have a message.
+    A row covers the offsets [start_offset, end_offset): at most UNSTORED_SPAN of them.
+
+    Attributes:
+        repeated: Ranges of messages that were stored before: start, end, start, end, ...
+        expired: Ranges of messages that were older than retention, in the same form.
+        skipped: Ranges of offsets that never held a message, in the same form.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -180,7 +183,7 @@ class Unstored(models.Model):
 
 
 class RetiredTopic(models.Model):
-    """A topic that is declared finished, with the reason: nothing waits for its messages."""
+    """A topic that an operator declared finished: completeness no longer waits for it."""
 
     topic = models.CharField(max_length=249, primary_key=True)
     why = models.CharField(max_length=200)
@@ -192,7 +195,7 @@ class RetiredTopic(models.Model):
 
 
 class AskedTopic(models.Model):
-    """The last answer of the brokers to the question whether a topic exists.
+    """Whether a topic exists, by the last answer of the brokers.
 
     Only topics that were absent at some time have a row. `asked_at` is by the database's clock.
     """
@@ -207,10 +210,14 @@ class AskedTopic(models.Model):
 
 
 class Pace(models.Model):
-    """The sums of the ledger at the start of each ten minutes of the last day, for rates.
+    """The sums of the ledger at one moment, recorded every ten minutes to compute rates.
 
-    `slot` is the number of the ten minutes in the day; the next day overwrites it. `came` is the
-    number of messages that had arrived at the brokers.
+    Attributes:
+        slot: The number of the row. A later record with the same number overwrites it after SLOTS
+            times ten minutes.
+        came: How many messages had arrived at the brokers.
+        read: How many messages had been read.
+        stored: How many messages had been stored.
     """
 
     SECONDS, SLOTS = 600, 150
@@ -246,8 +253,9 @@ class QuarantineRequest(models.Model):
     The database login of the web process may not do that, so `annals quarantine retry` does.
 
     Attributes:
-        ids: The messages. If empty, the messages with this reason, client_id, field and topic.
-        last_id: Messages with a higher id are not meant, because the person did not see them.
+        ids: The ids of the messages. If empty, the request is for all messages with this reason,
+            client_id, field and topic.
+        last_id: The request leaves out messages with a higher id: the person did not see them.
         outcome: The number of messages by outcome, written at done_at.
     """
 
@@ -288,12 +296,11 @@ class Quarantined(models.Model):
         client_id: The service, if the message names it.
         application: The application that a message of a child names, if it can be read.
         made_at: updatedAt of the version, if it can be read.
-        reason, detail: Why it was not stored at the last attempt.
+        reason, detail: Why the message was not stored at the last attempt.
         first_reason, first_detail: Why it came into quarantine, if that was another reason.
-        field: The place or name of the wrong field; empty if no single field is wrong.
-        explanation, first_explanation: The explanations from which the details were written, so
-            that screens can write them in another language; see ingest/messages/explanations.py.
-            Null in rows of release 0.1.0.
+        field: The pointer or name of the wrong field; empty if no single field is wrong.
+        explanation, first_explanation: The explanations from which `detail` and `first_detail` were
+            written. Screens translate them. Null in rows of release 0.1.0.
     """
 
     class Status(models.TextChoices):

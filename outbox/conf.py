@@ -26,7 +26,7 @@ class CommonConf:
 
     Attributes:
         kafka: The settings of librdkafka.
-        keep_days: For at least how many days the outbox keeps sent versions, or the inbox the
+        keep_days: How many days, at least, the outbox keeps sent versions and the inbox keeps the
             identities of processed messages.
         retry_first_seconds: The pause after the first failure.
         retry_most_seconds: The longest pause after failures.
@@ -79,7 +79,7 @@ class CommonConf:
         """Require that a setting is valid.
 
         Raises:
-            WrongSettingsError: It is not. The message states the requirement.
+            WrongSettingsError: The setting is not valid. The message states the requirement.
         """
         if not is_valid:
             raise WrongSettingsError(f"settings.{cls.NAME}: {requirement}")
@@ -96,7 +96,7 @@ class OutboxConf(CommonConf):
     """The settings in settings.OUTBOX.
 
     Attributes:
-        client_id: The name of the service, as its messages give it.
+        client_id: The name of the service. Its messages have it as `clientId`.
         topics: The topic for each kind of entity.
         send_unchanged: Whether to record a version even if the document did not change.
         lease_seconds: After how many seconds without a sign of life a relay loses its buckets.
@@ -164,7 +164,7 @@ class Backoff:
     longest: float
 
     def choose_pause(self, attempts: int) -> float:
-        """Return the pause in seconds after `attempts` failures in a row, at least one."""
+        """Return the pause in seconds after `attempts` failures in a row (one or more)."""
         # 2 to the 60th is longer than any limit, and does not overflow.
         pause = min(self.longest, self.first * 2.0 ** min(attempts - 1, 60))
         return pause * _RANDOM.uniform(0.5, 1)

@@ -12,7 +12,7 @@ class OutboxError(Exception):
 
 
 class NotInTransaction(OutboxError):
-    """Raised if no transaction is open in which the version and the change commit together."""
+    """Raised if no transaction is open: the version and the change must commit together."""
 
 
 class WrongChange(OutboxError, ValueError):

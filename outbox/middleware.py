@@ -59,9 +59,7 @@ def _act_for_user_while_streaming(response: StreamingHttpResponse, find_author: 
 
 
 def _iterate_as_author(content: Iterator[bytes], find_author: FindAuthor) -> Iterator[bytes]:
-    """Yield the chunks. The author is set for each step, because a generator runs in the context
-    of its caller.
-    """
+    """Yield the chunks. Set the author for each step: a generator runs in its caller's context."""
     while True:
         with use_author_of(find_author):
             try:

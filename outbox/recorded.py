@@ -47,7 +47,7 @@ class RecordedQuerySet(models.QuerySet[Row]):
         """Create rows as Django does, and record them.
 
         Raises:
-            OutboxError: `ignore_conflicts` is set, with which the new rows are not known.
+            OutboxError: `ignore_conflicts` is set: then it is not known which rows are new.
         """
         if ignore_conflicts:
             raise OutboxError(
@@ -112,7 +112,7 @@ class RecordedQuerySet(models.QuerySet[Row]):
                 block.leaving -= leaving
 
     def _raw_delete(self, using: str | None) -> int:
-        """Delete rows as Django does if it sends no signals, and record them."""
+        """Delete rows without sending signals, as Django's fast deletion does, and record them."""
         rows = self.using(using)
         with open_block(rows._choose_write_database()) as block:
             block.note_before(self.model, rows._lock_keys())
@@ -362,7 +362,7 @@ class Recorded(models.Model):
         keys = convert_known_keys(model, [self.pk])
         if not keys:
             raise OutboxError(
-                f"record() of an instance of {model._meta.label} that was never saved"
+                f"record() was called for an instance of {model._meta.label} that was never saved"
             )
         with open_block(alias) as block:
             if not select_all_rows(model, alias).filter(pk__in=keys).exists():

@@ -36,10 +36,10 @@ def list_pinned(requirements: Path) -> set[str]:
 
 
 def run_pip_audit(requirements: Path, service: Sequence[str]) -> tuple[dict[str, list[str]], str]:
-    """Return the known faults by package, and why some packages could not be checked, or "".
+    """Return the known vulnerabilities by package, and why some packages could not be checked.
 
-    A package without faults has an empty list. A package that the service does not know is
-    left out.
+    The reason is empty if all were checked. A package without vulnerabilities has an empty list. A
+    package that the service does not know is left out.
     """
     command = [
         *(sys.executable, "-m", "pip_audit", "--requirement", str(requirements)),

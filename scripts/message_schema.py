@@ -242,5 +242,5 @@ def _make_message(entity: EntityKind) -> dict[str, Any]:
 
 
 def format_document(document: Mapping[str, Any]) -> str:
-    """Return the text of a document as it is printed, and stored in docs/."""
+    """Return a schema as JSON text, in the form that is printed and stored in docs/."""
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"

@@ -212,9 +212,9 @@ def _list_section_lines(
 
 
 def _is_django_option(action: Action) -> bool:
-    """Return whether an option is one of Django's that every command has.
+    """Return whether an option is one of those that Django gives to every command.
 
-    A --version that takes a value is not: it belongs to the command.
+    A --version that takes a value is not from Django: it belongs to the command.
     """
     names = DJANGO_OPTIONS & set(action.option_strings)
     return bool(names) and (action.nargs == 0 or names != {"--version"})
@@ -362,7 +362,7 @@ def _format_decision(page: Path) -> str:
 
 
 def check_numbering(names: Iterable[str]) -> list[str]:
-    """Return a sentence for each file name of a decision whose number is not the next one."""
+    """Return a sentence for each file name of a decision that does not have the next number."""
     faults = []
     for expected, name in enumerate(sorted(names), 1):
         if name[:5] != f"{expected:04}-":

@@ -1,10 +1,10 @@
 """Looks for secrets in all files of the repository, with detect-secrets.
 
 scripts/not_secrets.json lists the findings that are not secrets, by file, kind and SHA-1 of the
-text, with the reason. `--write` adds new findings to the list and removes entries whose finding is
-gone; then fill in the reasons. The exit code is 1 if a finding is not in the list, or if an entry
-has no finding or no reason. A file without findings is not read again until it changes: see
-.secret_scan_cache.
+text, with the reason. `--write` adds new findings to the list and removes entries that are not
+found any more; then fill in the reasons. The exit code is 1 if a finding is not in the list, or if
+an entry has no finding or no reason. A file without findings is not read again until it changes:
+see .secret_scan_cache.
 """
 
 import argparse

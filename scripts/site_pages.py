@@ -25,7 +25,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Return the page with its links changed to lead to pages of the site.
+    """Return the page with links that lead to pages of the site.
 
     In the repository, pages of docs/ link to files outside of docs/, and the other way round.
     Called by MkDocs for each page.

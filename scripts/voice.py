@@ -90,7 +90,7 @@ MODULE_IN_TABLE = re.compile(r"^\| `([\w/-]+\.py)`", re.MULTILINE)
 
 @dataclass
 class NameFindings:
-    """The names in a checkout that the rules concern, as texts `file:line name`."""
+    """What the rules for names find in a checkout. Each finding is a text `file:line name`."""
 
     public_functions: int = 0
     verbless_functions: list[str] = field(default_factory=list)
@@ -104,7 +104,7 @@ class NameFindings:
 
     @property
     def shared_classes(self) -> dict[str, set[str]]:
-        """For each class name that more than one module has, the modules."""
+        """The modules of each class name that stands in more than one module."""
         return {name: files for name, files in self.modules_by_class.items() if len(files) > 1}
 
 
@@ -169,7 +169,7 @@ def list_top_folders(root: Path, package: str) -> list[str]:
 
 
 def list_long_subjects(root: Path, since: str) -> list[str]:
-    """Return the commits after `since`, without merges, whose subject is over SUBJECT_LIMIT."""
+    """Return the commits after `since` with a subject over SUBJECT_LIMIT. Leave out merges."""
     command = ["git", "log", "--no-merges", "--format=%h %s", f"{since}..HEAD"]
     log = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
     lines = log.stdout.splitlines()

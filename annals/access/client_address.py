@@ -17,7 +17,7 @@ def load_trusted_proxies(annals_settings: env.Settings) -> tuple[IpNetwork, ...]
     """Return the networks of ANNALS_TRUSTED_PROXIES.
 
     Raises:
-        env.SettingError: An entry is not a network, or is so wide that it cannot be one bank's.
+        env.SettingError: An entry is not a network, or is larger than the network of any bank.
     """
     name = "ANNALS_TRUSTED_PROXIES"
     try:
@@ -34,9 +34,10 @@ def load_trusted_proxies(annals_settings: env.Settings) -> tuple[IpNetwork, ...]
 
 
 def find_wide_networks(networks: Sequence[IpNetwork]) -> list[str]:
-    """Return the networks that are so wide that they must have clients besides the proxies.
+    """Return the networks that are too large to contain only proxies, not clients.
 
-    A client in such a network can choose the address under which the journal and the logs know it.
+    A client in such a network is believed like a proxy: with X-Forwarded-For it can choose the
+    address that the journal and the logs record for it.
     """
     return [str(network) for network in networks if network.num_addresses > WIDE_NETWORK_ADDRESSES]
 

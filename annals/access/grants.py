@@ -71,7 +71,9 @@ EXECUTE FUNCTION annals_refuse_but_to_owner()
 
 
 def generate_grants() -> Iterator[sql.Composed]:
-    """Generate SQL that creates the roles and replaces their grants by the grants of this module.
+    """Generate SQL that creates the roles WEB and CONSUMER and gives them exactly their rights.
+
+    It first revokes all rights that the roles have on tables.
 
     The owner of the tables runs it after each migration. The first run needs CREATEROLE.
     """
@@ -108,7 +110,7 @@ def _generate_table_grants(
 
 
 def list_web_rights() -> Iterator[privileges.Right]:
-    """Generate the rights of the web, one by one."""
+    """Generate each right on a table or column that the web needs."""
     in_part = {model._meta.db_table for model, _ in HIDDEN_FROM_WEB}
     yield from ((table, "SELECT", "") for table in _list_tables() - in_part)
     for model, hidden in HIDDEN_FROM_WEB:
@@ -158,7 +160,7 @@ def _list_tables() -> set[str]:
 
 
 def _find_columns(model: type[Model]) -> dict[str, bool]:
-    """Return for each column of the table whether the database fills it."""
+    """Return the column names of the table. The value is True if the database fills the column."""
     fields: Iterable[Any] = model._meta.local_concrete_fields
     return {field.column: field.has_db_default() for field in fields if field.column}
 
@@ -179,7 +181,7 @@ WHERE t.oid = to_regclass('public.auth_user') AND n.nspname = 'public'
 """
 
 
-def generate_schema_closing() -> list[sql.Composed]:
+def generate_schema_revokes() -> list[sql.Composed]:
     """Return SQL that lets only the owner of the tables create objects in the schema.
 
     Returns an empty list if this is already so.
@@ -273,9 +275,9 @@ def generate_limits() -> Iterator[sql.Composed]:
 
 
 def count_allowed_connections() -> int:
-    """Return how many connections all logins together may open.
+    """Return how many connections all logins of Annals together may open.
 
-    A login without a limit counts with the limit that `annals grants` would give it. Returns 0
+    For a login without a limit, the limit that `annals grants` would give it is added. Returns 0
     before the first migration.
     """
     limits: dict[str, int] = {}
@@ -294,7 +296,7 @@ def list_granted_roles() -> set[str]:
 
 
 def list_other_roles(role: str, login: str) -> list[str]:
-    """Return the roles other than `role` that the login already has: WEB, CONSUMER, OWNER."""
+    """Return which of WEB, CONSUMER and OWNER the login already has, besides `role`."""
     with connection.cursor() as cursor:
         cursor.execute(_SELECT_ROLES_OF_LOGIN, [OWNER, [WEB, CONSUMER], login])
         return [name for (name,) in cursor.fetchall() if name != role]

@@ -83,12 +83,13 @@ _NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def create_break_glass_login(name: str, now: datetime) -> User:
-    """Create the break-glass superuser of this name, or switch it on again.
+    """Create the break-glass superuser of this name, or switch the existing one on again.
 
     Its earlier links and sessions end.
 
     Raises:
-        ValidationError: The name has characters that are not allowed, or belongs to another login.
+        ValidationError: The name has characters that are not allowed, or belongs to another login
+            or to one that looks alike.
     """
     if not _NAME_PATTERN.fullmatch(name):
         raise ValidationError(
@@ -97,13 +98,13 @@ def create_break_glass_login(name: str, now: datetime) -> User:
         )
     user = User.objects.filter(username=name).first()
     if user is not None and not BreakGlass.objects.filter(user=user).exists():
-        raise ValidationError(f"There is another login of the name {name}. Choose another name.")
+        raise ValidationError(f"A login named {name} exists already. Choose another name.")
     similar_users = User.objects.filter(
         Q(username__iexact=name) | Q(username__istartswith=f"{name}@")
     )
     if similar_users.exclude(username=name).exists():
         raise ValidationError(
-            f"The login of a person looks like {name}. Choose another name, for example breakglass."
+            f"Another login looks like {name}. Choose another name, for example breakglass."
         )
     with transaction.atomic():
         user = user or User(username=name)
@@ -117,8 +118,8 @@ def create_break_glass_login(name: str, now: datetime) -> User:
 def get_public_host() -> str | None:
     """Return the host under which browsers reach the web, or None if the settings do not tell.
 
-    This is the first entry of ANNALS_ALLOWED_HOSTS that is a name or an address. The default of
-    that setting, this machine, counts only in the demo: elsewhere the web may have another setting.
+    This is the first entry of ANNALS_ALLOWED_HOSTS without a wildcard. The default of the setting,
+    localhost, is used in the demo only: elsewhere this process may lack the value that the web has.
     """
     if not settings.ANNALS.demo and not os.environ.get(HOSTS, "").strip():
         return None
@@ -127,10 +128,11 @@ def get_public_host() -> str | None:
 
 
 def create_break_glass_link(user: User, now: datetime | None = None) -> str:
-    """Create a link that logs this login in once, within PASSWORD_RESET_TIMEOUT.
+    """Create a link with which this user can log in once, within PASSWORD_RESET_TIMEOUT.
 
-    Earlier links stop working. The web recognizes the link by a digest in the password column,
-    which the web's database login cannot write. So this process and the web need not share a key.
+    Earlier links of the user stop working. The web recognizes the link by a digest in the password
+    column, which the web's database login cannot write. So this process and the web need not share
+    a key.
     """
     made_at = (now or timezone.now()).timestamp()
     token = f"{int(made_at):x}-{secrets.token_urlsafe(32)}"
@@ -152,7 +154,7 @@ def _hash_token(user: User, token: str) -> str:
 
 
 def _is_valid_token(user: User, token: str) -> bool:
-    """Return whether the token belongs to the newest link, which is unused and not too old."""
+    """Return whether the token is that of the user's newest link, unused and not too old."""
     made_at, _dash, _random = token.partition("-")
     expected = UNUSABLE_PASSWORD_PREFIX + _hash_token(user, token)
     if not constant_time_compare(user.password, expected):
@@ -184,7 +186,7 @@ def enter_by_link(request: HttpRequest, name: str, token: str) -> HttpResponse:
                 metrics.BREAK_GLASS_LOGINS.inc()
                 log.error("BREAK GLASS: %r logged in from %s", name, get_client_address(request))
                 return HttpResponseRedirect(reverse("admin:index"))
-        log.warning("break-glass link of %.150r refused at %s", name, get_client_address(request))
+        log.warning("break-glass link of %.150r refused for %s", name, get_client_address(request))
         context["refused"] = _("This link works once, for ten minutes. Make another one.")
     status = 403 if "refused" in context else 200
     return TemplateResponse(request, "access/break_glass.html", context, status=status).render()

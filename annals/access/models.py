@@ -80,9 +80,10 @@ class JournalEntry(PostgresPartitionedModel):
         login: The login of a person, or the client id of a program. Empty without a login.
         identity: The identity behind the login, which stays the same if the login is renamed.
         entity, entity_id: The document that the request names.
-        application: The application of the document. Empty if it is not known.
-        query: The address, without parameters that could hold data of a client.
-        path, moment: The field that was unmasked, and the version.
+        application: The application to which the document belongs. Empty if it is not known.
+        query: The address, without parameters that could have data of the bank's clients.
+        path: The field that was unmasked. Empty if none was.
+        moment: The moment of the version with this field, as text.
     """
 
     pk = models.CompositePrimaryKey("at", "id")

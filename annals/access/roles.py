@@ -122,5 +122,8 @@ class ProgramUser:
         return self.client
 
     def has_perm(self, permission: str, _: object = None) -> bool:
-        """Return whether the scopes give a permission. They only give permissions to read."""
+        """Return whether the scopes of the program's token give it a permission.
+
+        Only permissions to read can be given by a scope.
+        """
         return permission in READ or (self.sensitive and permission == SENSITIVE)

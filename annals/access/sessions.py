@@ -22,7 +22,8 @@ PROVIDER: Final = "annals_provider"
 BEGAN: Final = "annals_began"
 LAST_SEEN: Final = "annals_seen"
 CONFIRMED: Final = "annals_confirmed"
-LEFT_BEHIND: Final = "annals_left_behind"
+# The attribute of a request with the provider where the person is still logged in.
+OPEN_PROVIDER: Final = "annals_left_behind"
 POLL: Final = "X-Annals-Poll"  # the header of requests that a page sends by itself
 _SELECT_SESSION: Final = """
     SELECT session_data FROM django_session WHERE session_key = %(key)s AND expire_date > %(now)s
@@ -31,7 +32,7 @@ SESSION_KEY_PATTERN: Final = re.compile("[a-z0-9]{32}")
 
 
 class SessionStore(DatabaseStore):
-    """Django's store of sessions, which here ignores keys that it cannot have generated."""
+    """Django's store of sessions. It ignores session keys that Django cannot have generated."""
 
     def save(self, must_create: bool = False) -> None:
         """Save the session, unless it ended during the request."""
@@ -69,12 +70,12 @@ def fetch_user(key: Any, column: Literal["id", "username"] = "id") -> User | Non
 
 
 def remember_provider(request: HttpRequest, **_: Any) -> None:
-    """Remember the provider for the page after the logout. A receiver of user_logged_out."""
-    setattr(request, LEFT_BEHIND, request.session.get(PROVIDER))
+    """Note the provider of the ended session for the next page. A receiver of user_logged_out."""
+    setattr(request, OPEN_PROVIDER, request.session.get(PROVIDER))
 
 
 def require_confirmation(session_key: str) -> None:
-    """Make a session anonymous until its provider confirms it."""
+    """Make a session anonymous until its provider confirms that the person is still logged in."""
     session = SessionStore(session_key)
     if PROVIDER in session:
         session[CONFIRMED] = 0.0

@@ -25,8 +25,8 @@ from history.common.complaints import (
 from history.common.valid_values import find_nearest
 
 UNPREFIXED_NAMES = {"DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS"}
-# Not a setting of an operator. It marks processes of a demo that nobody asked for, and that runs
-# because DATABASE_URL is unset.
+# Not a setting for operators. It marks the processes of a demo that runs only because DATABASE_URL
+# is unset.
 UNASKED_DEMO = "_ANNALS_UNASKED_DEMO"
 KAFKA_PREFIX = "ANNALS_KAFKA_"
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1", "::ffff:127.0.0.1")
@@ -101,7 +101,7 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         if not _HOST_PATTERN.fullmatch(host):
             raise SettingError(
                 f"ANNALS_ALLOWED_HOSTS is wrong: {host!r} must be a host name or an address, "
-                "without https:// and port, as annals.bank.example. See docs/settings.md."
+                "without https:// and port, such as annals.bank.example. See docs/settings.md."
             )
     _check_brokers(settings.kafka_bootstrap_servers)
     _check_fallback(settings)
@@ -148,7 +148,7 @@ def _check_brokers(servers: str | None) -> None:
             broker = "a server" if set("@?=") & set(servers or "") else repr(server)
             raise SettingError(
                 f"KAFKA_BOOTSTRAP_SERVERS is wrong: {broker} must be HOST:PORT, with a port from "
-                "1 to 65535. A login is ANNALS_KAFKA_SASL_*. See docs/settings.md."
+                "1 to 65535. Set user and password with ANNALS_KAFKA_SASL_*. See docs/settings.md."
             )
 
 
@@ -166,8 +166,8 @@ def _check_fallback(settings: Settings) -> None:
         raise SettingError(message)
     if settings.fallback_until is None:
         raise SettingError(
-            "ANNALS_FALLBACK_UNTIL is missing: ANNALS_FALLBACK_URL needs the last day on which the "
-            "old service is asked, as 2026-12-31. See docs/migration.md."
+            "ANNALS_FALLBACK_UNTIL is missing: with ANNALS_FALLBACK_URL it must be the last day on "
+            "which the old service is asked, such as 2026-12-31. See docs/migration.md."
         )
     for name in ("fallback_token_file", "fallback_ca_file"):
         file: Path | None = getattr(settings, name)
@@ -184,8 +184,8 @@ def _check_fallback(settings: Settings) -> None:
 def is_safe_url(url: str) -> bool:
     """Return whether a token may be sent to an address.
 
-    It must be https://HOST without user, query and fragment. On the loopback address http:// is
-    allowed.
+    The address must be https://HOST without user, query and fragment. On the loopback address
+    http:// is allowed.
     """
     try:
         parts = urlsplit(url)
@@ -201,14 +201,14 @@ def _split_list(text: str) -> tuple[str, ...]:
 
 
 def to_path(kind: type, value: object) -> object:
-    """Convert a text to a path, for msgspec."""
+    """Convert a text to a path. A `dec_hook` of msgspec."""
     if kind is Path and isinstance(value, str):
         return Path(value).expanduser()
     raise TypeError(kind)
 
 
 def _explain_error(error: msgspec.ValidationError) -> str:
-    """Say what a setting must be, without quoting its value, which may be a secret."""
+    """Return a sentence on what a setting must be. It does not quote the value, maybe a secret."""
     expected, _, where = explain_declaration_error(error, "text").partition(" - at `$.")
     field = where.rstrip("`").partition("[")[0]
     if choices := _CHOICES_PATTERN.search(str(error)):
@@ -222,7 +222,9 @@ def _explain_error(error: msgspec.ValidationError) -> str:
 
 
 def load_secret_key(settings: Settings) -> str:
-    """Return ANNALS_SECRET_KEY, or the key in ANNALS_HOME, which the first call generates (0600).
+    """Return ANNALS_SECRET_KEY if it is set, or else the key in the file ANNALS_HOME/secret_key.
+
+    Creates the file with a new key if it does not exist.
 
     Raises:
         SettingError: ANNALS_HOME cannot be used.
@@ -253,8 +255,8 @@ _OWN_ENTRIES: Final = ("secret_key", "postgres", "broker", "apache-kafka")
 def refuse_others_home(home: Path) -> None:
     """Refuse an ANNALS_HOME in which another user may have prepared files.
 
-    The folder itself may be writable for everybody, as the volume of a container is. Then the
-    entries that Annals trusts must belong to this user.
+    The folder itself may be writable for everybody, like the volume of a container. The entries in
+    it that Annals trusts must belong to this user and be writable for nobody else.
 
     Raises:
         SettingError: The folder is refused.
@@ -303,7 +305,7 @@ def read_librdkafka_settings(
     A variable overrides the file: ANNALS_KAFKA_SASL_MECHANISM is sasl.mechanism.
 
     Raises:
-        SettingError: The file is wrong, or a setting belongs to the consumer.
+        SettingError: The file is wrong, or has one of the CONSUMER_SETTINGS.
     """
     properties = _read_properties(file) | {
         name.removeprefix(KAFKA_PREFIX).lower().replace("_", "."): value

@@ -1,1 +1,1 @@
-"""The demo (`scripts/demo`) runs all of Annals on one machine; with `--check` it verifies it."""
+"""The demo (`scripts/demo`) runs all of Annals on one machine. `--check` verifies all results."""

@@ -58,7 +58,7 @@ def set_environment(with_shop: bool) -> None:
     if with_shop:
         if not shop.KINDS.exists():
             raise DemoError(
-                f"{shop.SHOP} is not there: the example shop is in a clone of Annals only."
+                f"{shop.SHOP} does not exist: only a clone of Annals has the example shop."
             )
         os.environ["ANNALS_ENTITIES_FILE"] = str(shop.KINDS)
 
@@ -124,8 +124,8 @@ def serve_shop(demo: DemoSupervisor, environment: dict[str, str], address: str) 
 def find_showcase(demo: DemoSupervisor, address: str) -> str | None:
     """Return the id of a stored application with many versions and children.
 
-    Returns None if no such application is stored within SHOWCASE_TIMEOUT_S. A file keeps the id
-    for the next start, when the application may be gone.
+    If ANNALS_HOME does not have the id of such an application from an earlier start, messages are
+    simulated first. Returns None if the application is not stored within SHOWCASE_TIMEOUT_S.
     """
     client = DemoClient(address, "support", "support")
     file = demo.home / "showcase"

@@ -110,7 +110,7 @@ def _check_load(demo: DemoSupervisor) -> None:
 
 
 def _repeat_sent_messages(summary: dict[str, Any]) -> list[SimulatedMessage]:
-    """Generate the simulator's messages again. Its seed and start determine each byte."""
+    """Generate the messages that the simulator sent. Seed and start determine each byte."""
     messages = generate_messages(
         SEED,
         datetime.fromisoformat(summary["start"]),

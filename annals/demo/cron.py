@@ -41,7 +41,7 @@ def main(login: str) -> None:
 
 
 def _run_job(*words: str) -> None:
-    """Run a job. If it fails, the log has the error, and the other jobs go on."""
+    """Run a command of Annals. An error is only logged, so that the other jobs still run."""
     try:
         call_command(*words)
     except (Exception, SystemExit) as error:

@@ -1,4 +1,4 @@
-"""Makes the snapshots of simulated applications and children, and changes them by version."""
+"""Makes the first snapshots of simulated applications and children, and changes them later."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ class SimulatedDocument:
     last_moment: int = 0
 
     def count_missing_bytes(self) -> int:
-        """Return how many bytes the document lacks to have its intended size."""
+        """Return how many bytes the snapshot lacks until a message of it has the size `size`."""
         around = _ENVELOPE_BYTES if self.application == self.id else _CHILD_ENVELOPE_BYTES
         return self.size - len(encode(self.snapshot)) - around
 
@@ -71,9 +71,9 @@ def generate_id(rng: Random) -> str:
     return "".join(rng.choices(_LETTERS, k=22))
 
 
-def create_product(document: SimulatedDocument, turn: ChangeContext) -> None:
-    """Fill an application with its terms, then with lists and a remark until it has its size."""
-    rng, snapshot = turn.rng, document.snapshot
+def create_product(document: SimulatedDocument, context: ChangeContext) -> None:
+    """Fill the snapshot of a new application: terms, then lists and a remark up to its size."""
+    rng, snapshot = context.rng, document.snapshot
     code, name, amounts, years, rates = rng.choice(vocabulary.OFFERS[document.role])
     amount = Decimal(rng.randint(*amounts) * 1000)
     rate = Decimal(rng.randint(rates[0] * 10, rates[1] * 10)) / 10
@@ -83,10 +83,10 @@ def create_product(document: SimulatedDocument, turn: ChangeContext) -> None:
         "pid": document.id,
         "type": code,
         "name": name,
-        "number": f"{branch}-{turn.at[:4]}-{rng.randrange(10**7):07d}",
+        "number": f"{branch}-{context.at[:4]}-{rng.randrange(10**7):07d}",
         "status": "DRAFT",
         "stage": "Заполнение анкеты",
-        "createdAt": turn.at,
+        "createdAt": context.at,
         "closedAt": None,
         "channel": rng.choice(("OFFICE", "ONLINE", "PARTNER", "CALL_CENTER")),
         "rate": str(rate),
@@ -96,9 +96,9 @@ def create_product(document: SimulatedDocument, turn: ChangeContext) -> None:
         "term": term,
         "monthlyPayment": (amount / term).quantize(_KOPECK),
         "currency": "RUB",
-        "manager": turn.author,
+        "manager": context.author,
         "branch": {"code": branch, "name": office},
-        "documents": [_make_paper(turn)],
+        "documents": [_make_paper(context)],
     }
     if document.role != "consumer":
         snapshot["encumbrance"] = {"submissionId": None, "status": "NONE", "registeredAt": None}
@@ -106,7 +106,7 @@ def create_product(document: SimulatedDocument, turn: ChangeContext) -> None:
     snapshot["comments"] = []
     if (room := document.count_missing_bytes()) > 2_600:
         payments = int(room * rng.uniform(0.5, 0.8)) // 85  # bytes of a payment
-        first = date.fromisoformat(turn.at[:10])
+        first = date.fromisoformat(context.at[:10])
         snapshot["schedule"] = [
             {
                 "pid": generate_id(rng),
@@ -117,59 +117,61 @@ def create_product(document: SimulatedDocument, turn: ChangeContext) -> None:
         ]
     while document.count_missing_bytes() > 330:
         name, make = rng.choice(_LIST_MAKERS)
-        snapshot[name].append(make(turn))
+        snapshot[name].append(make(context))
     document.fill_with_remark(rng)
 
 
-def _make_paper(turn: ChangeContext) -> Item:
-    code, name = turn.rng.choice(vocabulary.PAPERS)
+def _make_paper(context: ChangeContext) -> Item:
+    code, name = context.rng.choice(vocabulary.PAPERS)
     return {
-        "pid": generate_id(turn.rng),
+        "pid": generate_id(context.rng),
         "type": code,
         "name": name,
         "status": "NEW",
-        "date": turn.at[:10],
-        "pages": turn.rng.randint(1, 8),
+        "date": context.at[:10],
+        "pages": context.rng.randint(1, 8),
         "rejectReason": None,
     }
 
 
-def _make_comment(turn: ChangeContext) -> Item:
-    text = turn.rng.choice(vocabulary.SENTENCES)
-    return {"pid": generate_id(turn.rng), "at": turn.at, "by": turn.author, "text": text}
+def _make_comment(context: ChangeContext) -> Item:
+    text = context.rng.choice(vocabulary.SENTENCES)
+    return {"pid": generate_id(context.rng), "at": context.at, "by": context.author, "text": text}
 
 
 _LIST_MAKERS: Final = (("documents", _make_paper), ("comments", _make_comment))
 
 
-def change_product(document: SimulatedDocument, turn: ChangeContext) -> str | None:
-    """Take the step of the workflow that is due, or make one or two other changes.
+def change_product(document: SimulatedDocument, context: ChangeContext) -> str | None:
+    """Change an application: take the due step of its workflow, or make one or two other changes.
 
-    The last version gets an outcome.
+    The last version of most applications gets an outcome.
     """
-    rng, snapshot = turn.rng, document.snapshot
-    if turn.last and document.versions > 3 and rng.random() < 0.85:  # some are never closed
+    rng, snapshot = context.rng, document.snapshot
+    if context.last and document.versions > 3 and rng.random() < 0.85:  # some are never closed
         code, name = rng.choice(vocabulary.OUTCOMES)
-        snapshot |= {"status": code, "stage": name, "closedAt": turn.at}
+        snapshot |= {"status": code, "stage": name, "closedAt": context.at}
         return None if code == "WITHDRAWN" else vocabulary.ARCHIVE
     draw = rng.random()
     if draw < 0.02:
         return vocabulary.CRM  # only the technical fields
-    if _advance_workflow(document, turn) and draw < 0.3:
+    if _advance_workflow(document, context) and draw < 0.3:
         return None
     changes = rng.choices(*_WEIGHTED_CHANGES, k=1 + (draw > 0.8))
-    return [change(document, turn) for change in changes][-1]
+    return [change(document, context) for change in changes][-1]
 
 
-def _advance_workflow(document: SimulatedDocument, turn: ChangeContext) -> bool:
+def _advance_workflow(document: SimulatedDocument, context: ChangeContext) -> bool:
     """Move the application to the status that fits its progress.
 
+    The workflow of a consumer loan ends before the registration of a pledge.
+
     Returns:
-        Whether the status changed. A consumer loan skips the registration.
+        Whether the status changed.
     """
     snapshot = document.snapshot
     steps = len(vocabulary.WORKFLOW) - ("encumbrance" not in snapshot)
-    code, name = vocabulary.WORKFLOW[min(int(turn.progress * steps), steps - 1)]
+    code, name = vocabulary.WORKFLOW[min(int(context.progress * steps), steps - 1)]
     if _WORKFLOW_ORDER[code] <= _WORKFLOW_ORDER[snapshot["status"]]:
         return False
     snapshot |= {"status": code, "stage": name}
@@ -178,9 +180,9 @@ def _advance_workflow(document: SimulatedDocument, turn: ChangeContext) -> bool:
     return True
 
 
-def _change_terms(document: SimulatedDocument, turn: ChangeContext) -> str | None:
+def _change_terms(document: SimulatedDocument, context: ChangeContext) -> str | None:
     """Change the rate, or the amount and its payments."""
-    rng, snapshot = turn.rng, document.snapshot
+    rng, snapshot = context.rng, document.snapshot
     if rng.random() < 0.6:
         step = Decimal(rng.choice((-15, -10, -7, -5, -3, 3, 5, 10))) / 10
         snapshot["rate"] = str(max(Decimal(snapshot["rate"]) + step, Decimal("3.0")))
@@ -194,23 +196,23 @@ def _change_terms(document: SimulatedDocument, turn: ChangeContext) -> str | Non
     return None
 
 
-def _change_list(document: SimulatedDocument, turn: ChangeContext) -> str | None:
+def _change_list(document: SimulatedDocument, context: ChangeContext) -> str | None:
     """Add an item to a list, or remove one from a large document, or reorder the papers."""
-    rng = turn.rng
+    rng = context.rng
     name, make = rng.choice(_LIST_MAKERS)
     items = document.snapshot[name]
     if name == "documents" and len(items) > 2 and rng.random() < 0.15:
         items.insert(0, items.pop(rng.randrange(1, len(items))))
     elif document.count_missing_bytes() > 100 or len(items) < (name == "documents") + 1:
-        items.insert(rng.choice((0, len(items))), make(turn))
+        items.insert(rng.choice((0, len(items))), make(context))
     else:
         items.pop(rng.randrange(len(items)))
     return None
 
 
-def _work_on_papers(document: SimulatedDocument, turn: ChangeContext) -> str | None:
+def _work_on_papers(document: SimulatedDocument, context: ChangeContext) -> str | None:
     """Let the recognizer read a paper, or a person accept or reject it."""
-    rng, snapshot = turn.rng, document.snapshot
+    rng, snapshot = context.rng, document.snapshot
     paper = rng.choice(snapshot["documents"])
     if paper["status"] == "NEW":
         paper["status"] = "RECOGNIZED"
@@ -222,21 +224,21 @@ def _work_on_papers(document: SimulatedDocument, turn: ChangeContext) -> str | N
     return None
 
 
-def _advance_encumbrance(document: SimulatedDocument, turn: ChangeContext) -> str | None:
-    """Move the pledge to its next state in the register, which only services write."""
+def _advance_encumbrance(document: SimulatedDocument, context: ChangeContext) -> str | None:
+    """Move the pledge to its next state in the register, or change the terms if there is none."""
     pledge = document.snapshot.get("encumbrance")
     if pledge is None or pledge["status"] == "REGISTERED":
-        return _change_terms(document, turn)
+        return _change_terms(document, context)
     if pledge["status"] == "SENT":
-        pledge.update(status="REGISTERED", registeredAt=turn.at)
+        pledge.update(status="REGISTERED", registeredAt=context.at)
     else:
-        number = turn.rng.randrange(10**8)
-        pledge.update(submissionId=f"КУВД-001/{turn.at[:4]}-{number:08d}", status="SENT")
+        number = context.rng.randrange(10**8)
+        pledge.update(submissionId=f"КУВД-001/{context.at[:4]}-{number:08d}", status="SENT")
     return vocabulary.REGISTRAR
 
 
-def _change_manager(document: SimulatedDocument, turn: ChangeContext) -> str | None:
-    document.snapshot["manager"] = turn.rng.choice(vocabulary.STAFF)
+def _change_manager(document: SimulatedDocument, context: ChangeContext) -> str | None:
+    document.snapshot["manager"] = context.rng.choice(vocabulary.STAFF)
     return vocabulary.DISPATCHER
 
 
@@ -247,20 +249,20 @@ _WEIGHTED_CHANGES: Final[tuple[tuple[ChangeFunction, ...], tuple[int, ...]]] = (
 )
 
 
-def create_child(document: SimulatedDocument, turn: ChangeContext) -> None:
-    """Fill a child with required fields, then optional ones and a remark up to its size."""
-    required, optional = _CHILD_MAKERS[document.entity](document, turn)
+def create_child(document: SimulatedDocument, context: ChangeContext) -> None:
+    """Fill the snapshot of a new child: required fields, then optional ones up to its size."""
+    required, optional = _CHILD_MAKERS[document.entity](document, context)
     document.snapshot |= {"pid": document.id, **required}
-    for name, value in {"createdAt": turn.at, **optional}.items():
+    for name, value in {"createdAt": context.at, **optional}.items():
         document.snapshot[name] = value
         if document.count_missing_bytes() < 0:
             del document.snapshot[name]
             break
-    document.fill_with_remark(turn.rng)
+    document.fill_with_remark(context.rng)
 
 
-def _make_participant(document: SimulatedDocument, turn: ChangeContext) -> tuple[Item, Item]:
-    rng = turn.rng
+def _make_participant(document: SimulatedDocument, context: ChangeContext) -> tuple[Item, Item]:
+    rng = context.rng
     income = rng.randint(45, 600) * 1000
     return {
         "role": document.role,
@@ -279,8 +281,8 @@ def _make_participant(document: SimulatedDocument, turn: ChangeContext) -> tuple
     }
 
 
-def _make_realty(_: SimulatedDocument, turn: ChangeContext) -> tuple[Item, Item]:
-    rng = turn.rng
+def _make_realty(_: SimulatedDocument, context: ChangeContext) -> tuple[Item, Item]:
+    rng = context.rng
     return {
         "type": rng.choice(vocabulary.REALTY),
         "assessedAmount": f"{rng.randint(900, 20_000)}000.0",
@@ -299,8 +301,8 @@ def _make_realty(_: SimulatedDocument, turn: ChangeContext) -> tuple[Item, Item]
     }
 
 
-def _make_car(_: SimulatedDocument, turn: ChangeContext) -> tuple[Item, Item]:
-    rng = turn.rng
+def _make_car(_: SimulatedDocument, context: ChangeContext) -> tuple[Item, Item]:
+    rng = context.rng
     brand, model = rng.choice(vocabulary.CARS)
     return {
         "brand": brand,
@@ -315,10 +317,10 @@ def _make_car(_: SimulatedDocument, turn: ChangeContext) -> tuple[Item, Item]:
     }
 
 
-def _make_task(_: SimulatedDocument, turn: ChangeContext) -> tuple[Item, Item]:
-    code, name = turn.rng.choice(vocabulary.TASKS)
+def _make_task(_: SimulatedDocument, context: ChangeContext) -> tuple[Item, Item]:
+    code, name = context.rng.choice(vocabulary.TASKS)
     required = {"type": code, "name": name, "status": "NEW", "assignee": None}
-    return required, {"dueAt": turn.at[:10], "priority": turn.rng.randint(1, 5)}
+    return required, {"dueAt": context.at[:10], "priority": context.rng.randint(1, 5)}
 
 
 _CHILD_MAKERS: Final[
@@ -331,8 +333,8 @@ _CHILD_MAKERS: Final[
 }
 
 
-def change_child(document: SimulatedDocument, turn: ChangeContext) -> str | None:
-    rng, snapshot, is_frequent = turn.rng, document.snapshot, turn.rng.random() < 0.5
+def change_child(document: SimulatedDocument, context: ChangeContext) -> str | None:
+    rng, snapshot, is_frequent = context.rng, document.snapshot, context.rng.random() < 0.5
     match document.entity:
         case "participant-role" if is_frequent:
             snapshot["income"] = f"{rng.randint(45, 600) * 1000}.0"
@@ -356,7 +358,7 @@ def change_child(document: SimulatedDocument, turn: ChangeContext) -> str | None
             return vocabulary.CRM
         case "product-car":
             snapshot["price"] += Decimal(rng.randint(1_000, 9_000) * 1_000).scaleb(-2)
-        case _ if turn.last and snapshot["assignee"] is not None:
+        case _ if context.last and snapshot["assignee"] is not None:
             snapshot["status"] = "DONE"
         case _:
             snapshot |= {"assignee": rng.choice(document.staff), "status": "IN_PROGRESS"}

@@ -64,7 +64,9 @@ _CHILD_CHANCES: Final[Mapping[str, Sequence[tuple[str, float, str]]]] = {
     ),
     "consumer": (("BORROWER", 0.76, "participant-role"), ("TASK", 0.04, "product-task")),
 }
-_TWIN_CHANCE: Final = 0.015  # the chance that a version has the moment of its previous version
+_SAME_MOMENT_CHANCE: Final = (
+    0.015  # the chance that a version has the moment of its previous version
+)
 _SECOND: Final = 1_000_000_000
 # Most clocks of services have nanoseconds, some microseconds, a few milliseconds.
 _CLOCK_RESOLUTIONS: Final = (*(1,) * 8, 1_000, 1_000, 1_000_000)
@@ -86,7 +88,10 @@ class SimulatedMessage(msgspec.Struct, frozen=True, gc=False):
 
 
 class SimulationPlan(NamedTuple):
-    """How to generate messages, when to stop, and how fast."""
+    """Which messages to generate, how fast to send them, and when to stop.
+
+    See `generate_messages` for `step` and `side_by_side`.
+    """
 
     seed: int
     start: datetime
@@ -193,7 +198,7 @@ def generate_messages(
         due, birth_number, life = heappop(waiting)
         yield life.make_next_message(now + tick * number + int(rng.random() * tick * 0.8))
         if life.turns:
-            pause = 0.0 if life.twin else 2 * rng.random() * side_by_side
+            pause = 0.0 if life.repeats_moment else 2 * rng.random() * side_by_side
             heappush(waiting, (due + pause, birth_number, life))
 
 
@@ -201,13 +206,13 @@ class _ApplicationLife:
     """The life of one application with its children.
 
     Attributes:
-        turns: The document of each message to come, the next one last.
-        twin: Whether the next message has the same moment as the message before it.
+        turns: The documents of the messages to come. The document of the next message is last.
+        repeats_moment: Whether the next message has the same moment as the message before it.
     """
 
     def __init__(self, seed: int, number: int) -> None:
         self.rng = rng = Random(f"annals {seed} {number}")
-        self.twin = False
+        self.repeats_moment = False
         loan = _choose_weighted(rng, _LOAN_WEIGHTS)
         self._staff = rng.sample(vocabulary.STAFF, 3)
         self._id = generate_id(rng)
@@ -253,11 +258,11 @@ class _ApplicationLife:
         """Make the next message. `now` is in nanoseconds since 1970."""
         document = self.turns.pop()
         moment = now - now % self.rng.choice(_CLOCK_RESOLUTIONS)
-        if self.twin or moment % _SECOND == 0:  # a moment always has a fraction
-            moment = document.last_moment if self.twin else now
+        if self.repeats_moment or moment % _SECOND == 0:  # a moment always has a fraction
+            moment = document.last_moment if self.repeats_moment else now
         document.last_moment = moment = max(moment, document.last_moment)
         following = self.turns[-1] if self.turns else None
-        self.twin = following is document and self.rng.random() < _TWIN_CHANCE
+        self.repeats_moment = following is document and self.rng.random() < _SAME_MOMENT_CHANCE
         return _make_next_version(document, self.rng, moment)
 
 

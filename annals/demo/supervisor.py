@@ -58,8 +58,8 @@ class DemoProcess:
             name: Its name in messages.
             arguments: The arguments of the Python interpreter.
             log: The file for its output, which is overwritten.
-            environment: All its variables.
-            ends: Whether it ends by itself.
+            environment: All environment variables of the process.
+            ends: Whether the process ends by itself.
         """
         self.name = name
         self.ends = ends
@@ -98,8 +98,8 @@ class DemoProcess:
 class DemoSupervisor(ExitStack):
     """Starts servers and processes inside a `with` block, and stops them at its end, newest first.
 
-    A signal takes effect at the next check of the processes. Servers that are already running are
-    used, and are stopped at the end too.
+    Ctrl-C and other signals take effect at the next `check_processes`. Servers that are already
+    running are used, and are stopped at the end too.
     """
 
     def __init__(self, home: Path) -> None:
@@ -107,7 +107,7 @@ class DemoSupervisor(ExitStack):
         self.home = home
         self.logs = home / "logs"
         self.children: list[DemoProcess] = []
-        self.asked: int | None = None
+        self.stop_signal: int | None = None
         self.postgres = embedded.get_database_server(home)
 
     def __enter__(self) -> Self:
@@ -125,7 +125,7 @@ class DemoSupervisor(ExitStack):
         return self
 
     def _note_signal(self, number: int, _frame: object) -> None:
-        self.asked = number
+        self.stop_signal = number
 
     def start_servers(self) -> None:
         """Start PostgreSQL and the broker, and set KAFKA_BOOTSTRAP_SERVERS in os.environ.
@@ -201,9 +201,9 @@ class DemoSupervisor(ExitStack):
 
         Raises:
             StopAskedError: A signal arrived.
-            DemoError: A process ended that should run, or failed.
+            DemoError: A process failed, or ended although it should run until the end of the demo.
         """
-        if self.asked is not None:
+        if self.stop_signal is not None:
             raise StopAskedError
         for child in self.children:
             code = child.returncode
@@ -211,11 +211,11 @@ class DemoSupervisor(ExitStack):
                 raise _make_ended_error(child)
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Return when the condition holds.
+        """Wait until the condition holds.
 
         Raises:
             StopAskedError: The demo was asked to stop meanwhile.
-            DemoError: A process of the demo ended meanwhile.
+            DemoError: A process of the demo failed meanwhile, or ended too early.
         """
         while True:
             self.check_processes()
@@ -254,5 +254,5 @@ def is_answering(url: str) -> bool:
 def _make_ended_error(child: DemoProcess) -> DemoError:
     output = process.read_tail(child.log)
     return DemoError(
-        f"{child.name} ended with {child.returncode}:\n{output}\n(all of it: {child.log})"
+        f"{child.name} ended with {child.returncode}:\n{output}\n(whole log: {child.log})"
     )

@@ -48,9 +48,9 @@ class EmbeddedBroker(KafkaServer):
         )
 
     def spawn(self, argv: Sequence[str | Path]) -> int:
-        """Start the broker in the root folder of the system.
+        """Start the broker with `/` as its working directory.
 
-        Elsewhere it could find a file .env in its folder or a folder above, and read settings.
+        In another directory it would read settings from a file .env there or above.
         """
         return process.spawn_server(argv, self.log, Path("/"), process.make_environment())
 

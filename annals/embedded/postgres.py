@@ -161,7 +161,7 @@ def check_version(data: Path) -> None:
     """Check that the data have the major version of the programs.
 
     Raises:
-        EmbeddedError: They have another version.
+        EmbeddedError: The data have another major version.
     """
     version = (data / "PG_VERSION").read_text().strip()
     command = [str(find_programs() / "postgres"), "--version"]
@@ -175,7 +175,10 @@ def check_version(data: Path) -> None:
 
 
 def get_user_for_data(data: Path) -> pwd.struct_passwd | None:
-    """Return the user who owns, or will own, the data directory; None for the current user."""
+    """Return the user who owns the data directory, or will own it. None: the current user.
+
+    PostgreSQL does not run as root. So for root another user is returned, and created if necessary.
+    """
     if os.geteuid() != 0:
         return None
     if data.exists() and data.stat().st_uid != 0:
@@ -239,7 +242,7 @@ class EmbeddedPostgres(ServerProcess):
     listeners = ("PostgreSQL",)
     signals = (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL)
     # Backends of a killed server still hold its shared memory.
-    passing_errors = (*ServerProcess.passing_errors, "shared memory block")
+    temporary_errors = (*ServerProcess.temporary_errors, "shared memory block")
 
     def __init__(self, home: str | Path, settings: PostgresSettings | None = None) -> None:
         super().__init__(home)

@@ -27,7 +27,7 @@ class ServerProcess(ABC):
     # The signals that end the server, the gentlest first.
     signals: ClassVar[Sequence[signal.Signals]] = (signal.SIGTERM, signal.SIGKILL)
     # Texts in the log of a failed start after which another attempt can succeed.
-    passing_errors: ClassVar[Sequence[str]] = ("Address already in use",)
+    temporary_errors: ClassVar[Sequence[str]] = ("Address already in use",)
 
     def __init__(self, home: str | Path) -> None:
         self.home = Path(home).resolve()
@@ -48,7 +48,10 @@ class ServerProcess(ABC):
         return process.spawn_server(argv, self.log, self.home, process.make_environment())
 
     def complete_start(self) -> None:  # noqa: B027 - most have nothing to do
-        """Complete a start. Called after each start, once the server accepts connections."""
+        """Do what the server needs once it accepts connections. By default this is nothing.
+
+        `start` always calls this, also if the server was already running.
+        """
 
     def start(self, timeout: float = 300) -> bool:
         """Start the server, and return when it accepts connections.
@@ -125,7 +128,7 @@ class ServerProcess(ABC):
             raise EmbeddedError(f"{name} in {self.home} was never started") from None
 
     def get_ports(self) -> dict[str, int]:
-        """Return the ports of the latest start by listener."""
+        """Return the port of each listener at the latest start."""
         return {name: port for name, port in self._read_state().items() if name != "pid"}
 
     def _read_state(self) -> dict[str, int]:
@@ -136,7 +139,7 @@ class ServerProcess(ABC):
         return state
 
     def _launch(self, timeout: float) -> None:
-        """Start the process. Try again if the reason of a failed start is a passing one."""
+        """Start the process. Try again if the log then has one of `temporary_errors`."""
         output = ""
         for _ in range(START_ATTEMPTS):
             earlier_ports = self.get_ports()
@@ -150,7 +153,7 @@ class ServerProcess(ABC):
             if self._await_ready(pid, timeout):
                 return
             output = process.read_tail(self.log, offset)
-            if not any(text in output for text in self.passing_errors):
+            if not any(text in output for text in self.temporary_errors):
                 break
             time.sleep(0.2)
         raise EmbeddedError(f"the server in {self.home} does not start:\n{output}")

@@ -16,9 +16,9 @@ ANSWER_SECONDS: Final = 10
 
 
 class StuckGroup:
-    """A consumer group. Calling the object deletes the group at the embedded broker.
+    """A callable that deletes a consumer group if the broker is the embedded one.
 
-    The call does not wait for the broker. Other brokers never get this request.
+    The call returns without waiting for the broker. Other brokers never get the request to delete.
 
     Args:
         config: The librdkafka settings with which the brokers are reached.

@@ -108,9 +108,9 @@ def _make_query(options: dict[str, Any]) -> ChangesQuery:
 
 
 def _describe_query(query: ChangesQuery) -> str:
-    """Return the command line for the access journal.
+    """Return the command line as the access journal records it.
 
-    It leaves out the path and the token, which may contain data of a client.
+    The path and the token are left out, because they may contain data of the bank's clients.
     """
     filters = query.filters
     words = {
@@ -126,7 +126,7 @@ def _describe_query(query: ChangesQuery) -> str:
 
 
 def _generate_pages(query: ChangesQuery) -> Iterator[tuple[HistoryReader, ChangesPage]]:
-    """Generate the pages of the window, with one page in memory at a time."""
+    """Generate each page of the list, together with the reader that fetched it."""
     while True:
         if query.order is TimelineOrder.ASC:
             kinds = [query.entity] if query.entity else ENTITIES
@@ -195,7 +195,7 @@ def _generate_rows(version: Version) -> Iterator[list[str]]:
 
 
 def _format_line(version: Version) -> str:
-    """Return a line for people. Its columns have fixed widths, so each line is printed at once."""
+    """Return a line for people. Its columns have fixed widths, whatever the other lines have."""
     who = version.author.name if version.author else version.service.name
     document = f"{version.entity.name} {version.id}"
     fields = [labelled.change.path for labelled in version.changes if not labelled.technical]

@@ -64,7 +64,11 @@ COMMAND_GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
 
 
 def main(command_line: Sequence[str] | None = None) -> None:
-    """Run a command line, which begins with the program. Default: the one of this process."""
+    """Run a command of Annals.
+
+    Args:
+        command_line: The program, the command and its options. Default: those of this process.
+    """
     gc.set_threshold(GARBAGE_COLLECTION_OBJECTS)
     argv = list(sys.argv if command_line is None else command_line)
     program = Path(argv[0]).name.replace("__main__.py", "annals")
@@ -98,8 +102,8 @@ def _end_consumer(code: object) -> None:
 def run_command(command: Callable[[], object]) -> None:
     """Run a command. If an error ends it, print the error as a sentence.
 
-    At the level DEBUG the log has the stack of the error. If the program that reads the standard
-    output ends first, as `head` does, the command ends silently.
+    At the level DEBUG the log has the traceback of the error. If the program that reads the
+    standard output ends first, as `head` does, the command ends silently.
     """
     try:
         try:
@@ -156,9 +160,9 @@ def _dispatch_command(program: str, words: list[str]) -> None:
 
 
 def refuse_workers() -> None:
-    """Make this process refuse a worker of a Citus cluster when Django first connects.
+    """Let Django's first connection fail if DATABASE_URL names a worker of a Citus cluster.
 
-    A worker may not have tables of Annals yet, and would look like a new database to migrate.
+    A worker without the tables of Annals would look like a new database to migrate.
     """
     from django.db.backends.signals import connection_created
 
@@ -180,14 +184,15 @@ def create_command_parser(program: str, name: str) -> ArgumentParser | None:
     if folder is None or name in EXTENDS_DJANGO or not name.replace("-", "").isalpha():
         return None
     module = import_module(f"{folder.replace('/', '.')}.management.commands.{name}")
-    command_parser: ArgumentParser = _make_exiting(module.Command)().create_parser(program, name)
+    command_class = _exit_on_wrong_arguments(module.Command)
+    command_parser: ArgumentParser = command_class().create_parser(program, name)
     return command_parser
 
 
-def _make_exiting(command_class: Any) -> Any:
-    """Return the command with a parser that ends the process if an argument is wrong.
+def _exit_on_wrong_arguments(command_class: Any) -> Any:
+    """Return a subclass of a command. Its parser ends the process if an argument is wrong.
 
-    With Django's own parser, a CommandError would be raised. Parsers of subcommands inherit this.
+    Django's own parser would raise a CommandError. Parsers of subcommands end the process too.
     """
 
     def add_arguments(command: Any, parser: Any) -> None:

@@ -41,7 +41,7 @@ _FIRST_PERCENT: Final = 0.05
 
 
 class ComparisonVerdict(TextChoices):
-    """The result for one version. Only DIFFERENT and MISSING_HERE speak against the migration."""
+    """The result for one version. DIFFERENT and MISSING_HERE are reasons not to migrate yet."""
 
     EQUAL = "equal", "equal"
     DIFFERENT = "different", "different"
@@ -79,12 +79,15 @@ class ComparisonTotals:
 
     @property
     def faults(self) -> int:
-        """The number of versions that speak against the migration."""
+        """The number of versions that differ or are missing in Annals."""
         return sum(self.versions[verdict] for verdict in FAULTS)
 
     @property
     def is_ok(self) -> bool:
-        """Whether versions were compared, and none speaks against the migration."""
+        """Whether some versions are equal, and nothing speaks against the migration.
+
+        A fault or an application that could not be read speaks against it.
+        """
         return (
             bool(self.versions[ComparisonVerdict.EQUAL])
             and not self.unavailable
@@ -95,7 +98,7 @@ class ComparisonTotals:
 def compare_application(
     stored: StoredVersions, old_rows: Sequence[SourceRow], kept_from: datetime
 ) -> Iterator[ComparedVersion]:
-    """Compare the versions of one application in both systems. Yields them in any order.
+    """Compare the versions of one application in both systems, and yield each of them once.
 
     Args:
         stored: The versions that Annals has.
@@ -153,12 +156,12 @@ def _compare_versions(row: VersionRow, old: SourceRow) -> ComparedVersion:
 
 
 def load_stored_versions(reader: HistoryReader, application: str) -> StoredVersions:
-    """Load all versions of an application and its children.
+    """Load all versions of an application and its children, by document and version number.
 
     A number has more than one version if a producer used it twice.
 
     Raises:
-        DamagedBlockError: A packed row of the application cannot be read.
+        DamagedBlockError: A block of the application cannot be read.
     """
     rows: dict[VersionNumberRef, list[VersionRow]] = defaultdict(list)
     reader = replace(reader, damaged={})

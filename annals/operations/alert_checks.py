@@ -1,7 +1,7 @@
-"""Finds the problems that the page Operations shows, from the same metrics as the alerts.
+"""Finds the problems that the page Operations shows, from the same metrics as Prometheus' alerts.
 
-These are the alerts of docker/prometheus/rules.yaml that need neither earlier samples nor metrics
-of other processes. tests/db/test_operations.py compares the two lists.
+The checks are those alerts of docker/prometheus/rules.yaml that need neither earlier samples nor
+metrics of other processes. tests/db/test_operations.py compares the two lists.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from history.common.moment_filter import when
 from history.store.quarantine_reasons import REASONS
 from ingest.completeness.losses import NEAR_SECONDS
 
-MAX_PLACES: Final = 3
+MAX_LISTED: Final = 3
 # The same time as in the alert AnnalsDiskFills, which measures the host of PostgreSQL.
 DISK_FULL_SOON: Final = timedelta(days=3)
 FIVE_MINUTES: Final = timedelta(minutes=5)
@@ -39,27 +39,28 @@ MetricValues = dict[str, dict[LabelValues, float]]
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """An alert: a check that finds the places with a problem, and texts about the problem."""
+    """An alert: a check that finds what a problem affects, and texts about the problem."""
 
     alert: str  # the name of the alert in Prometheus
     page: bool  # whether somebody must act at once, even at night
-    find_places: Callable[[MetricValues], Iterable[str]]  # finds the places with the problem
+    # returns the topic partitions, tables and so on that have the problem
+    find_affected: Callable[[MetricValues], Iterable[str]]
     problem: Promise  # says what is wrong
-    do: Promise  # says what helps
+    remedy: Promise  # says what helps
     url: str  # the URL name of the page to look at, or empty
-    # finds the places where the problem has just begun
-    find_early_places: Callable[[MetricValues], Iterable[str]] = lambda _: ()
-    where: Sequence[str] = ()  # the places with the problem
+    # returns those that have had the problem only for a short time
+    find_affected_early: Callable[[MetricValues], Iterable[str]] = lambda _: ()
+    affected: Sequence[str] = ()  # what one of the two functions found
     begun: bool = False  # whether the problem has just begun
 
     @property
-    def more(self) -> int:
-        """The number of places that the page does not name."""
-        return max(0, len(self.where) - MAX_PLACES)
+    def unlisted_count(self) -> int:
+        """How many of `affected` the page does not name."""
+        return max(0, len(self.affected) - MAX_LISTED)
 
     @property
     def runbook(self) -> str:
-        """The address of the section in the runbook. Empty without ANNALS_RUNBOOK_URL."""
+        """The address of the alert's section in the runbook. Empty without ANNALS_RUNBOOK_URL."""
         base = settings.ANNALS.runbook_url
         return f"{base}#{self.alert.lower()}" if base else ""
 
@@ -69,7 +70,7 @@ _COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {"==": eq, "
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """Finds the places where a metric is beyond a limit, like the rule `name > 0`."""
+    """Finds the samples of a metric that are beyond a limit, like the rule `name > 0`."""
 
     name: str
     sign: str
@@ -98,7 +99,7 @@ def _find_slow_catch_up(values: MetricValues) -> Iterable[str]:
 
 
 def _format_labels(labels: LabelValues) -> str:
-    """Return the labels of a sample in words: `topic[3]`, or the titles of tables."""
+    """Return the labels of a sample as a text for people: `topic[3]`, or the titles of tables."""
     if len(labels) == 2 and labels[1].isdigit():
         return f"{labels[0]}[{labels[1]}]"
     return " ".join(get_table_title(label) if label in TABLE else label for label in labels)
@@ -125,19 +126,19 @@ def _find_silences(values: MetricValues) -> dict[LabelValues, Silence]:
 
 
 def _make_silence_check(brokers: bool, longer: timedelta) -> Callable[[MetricValues], list[str]]:
-    """Make a check for topic partitions that have been silent for longer than `longer`.
+    """Return a function that finds the topic partitions with a silence longer than `longer`.
 
-    If all topic partitions are silent, the check names them in one sentence with the time.
+    If all topic partitions are silent, the function returns a single text for all.
 
     Args:
-        brokers: Whether to look for silent brokers. Otherwise the check looks for silent consumers.
-        longer: How long a topic partition may be silent.
+        brokers: True: the broker does not answer. False: no consumer reports about the partition.
+        longer: How long a silence may last.
     """
 
-    def find_silent_places(values: MetricValues) -> list[str]:
+    def find_silent_partitions(values: MetricValues) -> list[str]:
         since = {
-            at: partition_silence.since
-            for at, partition_silence in _find_silences(values).items()
+            labels: partition_silence.since
+            for labels, partition_silence in _find_silences(values).items()
             if partition_silence.brokers is brokers
             and partition_silence.since < clock.now() - longer
         }
@@ -146,7 +147,7 @@ def _make_silence_check(brokers: bool, longer: timedelta) -> Callable[[MetricVal
         at = when(max(since.values()))
         return [format_html(gettext("all partitions, since {at}"), at=at)]
 
-    return find_silent_places
+    return find_silent_partitions
 
 
 def _find_stuck(values: MetricValues) -> Iterable[str]:
@@ -169,11 +170,11 @@ def _find_stuck(values: MetricValues) -> Iterable[str]:
 
 
 def _find_unpacked(values: MetricValues) -> Iterable[str]:
-    """Find the tables with unpacked days if the latest run could have packed them.
+    """Find the tables with unpacked days if the latest run should have packed them.
 
-    Rows that arrived after a complete run wait for the next run. Days that a run had to leave
-    because of unread messages or the quarantine are found by other checks. A connected process of
-    an earlier release is found only by this check.
+    A run that ended with 0 has packed all days that it could. Days that it left because of unread
+    messages or the quarantine are found by other checks. Only this check finds days that it left
+    because a process of an earlier release is connected.
     """
     is_complete = values["annals_maintain_exit_code"].get(()) == 0
     earlier_sessions = values["annals_store_earlier_sessions"].get((), 0)
@@ -272,7 +273,10 @@ JOB_FAILED: Final = replace(JOB_LATE, problem=_("A cron job failed."))
 
 
 def collect_values(families: Iterable[Metric]) -> MetricValues:
-    """Collect the samples by metric and labels. The last one with the same labels counts."""
+    """Return the values of the samples by metric and labels.
+
+    If a metric has several samples with the same labels, the last one counts.
+    """
     values: MetricValues = defaultdict(dict)
     for family in families:
         for sample in family.samples:
@@ -281,9 +285,10 @@ def collect_values(families: Iterable[Metric]) -> MetricValues:
 
 
 def _run_check(check: Alert, values: MetricValues) -> Alert:
-    if where := [*check.find_places(values)]:
-        return replace(check, where=where)
-    return replace(check, page=False, begun=True, where=[*check.find_early_places(values)])
+    if affected := [*check.find_affected(values)]:
+        return replace(check, affected=affected)
+    affected = [*check.find_affected_early(values)]
+    return replace(check, page=False, begun=True, affected=affected)
 
 
 def find_problems(
@@ -299,9 +304,9 @@ def find_problems(
     problems = [_run_check(check, values) for check in CHECKS]
     if full:
         soon = full <= clock.now().date() + DISK_FULL_SOON
-        problems.append(replace(DISK_FULL, page=soon, where=[str(full)]))
+        problems.append(replace(DISK_FULL, page=soon, affected=[str(full)]))
     for job in jobs:
         if job.late or job.failed:
             kind = JOB_LATE if job.late else JOB_FAILED
-            problems.append(replace(kind, alert=job.runbook, where=[job.command]))
-    return sorted((check for check in problems if check.where), key=lambda check: not check.page)
+            problems.append(replace(kind, alert=job.runbook, affected=[job.command]))
+    return sorted((check for check in problems if check.affected), key=lambda check: not check.page)

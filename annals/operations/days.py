@@ -56,7 +56,7 @@ STATES: Final[Mapping[str, Promise]] = {
 
 @dataclass(frozen=True, slots=True)
 class TableDay:
-    """One day of one table."""
+    """A day of one table, as the calendar shows it."""
 
     table: str
     day: date
@@ -117,14 +117,14 @@ class TableDay:
 
 @dataclass(frozen=True, slots=True)
 class TableDayGroup:
-    """Tables and days with the same text on the page."""
+    """Days of tables about which the page says the same."""
 
     tables: Sequence[TableDay]
     text: str
 
     @property
-    def place(self) -> str:
-        """The day and its tables, or the first and last day and the number of tables."""
+    def title(self) -> str:
+        """The days and their tables. For several days the tables are only counted."""
         first, last = (
             _format_day(pick(table_day.day for table_day in self.tables)) for pick in (min, max)
         )
@@ -139,7 +139,7 @@ class TableDayGroup:
 def _group_by_text(
     tables: Iterable[TableDay], text: Callable[[TableDay], str]
 ) -> list[TableDayGroup]:
-    """Group tables and days with the same text, in the order of their first members."""
+    """Group the days of tables with the same text. The groups are in the order of first use."""
     tables_by_text: dict[str, list[TableDay]] = {}
     for table_day in tables:
         tables_by_text.setdefault(text(table_day), []).append(table_day)
@@ -190,12 +190,12 @@ def _describe_next_steps(table_day: TableDay) -> Iterator[str]:
 
 
 def _describe_due(table_day: TableDay, days: int, words: str, overdue: str) -> str:
-    """Describe a step that is done to a day of a table some days later.
+    """Describe a step of `partitions maintain` that a day of a table still has to go through.
 
     Args:
-        days: How many days later the step is due.
-        words: The text, with a placeholder `{day}` for the last day before the step.
-        overdue: The text if that day has passed.
+        days: How many days after its own day the step is due.
+        words: The text, with a placeholder `{day}` for the last day before the step is due.
+        overdue: The text if the step is due already.
     """
     last = table_day.day + timedelta(days)
     if table_day.today <= last:
@@ -267,7 +267,7 @@ def _load_table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
     def find_held_days(days: Collection[tuple[str, date]]) -> dict[tuple[str, date], str]:
         reasons = explain_days_to_hold(days)
         held.update(reasons)
-        return {place: join_english(explanations) for place, explanations in reasons.items()}
+        return {day: join_english(explanations) for day, explanations in reasons.items()}
 
     plans = build_plans(PartitionPolicy.at(now, find_held_days), tables=journal.list_day_tables())
     parts = [
@@ -283,27 +283,29 @@ def _load_table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
         text = gettext("waits until no process of an earlier release is connected: {sessions}")
         later = text.format(sessions=", ".join(map(str, sessions)))
     unpacked = {
-        place: translate_all(waiting[place]) if place in waiting else later for place in behind
+        table_and_day: translate_all(waiting[table_and_day]) if table_and_day in waiting else later
+        for table_and_day in behind
     }
     table_days: dict[tuple[date, str], TableDay] = {}
     for table_plan in plans:
         strategy = table_plan.strategy
-        places: dict[date, Partition | None] = {
+        parts_by_day: dict[date, Partition | None] = {
             part.day: part for part in strategy.existing if part.day
         }
-        places |= {part.day: None for part in table_plan.creations if part.existing is None}
-        places |= {day: None for table, day in archived if table == strategy.table} | places
-        for day, part in places.items():
-            place = strategy.table, day
-            at, verified_at = sealed.get(place), verified.get(strategy.table)
+        parts_by_day |= {part.day: None for part in table_plan.creations if part.existing is None}
+        archived_only = {day: None for table, day in archived if table == strategy.table}
+        for day, part in (archived_only | parts_by_day).items():
+            key = strategy.table, day
+            sealed_at, verified_at = sealed.get(key), verified.get(strategy.table)
+            is_verified = sealed_at and verified_at and sealed_at < verified_at
             table_days[day, strategy.table] = TableDay(
-                *place, today, part,
-                hold_reason=translate_all(held.get(place, ())) if day in strategy.holds else "",
-                unpacked=unpacked.get(place, ""),
-                packed=packed.get(place),
-                sealed=at,
-                verified=verified_at if at and verified_at and at < verified_at else None,
-                archived=archived.get(place),
+                *key, today, part,
+                hold_reason=translate_all(held.get(key, ())) if day in strategy.holds else "",
+                unpacked=unpacked.get(key, ""),
+                packed=packed.get(key),
+                sealed=sealed_at,
+                verified=verified_at if is_verified else None,
+                archived=archived.get(key),
             )  # fmt: skip
     by_day: defaultdict[date, list[TableDay]] = defaultdict(list)
     for (day, _table), table_day in sorted(table_days.items()):
@@ -313,7 +315,11 @@ def _load_table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
 
 @dataclass(frozen=True, slots=True)
 class CalendarDay:
-    """One day of the calendar. Its state is empty if no table has the day."""
+    """A day of the calendar.
+
+    If tables have the day in different states, `state` is the first of these in STATES. It is empty
+    if no table has the day.
+    """
 
     day: date
     state: str

@@ -36,7 +36,7 @@ SELECT current_setting('archive_mode') <> 'off' OR EXISTS (SELECT FROM pg_replic
 
 
 def check_first_hour(*, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """Return warnings, from annals.W100 on, in the order in which to act on them.
+    """Return warnings with ids from annals.W100 on. The first one is to be acted on first.
 
     Args:
         databases: The names given by `check --database`. None: PostgreSQL and the brokers are not
@@ -138,7 +138,7 @@ def _check_web_settings() -> Iterator[Warning]:
 
 
 def _check_running_installation() -> Iterator[CheckMessage]:
-    """Check what PostgreSQL and the brokers have: logins, topics, sessions, cron jobs, backups.
+    """Check logins, sessions, cron jobs and backups at PostgreSQL, and topics at the brokers.
 
     Raises:
         DatabaseError: PostgreSQL does not answer.

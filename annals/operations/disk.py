@@ -15,7 +15,7 @@ from history.retention.catalog import Partition
 class DiskForecast:
     """The size of the database now and later, in bytes.
 
-    Growth is not known, and is 0, until a complete day has rows.
+    `a_day` and `in_the_end` are 0 until a complete day has rows: the growth is not known before.
     """
 
     used: int  # the size of the database now

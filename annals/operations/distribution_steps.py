@@ -106,10 +106,10 @@ def refuse_consumers(connection: Connection) -> None:
 
 
 def check_connections(connection: Connection, shards: int) -> None:
-    """Check that the login may open a connection to a node for each shard of a table there.
+    """Check that the login may open as many connections to each node as a table has shards there.
 
     Args:
-        shards: The number of a table's shards on all nodes.
+        shards: The number of shards of a table, on all nodes together.
 
     Raises:
         NotDistributableError: The login may not open enough connections.
@@ -171,7 +171,7 @@ class DistributionPlan:
 def build_plan(
     connection: Connection, partitions: Sequence[Partition], local: Collection[str]
 ) -> DistributionPlan:
-    """Find out which work is left. This only reads.
+    """Find out which work is left, without changing anything.
 
     Args:
         local: The tables that stay on the coordinator and that each node must reach.
@@ -238,8 +238,8 @@ def distribute_partitioned_table(
 ) -> None:
     """Detach all days of a table of versions, and distribute the empty table.
 
-    Both happen in one transaction, which copies no rows. The step waits for readers of the table,
-    but readers do not wait longer than a moment for the step.
+    Both happen in one transaction, which copies no rows. The step may have to wait for readers of
+    the table. It waits in short attempts, so that new readers hardly wait for it.
     """
     attached = [part.name for part in partitions if part.state is DayState.ATTACHED]
 
@@ -262,7 +262,7 @@ def distribute_with_rows(connection: Connection, table: str) -> None:
 
 
 def share_table(connection: Connection, table: str) -> None:
-    """Make each node reach a table that stays on the coordinator, or give it a copy."""
+    """Copy a table to each node if it is in COPIED, or else let each node reach it."""
     with connection.transaction():
         if table in COPIED:
             connection.execute("SELECT create_reference_table(%s)", [table])
@@ -311,12 +311,12 @@ def run_steps(
         report(f"{table}: distributed by {DISTRIBUTED_BY[table]}")
     for table in plan.shared_tables:
         share_table(connection, table)
-        place = (
+        result = (
             "copied to each node"
             if table in COPIED
             else "on the coordinator, reachable from each node"
         )
-        report(f"{table}: {place}")
+        report(f"{table}: {result}")
     for number, partition in enumerate(plan.days, 1):
         day = get_day(partition)
         if day is not None:

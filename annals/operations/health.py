@@ -95,7 +95,7 @@ CHECKS: dict[str, Callable[[], str]] = {
 
 
 def explain_schema_mismatch() -> str | None:
-    """Return why the tables do not fit this release, or None if they fit.
+    """Return a sentence on why the tables do not fit this release, or None if they fit.
 
     Raises:
         django.db.Error: The database fails.

@@ -26,7 +26,7 @@ NEEDS_QUOTES_PATTERN = re.compile(r'[\s="]')
 
 class _Formatter(logging.Formatter):
     def format_text(self, record: logging.LogRecord) -> str:
-        """Return the message, with errors among its arguments described without values of rows."""
+        """Return the message. Errors in it are described without values of rows."""
         args = record.args
         if isinstance(args, tuple):
             args = tuple(describe(a) if isinstance(a, BaseException) else a for a in args)

@@ -54,7 +54,7 @@ def measure_tables(
     """Measure the partitions of each table.
 
     Args:
-        policy: Which days should exist. Default: the policy of this moment, without held days.
+        policy: Which days should exist. Default: the policy of now, without looking for held days.
         fields: The keys of `TABLE_METRICS` to measure.
     """
     now = policy or PartitionPolicy.at(clock.now())
@@ -133,7 +133,7 @@ def report_wal_archive() -> Iterator[Metric]:
 
 
 def count_prepared_left() -> Iterator[Metric]:
-    """Count prepared transactions that a stopped node left behind. Yields nothing without Citus."""
+    """Count prepared transactions that a failed node left behind. Yields nothing without Citus."""
     connection.ensure_connection()
     with connection.wrap_database_errors:
         answers = distribution.ask_nodes(connection.connection, _COUNT_PREPARED_LEFT)
@@ -152,9 +152,9 @@ def count_gaps() -> Iterator[Metric]:
         return
     totals = {(total.entity, total.client_id): total for total in read.fetch_sums()}
     yield fill_family(
-        metrics.GAP_VERSIONS, ((place, total.versions) for place, total in totals.items())
+        metrics.GAP_VERSIONS, ((labels, total.versions) for labels, total in totals.items())
     )
-    yield fill_family(metrics.GAPS, ((place, total.gaps) for place, total in totals.items()))
+    yield fill_family(metrics.GAPS, ((labels, total.gaps) for labels, total in totals.items()))
     yield build_single(metrics.GAPS_STARTED, run.started_at.timestamp())
 
 
@@ -167,7 +167,7 @@ def check_reachable() -> None:
     """Check that the database accepts a connection within CONNECT_TIMEOUT_S.
 
     Raises:
-        psycopg.Error: It does not.
+        psycopg.Error: It does not accept one.
     """
     parameters = {**connection.get_connection_params(), "connect_timeout": CONNECT_TIMEOUT_S}
     psycopg.connect(**parameters).close()
@@ -224,22 +224,22 @@ class StoreCollector(Collector):
 def _report_ledger(entries: Sequence[Ledger]) -> Iterator[Metric]:
     """Report the lag and state of each topic partition.
 
-    Topics that were deleted and created again under the same name are reported once.
+    If a topic was deleted and created again under the same name, only the new one is reported.
     """
     lag, halted = metrics.STORE_LAG(), metrics.STORE_HALTED()
     seen, end_known = metrics.STORE_SEEN(), metrics.STORE_END_KNOWN()
     read_at = metrics.STORE_READ_AT()
     for entry in entries:
-        place = (entry.topic, str(entry.partition))
+        labels = (entry.topic, str(entry.partition))
         if entry.current:
-            halted.add_metric(place, entry.halted_at is not None)
+            halted.add_metric(labels, entry.halted_at is not None)
         if entry.current and not entry.retired:
-            seen.add_metric(place, entry.checked_at.timestamp())
-            read_at.add_metric(place, entry.updated_at.timestamp())
+            seen.add_metric(labels, entry.checked_at.timestamp())
+            read_at.add_metric(labels, entry.updated_at.timestamp())
             if entry.end_known_at is not None:
-                end_known.add_metric(place, entry.end_known_at.timestamp())
+                end_known.add_metric(labels, entry.end_known_at.timestamp())
             if entry.lag is not None:
-                lag.add_metric(place, entry.lag)
+                lag.add_metric(labels, entry.lag)
     yield from (lag, halted, seen, end_known, read_at)
 
 
@@ -248,13 +248,19 @@ def _forecast_losses(entries: Sequence[Ledger]) -> Iterator[Metric]:
 
     The forecast uses what consumers have recorded. While no consumer runs, the time counts down.
     """
-    forecasts = losses.forecast_losses(entries).items()
-    places = [((topic, str(partition)), loss) for (topic, partition), loss in forecasts]
-    yield fill_family(metrics.LOSS_SECONDS, ((place, loss.loss_seconds) for place, loss in places))
+    forecasts = [
+        ((topic, str(partition)), loss)
+        for (topic, partition), loss in losses.forecast_losses(entries).items()
+    ]
     yield fill_family(
-        metrics.CATCH_UP_SECONDS, ((place, loss.catch_up_seconds) for place, loss in places)
+        metrics.LOSS_SECONDS, ((labels, loss.loss_seconds) for labels, loss in forecasts)
     )
-    yield fill_family(metrics.KEPT_SECONDS, ((place, loss.kept_seconds) for place, loss in places))
+    yield fill_family(
+        metrics.CATCH_UP_SECONDS, ((labels, loss.catch_up_seconds) for labels, loss in forecasts)
+    )
+    yield fill_family(
+        metrics.KEPT_SECONDS, ((labels, loss.kept_seconds) for labels, loss in forecasts)
+    )
 
 
 def _count_earlier_sessions() -> Metric:
@@ -264,7 +270,7 @@ def _count_earlier_sessions() -> Metric:
 
 
 def _count_quarantined() -> Metric:
-    """Count the unsettled messages in quarantine. Cheap, because they have their own index."""
+    """Count the unsettled messages in quarantine. An index of only these makes it cheap."""
     unsettled = Quarantined.objects.filter(status__in=UNSETTLED)
     rows = unsettled.values_list("status", "reason").annotate(count=Count("id"))
     counts = (
@@ -287,7 +293,10 @@ SELECT actor, max(opened) FROM (
 
 
 def _measure_most_opened() -> Metric:
-    """Report how many applications the login that opened most opened in the last hour."""
+    """Report the highest number of applications that one person, or one program, opened.
+
+    Counted are different applications in the last hour.
+    """
     with connection.cursor() as cursor:
         cursor.execute(_SELECT_MOST_OPENED)
         opened_by_actor = dict(cursor.fetchall())
@@ -327,7 +336,10 @@ LOGIN_ROUTES: Final = ("oidc/", "break-glass/")
 
 
 def count_anonymous_refusals() -> int:
-    """Count refused logins, tokens and requests without a login since the start of the web."""
+    """Count the requests since the start of the web that were refused without a known login.
+
+    These are refused logins and tokens, and requests without a login.
+    """
     return int(
         sum(
             sample.value

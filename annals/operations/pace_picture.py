@@ -1,4 +1,4 @@
-"""Draws how many messages arrived and were read in the last day, as consumers recorded it."""
+"""Draws the last day: how many messages arrived, and how many the consumers read."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -26,7 +26,7 @@ class PacePicture:
 
     @property
     def before(self) -> int:
-        """How many of the messages read in the day had arrived before it."""
+        """How many of the messages that were read in the day had arrived before the day."""
         return max(0, self.read - self.arrived)
 
 

@@ -1,4 +1,4 @@
-"""The page Operations, the first page of operators: is all well?"""
+"""The page Operations, the start page of operators: is all well?"""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -17,7 +17,7 @@ from annals.access.journal.actions import AccessOutcome
 from annals.access.models import JournalEntry
 from annals.operations import metrics_page
 from annals.operations.alert_checks import (
-    MAX_PLACES,
+    MAX_LISTED,
     MetricValues,
     collect_values,
     count_by_reason,
@@ -46,7 +46,7 @@ NOT_DROPPED_PERIOD = timedelta(hours=26)
 
 @mark_expensive
 def show_operations(request: HttpRequest) -> HttpResponse:
-    """Show the page Operations. It finds problems from the metrics, as the alerts do."""
+    """Show the page Operations. Its problems come from the metrics, like the alerts."""
     values = collect_values([*metrics_page.STORE_COLLECTOR.collect(), *_count_days_not_dropped()])
     cron_jobs, days = list(list_jobs()), _describe_days(values)
     problems = find_problems(values, cron_jobs, days["disk"].full)
@@ -87,9 +87,9 @@ def _describe_reading(values: MetricValues) -> dict[str, Any]:
         and all((entry.topic, entry.partition) in forecasts for entry in current),
         "halted": list_halted(entries),
         "quarantine": [
-            (words, format_figure(n)) for words, n in [*quarantined.items()][:MAX_PLACES]
+            (words, format_figure(n)) for words, n in [*quarantined.items()][:MAX_LISTED]
         ],
-        "more_reasons": max(0, len(quarantined) - MAX_PLACES),
+        "more_reasons": max(0, len(quarantined) - MAX_LISTED),
         "quarantined": format_figure(sum(quarantined.values())),
         "gaps": gaps.fetch_totals(),
     }
@@ -98,7 +98,8 @@ def _describe_reading(values: MetricValues) -> dict[str, Any]:
 def _count_days_not_dropped() -> Iterator[Metric]:
     """Count the days that were not dropped in time, as the alert AnnalsDaysNotDropped does.
 
-    A day counts if it was old enough NOT_DROPPED_PERIOD ago, and is not held.
+    A day counts if `maintain` should have dropped it before NOT_DROPPED_PERIOD, and if it is not
+    held.
     """
     policy = PartitionPolicy.at(clock.now() - NOT_DROPPED_PERIOD, find_days_to_hold)
     yield from metrics_page.measure_tables(policy, ["overdue"])

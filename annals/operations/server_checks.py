@@ -103,7 +103,7 @@ def _find_open_logs(settings: ServerSettings) -> Iterator[str]:
 def check_server_settings(
     *, databases: Sequence[str] | None = None, **_: Any
 ) -> list[CheckMessage]:
-    """Return warnings, from annals.W001 on. A demo gets none: its server is for one machine."""
+    """Return warnings with ids from annals.W001 on. Returns none for the server of a demo."""
     if settings.ANNALS.demo:
         return []
     return [
@@ -123,14 +123,15 @@ def _find_faults_of_servers(connection: BaseDatabaseWrapper) -> Iterator[ServerF
     connection.ensure_connection()
     allowed = grants.count_allowed_connections()
     yield from find_faults(fetch_settings(connection), allowed)
-    plain = connection.connection
-    if names := find_left_out(plain, rights.list_tables()):
+    pg_connection = connection.connection
+    if names := find_left_out(pg_connection, rights.list_tables()):
         hint = (
             "Stop the consumers and run `annals distribute`, then `annals grants --apply`: "
             "consumers that are connected to other nodes do not find them (docs/citus.md)."
         )
         yield ServerFault(15, f"Only the coordinator has {', '.join(names)}.", hint)
-    for answer in distribution.ask_nodes(plain, _SELECT_SETTINGS.as_string(plain)):
+    statement = _SELECT_SETTINGS.as_string(pg_connection)
+    for answer in distribution.ask_nodes(pg_connection, statement):
         if answer.worker and answer.success:  # a worker that does not answer is skipped
             for fault in find_faults(json.loads(answer.result), allowed):
                 yield replace(fault, text=f"On the worker {answer.node}: {fault.text}")

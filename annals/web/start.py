@@ -115,8 +115,8 @@ def refuse_open_demo(settings: env.Settings, bind_hosts: Sequence[str]) -> None:
     ]
     if signs and database_url is not None:
         raise env.SettingError(
-            f"ANNALS_DEMO=true makes logins whose password is their name, but {signs[0]}. Unset "
-            "ANNALS_DEMO; a demo with a database of its own is for this machine only."
+            f"ANNALS_DEMO=true creates logins with their names as passwords, but {signs[0]}. Unset "
+            "ANNALS_DEMO: a demo with a database of its own is for this machine only."
         )
     if signs:
         raise env.SettingError(
@@ -126,7 +126,7 @@ def refuse_open_demo(settings: env.Settings, bind_hosts: Sequence[str]) -> None:
 
 
 def refuse_owner_login(settings: env.Settings, bind_hosts: Sequence[str]) -> None:
-    """Refuse a web that other machines can reach and whose database login may do everything.
+    """Refuse a web that other machines can reach if its database login has too many rights.
 
     If the database does not answer yet, nothing is refused. Then each worker process of the web
     checks the login later, and logs a warning.
@@ -164,7 +164,7 @@ def _print_uncaught(error: BaseException) -> None:
 
 
 def _start_missing_servers(settings: env.Settings, command: str) -> None:
-    """Start an embedded server for each unset address that the command needs.
+    """Start the embedded PostgreSQL and broker if the command needs them and no other is set.
 
     Raises:
         EmbeddedError: A server does not start.
@@ -210,7 +210,7 @@ def _refuse_wrong_kinds(settings: env.Settings) -> None:
 
 
 def _find_bind_hosts(arguments: Sequence[str]) -> list[str]:
-    """Return the hosts in the words `HOST:PORT` of a `runserver` command line."""
+    """Return the hosts of the arguments `HOST:PORT`. Empty for other commands than `runserver`."""
     if "runserver" not in arguments:
         return []
     words = [

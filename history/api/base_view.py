@@ -29,7 +29,7 @@ from history.common.addresses import RAW_PATH
 from history.common.answer_types import Answer
 from history.common.error_answers import encode_answer
 from history.common.language import choose_language
-from history.common.revalidation import revalidated
+from history.common.revalidation import revalidate
 from history.completeness import complete_to
 from history.completeness.complete_to import StoreCompleteness
 from history.documents.record import (
@@ -256,7 +256,7 @@ class ApiView(ReadOnlyView):
             )
             data = self.make_answer(api_request)
         answer = encode_answer(SuccessEnvelope(status="success", data=data), output.language)
-        return revalidated(request, answer) if self.has_etag else answer
+        return revalidate(request, answer) if self.has_etag else answer
 
     def is_expensive(self, request: ApiRequest) -> bool:  # noqa: ARG002 - some calls ask it
         """Return whether this request is expensive."""

@@ -9,7 +9,7 @@ from history.kinds.entities import BY_NAME, EntityKind
 
 
 class EntityName:
-    """Converts `<entity:...>`, the name of a declared kind. Does not match other names."""
+    """Converts `<entity:...>`, the name of a declared kind, to the kind. Matches no other names."""
 
     regex = "|".join(re.escape(name) for name in BY_NAME)
 
@@ -23,9 +23,9 @@ class EntityName:
 class Id:
     """Converts `<id:...>`, an id with any characters, also slashes and line breaks.
 
-    Because an id can have slashes, declare longer addresses before shorter ones. The ids . and ..
-    are written as 33 and 34 dots, which are longer than any id: clients remove the segments . and
-    .. from an address.
+    Because an id can have slashes, declare longer addresses before shorter ones. Clients remove the
+    segments . and .. from an address. So an address has these two ids as 33 and 34 dots: no id is
+    that long.
     """
 
     regex = r"[\s\S]+"

@@ -27,7 +27,10 @@ def now() -> datetime:
 
 
 def read_server_time(connection: psycopg.Connection[Any]) -> datetime:
-    """Return the time of the database server in UTC. In a transaction: when it began."""
+    """Return the time of the database server in UTC.
+
+    Inside a transaction this is the time at which the transaction began.
+    """
     query = "SELECT (extract(epoch FROM now()) * 1000000)::bigint"  # does not depend on DateStyle
     [(microseconds,)] = connection.execute(query).fetchall()
     return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=microseconds)

@@ -51,9 +51,9 @@ def read_text(file: Path) -> str:
 
 
 def refuse_open_secret(file: Path) -> None:
-    """Check that not every user of this machine may read or change a file that has a secret.
+    """Raise FileError if every user of this machine may read or change a file with a secret.
 
-    The file's group may read it, because Kubernetes mounts a Secret so.
+    The file's group may read it: Kubernetes mounts a Secret with this right.
 
     Raises:
         FileError: Every user may read or change the file.
@@ -116,8 +116,8 @@ def explain_declaration_error(
 
     Args:
         form: The format of the text, such as `JSON`.
-        shape: The expected type, from which the explanation names valid values. None: it names
-            none.
+        shape: The expected type. If it is not None, the explanation lists the values that would be
+            valid.
         declared: The declaration as plain values. See explain_valid_values.
     """
     if isinstance(error, UnicodeDecodeError):

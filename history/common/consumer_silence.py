@@ -1,4 +1,4 @@
-"""Finds out for how long a topic partition has had no news, and who is the cause."""
+"""Finds out since when a topic partition is silent: without a consumer or without brokers."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -8,15 +8,10 @@ SILENT: Final = timedelta(minutes=1)
 
 
 class Silence(NamedTuple):
-    """A time without news of a topic partition.
+    """A period in which no news of a topic partition arrived."""
 
-    Attributes:
-        brokers: True if a consumer reports but the brokers do not answer it. False if no consumer
-            reports.
-    """
-
-    brokers: bool
-    since: datetime
+    brokers: bool  # True: the brokers do not answer the consumer. False: no consumer is running
+    since: datetime  # when the last news arrived
 
     def __str__(self) -> str:
         """Return the silence as the output of commands shows it."""
@@ -25,12 +20,12 @@ class Silence(NamedTuple):
 
 
 def find_silence(seen: datetime, end_known_at: datetime | None, now: datetime) -> Silence | None:
-    """Return the silence about a topic partition, or None if it is shorter than SILENT.
+    """Return the silence of a topic partition, or None if it is shorter than SILENT.
 
     Args:
         seen: When a consumer last reported.
-        end_known_at: When the brokers last told a consumer the end of the topic partition. Without
-            a running consumer they are not asked.
+        end_known_at: When the brokers last told a consumer the end of the topic partition. Only a
+            running consumer asks them.
     """
     if now - seen > SILENT:
         return Silence(False, seen)
@@ -39,10 +34,10 @@ def find_silence(seen: datetime, end_known_at: datetime | None, now: datetime) -
     return None
 
 
-def find_longest_silence(silences: Iterable[Silence | None]) -> Silence | None:
-    """Return the most important silence, or None if there is none.
+def find_main_silence(silences: Iterable[Silence | None]) -> Silence | None:
+    """Return the most important of some silences, or None if there is none.
 
-    A missing consumer comes before brokers that do not answer: only a consumer asks the brokers.
-    Among equal ones the longest silence is returned.
+    A missing consumer is more important than brokers that do not answer, because only a consumer
+    asks the brokers. Among silences with the same cause, the longest is the most important.
     """
     return min(filter(None, silences), default=None)

@@ -95,7 +95,7 @@ def is_refused(error: BaseException) -> bool:
 
 
 def _is_connection_error(error: BaseException) -> bool:
-    """Return whether a connection could not be made.
+    """Return whether the error means that no connection could be made.
 
     Such an error is recognized by its text: it does not have an SQLSTATE.
     """

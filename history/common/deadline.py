@@ -24,19 +24,19 @@ class RequestWork:
         until: The time.monotonic() at which the work must end.
         login: The login that made the request; None until it is known.
         expensive: Whether the work has asked for a place among the expensive requests.
-        placed: Whether the work has such a place.
-        also: Called at each deadline check, if it is not None.
+        has_place: Whether the work has such a place.
+        on_check: A function that each deadline check calls, or None.
     """
 
-    __slots__ = ("also", "began", "expensive", "login", "placed", "until")
+    __slots__ = ("began", "expensive", "has_place", "login", "on_check", "until")
 
     def __init__(self, until: float = math.inf) -> None:
         self.until = until
         self.began = time.monotonic()
         self.login: object = None
         self.expensive = False
-        self.placed = False
-        self.also: Callable[[], None] | None = None
+        self.has_place = False
+        self.on_check: Callable[[], None] | None = None
 
     @property
     def seconds(self) -> float:
@@ -70,7 +70,7 @@ def check() -> None:
     """Check that the current request may go on. This is cheap.
 
     Raises:
-        TooLongError: The request has reached its deadline. `RequestWork.also` may raise other
+        TooLongError: The request has reached its deadline. `RequestWork.on_check` may raise other
             errors.
     """
     work = _current.get()
@@ -78,8 +78,8 @@ def check() -> None:
         return
     if work.is_over:
         raise TooLongError
-    if work.also is not None:
-        work.also()
+    if work.on_check is not None:
+        work.on_check()
 
 
 def find_overrun() -> TooLongError | None:

@@ -10,9 +10,9 @@
 | 500 | internal_error, damaged |
 | 503 | unavailable, archive_unavailable, journal_unavailable, busy, with Retry-After; too_long |
 
-This module has the texts of all codes, and answers the errors that any address can have.
-history.api.errors answers the errors that only the API has. The middleware for damaged versions
-answers the code `damaged`.
+This module has the texts of all codes, and answers the errors that can happen at any address.
+history.api.errors answers the errors that can happen only in the API. The middleware for damaged
+versions answers the code `damaged`.
 """
 
 import logging
@@ -136,7 +136,7 @@ def is_api_request(request: HttpRequest) -> bool:
 
 
 def make_error_answer(request: HttpRequest, error: Exception) -> HttpResponse:
-    """Answer an error that any address can have."""
+    """Answer an error that can happen at any address."""
     # At the deadline a statement is cancelled: then the error only follows from the deadline.
     error = deadline.find_overrun() or error
     kind = find_error_kind(error, ERROR_KINDS) or _INTERNAL_ERROR
@@ -182,7 +182,7 @@ def answer_error(
 
 
 def _ends_with_slash(path: str) -> bool:
-    """Return whether an unknown address of the API ends with a slash. No known one does."""
+    """Return whether `path` is an address of the API with a slash too many at its end."""
     return path.startswith(_CALLS) and path.rstrip("/") + "/" != _CALLS and path.endswith("/")
 
 

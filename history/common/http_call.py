@@ -31,7 +31,7 @@ def read_token(file: Path) -> str:
 
 
 class HttpSession(requests.Session):
-    """Calls to one server.
+    """A session for calls to one server.
 
     Args:
         ca_file: The certificates that sign the server's certificate. None: the usual ones of this
@@ -52,7 +52,7 @@ class HttpSession(requests.Session):
         statuses: Collection[int] = (200,),
         **options: Any,
     ) -> tuple[int, bytes]:
-        """Return the status of an answer, and its body if the status is one of `statuses`.
+        """Send a request. Return the answer's status, and its body if the status is in `statuses`.
 
         See read_body for `max_bytes`, `until` and the errors raised.
         """

@@ -9,7 +9,7 @@ from django.utils.module_loading import import_string
 def import_lazily(path: str) -> Callable[..., Any]:
     """Return a function that imports and calls the function at this dotted path.
 
-    For receivers of signals, connected with weak=False.
+    Use it for receivers of signals, and connect them with weak=False.
     """
 
     def call(*args: Any, **kwargs: Any) -> Any:

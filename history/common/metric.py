@@ -23,7 +23,7 @@ class MetricKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OpenValues:
-    """The values of a label, if configuration or data decide them."""
+    """The possible values of a label if configuration or data, not the code, decide them."""
 
     description: str  # a phrase that says which values are possible
 
@@ -88,7 +88,11 @@ class MetricRegister:
     def add_collected_gauge(
         self, name: str, unit: str, text: str, **labels: Values
     ) -> Callable[[], GaugeMetricFamily]:
-        """Register a gauge that a collector fills at each scrape; return what makes its family."""
+        """Register a gauge whose samples a collector computes at each scrape.
+
+        Returns:
+            A function that makes the metric's family without samples.
+        """
         self._describe(MetricDescription(name, MetricKind.GAUGE, unit, text, labels))
         return lambda: GaugeMetricFamily(name, text, labels=list(labels))
 
@@ -101,7 +105,7 @@ class MetricRegister:
 def fill_family(
     make: Callable[[], GaugeMetricFamily], samples: Iterable[tuple[Sequence[str], float]]
 ) -> GaugeMetricFamily:
-    """Return the family of a metric with its samples.
+    """Make the family of a metric and add its samples.
 
     Args:
         samples: Pairs of the values of the labels and the value of the metric.
@@ -113,5 +117,5 @@ def fill_family(
 
 
 def build_single(make: Callable[[], GaugeMetricFamily], value: float) -> GaugeMetricFamily:
-    """Return the family of a metric without labels, with its value."""
+    """Make the family of a metric that has no labels, with its value."""
     return fill_family(make, [((), value)])

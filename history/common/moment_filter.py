@@ -16,8 +16,8 @@ def when(moment: datetime | None, form: str = "full") -> SafeString:
     """Return a time element with the exact moment as its title.
 
     Args:
-        form: How annals.js shows the moment: full; near, without the date if it is today; clock,
-            only the time; date, only the date.
+        form: How annals.js shows the moment. `full`: date and time. `near`: the date only if it is
+            not today. `clock`: the time without the date. `date`: the date without the time.
     """
     if moment is None:
         return SafeString("—")

@@ -25,7 +25,7 @@ _OTHER_TABLES: Final = (errors.UndefinedTable, errors.UndefinedColumn)
 
 @cache
 def load_known_migrations() -> Mapping[MigrationName, frozenset[MigrationName]]:
-    """Return the migrations of this release, each with the earlier ones that it replaces."""
+    """Return the migrations of this release, each with the earlier migrations that it replaces."""
     migrations = MigrationLoader(None, ignore_no_migrations=True).disk_migrations
     return {name: frozenset(migration.replaces) for name, migration in migrations.items()}
 

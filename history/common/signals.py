@@ -7,11 +7,11 @@ from django.dispatch import Signal
 from history.common.complaints import ExplainedError
 
 # Sent before an export reads its first row. Arguments: `entity`, `days` (a list of
-# history.retention.export.days.Day) and the `options` of the command.
+# history.retention.export.days.ExportDay) and the `options` of the command.
 begins: Final = Signal()
 
-# Sent when a `user` opens the first page. A receiver returns the kinds and ids of the documents
-# that the user opened before, newest first.
+# Sent when a `user` opens the start page. A receiver returns the kinds and ids of the documents
+# that the user opened before, the latest first.
 looks_back: Final = Signal()
 
 

@@ -43,7 +43,7 @@ class BusyError(RuntimeError):
 
 
 class _Waiter:
-    """A request that waits for a place. `called` is set when it gets one, or is refused."""
+    """A request that waits for a place. `called` is set when it gets the place or is refused."""
 
     def __init__(self, owner: object) -> None:
         self.owner = owner
@@ -56,8 +56,9 @@ class PlacePool:
 
     An owner gets at most half of the places and half of the queue, even if the rest is free: a
     running request cannot be stopped when another owner comes. A free place goes to the owner with
-    the fewest places; among these to the request that has waited longest. If the queue is full, it
-    refuses the newest request of the owner with the most requests.
+    the fewest places. If several owners have equally few, the request that has waited longest gets
+    it. If the queue is full, the pool refuses the newest request of the owner with the most
+    requests.
 
     Args:
         size: How many requests run at a time.
@@ -169,7 +170,7 @@ def take_expensive_place(is_expensive: bool = True) -> Iterator[None]:
         BusyError: No place became free within WAIT_S.
     """
     work = deadline.get_current_work()
-    if not is_expensive or work.placed:
+    if not is_expensive or work.has_place:
         yield
         return
     work.expensive = True
@@ -181,11 +182,11 @@ def take_expensive_place(is_expensive: bool = True) -> Iterator[None]:
         except BusyError:
             metrics.EXPENSIVE_REFUSED.inc()
             raise
-        work.placed = True
+        work.has_place = True
         try:
             yield
         finally:
-            work.placed = False
+            work.has_place = False
 
 
 @contextmanager
@@ -193,9 +194,9 @@ def count_login_request(login: object) -> Iterator[None]:
     """Count the `with` block as a request of this login.
 
     A login may have MAX_REQUESTS_OF_LOGIN requests at a time. A further request waits as long as
-    all of these are quick, so that a program that sends many cheap requests in parallel gets all
-    its answers. The further request is refused if one of them is expensive or has lasted QUICK_S:
-    if it waited, its thread would be missing for other logins.
+    all of these are quick: so a program that sends many cheap requests in parallel gets all its
+    answers. The further request is refused if a running one is expensive or has lasted QUICK_S:
+    while it waits, its thread cannot serve other logins.
 
     Raises:
         BusyError: The request is refused, after at most QUICK_S.
@@ -247,17 +248,17 @@ def meter_cost(work: RequestWork) -> Iterator[None]:
         if until == math.inf:
             until = computed + MAX_CHEAP_S
         elif computed >= until:
-            work.also = None
+            work.on_check = None
             place.enter_context(take_expensive_place())
             return
         earliest = now + until - computed
 
     with ExitStack() as place:
-        work.also = measure
+        work.on_check = measure
         try:
             yield
         finally:
-            work.also = None
+            work.on_check = None
 
 
 def mark_expensive(view: Callable[P, R]) -> Callable[P, R]:

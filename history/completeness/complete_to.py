@@ -11,7 +11,7 @@ from history.common import clock
 from history.common.consumer_silence import (
     SILENT,
     Silence,
-    find_longest_silence,
+    find_main_silence,
     find_silence,
 )
 from history.kinds.entities import EntityKind
@@ -27,7 +27,7 @@ class StoreCompleteness:
     complete_to: datetime | None  # everything sent up to this moment was read; None if not known
     lag_messages: int | None  # how many messages are sent but not read yet; None if not known
     halted: bool  # whether reading stopped because of too many bad messages
-    silence: Silence | None  # the longest silence about the topics of these kinds
+    silence: Silence | None  # the most important silence of the topics of these kinds
     retention_start: datetime  # versions before this moment are not kept
     read_at: datetime  # when this was read from the database
     stored: bool = True  # whether no message of these kinds is in quarantine
@@ -65,7 +65,7 @@ _LEDGER = """
 
 
 def read_completeness(entities: Iterable[EntityKind]) -> StoreCompleteness:
-    """Return how complete the store is for these kinds: as complete as the worst partition."""
+    """Return how complete the store is for these kinds: the worst topic partition decides."""
     return _find_worst(prepared.fetch_rows(*_make_ledger_query(entities)))
 
 
@@ -74,7 +74,7 @@ def read_completeness_and_messages(
 ) -> tuple[StoreCompleteness, prepared.FetchedRows]:
     """Return the completeness for the kinds of a question, and the rows for select_open_messages.
 
-    One round trip reads both, so every message up to `complete_to` is stored or in these rows.
+    One round trip reads both: a message up to `complete_to` is either stored or in these rows.
     """
     ledger, messages = prepared.fetch_pipelined(
         [_make_ledger_query(question.kinds), question.statement]
@@ -98,7 +98,7 @@ def _find_worst(rows: prepared.FetchedRows) -> StoreCompleteness:
         complete_to=min(known_moments, default=now) if len(known_moments) == len(moments) else None,
         lag_messages=sum(max(0, lag) for lag in lags) if len(lags) == len(partitions) else None,
         halted=any(halted for *_, halted, _ in partitions),
-        silence=find_longest_silence(
+        silence=find_main_silence(
             find_silence(seen, end, now) for *_, end, _, seen in partitions if seen
         ),
         retention_start=absence.get_retention_start(),
@@ -112,9 +112,9 @@ def _find_complete_to(
 ) -> datetime | None:
     """Return the moment up to which one topic partition is complete.
 
-    If everything was read, this is the moment at which the broker last told the end. Otherwise it
-    is the timestamp of the newest message that was read, but at most the former moment: a producer
-    can give a message any timestamp.
+    If everything was read, this is the moment at which the broker last reported the end offset.
+    Otherwise it is the timestamp of the newest message that was read, but never later than that
+    moment: a producer can give a message any timestamp.
     """
     if lag is not None and lag <= 0 and not halted and end_known_at is not None:
         return end_known_at

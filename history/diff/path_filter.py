@@ -13,6 +13,7 @@ from history.diff.identity import DEFAULT_IDENTITY, ListIdentity
 from history.diff.path import escape_key, name_item, split_path, unescape_segment
 from history.diff.walk import list_changes
 from history.documents.exactjson import Json, open_raw
+from history.documents.top_level_fields import is_readable_name
 
 
 class PathFault(Enum):
@@ -69,6 +70,17 @@ def _parse_segment(segment: str) -> PathSegment:
             raise BadPathError(PathFault.ITEM, segment)
         return PathSegment(unescape_segment(value), unescape_segment(field), "item")
     return PathSegment(unescape_segment(segment))
+
+
+def get_top_level_field(path: str) -> str | None:
+    """Return the name of the top-level field that everything at the path is in.
+
+    None if the path is not inside a single field, or if `read_field` cannot look for its name.
+    """
+    steps = parse_path(path)
+    if not steps or steps[0].kind != "key" or not is_readable_name(steps[0].text):
+        return None
+    return steps[0].text
 
 
 def is_touched(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 
 import msgspec
 
@@ -34,6 +34,30 @@ def select_fields(text: bytes, names: tuple[str, ...]) -> bytes:
         if 0 < len(value) <= FIELD_BYTES
     )
     return b"{%b}" % b",".join(fields)
+
+
+def is_readable_name(name: str) -> bool:
+    """Return whether `read_field` can look for a field of this name."""
+    return not any(character in '"\\' or character < " " for character in name)
+
+
+def read_field(text: bytes, name: str) -> bytes | None:
+    """Return the JSON text of one top-level field, or b"" if the document lacks it.
+
+    None if the document is not an object or cannot be read.
+
+    Args:
+        name: See is_readable_name.
+    """
+    try:
+        return _make_requested_reader(name)(text)[0]
+    except _UNREADABLE:
+        return None
+
+
+@lru_cache(maxsize=64)  # the names come from requests
+def _make_requested_reader(name: str) -> Callable[[bytes], list[bytes]]:
+    return _make_field_reader.__wrapped__((name,))
 
 
 @cache

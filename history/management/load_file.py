@@ -1,4 +1,4 @@
-"""Commands that load a file into a catalogue: the whole file, or nothing and the reason."""
+"""A command that loads a file into a catalogue: all of it, or nothing with the reason."""
 
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,7 +11,9 @@ from history.common.complaints import FileError, read_bytes
 class LoadFileCommand(BaseCommand):
     """`annals NAME ACTION FILE`. A subclass declares the action and its file, and loads the file.
 
-    `action` and `file` are each a name and a help text.
+    Attributes:
+        action: The name of the action, and its help text.
+        file: The name of the file in the help, and its help text.
     """
 
     action: ClassVar[tuple[str, str]]

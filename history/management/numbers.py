@@ -42,5 +42,5 @@ def parse_day(text: str) -> date:
         parsed = None
     # Python also reads other forms of ISO 8601. date.max does not have a following day.
     if parsed is None or len(text) != len("2026-12-31") or parsed == date.max:
-        raise ArgumentTypeError(f"{text!r} is not a day as 2026-12-31")
+        raise ArgumentTypeError(f"{text!r} is not a day in the form 2026-12-31")
     return parsed

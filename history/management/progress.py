@@ -12,7 +12,14 @@ COLUMNS = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), 
 
 @contextmanager
 def show_progress(label: str, total: int | None, out: TextIO) -> Iterator[Callable[[int], None]]:
-    """Show progress on a terminal; gives a function that counts towards `total` (None: unknown)."""
+    """Show progress on a terminal during the `with` block.
+
+    Args:
+        total: The count at which the work is done, or None if it is not known.
+
+    Yields:
+        A function that adds to the count.
+    """
     if not out.isatty():
         yield lambda _: None
         return

@@ -19,8 +19,8 @@ from history.store.distribution.disk_use import measure_disk_use
 
 # The partitions of some tables, and the tables with a day's name that were detached.
 # Bounds are printed and read in one session's time zone. A marked table with a day's name and no
-# parent was detached, and not dropped yet. A bound has no columns, so pg_get_expr needs no table:
-# for one that was replaced since the snapshot it would say nothing.
+# parent was detached, and not dropped yet. pg_get_expr gets 0 instead of the table's oid: a bound
+# has no columns, and for a table that was swapped since PostgreSQL's snapshot it returns NULL.
 _LIST_PARTITIONS: Final = """
 WITH parent AS (
     SELECT c.oid, c.relname, c.relnamespace
@@ -50,7 +50,7 @@ ORDER BY child.parent, c.relname
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition as it is now, or a detached table with a day's name."""
+    """One partition of a table, or a detached table that has the name of a day."""
 
     table: str
     name: str
@@ -88,7 +88,10 @@ class Partition:
         return None
 
     def has_part_of_day(self, day: date) -> bool:
-        """Return whether the bounds include a part of the day: it cannot have its own partition."""
+        """Return whether this partition covers a part of a day.
+
+        PostgreSQL then refuses another partition for the day.
+        """
         if self.start is None or self.end is None:
             return False
         return (
@@ -103,13 +106,16 @@ def compute_midnight(day: date) -> datetime:
 
 
 def read_partitions(connection: BaseDatabaseWrapper, tables: Iterable[str]) -> list[Partition]:
-    """Return the partitions of the tables by table and name; a missing table has none."""
+    """Return the partitions of these tables in the order of table and name.
+
+    A table that does not exist does not have partitions.
+    """
     with connection.cursor() as cursor:
         cursor.execute(_LIST_PARTITIONS, {"tables": list(tables)})
         partitions = [_to_partition(_CatalogueRow(*row)) for row in cursor.fetchall()]
     if not partitions:
         return partitions
-    # A node that is away takes nothing from what there is; its share is missing in the sizes.
+    # If a node does not answer, its partitions are listed all the same; only the sizes lack it.
     disk_uses = measure_disk_use(
         connection.connection, [part.name for part in partitions], whole=False
     )
@@ -132,11 +138,11 @@ def find_missing_tables(connection: BaseDatabaseWrapper, tables: Sequence[str]) 
 
 
 def find_filled(names: Sequence[str]) -> set[str]:
-    """Return the partitions that have a row."""
+    """Return the names of the partitions that have a row."""
     filled = set()
     with default_connection.cursor() as cursor:
         for name in names:
-            # Of several nodes EXISTS would fetch all rows.
+            # On a cluster, EXISTS would fetch all rows from the nodes.
             cursor.execute(sql.SQL("SELECT true FROM {} LIMIT 1").format(sql.Identifier(name)))
             if cursor.fetchone() is not None:
                 filled.add(name)

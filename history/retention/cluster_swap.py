@@ -1,12 +1,12 @@
 """A new table of a day on a Citus cluster: made beside its parent, filled, proved and swapped in.
 
-Citus allows no triggers on distributed tables, so nothing notes what changes while the new table is
-filled. Instead the keys of the old table are compared with those before it was read, while nobody
-can write: a day into which a row came meanwhile stays as it is, and the next run tries again.
-A row whose content was changed by SQL meanwhile, under the same key, is not noticed.
+Citus does not allow triggers on distributed tables, so nothing notes what changes while the new
+table is filled. Instead the keys of the old table are digested twice: before it is read, and before
+the swap, while nobody can write. If a row came meanwhile, the day stays as it is, and the next run
+tries again. If SQL changed the content of a row meanwhile, under the same key, this is not noticed.
 
-The coordinator sorts what it reads. So a day is read in ranges of ids, which no node needs much
-space for, and which come in the order of the ids like the day at once.
+The coordinator sorts the rows that it reads. So a day is read in ranges of ids: sorting one of them
+takes little space, and one after the other they give the rows in the order of the ids.
 """
 
 import hashlib
@@ -29,15 +29,15 @@ from history.store.distribution.disk_use import DiskUse, measure_disk_use
 
 Connection = psycopg.Connection[Any]
 
-# Bytes of a table that are read and sorted at once, and the memory for that on the coordinator,
-# which would write them to its disk twice.
+# How many bytes of a table are read and sorted at once.
 RANGE_BYTES: Final = 32 * 1024 * 1024
+# The memory for sorting them on the coordinator. With less it would write them to its disk twice.
 _WORK_MEMORY: Final = "128MB"
-# Ids of which the bounds of a range are chosen.
+# How many sampled ids there are for each range. The bounds of the ranges are chosen from them.
 IDS_OF_RANGE: Final = 100
 
-# The same for the same rows, in whatever order the nodes have them. Plain rows are read in the
-# primary key alone.
+# The sum of the hashes does not depend on the order in which the nodes return the rows. Of plain
+# rows only the primary key is read.
 _KEYS: Final[LiteralString] = """
 SELECT count(*), coalesce(sum({versions}), 0)::bigint,
     coalesce(sum(hash_record_extended(ROW(id, version, updated_at, {block}), 0)), 0)::text
@@ -54,17 +54,17 @@ SELECT json_build_array(pg_database_size(current_database()), (
         AND part.relname = whole.relname || '_' || shardid
     WHERE logicalrelid = {table}::regclass))
 """
-# Of COPY in binary: what comes before the rows and after them.
+# The bytes of a binary COPY before and after its rows.
 _COPY_HEADER: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _COPY_END: Final = b"\xff\xff"
 
 
 class RowsChangedError(Exception):
-    """Raised when the old table changed between the start of reading and the lock of the swap."""
+    """Raised if the old table changed between the digest of its keys and the lock of the swap."""
 
 
 class KeyDigest(NamedTuple):
-    """The numbers of rows and versions of a table, and a digest of its keys."""
+    """The keys of a table as a digest, with the numbers of its rows and versions."""
 
     rows: int
     versions: int
@@ -72,13 +72,13 @@ class KeyDigest(NamedTuple):
 
 
 class IdRange(NamedTuple):
-    """The rows of a table from one id to another, in the order of the database."""
+    """A range of ids, in the order of the database."""
 
     above: str | None = None  # excluded; None: from the first one
     up_to: str | None = None  # included; None: to the last one
 
     def select_from(self, table: sql.Identifier) -> sql.Composable:
-        """Return the table, or the subquery with these rows of it."""
+        """Return what selects the rows of this range, for FROM: a subquery, or the table itself."""
         if self == ALL_IDS:
             return table
         bounds = {"id > {}": self.above, "id <= {}": self.up_to}
@@ -94,7 +94,7 @@ ALL_IDS: Final = IdRange()
 
 
 class NodeUse(NamedTuple):
-    """The bytes of a database and of a table of it, on one node."""
+    """The bytes of the database on one node, and of one table in it."""
 
     node: str | None  # host and port; None: there is only one server
     database: int
@@ -102,7 +102,7 @@ class NodeUse(NamedTuple):
 
 
 def split_table(connection: Connection, table: sql.Identifier) -> list[IdRange]:
-    """Return ranges of ids with about RANGE_BYTES of the table each, in their order."""
+    """Return ranges of ids in their order, each with about RANGE_BYTES of the table."""
     use = measure_table(connection, table)
     count = -(-use.table // RANGE_BYTES)
     if count < 2:
@@ -115,31 +115,32 @@ def split_table(connection: Connection, table: sql.Identifier) -> list[IdRange]:
 
 
 def allow_memory(connection: Connection) -> None:
-    """Give this session the memory in which one range of ids is sorted."""
+    """Let this session sort one range of ids in memory."""
     connection.execute("SELECT set_config('work_mem', %s, false)", [_WORK_MEMORY])
 
 
-def create_new_table(connection: Connection, place: DayTable, day: date) -> None:
+def create_new_table(connection: Connection, day_table: DayTable, day: date) -> None:
     """Create and distribute the new table of a day, in the caller's transaction.
 
-    Its shards are where those of the parent are, so ATTACH moves no row later.
+    Its shards are on the nodes of the parent's shards, so that ATTACH does not move rows later.
     """
     distribution.use_one_connection(connection)
     connection.execute("SELECT set_config('work_mem', %s, true)", [_WORK_MEMORY])
-    new = place._replace(child=place.new)
-    days.create_detached_table(connection, new, day, place.comment or days.MARK)
+    new = day_table._replace(child=day_table.new)
+    days.create_detached_table(connection, new, day, day_table.comment or days.MARK)
     connection.execute(
         "SELECT create_distributed_table(%s, 'id', colocate_with => %s)",
-        [place.new.as_string(connection), place.parent.as_string(connection)],
+        [day_table.new.as_string(connection), day_table.parent.as_string(connection)],
     )
 
 
 def hash_rows(
     connection: Connection, entity: EntityKind, table: sql.Identifier, parts: Iterable[IdRange]
 ) -> bytes:
-    """Return the SHA-256 of what one COPY sends that writes these rows, part by part.
+    """Return the SHA-256 of the bytes that one binary COPY of these rows sends.
 
-    The nodes return rows in an order of their own, so those of a part are sorted as they were sent.
+    The nodes return rows in any order, so the rows of each part are sorted in the order in which
+    they were written.
     """
     names = sql.SQL(", ").join(map(sql.Identifier, (*list_columns(entity), *queries.BLOCK_COLUMNS)))
     order = build_stored_order(connection, entity)
@@ -158,7 +159,7 @@ def hash_rows(
 
 
 def digest_keys(connection: Connection, table: sql.Identifier, *, packed: bool) -> KeyDigest:
-    """Return the digest of a table before it is read, or under the lock of the swap."""
+    """Return the digest of the keys of a table. `packed`: whether it may have blocks."""
     query = sql.SQL(_KEYS).format(
         table=table,
         versions=sql.SQL("coalesce(octet_length(keys), 0) / 8 + 1" if packed else "1"),
@@ -170,16 +171,19 @@ def digest_keys(connection: Connection, table: sql.Identifier, *, packed: bool) 
 
 
 def measure_table(connection: Connection, table: sql.Identifier) -> DiskUse:
-    """Return what a day's table holds on all nodes. Not in a transaction that changed it."""
+    """Return the rows and bytes of a day's table on all nodes.
+
+    Do not call it in a transaction that changed the table.
+    """
     name = str(table._obj[-1])
     return measure_disk_use(connection, [name]).get(name, DiskUse())
 
 
 def measure_nodes(connection: Connection, table: sql.Identifier) -> Sequence[NodeUse]:
-    """Return what each node has of this database and of a day's table.
+    """Return the bytes of this database and of a day's table on each node.
 
     Raises:
-        psycopg.OperationalError: a node does not answer.
+        psycopg.OperationalError: A node does not answer.
     """
     name = sql.Literal(table.as_string(connection))
     query = sql.SQL(_NODE_USE).format(table=name).as_string(connection)

@@ -1,4 +1,4 @@
-"""Gives days that are older than the indexes of changes these indexes, one at a time."""
+"""Adds the indexes of changes to days that were created before these indexes existed."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ def add_missing_indexes(
 ) -> int:
     """Make the indexes that days lack, newest days first, and return their number.
 
-    Readers and writers go on. A day whose lock cannot be had, or whose index is interrupted, is
-    left to the next run, and noted in `result`. The caller holds the lock of the runs;
-    `connection` is in autocommit mode.
+    Readers and writers go on. If a day stays locked, or the making of its index is interrupted,
+    `result` notes it and the next run tries again. The caller holds the run lock; `connection` is
+    in autocommit mode.
 
     Args:
-        seconds: After this long no index is begun.
+        seconds: After this time no further index is begun.
     """
     if distribution.is_distributed(connection):
         return 0
-    made, end = 0, time.monotonic() + seconds
+    created_count, end = 0, time.monotonic() + seconds
     for missing in change_indexes.find_missing(connection, [entity.table for entity in ENTITIES]):
         try:
             with override_lock_timeout(connection, int(LOCK_WAIT_S * 1000)):
                 change_indexes.add_to_day(connection, missing)
-            made += 1
+            created_count += 1
         except psycopg.Error as error:
             result.note_failure(missing.partition, error)
         if connection.broken or time.monotonic() > end:
             break
-    return made
+    return created_count

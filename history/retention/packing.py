@@ -1,4 +1,4 @@
-"""Packing of finished days: many versions of a document become one row, a block. And unpacking.
+"""Packs finished days: many versions of a document become one row, a block. Also unpacks them.
 
 Begin with `pack_day`. It builds a new table beside the table of the day, and swaps the two in one
 short transaction:
@@ -8,7 +8,7 @@ short transaction:
 - Triggers note the rows that change meanwhile. Under the lock of the swap both tables are proved to
   have the same versions (history.store.days.table_swap).
 
-Before the swap nothing is changed. A run that is killed leaves its triggers, and the next run
+Nothing is changed before the swap. A run that is killed leaves its triggers, and the next run
 removes them.
 """
 
@@ -78,7 +78,7 @@ LATE_SHARE: Final = 0.01
 # A new dictionary is trained when the ratio of a day (see `_FilledTable.ratio`) is this many times
 # the ratio of the first day that was packed with the present one.
 WORSE: Final = 1.1
-# A dictionary is trained with at most this many documents, and this many bytes of documents.
+# A dictionary is trained with at most this many snapshots, and this many bytes of snapshots.
 # zstd gains nothing from more than a hundred times the size of the dictionary.
 SAMPLES: Final = 4_000
 SAMPLE_BYTES: Final = 100 * dictionaries.DICTIONARY_BYTES
@@ -108,11 +108,11 @@ UPDATE sealed_day SET packed_at = NULL WHERE "table" = %(table)s AND day = %(day
 
 
 class NotPackableError(ExplainedError, RuntimeError):
-    """Raised when a day cannot be packed or unpacked. The text says why."""
+    """Raised when a day cannot be packed or unpacked. The message says why."""
 
 
 class DoubledVersionError(NotPackableError):
-    """Raised when a day has two rows for one version. The text has the version and the remedy."""
+    """Raised when a day has two rows for one version. The message names it and the remedy."""
 
 
 class WrongRowsError(ExplainedError, RuntimeError):
@@ -134,7 +134,7 @@ class RewriteResult:
 def find_due_days(
     existing: Iterable[Partition], today: date, after_days: int
 ) -> list[tuple[str, date]]:
-    """Return table and day of the days to pack: not packed yet, or packed and many rows came late.
+    """Return table and day of each day to pack: a plain day, or a packed one with many late rows.
 
     The newest day comes first. Days with a failed attempt come last, the oldest attempt first.
 
@@ -176,7 +176,7 @@ def count_overdue_days(existing: Iterable[Partition], today: date, after_days: i
 def find_overdue_days(
     existing: Iterable[Partition], today: date, after_days: int
 ) -> list[tuple[str, date]]:
-    """Return table and day of the days with rows that should have been packed a day ago.
+    """Return table and day of each day with rows that should have been packed at least a day ago.
 
     Makes at most one query and does not read partitions, so the web may call it.
 
@@ -211,10 +211,10 @@ def pack_day(
 ) -> RewriteResult:
     """Pack a day of one table, while others read and write it.
 
-    The caller holds the lock of the runs. `connection` is in autocommit mode.
+    The caller holds the run lock. `connection` is in autocommit mode.
 
     Args:
-        rate: Versions a second. 0: as fast as possible.
+        rate: How many versions to pack per second. 0: as many as possible.
 
     Raises:
         NotPackableError: The day is too young by the clock of this machine or of the server, does
@@ -278,7 +278,7 @@ class DayRewrite:
         return day_table
 
     def _check_disk(self, day_table: DayTable) -> None:
-        """Check that the new table fits on the disk beside the old one, by ANNALS_DISK_GB.
+        """Check that the new table fits on the disk beside the old one. ANNALS_DISK_GB is its size.
 
         Raises:
             NotPackableError: It does not fit on the server, or on a node of the cluster.
@@ -312,23 +312,24 @@ class DayRewrite:
         """Return the newest dictionary of the table, or train and store the first one.
 
         Returns:
-            None if the day has too few documents to train a dictionary.
+            None if the day has too few snapshots to train a dictionary.
 
         Raises:
-            psycopg.errors.LockNotAvailable: A transaction stays open that cannot see a new one.
+            psycopg.errors.LockNotAvailable: A transaction that cannot see the stored dictionary
+                stays open.
         """
         newest = dictionaries.load_newest_dictionary(self._connection, self._entity.table)
         if newest is not None:
             return newest
-        trained = dictionaries.train_dictionary(self._sample_documents(day_table))
+        trained = dictionaries.train_dictionary(self._sample_snapshots(day_table))
         if trained is not None:
             self._store_dictionary(trained)
         return trained
 
-    def _sample_documents(self, day_table: DayTable) -> list[bytes]:
-        """Return some documents of a plain day, from all of its pages.
+    def _sample_snapshots(self, day_table: DayTable) -> list[bytes]:
+        """Return some snapshots of a plain day, from all of its pages.
 
-        Documents that are larger than a block are left out.
+        Snapshots that are larger than a block are left out.
         """
         order: sql.Composable = sql.SQL("")
         if self._is_spread():
@@ -365,8 +366,9 @@ class DayRewrite:
     def _store_dictionary(self, dictionary: Dictionary) -> None:
         """Store a new dictionary, and wait until every open transaction sees it.
 
-        The blocks are frozen, so a transaction with an older snapshot sees them. It would not see
-        their dictionary. If one stays open, the dictionary is removed again.
+        The rows of the blocks are frozen, so even a transaction that began before the swap sees
+        them. But it does not see a dictionary that was stored after it began. If such a transaction
+        stays open, the dictionary is removed again.
 
         Raises:
             psycopg.errors.LockNotAvailable: A transaction stays open.
@@ -404,11 +406,11 @@ class DayRewrite:
         stored_rows: Iterable[StoredRow],
         dictionary: Dictionary | None,
     ) -> None:
-        """Check that rows of a new table have the versions of which they were made.
+        """Check that the rows of a new table store exactly these versions.
 
         Args:
-            rows: The versions.
-            stored_rows: The plain rows and blocks.
+            rows: The versions of the old table.
+            stored_rows: The plain rows and blocks of the new table.
             dictionary: The dictionary of the blocks.
 
         Raises:
@@ -449,8 +451,8 @@ class DayRewrite:
             if packed:
                 table_swap.guard_table(connection, day_table.new)
             before, after = self.measure_table(day_table.child), self.measure_table(day_table.new)
-            # Add the rows that came meanwhile before the swap. Under its lock, only those are left
-            # that come from now on.
+            # Copy the rows that came meanwhile, before the swap takes its lock. Under the lock
+            # only the rows that come from now on are left to copy.
             rows = filled.versions + watch.add_noted_rows(connection, entity, day_table)
             was_packed = days.is_packed(connection, entity.table, day)
 
@@ -462,7 +464,7 @@ class DayRewrite:
         return _Replacement(RewriteResult(rows, before, after), filled.ratio)
 
     def fill_table(self, day_table: DayTable, form_rows: FormRows) -> _FilledTable:
-        """Write the versions of the day to its new table, and read it back to compare.
+        """Write the versions of the day to its new table. Read the table back and compare.
 
         Raises:
             WrongRowsError: The new table has other rows than were sent.
@@ -500,7 +502,7 @@ class DayRewrite:
     def _stream_versions(
         self, connection: Connection, day_table: DayTable, parts: Iterable[IdRange]
     ) -> Generator[CanonicalRow]:
-        """Yield the versions of the day with their documents as bytes.
+        """Yield the versions of the day, with their snapshots as bytes.
 
         Within a part they come in the canonical order.
         """
@@ -521,7 +523,7 @@ class DayRewrite:
         pace.report_rest()
 
     def refuse_doubled(self, rows: Iterable[CanonicalRow]) -> Iterator[CanonicalRow]:
-        """Yield the rows again, and check that each has another key than the one before.
+        """Yield the rows unchanged, and check that no two in sequence have the same key.
 
         Args:
             rows: Versions in the order of their keys.
@@ -543,7 +545,7 @@ class DayRewrite:
         """Write rows to a new table, and return the SHA-256 of the bytes that were sent.
 
         Args:
-            frozen: Whether the rows are written as frozen: VACUUM need not visit them again.
+            frozen: Whether to write the rows as frozen. VACUUM need not visit frozen rows again.
         """
         sent_hash = hashlib.sha256()
         table_swap.write_rows(
@@ -571,9 +573,9 @@ class DayRewrite:
     def prove_equal_versions(
         self, watch: TableWatch, old: DayTable, rows: int, was_packed: bool
     ) -> None:
-        """Add the last noted rows, and prove that the new table has the versions of the old one.
+        """Copy the last noted rows, and prove that the new table has the versions of the old one.
 
-        The caller has locked writers out.
+        The caller has locked out all writers.
 
         Args:
             old: The old table.
@@ -590,9 +592,9 @@ class DayRewrite:
             raise self._build_defect_error()
 
     def _note_form(self, packed: bool) -> None:
-        """Note whether the day has blocks, and that the attempt succeeded.
+        """Note that the day is packed or plain now, and that the attempt succeeded.
 
-        The caller's transaction is that of the swap.
+        The notes are part of the swap's transaction.
         """
         parameters = {"table": self._entity.table, "day": self._day}
         self._connection.execute(_NOTE_PACKED if packed else _NOTE_UNPACKED, parameters)
@@ -603,7 +605,8 @@ class DayRewrite:
     ) -> _Replacement:
         """Replace the table of a day on a cluster. See `_replace_table`.
 
-        Not triggers but digests of the keys, before and after, show whether rows changed.
+        On a cluster there are no triggers. Digests of the keys, before and after, show whether rows
+        changed.
         """
         connection, entity, day = self._connection, self._entity, self._day
         before = cluster_swap.measure_table(connection, day_table.child).bytes
@@ -650,7 +653,7 @@ class DayRewrite:
             raise self._build_defect_error()
 
     def _retrain_if_worse(self, day_table: DayTable, dictionary: Dictionary, ratio: float) -> None:
-        """Train a new dictionary if the ratio of this day is much worse than that of the first one.
+        """Train a new dictionary if this day's ratio is much worse than the first day's.
 
         Args:
             ratio: See `_FilledTable.ratio`.
@@ -663,9 +666,9 @@ class DayRewrite:
             parts = self._list_parts(day_table)
             # The day has blocks now, so TABLESAMPLE would not give single versions.
             with closing(self._stream_versions(self._connection, day_table, parts)) as rows:
-                documents = (row[-1] for row in islice(rows, 0, 4 * SAMPLES, 4))
+                snapshots = (row[-1] for row in islice(rows, 0, 4 * SAMPLES, 4))
                 trained = dictionaries.train_dictionary(
-                    _limit_samples(text for text in documents if len(text) <= MOST_BYTES)
+                    _limit_samples(text for text in snapshots if len(text) <= MOST_BYTES)
                 )
             if trained is not None:
                 # If a transaction stays open, packing a later day tries again.
@@ -691,7 +694,7 @@ class DayRewrite:
 
 
 class _Replacement(NamedTuple):
-    """The result of `DayRewrite._replace_table`."""
+    """A day's table that was replaced by a new one."""
 
     result: RewriteResult
     ratio: float  # see `_FilledTable.ratio`
@@ -705,28 +708,28 @@ def _keep_plain(rows: Iterable[CanonicalRow]) -> Iterator[FormedRow]:
 
 @dataclass(slots=True)
 class _FilledTable:
-    """The amounts that were written to the new table of a day."""
+    """How much was written to the new table of a day."""
 
     versions: int = 0
     block_bytes: int = 0
-    document_bytes: int = 0  # bytes of the documents in the blocks, unpacked
+    snapshot_bytes: int = 0  # bytes of the snapshots in the blocks, unpacked
 
     def add(self, formed: FormedRow) -> None:
         self.versions += formed.versions
         _, block = formed.row
         if block is not None:
             self.block_bytes += len(block.packed)
-            self.document_bytes += block.unpacked
+            self.snapshot_bytes += block.unpacked
 
     @property
     def ratio(self) -> float:
-        """The bytes of the blocks, divided by the bytes of the documents in them."""
-        return self.block_bytes / max(1, self.document_bytes)
+        """The bytes of the blocks, divided by the bytes of the snapshots in them."""
+        return self.block_bytes / max(1, self.snapshot_bytes)
 
 
 @dataclass(slots=True)
 class _Pace:
-    """Reports the versions that are done every ROWS_AT_ONCE, and pauses to keep to a rate."""
+    """Reports the finished versions every ROWS_AT_ONCE versions, and pauses to keep to a rate."""
 
     report: ReportRows
     rate: int  # versions a second; 0: as fast as possible
@@ -735,7 +738,7 @@ class _Pace:
     _began: float = field(default_factory=time.monotonic)
 
     def add(self, rows: int) -> None:
-        """Count versions, and report and pause if it is time."""
+        """Count finished versions. Report and pause if ROWS_AT_ONCE were not reported yet."""
         self.rows += rows
         if self.rows - self._reported < ROWS_AT_ONCE:
             return
@@ -744,7 +747,7 @@ class _Pace:
             time.sleep(max(0.0, self.rows / self.rate - (time.monotonic() - self._began)))
 
     def report_rest(self) -> None:
-        """Report the versions that were not reported yet."""
+        """Report the finished versions that were not reported yet."""
         self.report(self.rows - self._reported)
         self._reported = self.rows
 
@@ -761,11 +764,11 @@ class _HashingWriter(LibpqWriter):
         super().write(data)
 
 
-def _limit_samples(documents: Iterable[bytes]) -> list[bytes]:
-    """Return the first documents: at most SAMPLES, and together at most SAMPLE_BYTES."""
+def _limit_samples(snapshots: Iterable[bytes]) -> list[bytes]:
+    """Return the first snapshots: at most SAMPLES, and together at most SAMPLE_BYTES."""
     samples: list[bytes] = []
     size = 0
-    for text in documents:
+    for text in snapshots:
         size += len(text)
         if size > SAMPLE_BYTES or len(samples) == SAMPLES:
             break

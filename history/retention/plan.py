@@ -1,6 +1,6 @@
-"""The plan of the days that are created, dropped and kept, with psqlextra's partition and strategy.
+"""Plans which days are created, dropped and kept, with psqlextra's partition and strategy.
 
-Unlike psqlextra's, a plan locks no whole table, and does not end at the first missing day.
+Unlike psqlextra's, a plan does not lock a whole table, and does not end at the first missing day.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ from history.store.days import days
 from history.store.days.days import DayState
 from history.store.days.window import Window
 
-# Given days that are about to be dropped (table and day): those that must stay, and why.
+# Called with the table and day of each day that is about to be dropped. Returns the days that must
+# stay, with the reason.
 FindHeldDays = Callable[[Collection[tuple[str, date]]], Mapping[tuple[str, date], str]]
-# Called with a table and its day before the day is archived and dropped. Raises if it must stay.
+# Called with a table and a day before the day is archived and dropped. Raises if the day must stay.
 CheckDay = Callable[[days.Connection, str, date], None]
-# Days are created this many days further ahead than versions are accepted: just after midnight, and
-# a week without maintain, the newest accepted day has its partition.
+# Days are created this many days further ahead than versions are accepted. So the newest accepted
+# day has a partition just after midnight, and even if `maintain` has not run for a week.
 SPARE_DAYS = 7
 
 
@@ -55,7 +56,7 @@ class PartitionPolicy:
 
     @classmethod
     def at(cls, now: datetime, holds: FindHeldDays | None = None) -> PartitionPolicy:
-        """Return the policy of the settings at the moment `now`, which has an offset."""
+        """Return the policy that the settings give at the moment `now`, which has an offset."""
         annals_settings = settings.ANNALS
         window = Window.at(
             now, annals_settings.retention_days, annals_settings.ahead_days + SPARE_DAYS
@@ -69,8 +70,8 @@ class PartitionedTable:
 
     model: type[PostgresPartitionedModel]
     rows: DayRows  # its columns, for seals
-    # None: a table of versions, which follows the window of the policy. Of another table past days
-    # are not created, and nothing is archived.
+    # None: a table of versions, which follows the window of the policy. A number: another table,
+    # such as the access journal. Its past days are not created, and it is not archived.
     retention_days: int | None = None
 
     @property
@@ -82,7 +83,11 @@ class PartitionedTable:
         return self.retention_days is None
 
     def compute_window(self, versions: Window, today: date) -> Window:
-        """Return the days that are kept. `versions` is the window of the tables of versions."""
+        """Return the days that are kept.
+
+        Args:
+            versions: The window of the tables of versions.
+        """
         if self.retention_days is None:
             return versions
         return Window(today - timedelta(days=self.retention_days), versions.newest)
@@ -97,15 +102,15 @@ class Archiver(Protocol):
     def archive(self, connection: days.Connection, table: str, day: date) -> None:
         """Archive the rows of a day, while the table is in use."""
 
-    def confirm(self, connection: days.Connection, table: str, day: date) -> None:
-        """Archive the rows that are missing in the archive, when the day gets no more rows."""
+    def archive_rest(self, connection: days.Connection, table: str, day: date) -> None:
+        """Archive the rows that came after `archive`. The caller has locked out all writers."""
 
 
 class DayPartition(PostgresPartition):
     """One UTC day of one table, to be created or dropped, and why.
 
     Attributes:
-        existing: the day's table as the catalogue has it now; None if there is none.
+        existing: The day's table as the catalogue has it now; None if the day does not have one.
     """
 
     def __init__(
@@ -143,21 +148,23 @@ class DayPartition(PostgresPartition):
         """Check the day, archive it, and drop it.
 
         Args:
-            check: raises if the day must stay.
-            archiver: archives the day; None: it is dropped without an archive.
-            report_wait: is called with the seconds until the detach was made.
+            check: Raises if the day must stay.
+            archiver: Archives the day; None: it is dropped without an archive.
+            report_wait: Called with the seconds that the detach waited for locks.
         """
-        plain, table = schema_editor.connection.connection, model._meta.db_table
+        pg_connection, table = schema_editor.connection.connection, model._meta.db_table
         if check is not None:
-            check(plain, table, self.day)
+            check(pg_connection, table, self.day)
         if archiver is not None:
-            archiver.archive(plain, table, self.day)
+            archiver.archive(pg_connection, table, self.day)
 
         def confirm(_: days.DayTable) -> None:
             if archiver is not None:
-                archiver.confirm(plain, table, self.day)
+                archiver.archive_rest(pg_connection, table, self.day)
 
-        days.drop_partition(plain, table, self.day, confirm=confirm, report_wait=report_wait)
+        days.drop_partition(
+            pg_connection, table, self.day, confirm=confirm, report_wait=report_wait
+        )
 
 
 @dataclass(frozen=True)
@@ -198,8 +205,10 @@ class DayStrategy(PostgresPartitioningStrategy):
                 yield DayPartition(self.table, held_day, "held; attached again", detached[held_day])
 
     def to_delete(self) -> Generator[DayPartition, None, None]:
-        """Yield the partitions before the window that Annals made and that are not held, oldest
-        first."""
+        """Yield the partitions to drop, oldest first.
+
+        These are the partitions before the window that Annals made and that are not held.
+        """
         for part in self.existing:
             if part.day and part.day < self.window.oldest and part.day not in self.holds:
                 reason = f"before {self.window.oldest}, the oldest day kept"
@@ -210,7 +219,7 @@ class DayStrategy(PostgresPartitioningStrategy):
                 yield DayPartition(self.table, part.day, reason, part)
 
     def to_keep(self) -> Iterator[tuple[Partition, str]]:
-        """Yield what stays, and why, in the order of the names."""
+        """Yield the partitions that stay, each with the reason, in the order of their names."""
         for part in self.existing:
             if part.day is None:
                 yield part, _explain_foreign(part)
@@ -244,8 +253,8 @@ class DayChange(NamedTuple):
 
     action: str  # created or dropped
     part: DayPartition
-    error: Exception | None  # why it was not done
-    waited: float = 0.0  # seconds until the detach was made
+    error: Exception | None  # why the day was not created or dropped; None if it was
+    waited: float = 0.0  # how many seconds the detach waited for locks
 
 
 @dataclass
@@ -266,7 +275,10 @@ class DayPlan(PostgresModelPartitioningPlan):
         return [part for part in self.strategy.existing if part.day in self.strategy.holds]
 
     def list_lines(self) -> Iterator[PlanLine]:
-        """Yield a line for each partition that is dropped, kept or created, each group by name."""
+        """Yield a line for each partition: first the dropped, then the kept, then the created ones.
+
+        Within each of the three groups the lines are in the order of the names.
+        """
         for part in self.deletions:
             yield _build_line("drop", part)
         for partition, reason in self.kept_partitions:
@@ -279,28 +291,28 @@ class DayPlan(PostgresModelPartitioningPlan):
     ) -> Iterator[DayChange]:
         """Create and drop the days one by one, and yield the outcome of each.
 
-        A day that fails stops no other. Only a drop that waits in vain for an open transaction ends
-        the drops of this table: that transaction would delay the next ones too. The caller holds
-        the lock of the runs.
+        A failed day does not stop the others. Only if a drop waits in vain for an open transaction,
+        no more days of this table are dropped: that transaction would delay the next drops too. The
+        caller holds the run lock.
 
         Args:
-            check: is called before a day is dropped, and raises if the day must stay.
-            archiver: archives a day of versions before it is dropped.
+            check: Called before a day is dropped. Raises if the day must stay.
+            archiver: Archives a day of versions before it is dropped.
 
         Raises:
-            NoRunLockError, DatabaseError: the connection was lost, and the lock cannot be taken
+            NoRunLockError, DatabaseError: The connection was lost, and the run lock cannot be taken
                 again. No other day is tried.
         """
         connection.ensure_connection()
         model = self.config.model
         editor = cast(PostgresSchemaEditor, connection.schema_editor(atomic=False))
         for part in self.creations:
-            error = _run_alone(partial(part.create, model, editor))
+            error = _catch_error(partial(part.create, model, editor))
             yield DayChange("created", part, error)
             retake_lost_lock()
         for part in self.deletions:
             waits = [0.0]  # seconds; `delete` appends how long it waited, if it did
-            error = _run_alone(
+            error = _catch_error(
                 partial(
                     part.delete,
                     model,
@@ -324,10 +336,10 @@ def build_plans(
     """Build the plan of each table.
 
     Args:
-        partitions: the partitions of these tables; None: they are read from the catalogue.
+        partitions: The partitions of these tables; None: they are read from the catalogue.
 
     Raises:
-        PostgresPartitioningError: a table is missing.
+        PostgresPartitioningError: A table is missing.
     """
     names = [table.name for table in tables]
     if missing := catalog.find_missing_tables(connection, names):
@@ -365,7 +377,11 @@ def build_plans(
 def _find_held_days(
     policy: PartitionPolicy, partitions: Sequence[Partition], tables: Collection[str]
 ) -> Mapping[tuple[str, date], str]:
-    """Find the held days of these tables, up to `hold_days` before the window."""
+    """Find the held days of these tables, up to `hold_days` before the window.
+
+    Returns:
+        For each held day (table and day), the reason.
+    """
     oldest = policy.window.oldest
     limit = oldest - timedelta(days=policy.hold_days)
     overdue = {
@@ -376,8 +392,8 @@ def _find_held_days(
     return policy.holds(overdue) if policy.holds and overdue else {}
 
 
-def _run_alone(act: Callable[[], None]) -> Exception | None:
-    """Run it, and return the error with which it ended, or None."""
+def _catch_error(act: Callable[[], None]) -> Exception | None:
+    """Call `act`. Return the error that it raised, or None."""
     try:
         act()
     except Exception as error:

@@ -1,10 +1,12 @@
-"""Repairing a packed day that has versions twice: each stays once, and nothing is lost.
+"""Repairs a packed day that has versions twice: each stays once, and nothing is lost.
 
-Earlier releases could store a version again that a block had. The content that was stored first
-stays: that of the block. A second row with an equal content goes; another content goes into the
-table doubled_version and is named. The documents that are repaired become plain rows. A sealed day
-gets a new seal, in the same transaction. It may have been sealed before its versions came again:
-then it must be as it was sealed once each version is there once.
+Earlier releases could store a version again that a block had already. The content that was stored
+first stays, which is the block's. A second row with equal content is deleted. If its content
+differs, it is moved to the table doubled_version and reported. Repaired documents become plain
+rows.
+
+A sealed day gets a new seal in the same transaction. Its rows must be as they were sealed, before
+the repair or after it: the day may have been sealed before the second rows came.
 """
 
 import hashlib
@@ -41,47 +43,50 @@ from history.store.days.doubled_versions import DoubledKey
 
 
 class NotRepairableError(ExplainedError, RuntimeError):
-    """A day that cannot be repaired; the text says why."""
+    """Raised when a day cannot be repaired. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class RepairResult:
-    """The versions that a day had twice, by what the second row of each had."""
+    """The versions that a day had twice."""
 
+    # The second row had equal content and was deleted.
     equal: list[DoubledKey] = field(default_factory=list)
-    """A second row had an equal content, and was removed."""
+    # The second row had other content and was moved to doubled_version.
     differing: list[DoubledKey] = field(default_factory=list)
-    """A second row had another content, which is in doubled_version now."""
 
 
 def repair_day(connection: Connection, entity: EntityKind, day: date) -> RepairResult:
-    """Leave each version of a day once. Only with the lock of maintain's runs.
+    """Remove the second row of each version that a day has twice.
 
-    Readers go on; writers of this day wait. `connection` is in autocommit mode.
+    Readers go on, writers of this day wait. The caller holds the run lock. `connection` is in
+    autocommit mode.
 
     Raises:
-        NotRepairable: Annals did not make a partition for the day.
+        NotRepairableError: Annals did not make a partition for the day.
         SealedDayChangedError: The day is not as it was sealed.
         DamagedBlockError: A block of a document with doubled versions cannot be read.
         psycopg.errors.LockNotAvailable: A transaction that writes to the day stays open.
     """
-    place = days.locate_day(connection, entity.table, day)
-    if place.state is not DayState.ATTACHED or not place.ours:
+    day_table = days.locate_day(connection, entity.table, day)
+    if day_table.state is not DayState.ATTACHED or not day_table.ours:
         raise NotRepairableError(f"{entity.table} has no partition of {day} that Annals made")
     changed = _find_change(connection, entity, day)
     result = RepairResult()
     with connection.transaction():
-        retry_lock(lambda: _stop_writers(connection, place), days.LOCK_WAIT_S)
+        retry_lock(lambda: _stop_writers(connection, day_table), days.LOCK_WAIT_S)
         dictionaries.read_new_dictionaries(connection)
-        keys = doubled_versions.find_doubled_versions(connection, entity, place.child)
+        keys = doubled_versions.find_doubled_versions(connection, entity, day_table.child)
         for id, _ in groupby(keys, attrgetter("id")):
-            _repair_document(connection, entity, day, place, id, result)
+            _repair_document(connection, entity, day, day_table, id, result)
         if changed is not None:
             if not keys:
                 raise changed
-            verification.check_locked(connection, entity, day, place)
+            verification.check_locked(connection, entity, day, day_table)
         if keys and DaySeal.objects.filter(table=entity.table, day=day).exists():
-            add_seal(connection, entity.table, day, compute_digest(connection, entity, place.child))
+            add_seal(
+                connection, entity.table, day, compute_digest(connection, entity, day_table.child)
+            )
             late_rows.include_late_rows(connection, entity.table, day)
     return result
 
@@ -89,7 +94,7 @@ def repair_day(connection: Connection, entity: EntityKind, day: date) -> RepairR
 def _find_change(
     connection: Connection, entity: EntityKind, day: date
 ) -> verification.SealedDayChangedError | None:
-    """Return the error of a day that is not as it was sealed."""
+    """Return the error if the day is not as it was sealed, or None."""
     try:
         verification.check_sealed_day(connection, entity, day)
     except verification.SealedDayChangedError as error:
@@ -97,42 +102,42 @@ def _find_change(
     return None
 
 
-def _stop_writers(connection: Connection, place: DayTable) -> None:
+def _stop_writers(connection: Connection, day_table: DayTable) -> None:
     with connection.transaction():
         set_short_lock_timeout(connection)
         connection.execute(
             f"SET LOCAL idle_in_transaction_session_timeout = {days.SILENT_MS}".encode()
         )
         lock = sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE")
-        connection.execute(lock.format(place.child))
+        connection.execute(lock.format(day_table.child))
 
 
 def _repair_document(
     connection: Connection,
     entity: EntityKind,
     day: date,
-    place: DayTable,
+    day_table: DayTable,
     id: str,
     result: RepairResult,
 ) -> None:
-    """Write the versions of one document anew, each once, as plain rows."""
+    """Replace the rows of one document by plain rows, one for each version."""
     rows_by_key: dict[tuple[int, int], CanonicalRow] = {}
     differing_rows: list[CanonicalRow] = []
-    taken_out: Counter[bytes] = Counter()
-    for row in _read_versions(connection, entity, place, id):
+    removed_hashes: Counter[bytes] = Counter()
+    for row in _read_versions(connection, entity, day_table, id):
         first = rows_by_key.setdefault(row[1:3], row)
         if first is row:
             continue
-        taken_out[hashlib.sha256(encode_row(row)).digest()] += 1
+        removed_hashes[hashlib.sha256(encode_row(row)).digest()] += 1
         key = DoubledKey(id, row[1], queries.EPOCH + timedelta(microseconds=row[2]))
         if _is_equal(connection, first, row):
             result.equal.append(key)
         else:
             result.differing.append(key)
             differing_rows.append(row)
-    connection.execute(sql.SQL("DELETE FROM {} WHERE id = %s").format(place.child), [id])
+    connection.execute(sql.SQL("DELETE FROM {} WHERE id = %s").format(day_table.child), [id])
     names = list_columns(entity)
-    _insert_rows(connection, place.child, names, rows_by_key.values())
+    _insert_rows(connection, day_table.child, names, rows_by_key.values())
     _insert_rows(
         connection,
         sql.Identifier("doubled_version"),
@@ -140,22 +145,22 @@ def _repair_document(
         differing_rows,
         {"table": entity.table, "day": day, "taken_at": clock.now()},
     )
-    late_rows.forget_taken_out(connection, entity.table, day, taken_out)
+    late_rows.forget_removed_rows(connection, entity.table, day, removed_hashes)
 
 
 def _read_versions(
-    connection: Connection, entity: EntityKind, place: DayTable, id: str
+    connection: Connection, entity: EntityKind, day_table: DayTable, id: str
 ) -> Iterator[CanonicalRow]:
     """Yield the versions of a document on a day.
 
-    Blocks come first, as they were stored first.
+    Versions in blocks come first, because they were stored first.
     """
     query = sql.SQL(
         "SELECT {}, {} FROM {} WHERE id = %s ORDER BY packed IS NULL, version, updated_at"
     ).format(
         build_select_list(entity),
         sql.SQL(", ").join(map(sql.Identifier, queries.BLOCK_COLUMNS)),
-        place.child,
+        day_table.child,
     )
     with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
         rows = cursor.execute(query, [id], binary=True).fetchall()
@@ -163,16 +168,16 @@ def _read_versions(
         yield from queries.iterate_versions(entity.table, [row], None)
 
 
-def _decode_document(row: CanonicalRow) -> str | None:
-    document = row[-1]
-    return document.decode() if isinstance(document, bytes) else document
+def _decode_snapshot(row: CanonicalRow) -> str | None:
+    snapshot = row[-1]
+    return snapshot.decode() if isinstance(snapshot, bytes) else snapshot
 
 
 def _is_equal(connection: Connection, first: CanonicalRow, second: CanonicalRow) -> bool:
-    """Return whether two rows say the same, as PostgreSQL compares documents."""
+    """Return whether two rows have equal values. Snapshots are compared as PostgreSQL does it."""
     if first[:-1] != second[:-1]:
         return False
-    texts = [_decode_document(first), _decode_document(second)]
+    texts = [_decode_snapshot(first), _decode_snapshot(second)]
     if texts[0] == texts[1]:
         return True
     return connection.execute("SELECT %s::jsonb = %s::jsonb", texts).fetchone() == (True,)
@@ -185,7 +190,13 @@ def _insert_rows(
     rows: Iterable[CanonicalRow],
     extra: Mapping[str, object] | None = None,
 ) -> None:
-    """Insert plain rows as `fields` selects them, with more columns of equal values."""
+    """Insert rows as plain rows.
+
+    Args:
+        names: The columns of the rows.
+        rows: Rows with the columns of history.store.days.canonical.build_select_list.
+        extra: Values of further columns, the same for all rows.
+    """
     forms = {"updated_at": "'epoch'::timestamptz + %s * interval '1 microsecond'"}
     extra_values = extra or {}
     query = sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(
@@ -194,4 +205,4 @@ def _insert_rows(
         sql.SQL(", ").join([sql.SQL(forms.get(name, "%s")) for name in (*names, *extra_values)]),
     )
     for row in rows:
-        connection.execute(query, [*row[:-1], _decode_document(row), *extra_values.values()])
+        connection.execute(query, [*row[:-1], _decode_snapshot(row), *extra_values.values()])

@@ -1,4 +1,4 @@
-"""The lock of the runs: one run of `partitions` at a time in a database."""
+"""The run lock: only one run of `partitions` works on a database at a time."""
 
 import logging
 import time
@@ -15,12 +15,12 @@ from history.common.error_text import describe
 from history.store.database import forms, session
 from history.store.days.days import ADVISORY_SPACE
 
-# The advisory locks of days are (ADVISORY_SPACE, hash); this one is of the one-number kind.
+# The advisory locks of days have two numbers (ADVISORY_SPACE, hash), this lock has one.
 RUN_LOCK: Final = ADVISORY_SPACE << 32
 OTHER_RUN: Final = "another run of `partitions` works on this database"
-# For how long a run waits for a database that was restarted under it.
+# How long a run waits for the database to return if it was restarted during the run.
 RECONNECT_S: Final = 60.0
-# The session that has the lock. PostgreSQL shows the upper half of a one-number key as classid.
+# The session that has the run lock. PostgreSQL shows the upper half of a one-number key as classid.
 _FIND_HOLDER: Final = """
 SELECT pid, a.usename, a.application_name
 FROM pg_locks l JOIN pg_stat_activity a USING (pid) JOIN pg_database d ON d.oid = database
@@ -30,28 +30,28 @@ WHERE locktype = 'advisory' AND d.datname = current_database()
 
 log = logging.getLogger(__name__)
 
-# The session that has the lock, of each thread's connection of Django.
+# By Django's connection, which each thread has of its own: the session that has the run lock.
 _LOCK_SESSIONS: WeakKeyDictionary[BaseDatabaseWrapper, psycopg.Connection[Any]] = (
     WeakKeyDictionary()
 )
 
 
 class NoRunLockError(RuntimeError):
-    """Raised when the lock of the runs is not available: another run or a pooler prevents it."""
+    """Raised when the run lock is not available: another run has it, or a pooler prevents it."""
 
 
 @contextmanager
 def hold_run_lock() -> Iterator[None]:
-    """Hold the lock of the runs until the block ends.
+    """Hold the run lock during the `with` block.
 
-    Blocks are not nested: inside one, `retake_lost_lock` takes the lock again.
+    Such blocks are not nested. Inside one, `retake_lost_lock` takes a lost lock again.
 
     Raises:
-        NoRunLockError: another session has it; the text says which.
+        NoRunLockError: Another session has the lock. The message says which.
     """
     connection = connections["default"]
     if connection in _LOCK_SESSIONS:
-        raise RuntimeError("this thread holds the lock of the runs already")
+        raise RuntimeError("this thread holds the run lock already")
     connection.ensure_connection()
     if (problem := session.explain_dropped_settings(connection.connection)) is not None:
         raise NoRunLockError(problem)
@@ -64,7 +64,11 @@ def hold_run_lock() -> Iterator[None]:
 
 
 def retake_lost_lock() -> None:
-    """Take the lock again in a new session if the session that had it is gone. See `reconnect`."""
+    """Take the run lock again if the session that had it is gone.
+
+    Raises:
+        NoRunLockError, DatabaseError: See `reconnect`.
+    """
     connection = connections["default"]
     lock_session = _LOCK_SESSIONS.get(connection)
     if lock_session is not None and (
@@ -74,11 +78,11 @@ def retake_lost_lock() -> None:
 
 
 def reconnect() -> None:
-    """Open a new connection and take the lock of the runs again.
+    """Open a new connection and take the run lock again.
 
     Raises:
-        NoRunLockError: another run has had it for RECONNECT_S seconds.
-        DatabaseError: the database has been unavailable for that long.
+        NoRunLockError: Another run has had the lock for RECONNECT_S seconds.
+        DatabaseError: The database has been unavailable for that long.
     """
     connection = connections["default"]
     _end_session(connection)
@@ -106,41 +110,41 @@ def _try_lock(connection: BaseDatabaseWrapper) -> bool:
 
 
 def _describe_holder(connection: BaseDatabaseWrapper) -> str:
-    """Describe the session that has the lock; empty if it has just ended."""
+    """Describe the session that has the run lock. Return an empty text if it has just ended."""
     with connection.cursor() as cursor:
         cursor.execute(_FIND_HOLDER, {"upper_half": RUN_LOCK >> 32})
         if (row := cursor.fetchone()) is None:
             return ""
     pid, login, application = row
     return (
-        f": the session {pid} of the login {login!r} ({application!r}) has its lock. If that is no "
+        f": the session {pid} of the login {login!r} ({application!r}) has it. If that is no "
         "run of yours, end it as an administrator of PostgreSQL: "
         f"SELECT pg_terminate_backend({pid})"
     )
 
 
 def _free_lock(connection: BaseDatabaseWrapper) -> None:
-    """Free the lock at once.
+    """Free the run lock at once.
 
-    The session that has the lock frees it. If that session has an error, or was given back to the
-    pool, it is closed. Afterwards it counts as a session without the lock in any case.
+    The session that has the lock frees it. It is closed instead if it has an error, or was given
+    back to the pool. In any case Annals then regards it as a session without the lock.
     """
     lock_session = _LOCK_SESSIONS.pop(connection, None)
     if lock_session is None:
         return
     try:
-        # A cursor of Django would refuse after an error. The lock may be held twice: free it all.
+        # Django's cursor refuses after an error. The session may hold the lock twice: free both.
         if lock_session is connection.connection and connection.is_usable():
             lock_session.execute("SELECT pg_advisory_unlock_all()")
             forms.announce(lock_session)  # its advisory lock was freed too
             return
     except psycopg.Error as error:
-        log.warning("the session with the lock of `partitions` is closed: %s", describe(error))
+        log.warning("closing the session that has the run lock: %s", describe(error))
     lock_session.close()
 
 
 def _end_session(connection: BaseDatabaseWrapper) -> None:
-    """End the session that has the lock."""
+    """End the session that has the run lock."""
     lock_session = _LOCK_SESSIONS.pop(connection, None)
     if lock_session is not None:
         lock_session.close()

@@ -1,4 +1,4 @@
-"""One run of `partitions maintain`: what its steps did, its record, and the state that it left."""
+"""One run of `partitions maintain`: what its steps did, its record, and the partitions after it."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ class StepResult:
     dropped: list[str] = field(default_factory=list)
     sealed: list[str] = field(default_factory=list)
     packed: list[str] = field(default_factory=list)
-    packing_waits: str = ""  # why no day was packed though some are due
+    packing_waits: str = ""  # why no day was packed although some are due; empty: none waits
     unsealed: list[UnsealedDay] = field(default_factory=list)
     held: list[str] = field(default_factory=list)  # not dropped because they are held
     busy: list[str] = field(default_factory=list)  # locked by others; the next run tries again
-    broken: list[tuple[str, str]] = field(default_factory=list)  # failed, with the error
-    freed: int = 0  # bytes
-    longest_detach: float = 0.0  # seconds, with the wait
-    search_keys_before: date | None = None  # the day before which search keys were removed
+    broken: list[tuple[str, str]] = field(default_factory=list)  # name and error of each failure
+    freed: int = 0  # bytes of the dropped days
+    longest_detach: float = 0.0  # seconds, including the wait for locks
+    search_keys_before: date | None = None  # search keys last seen before this day were removed
     search_keys_removed: int = 0
     quarantine_removed: int = 0  # messages
     logins_removed: int = 0
 
     @property
     def exit_code(self) -> int:
-        """0: done. 1: the next run tries the rest again. 2: something failed."""
+        """The exit code. 0: done. 1: the next run tries the rest again. 2: something failed."""
         if self.broken:
             return 2
         return 1 if self.busy or self.held else 0
@@ -72,7 +72,7 @@ class StepResult:
         }
 
     def add(self, step: StepResult) -> None:
-        """Add what a step did to what the run did before."""
+        """Add the result of a step to this result of a run."""
         self.created += step.created
         self.dropped += step.dropped
         self.sealed += step.sealed
@@ -90,7 +90,7 @@ class StepResult:
         self.logins_removed += step.logins_removed
 
     def note_change(self, change: DayChange) -> None:
-        """Record that a day was created or dropped, or why not."""
+        """Record that a day was created or dropped, or why it was not."""
         names = self.created if change.action == "created" else self.dropped
         self.note_result(names, change.part.full_name, change.error)
         if change.action == "dropped" and change.error is None:
@@ -98,14 +98,19 @@ class StepResult:
             self.longest_detach = max(self.longest_detach, round(change.waited, 3))
 
     def note_result(self, names: list[str], name: str, error: Exception | None) -> None:
-        """Record the day `name` in `names`, one of the lists of this result, or why not."""
+        """Record that a day was done, or why it was not.
+
+        Args:
+            names: The list of this result to which the name is added if there is no error.
+            name: The name of the day's partition.
+        """
         if error is not None:
             self.note_failure(name, error)
         else:
             names.append(name)
 
     def note_failure(self, name: str, error: Exception) -> None:
-        """Record that something could not be done: busy or broken."""
+        """Record the error of a day or a step: `busy` if others hold a lock, otherwise `broken`."""
         if isinstance(error, psycopg.errors.LockNotAvailable | psycopg.errors.DeadlockDetected):
             self.busy.append(name)
         else:
@@ -116,7 +121,7 @@ RUNS_KEPT: Final = timedelta(days=90)
 
 
 def record_run(result: StepResult, started_at: datetime, seconds: float) -> None:
-    """Record a run, and delete the records of old ones, and of those that began later."""
+    """Record a run. Delete the records of old runs, and of runs that a wrong clock dated later."""
     MaintainRun.objects.create(
         started_at=started_at,
         seconds=seconds,
@@ -133,36 +138,41 @@ def record_run(result: StepResult, started_at: datetime, seconds: float) -> None
 
 
 def load_latest_run() -> MaintainRun | None:
-    """Return the latest completed run, or None."""
+    """Return the latest completed run, or None before the first one."""
     return MaintainRun.objects.order_by("-started_at").first()
 
 
 def load_latest_complete_run() -> MaintainRun | None:
-    """Return the latest completed run without failures, or None."""
+    """Return the latest run without busy or broken days, or None."""
     return MaintainRun.objects.filter(busy=0, broken=0).order_by("-started_at").first()
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """The partitions of one table, for metrics and readiness."""
+    """The state of the partitions of one table, for metrics and readiness."""
 
     table: str
     bytes: int  # with indexes and TOAST
-    ahead: int  # days after today without a gap; -1 if today's partition is missing
-    missing: int  # days of the window without one, without the newest, which the next run makes
-    overdue: int  # partitions to be dropped
+    ahead: int  # how many days after today have one, without a gap; -1: today has none
+    # How many days of the window have none. The newest day does not count: the next run creates it.
+    missing: int
+    overdue: int  # how many are to be dropped
 
 
 def load_statuses(
     policy: PartitionPolicy, tables: Sequence[PartitionedTable] = VERSION_TABLES
 ) -> list[PartitionStatus]:
-    """Return the status of each table. Raises PostgresPartitioningError if one is missing."""
-    return [_build_status(table, policy.today) for table in build_plans(policy, tables)]
+    """Return the status of each table.
+
+    Raises:
+        PostgresPartitioningError: A table is missing.
+    """
+    return [_build_status(plan, policy.today) for plan in build_plans(policy, tables)]
 
 
-def _build_status(table: DayPlan, today: date) -> PartitionStatus:
-    strategy = table.strategy
-    missing_days = {part.day for part in table.creations}
+def _build_status(plan: DayPlan, today: date) -> PartitionStatus:
+    strategy = plan.strategy
+    missing_days = {part.day for part in plan.creations}
     ahead = -1
     while ahead < (strategy.window.newest - today).days:
         if today + timedelta(days=ahead + 1) in missing_days:
@@ -172,6 +182,6 @@ def _build_status(table: DayPlan, today: date) -> PartitionStatus:
         table=strategy.table,
         bytes=sum(part.bytes for part in strategy.existing),
         ahead=ahead,
-        missing=sum(part.day < strategy.window.newest for part in table.creations),
-        overdue=len(table.deletions),
+        missing=sum(part.day < strategy.window.newest for part in plan.creations),
+        overdue=len(plan.deletions),
     )

@@ -1,8 +1,7 @@
-"""Indexes what was stored before a business key was declared, and removes keys that are too old.
+"""Indexes versions that were stored before a business key was declared, and removes old keys.
 
 On a cluster it also lists the children of applications (history.store.search_index.children).
-
-Each partition is read page by page.
+Partitions are read page by page.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +21,7 @@ from history.retention import catalog
 from history.retention.catalog import Partition
 from history.store import distribution
 from history.store.blocks.codec import DamagedBlockError
-from history.store.blocks.queries import EPOCH, build_version_count, read_documents
+from history.store.blocks.queries import EPOCH, build_version_count, read_snapshots
 from history.store.blocks.queries import build_damage_error as damaged_row
 from history.store.days import days
 from history.store.days.canonical import Connection
@@ -33,7 +32,7 @@ from history.store.search_index.children import NewChildren, upsert_children
 from history.store.search_index.keys import NewSearchKeys
 from history.store.search_index.upsert import upsert_keys
 
-# 4 MB: about 2,000 versions, or 30,000 keys. One short transaction each.
+# How many pages one short transaction reads: 4 MB, about 2,000 versions or 30,000 keys.
 PAGES_AT_ONCE = 512
 
 # The pages and oids of the tables that exist.
@@ -44,7 +43,7 @@ FROM unnest(%(names)s::text[]) AS name
 CROSS JOIN LATERAL (SELECT to_regclass(quote_ident(name))::oid AS oid) AS part
 WHERE oid IS NOT NULL
 """
-# The rows of some pages of a partition, with the members of their documents that have keys.
+# The rows of some pages of a partition. Of their snapshots only the members that have keys.
 _SELECT_ROWS = """
 SELECT id, version, (extract(epoch FROM updated_at) * 1000000)::bigint,
     convert_to((CASE WHEN jsonb_typeof(data) = 'string' THEN data
@@ -52,15 +51,15 @@ SELECT id, version, (extract(epoch FROM updated_at) * 1000000)::bigint,
     packed, {version_count}, {application}
 FROM {table} WHERE ctid >= %(first)s::tid AND ctid < %(end)s::tid
 """
-# Remove the old keys on some pages. A key that is stored again now is locked, and stays. By ctid
-# each statement reads its pages once.
+# Remove the old keys on some pages. A key that a consumer is storing again is locked: it stays.
+# By ctid each statement reads its pages once.
 _REMOVE_KEYS = """
 DELETE FROM search_key WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM search_key
     WHERE ctid >= %(first)s::tid AND ctid < %(end)s::tid AND day < %(before)s
     FOR UPDATE SKIP LOCKED))
 """
-# The same on several nodes: the pages are those of each shard. A locked key is waited for.
+# The same on several nodes: removes the keys on these pages of each shard. Waits for locked keys.
 _REMOVE_KEYS_OF_SHARDS = """
 DELETE FROM search_key WHERE ctid >= %(first)s::tid AND ctid < %(end)s::tid AND day < %(before)s
 """
@@ -87,7 +86,7 @@ class BackfillTarget:
 
 @dataclass(frozen=True, slots=True)
 class BackfillStep:
-    """The outcome of one transaction."""
+    """The outcome of indexing some pages of a partition in one transaction."""
 
     pages: int
     rows: int
@@ -96,9 +95,9 @@ class BackfillStep:
 
 
 def list_targets() -> list[BackfillTarget]:
-    """Return the attached partitions of the kinds with business keys, newest day first.
+    """Return the attached partitions of all kinds with business keys, newest day first.
 
-    On a cluster those of all children, too.
+    On a cluster, also return those of all kinds of children.
     """
     spread = is_spread()
     kinds = {
@@ -126,7 +125,10 @@ def is_spread() -> bool:
 
 
 def note_children_listed() -> None:
-    """Note that all children are listed, after all targets were indexed; nothing on one server."""
+    """Record that the list of children is complete. Call it after all targets were indexed.
+
+    Does nothing on a single server: only a cluster has this list.
+    """
     if is_spread():
         with connection.wrap_database_errors:
             children.mark_complete(connection.connection)
@@ -135,8 +137,8 @@ def note_children_listed() -> None:
 def backfill_target(target: BackfillTarget) -> Iterator[BackfillStep]:
     """Index a partition, and yield a step for each transaction.
 
-    Begins again if the day is packed or unpacked meanwhile: its rows are on other pages then. Ends
-    early if the partition is dropped.
+    If the day is packed or unpacked meanwhile, its rows are on other pages, so indexing begins
+    again. It ends early if the partition is dropped.
     """
     select = _make_select(target)
     first_page = 0
@@ -165,7 +167,7 @@ def backfill_target(target: BackfillTarget) -> Iterator[BackfillStep]:
 
 
 def _lock_if_same(target: BackfillTarget) -> bool:
-    """Lock the partition, and return whether its pages are still the counted ones."""
+    """Lock the partition, and return whether it is still the table with the counted pages."""
     with connection.cursor() as cursor:
         if not distribution.is_distributed(connection.connection):
             cursor.execute(f'LOCK TABLE "{target.name}" IN ACCESS SHARE MODE')
@@ -188,7 +190,7 @@ def _index_pages(
                 if not inside:
                     raise damaged_row(target.entity.table, id, stored_at)
                 if packed is not None and target.entity.search:
-                    texts_of_row = read_documents(
+                    texts_of_row = read_snapshots(
                         connection.connection, target.entity.table, id, stored_at, packed
                     )
             except DamagedBlockError as error:
@@ -212,7 +214,7 @@ def _index_pages(
 
 
 def _measure_tables(connection: Connection, names: Sequence[str]) -> dict[str, TableSize]:
-    """Return the sizes of those of these tables that exist."""
+    """Return the sizes of these tables. Tables that do not exist are left out."""
     disk_use = measure_disk_use(connection, names)
     rows = connection.execute(_MEASURE_TABLES, {"names": list(names)})
     return {
@@ -224,7 +226,7 @@ def _measure_tables(connection: Connection, names: Sequence[str]) -> dict[str, T
 
 
 def _make_page_range(first_page: int, end_page: int) -> dict[str, str]:
-    """Return the ctids of the first rows of two pages; the second page is excluded."""
+    """Return, as ctids, the first row of the first page and of the page after the last one."""
     return {"first": f"({first_page},0)", "end": f"({end_page},0)"}
 
 
@@ -242,7 +244,7 @@ def _make_select(target: BackfillTarget) -> sql.Composed:
 
 
 def find_oldest_searched_day(partitions: Iterable[Partition], oldest: date) -> date:
-    """Return the oldest day whose versions must be found: that of the window, or a held one."""
+    """Return the oldest day that a search must find: the window's oldest, or an older held day."""
     days = [
         part.day for part in partitions if part.state is DayState.ATTACHED and not part.restored
     ]
@@ -252,7 +254,8 @@ def find_oldest_searched_day(partitions: Iterable[Partition], oldest: date) -> d
 def remove_old_keys(connection: Connection, before: date) -> int:
     """Remove the keys that were last seen before this day, and return how many.
 
-    Reads the whole table, once for each day of `maintain`. `connection` is in autocommit mode.
+    Reads the whole table, unless a recorded run has removed the keys before this day already.
+    `connection` is in autocommit mode.
     """
     if MaintainRun.objects.filter(search_keys_before__gte=before).exists():
         return 0

@@ -44,7 +44,9 @@ def build_partition_table(parts: Iterable[Partition]) -> "Table":
 
 
 def build_plan_table(lines: Iterable[PlanLine], unmerged: bool = False) -> "Table":
-    """Return a table with a line for each run of partitions with the same action and reason.
+    """Return a table with a line for each plan line.
+
+    Consecutive lines of one table with the same action and reason are merged into one.
 
     Args:
         unmerged: Whether each partition gets a line of its own.
@@ -67,7 +69,7 @@ def build_plan_table(lines: Iterable[PlanLine], unmerged: bool = False) -> "Tabl
 
 
 def build_partition_object(part: Partition) -> dict[str, Any]:
-    """Return a partition as JSON values. Moments are ISO 8601 in UTC; rows is an estimate."""
+    """Return a partition as JSON values. Moments are ISO 8601 in UTC; `rows` is an estimate."""
     day = part.day.isoformat() if part.day else None
     return {**_build_object(part), "day": day, "state": part.state.value, "marked": part.marked}
 
@@ -89,7 +91,11 @@ def _build_object(part: Partition) -> dict[str, Any]:
 
 
 def _merge_lines(lines: Iterable[PlanLine]) -> Iterator[tuple[int, PlanLine]]:
-    """Merge consecutive lines of one table, action and reason; yield each with its count."""
+    """Merge consecutive lines with the same table, action and reason.
+
+    Yields:
+        How many lines were merged, and the merged line.
+    """
     for _, group in groupby(lines, lambda line: (line.part.table, line.action, line.reason)):
         run = list(group)
         parts = [line.part for line in run]
@@ -99,7 +105,7 @@ def _merge_lines(lines: Iterable[PlanLine]) -> Iterator[tuple[int, PlanLine]]:
 
 
 def _format_moment(moment: datetime | None) -> str:
-    """Format a moment: at midnight its date, otherwise date and time."""
+    """Format a moment as date and time, or only as the date if it is midnight."""
     if moment is None:
         return "-"
     moment = moment.astimezone(UTC)

@@ -1,8 +1,8 @@
-"""The indexes by which changes are found, whatever document they are of.
+"""The indexes by which changes are found across all documents.
 
-They belong to the partitioned tables, so each new day has them. `migrate` makes them there without
-reading a day (ON ONLY). Days that are older than the indexes get them one at a time from
-`maintain`, while they are read and written. docs/decisions/0049-changes.md has the measurements.
+They belong to the partitioned tables, so each new day has them. `migrate` creates them there
+without reading a day (ON ONLY). Older days get them from `maintain`, one day at a time, while they
+are in use. docs/decisions/0049-changes.md has the measurements.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BLOCK_NAMES: Final = "((string_to_array(names, E'\\n') || author::text) || clien
 
 
 class ChangeIndex(NamedTuple):
-    """An index of a table of versions. `suffix` ends its name."""
+    """An index of a table of versions. Its name ends with `suffix`."""
 
     suffix: str
     definition: str
@@ -42,18 +42,21 @@ _MAX_NAME = 63  # bytes of a name in PostgreSQL
 
 
 def build_index_name(table: str, index: ChangeIndex) -> str:
-    """Return the name of an index. A long name keeps the end of the table's name: the day."""
+    """Return the name of an index.
+
+    A long table name loses its beginning, because its end is the day.
+    """
     suffix = f"_{index.suffix}"
     return table.removesuffix("_aud")[len(suffix) - _MAX_NAME :] + suffix
 
 
 class MissingIndex(NamedTuple):
-    """An index of a table that one of its days lacks."""
+    """An index that a partitioned table has and one of its days does not."""
 
     schema: str
     partition: str
     parent_index: str
-    wanted: ChangeIndex
+    change_index: ChangeIndex
 
 
 _MISSING: Final = """
@@ -73,34 +76,38 @@ ORDER BY right(child.relname, 8) DESC, child.relname, parent.relname
 
 
 def find_missing(connection: psycopg.Connection[Any], tables: list[str]) -> list[MissingIndex]:
-    """Return the indexes that days of these tables lack, those of the newest days first."""
-    wanted = {
+    """Return the indexes that days of these tables lack, newest days first."""
+    indexes_by_name = {
         build_index_name(table, index): (table, index)
         for table in tables
         for index in CHANGE_INDEXES
     }
-    values = {"tables": [table for table, _ in wanted.values()], "names": list(wanted)}
+    values = {
+        "tables": [table for table, _ in indexes_by_name.values()],
+        "names": list(indexes_by_name),
+    }
     rows = connection.execute(_MISSING, values).fetchall()
     return [
-        MissingIndex(schema, partition, name, wanted[name][1]) for name, schema, partition in rows
+        MissingIndex(schema, partition, name, indexes_by_name[name][1])
+        for name, schema, partition in rows
     ]
 
 
 def add_to_day(connection: psycopg.Connection[Any], missing: MissingIndex) -> None:
-    """Make an index of a day while it is read and written, and attach it to the table's index.
+    """Create an index of a day and attach it to the table's index. Readers and writers go on.
 
     `connection` is in autocommit mode. An index that a killed run left unfinished is replaced.
 
     Raises:
-        psycopg.errors.LockNotAvailable: A transaction that uses the day stays open. Nothing is
-            left of the index.
+        psycopg.errors.LockNotAvailable: A transaction that uses the day stays open. The unfinished
+            index is removed.
     """
-    index_name = build_index_name(missing.partition, missing.wanted)
+    index_name = build_index_name(missing.partition, missing.change_index)
     name = sql.Identifier(missing.schema, index_name)
     # CREATE INDEX takes the schema of its table.
-    command = sql.SQL("CREATE INDEX CONCURRENTLY {} ON {} " + missing.wanted.definition).format(
-        sql.Identifier(index_name), sql.Identifier(missing.schema, missing.partition)
-    )
+    command = sql.SQL(
+        "CREATE INDEX CONCURRENTLY {} ON {} " + missing.change_index.definition
+    ).format(sql.Identifier(index_name), sql.Identifier(missing.schema, missing.partition))
     drop = sql.SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(name)
     connection.execute(drop)
     try:
@@ -114,7 +121,7 @@ def add_to_day(connection: psycopg.Connection[Any], missing: MissingIndex) -> No
 
 
 def build_commands(table: str) -> list[str]:
-    """Return the commands that give a partitioned table its indexes, but none of its days."""
+    """Return the commands that create a partitioned table's indexes, but not those of its days."""
     return [
         f'CREATE INDEX IF NOT EXISTS "{build_index_name(table, index)}" ON ONLY "{table}"'
         f" {index.definition}"

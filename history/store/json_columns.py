@@ -1,4 +1,4 @@
-"""Many rows as parameters of one statement."""
+"""Encodes many rows as the parameters of one statement."""
 
 from collections.abc import Iterable, Sequence
 

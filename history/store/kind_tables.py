@@ -1,4 +1,4 @@
-"""The tables of declared kinds without migrations: made where they are missing, never dropped."""
+"""Creates the tables of declared kinds, which have no migrations. Never drops one."""
 
 import sys
 from typing import Any, Final, TextIO, TypeAlias
@@ -15,8 +15,8 @@ from history.store import change_indexes, distribution
 
 Tables: TypeAlias = set[str]
 
-# The schema may also have tables of other applications whose names end in _aud: a table of Annals
-# is told by its columns.
+# The schema may also have tables of other applications with names that end in _aud. Tables of
+# Annals are recognized by their columns.
 _THERE = """
 SELECT relname FROM pg_class WHERE relkind = 'p' AND right(relname, 4) = '_aud'
     AND relnamespace = current_schema()::regnamespace
@@ -26,7 +26,7 @@ SELECT relname FROM pg_class WHERE relkind = 'p' AND right(relname, 4) = '_aud'
             ('client_id', 'varchar'::regtype), ('author', 'varchar'::regtype),
             ('type', 'int4'::regtype)))
 """
-# As migration 0013 does it for the shipped kinds.
+# The tables of the shipped kinds get this compression from the migration 0001_release_0_1_0.
 _LZ4 = """
 SELECT 'lz4' = ANY(enumvals) FROM pg_settings WHERE name = 'default_toast_compression'
 """
@@ -36,9 +36,12 @@ _COMPRESS_WITH_LZ4: Final = sql.SQL("ALTER TABLE {table} ALTER COLUMN data SET C
 def create_missing(
     *, using: str, verbosity: int = 0, stdout: TextIO | None = None, **_: Any
 ) -> None:
-    """Make the tables of the declared kinds that have none, each with its indexes in a
-    transaction; and give each of them, and of the shipped kinds, the columns of blocks and the
-    indexes of changes."""
+    """Create the missing tables of declared kinds, and complete all tables of versions.
+
+    Each new table is created in a transaction of its own, with its indexes. Then each table that
+    lacks them gets the columns of blocks and the indexes of changes, also those of the shipped
+    kinds.
+    """
     connection = connections[using]
     existing_tables = _list_tables(connection)
     for entity in ENTITIES:
@@ -81,7 +84,7 @@ def _add_columns(connection: BaseDatabaseWrapper, table: str) -> None:
             return
         if distribution.is_spread(connection.connection, table):
             _add_columns_on_cluster(cursor, name)
-            # In sessions of their own, which need the committed columns.
+            # run_command_on_shards uses other sessions, which see the columns after the commit.
             transaction.on_commit(
                 lambda: _set_storage_on_shards(connection.cursor(), name), using=connection.alias
             )
@@ -92,7 +95,7 @@ def _add_columns(connection: BaseDatabaseWrapper, table: str) -> None:
 
 
 def _add_indexes(connection: BaseDatabaseWrapper, table: str) -> None:
-    """Give a table the indexes of changes, but none of its days: `maintain` adds them there."""
+    """Create the indexes of changes of a table, but not of its days: `maintain` does that."""
     connection.ensure_connection()
     if distribution.is_distributed(connection.connection):
         return
@@ -137,15 +140,15 @@ def _create_table(connection: BaseDatabaseWrapper, entity: EntityKind) -> None:
 
 
 def report_undeclared(*, databases: list[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """Return the warning history.W001 for each table of a kind that is not declared any more."""
+    """Return the warning history.W001 for each table with a kind that is not declared any more."""
     warnings: list[CheckMessage] = []
     for alias in databases or []:
         known_tables = {entity.table for entity in (*ENTITIES, *load_shipped_kinds())}
         undeclared_tables = _list_tables(connections[alias]) - known_tables
         warnings += [
             Warning(
-                f"The table {table} is of a kind that is not declared: nobody sees its versions, "
-                "and its days are neither made nor dropped.",
+                f"The kind of the table {table} is not declared: nobody sees its versions, "
+                "and its days are neither created nor dropped.",
                 hint="Declare its kind again in the file of ANNALS_ENTITIES_FILE, or archive the "
                 "table and drop it. See docs/kinds.md.",
                 obj=f"PostgreSQL ({alias})",

@@ -4,9 +4,9 @@ The horizon is the moment that no page of any feed has passed. Begin with `lock_
 `raise_horizon`. Together they ensure that every version is in the feed, in the list, or in both:
 
 - A writer stores its versions, and then locks the horizon (FOR SHARE) until its transaction ends.
-  Versions from before the horizon are noted in the list, in the same transaction.
-- A reader raises the horizon to the end of its page, commits, and then reads the page. PostgreSQL
-  raises the horizon when no writer holds the lock.
+  Versions with moments before the horizon are added to the list, in the same transaction.
+- A reader raises the horizon to the end of its page, commits, and then reads the page. To raise it,
+  PostgreSQL waits until no writer holds the lock.
 
 So a writer that locked the old horizon has committed before the page is read, and its versions are
 in the page. A writer that locks the horizon later sees the new one, and notes its versions.
@@ -52,10 +52,10 @@ class LateVersion(NamedTuple):
 
 
 class LateCursor(NamedTuple):
-    """Where a reader of the late list goes on."""
+    """The point in the late list from which a reader continues."""
 
-    position: int  # of the row to read next
-    versions_read: int  # how many versions of this row were read before
+    position: int  # the position of the row to read next
+    versions_read: int  # how many versions of this row the reader has read already
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class LateVersionBatch:
 class FeedState(NamedTuple):
     """The horizon of the feed, and the end of the late list."""
 
-    horizon: datetime | None  # None as long as no program has read the feed
+    horizon: datetime | None  # None until a program reads the feed for the first time
     end: LateCursor  # behind the last version of the list
 
 
@@ -112,7 +112,7 @@ def lock_horizon(connection: Connection) -> int | None:
     Call it last in the transaction, because readers of the feed wait for the lock.
 
     Returns:
-        Microseconds since 1970. None as long as no program has read the feed.
+        Microseconds since 1970. None until a program reads the feed for the first time.
     """
     row = connection.execute(_LOCK_HORIZON).fetchone()
     return None if row is None else row[0]
@@ -243,7 +243,10 @@ def remove_old_batches(connection: Connection, before: datetime) -> int:
 
 
 def create_rows(*, using: str, **_: Any) -> None:
-    """Add the single row of feed_horizon and of late_list. A receiver of post_migrate."""
+    """Create the single row of feed_horizon and the single row of late_list.
+
+    A receiver of post_migrate.
+    """
     with connections[using].cursor() as cursor:
         if not {"feed_horizon", "late_list"} <= set(connections[using].introspection.table_names()):
             return

@@ -1,8 +1,8 @@
-"""Reads which versions arrived and are in quarantine. The table belongs to ingest.
+"""Reads which messages arrived and are in quarantine. Their table belongs to ingest.
 
-Nothing here knows a viewer: history.timeline.open_messages asks about documents, and its policy
-leaves out what the viewer may not know. What is told to operators alone asks here itself
-(docs/access.md).
+The functions here do not know the viewer. history.timeline.open_messages calls them for documents,
+and its policy leaves out what the viewer may not know. Pages and commands for operators call them
+directly (docs/access.md).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,17 +17,17 @@ from history.store.database.prepared import Statement
 from history.store.quarantined_messages import MessagePosition, QuarantinedMessage, VersionRange
 from history.store.versions import EntityRef
 
-# Versions that one question finds at most: a document may have a million bad messages.
+# How many messages one query returns at most: a document may have a million bad messages.
 MAX_MESSAGES = 1_000
-# The largest number that the column of versions takes; somebody may ask for a larger one.
+# The largest number that fits into the column `version`. A request may name a larger one.
 LARGEST_VERSION = 2**63 - 1
 
 _COLUMNS = """
     q.entity, q.entity_id, q.version, q.reason, q.detail, q.status, q.first_seen, q.settled_at,
     q.outcome, q.application, q.made_at, q.topic, q.partition, q."offset"
 """
-# Of several messages with one number, the one that can still be retried, then the latest; what came
-# too late explains a gap too. Ids first: to sort 500,000 whole rows takes 20 s.
+# Of several messages with one number: one that can still be retried, or else the latest. A message
+# that came too late explains a missing version, too. Ids first: sorting 500,000 rows takes 20 s.
 _OF_VERSIONS = f"""
     SELECT {_COLUMNS} FROM (
         SELECT coalesce(
@@ -59,8 +59,8 @@ _RESOLVED = f"""
 
 # The same condition as in two indexes.
 _OPEN = "q.status IN ('new', 'retrying', 'failed')"
-# One row at least, which has the two sums. `others`: whether a child of one of the applications may
-# have messages that do not name it, which only the ids of the children find.
+# At least one row, because each row has the two sums. `others`: whether a child of one of the
+# applications may have messages that do not name the application. Only its id finds these.
 _OPEN_MESSAGES = f"""
     WITH chosen AS (
         SELECT its.id FROM unnest(%(kinds)s::text[], %(ids)s::text[]) AS document(kind, id)
@@ -104,22 +104,22 @@ _OF_DAYS = f"""
 
 
 class OpenMessageRows(NamedTuple):
-    """The result of a query for messages in quarantine."""
+    """Messages in quarantine, as make_open_messages_query finds them."""
 
     messages: list[QuarantinedMessage]
-    # children may have messages that do not name them, see _OPEN_MESSAGES
+    # whether children may have messages that do not name the application, see _OPEN_MESSAGES
     may_have_nameless_children: bool
-    nameless: int  # how many messages of the kinds name no document
+    nameless: int  # how many messages of the kinds do not name a document
 
 
 def make_open_messages_query(
     kinds: Iterable[EntityKind], documents: Collection[EntityRef], applications: Collection[str]
 ) -> Statement:
-    """Make the query for the messages in quarantine about documents, and about children of
-    applications.
+    """Make the query for messages in quarantine: those about documents, and those of applications.
 
     Args:
         kinds: Messages of these kinds that do not name a document are counted.
+        applications: Messages that name one of these as the application of a child are returned.
     """
     values = {
         "of": [entity.name for entity in kinds],
@@ -132,14 +132,19 @@ def make_open_messages_query(
 
 
 def decode_open_messages(rows: Sequence[tuple[Any, ...]]) -> OpenMessageRows:
-    """Decode the rows of that query."""
+    """Decode the rows that the query of make_open_messages_query returned."""
     nameless, other_count = rows[0][:2]
     messages = [_make_message(row[2:]) for row in rows if row[2] is not None]
     return OpenMessageRows(messages, other_count, nameless)
 
 
 def count_open_messages(entity: EntityKind, since: date | None, until: date | None) -> int:
-    """Return how many open messages a kind has with versions of the days [since, until)."""
+    """Return how many messages of a kind are in quarantine, by the days of their versions.
+
+    Args:
+        since: The first day. None: no limit.
+        until: The day after the last one. None: no limit.
+    """
     deadline.check()
     with connection.cursor() as cursor:
         cursor.execute(_OF_DAYS, [entity.name, since, since, until, until])
@@ -150,10 +155,13 @@ def count_open_messages(entity: EntityKind, since: date | None, until: date | No
 def find_by_versions(
     entity: EntityKind, ranges: Iterable[VersionRange]
 ) -> Mapping[str, Mapping[int, QuarantinedMessage]]:
-    """Return the messages of these versions that are in quarantine or were discarded there.
+    """Return the messages about these versions that were not stored.
 
-    Also those that came out of it too late to be stored. They are grouped by id and number,
-    ascending; MAX_MESSAGES at most. Runs one query, none without ranges.
+    These are in quarantine, were discarded there, or came out of it too late to be stored. Runs one
+    query, or none if there are no ranges.
+
+    Returns:
+        The messages by id and version number, ascending; at most MAX_MESSAGES.
     """
     possible = [versions for versions in ranges if versions.lowest <= LARGEST_VERSION]
     columns = [list(column) for column in zip(*possible, strict=True)]
@@ -167,24 +175,24 @@ def find_by_versions(
 def find_by_document(entity: EntityKind, id: str) -> list[QuarantinedMessage]:
     """Return the messages about a document that are in quarantine or were discarded there.
 
-    The newest comes first; MAX_MESSAGES at most. Messages that do not say their version are among
-    them.
+    They come newest first, at most MAX_MESSAGES. Messages that do not say their version are
+    included.
     """
     return _fetch(_OF_DOCUMENT, [entity.name, id])
 
 
 def find_resolved(entity: EntityKind, id: str, version: int) -> QuarantinedMessage | None:
-    """Return the message that was stored out of quarantine as this version; None if there is
-    none.
-    """
+    """Return the message that was stored as this version after it was in quarantine, or None."""
     return next(iter(_fetch(_RESOLVED, [entity.name, id, version])), None)
 
 
 def find_by_offset(
     topic: str, topic_id: str, partition: int, offset: int
 ) -> QuarantinedMessage | None:
-    """Return the message with this offset, whatever its status; None if it never was in
-    quarantine.
+    """Return the message at this offset, whatever its status.
+
+    Returns:
+        None if the message was never in quarantine.
     """
     return next(iter(_fetch(_OF_OFFSET, [topic, topic_id, partition, offset])), None)
 

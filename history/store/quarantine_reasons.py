@@ -1,4 +1,4 @@
-"""Why messages could not be stored, in words for people. The codes are ingest's Reason."""
+"""Why messages could not be stored, in words for people, by the members of ingest's Reason."""
 
 from collections.abc import Mapping
 from typing import Final

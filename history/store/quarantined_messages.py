@@ -1,4 +1,4 @@
-"""Messages that came and were not stored, as readers of the history know them.
+"""Messages that arrived and were not stored, in the form in which the history app reads them.
 
 The table belongs to ingest; history.store.quarantine_queries queries it.
 """
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class VersionRange(NamedTuple):
-    """Successive version numbers of a document."""
+    """A range of version numbers of a document."""
 
     id: str
     lowest: int
@@ -27,38 +27,35 @@ class MessagePosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedMessage:
-    """A message that came and was not stored."""
+    """A message that arrived and could not be stored."""
 
     entity: str  # empty if the message does not say it
     id: str  # empty if the message does not say it
     version: int | None  # None if the message does not say it
     reason: str  # a member of ingest's Reason
     detail: str
-    status: str  # of ingest's model
+    status: str  # a status of ingest's model of the table
     came_at: datetime
     settled_at: datetime | None  # when it was resolved or discarded
     outcome: str  # what a resolved message became, or why it was discarded
-    application: str  # the one that a message of a child names, or empty
+    application: str  # the application that a message of a child names, or empty
     made_at: datetime | None  # updatedAt of the version; None if it cannot be read
     position: MessagePosition
 
 
 @dataclass(frozen=True, slots=True)
 class OpenMessages:
-    """The messages about documents that are in quarantine and that the viewer may know of.
+    """The messages in quarantine that are about some documents and that the viewer may know of."""
 
-    They are neither stored since nor discarded.
-    """
-
-    messages: Sequence[QuarantinedMessage] = ()  # those that came last first, at most MAX_MESSAGES
+    messages: Sequence[QuarantinedMessage] = ()  # newest first, at most MAX_MESSAGES
     has_more: bool = False  # whether there are more
-    nameless: int = 0  # how many messages of the kinds name no document, at most MAX_MESSAGES
-    # applications of each child, by kind and id
+    nameless: int = 0  # how many messages of the kinds do not name a document; at most MAX_MESSAGES
+    # the applications of each child, by the kind and id of the child
     owners: Mapping[tuple[str, str], Collection[str]] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
-        """How many messages there are; at least so many if `has_more`."""
+        """The number of `messages`. There are more if `has_more` is true."""
         return len(self.messages)
 
     def list_about(self, kind: str, id: str) -> list[QuarantinedMessage]:

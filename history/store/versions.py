@@ -1,4 +1,4 @@
-"""The rows of versions that sources give, and the keys that name them."""
+"""The versions that sources return, and the keys and references that name versions."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from history.kinds.entities import ENTITIES, EntityKind
 
 
 class VersionKey(NamedTuple):
-    """The number and the moment of a version of one entity; ordered by number.
+    """The number and the moment of a version of one document. Ordered by number.
 
-    Two keys have the same number only if a producer gave it twice.
+    Two keys of a document have the same number only if a producer used it twice.
     """
 
     version: int
@@ -34,8 +34,8 @@ def parse_snapshot(snapshot: bytes) -> Json:
     """Return the values in a snapshot, with exact numbers.
 
     A part that is nested too deep becomes a msgspec.Raw, which is compared and encoded as a whole.
-    So does a snapshot that PostgreSQL holds and Python cannot, with exponents beyond the limits of
-    Decimal.
+    If a number has an exponent that PostgreSQL can store and Decimal cannot, the whole snapshot
+    becomes a msgspec.Raw.
     """
     try:
         return loads_shallow(snapshot)
@@ -44,7 +44,7 @@ def parse_snapshot(snapshot: bytes) -> Json:
 
 
 class TimelineSubject(NamedTuple):
-    """The subject of a timeline: a document, or (kind None) an application with its children."""
+    """The subject of a timeline: a document, or an application with its children (kind None)."""
 
     kind: EntityKind | None
     id: str
@@ -97,9 +97,9 @@ LoginKind: TypeAlias = Literal["person", "service", "unknown"]
 
 
 class LoginNames(NamedTuple):
-    """The names of the two logins of a version, if they were read together with it.
+    """The names of the two logins of a version, if they were read together with the version.
 
-    The names are None for logins without a row in history_person.
+    A name is None if history_person does not have a row of the login.
     """
 
     author: str | None
@@ -109,9 +109,10 @@ class LoginNames(NamedTuple):
 
 
 class SourceRow(NamedTuple):
-    """One version as a source gives it, before it is decided who may see it.
+    """One version as a source returns it, before the policy has decided who may see it.
 
-    ViewerPolicy.apply makes a VersionRow of it. All code above the sources takes VersionRows.
+    ViewerPolicy.apply makes a VersionRow from it. All code above the sources works with
+    VersionRows.
     """
 
     version: int
@@ -123,8 +124,8 @@ class SourceRow(NamedTuple):
     data: bytes  # the snapshot as JSON text in UTF-8, shortened; b"null" for a deletion without one
     id: str
     entity: EntityKind
-    old: bool = False  # of the old service
-    names: LoginNames | None = None  # None if they were not read with it
+    old: bool = False  # whether it comes from the old service
+    names: LoginNames | None = None  # None if they were not read with the version
 
     @property
     def key(self) -> VersionKey:
@@ -140,12 +141,12 @@ class SourceRow(NamedTuple):
 
     @property
     def application(self) -> str:
-        """The id of its application; its own id for an application."""
+        """The id of the document's application, which is its own id if it is not a child."""
         return self.product_instance_id or self.id
 
 
 class VersionRow(SourceRow):
-    """One version that the viewer may see, with what is masked for the viewer already replaced.
+    """One version that the viewer may see, with masked values already replaced.
 
     Only ViewerPolicy makes these.
     """
@@ -154,29 +155,29 @@ class VersionRow(SourceRow):
 
 
 class FetchedVersions(NamedTuple):
-    """Versions that were read, and versions with documents too large to be read with them."""
+    """Versions that a query read, and versions with snapshots that were too large for the query."""
 
     rows: list[SourceRow]
     unread: list[VersionRef]
 
     @property
     def refs(self) -> list[VersionRef]:
-        """All these versions, read or not."""
+        """The references of all these versions, read and unread."""
         return [*(row.ref for row in self.rows), *self.unread]
 
 
 class NewestVersions(NamedTuple):
-    """All keys of an entity in number order, and its newest versions."""
+    """All version keys of a document in number order, and the rows of its newest versions."""
 
     keys: list[VersionKey]
     rows: list[SourceRow]
 
 
 class ApplicationPage(NamedTuple):
-    """One page of an application with its children: its versions in order, without documents."""
+    """One page of an application with its children: its versions in order, without snapshots."""
 
     refs: list[VersionRef]
-    # all keys of each entity on the page, in number order; none of an entity that is damaged
+    # all keys of each document on the page, in number order; damaged documents are left out
     keys: dict[EntityRef, list[VersionKey]]
 
 
@@ -185,14 +186,14 @@ Content = TypeVar("Content")
 
 @dataclass(frozen=True, slots=True)
 class SourceAnswer(Generic[Content]):
-    """An answer of a source, closed until the policy has decided that the viewer may know it.
+    """A closed answer: what a source returned, before the policy has released it for the viewer.
 
     Only `ViewerPolicy.release` reads `unreleased`.
     """
 
     unreleased: Content | Exception  # a DamagedBlockError if the source could not read it
-    tells_of: Collection[EntityRef] = ()  # the entities that the answer shows to exist
-    applications: Collection[str] = ()  # the applications that it shows to exist
+    tells_of: Collection[EntityRef] = ()  # documents: the answer reveals that they exist
+    applications: Collection[str] = ()  # applications: the answer reveals that they exist
 
 
 class NewestVersion(NamedTuple):

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from django.utils.translation import gettext as _
 
 from history.common import clock
+from history.diff.path_filter import get_top_level_field
 from history.kinds.entities import ENTITIES, EntityKind
 from history.store import late_list
 from history.store.late_list import LateCursor, LateListGoneError
@@ -42,12 +43,20 @@ from history.timeline.query import (
     VersionFilters,
 )
 from history.timeline.reader import HistoryReader
-from history.timeline.time_slices import ChangesQuestion, LateQuestion, TimeSlice
+from history.timeline.time_slices import (
+    FIRST_OPEN_SLICE,
+    FIRST_SLICE,
+    ChangesQuestion,
+    LateQuestion,
+    TimeSlice,
+)
 from history.timeline.version_index import VersionIndex, generate_pairs
 
 DEFAULT_WINDOW: Final = timedelta(days=1)
 # A longer window needs an author or a client.
 MAX_OPEN_WINDOW: Final = timedelta(hours=1)
+# With a path, so many keys are read at most for versions that must be compared.
+_MAX_VERSIONS_TO_LIST: Final = 4_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,15 +261,24 @@ def _generate_slices(
     """
     kinds = [query.entity] if query.entity else ENTITIES
     limit = _count_versions_to_read(query)
+    path = query.filters.path
+    field = None if path is None else get_top_level_field(path)
     position = start.position
-    window = TimeSlice(start.since, start.until, query.order).narrow(position)
+    is_open = query.filters.author is None and query.filters.client_id is None
+    width = FIRST_OPEN_SLICE if is_open else FIRST_SLICE
+    window = TimeSlice(start.since, start.until, query.order, width).narrow(position)
     while not window.is_empty:
         first = window.cut_first()
         began = time.monotonic()
         changes = fetch_changes(
             reader,
             ChangesQuestion(
-                kinds=kinds, filters=query.filters, slice=first, after=position, limit=limit
+                kinds=kinds,
+                filters=query.filters,
+                slice=first,
+                after=position,
+                limit=limit,
+                field=field,
             ),
         )
         if changes.last is None:
@@ -269,6 +287,9 @@ def _generate_slices(
             end = first.end
         else:
             window, end = window.narrow(changes.last), changes.last
+        if path is not None:
+            # The first versions may fill the page. If they did not, look at more of them at a time.
+            limit = min(16 * limit, _MAX_VERSIONS_TO_LIST)
         indexes = {document: VersionIndex(keys) for document, keys in changes.keys.items()}
         refs = [ref for ref in changes.refs if ref.entity_ref in indexes]
         for pairs in generate_pairs(reader, refs, indexes, skip_damaged=True):

@@ -46,6 +46,8 @@ def fetch_changes(reader: HistoryReader, question: ChangesQuestion) -> FetchedCh
     sources.changes.fetch_changes.
     """
     changes, last = _read_slice(reader, question)
+    if question.field is not None:
+        changes = reader.lists.drop_unchanged(changes, question.field)
     return FetchedChanges(*_open(reader, changes), last)
 
 

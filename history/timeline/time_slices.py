@@ -17,11 +17,28 @@ from history.store.versions import TimelinePosition, VersionKey, VersionRef
 from history.timeline.query import MICROSECOND, TimelineOrder, VersionFilters
 
 FIRST_SLICE: Final = timedelta(minutes=15)
+# Without an author and a client: in a busy minute there are more than ten thousand versions.
+FIRST_OPEN_SLICE: Final = timedelta(minutes=1)
 _SHORTEST_SLICE: Final = timedelta(seconds=1)
 _LONGEST_SLICE: Final = timedelta(days=400)
 _MAX_GROWTH: Final = 8.0  # of a slice after one that had no version
-_SLOW_SECONDS: Final = 1.0
-_SLOW_GROWTH: Final = 0.5
+_SMALLEST_GROWTH: Final = 0.1
+_SLOW_SECONDS: Final = 1.0  # a slice should not take longer to read
+
+
+class BlockRef(NamedTuple):
+    """The primary key of a packed row of one kind."""
+
+    id: str
+    stored_at: datetime
+    stored_version: int
+
+
+class PlaceInBlock(NamedTuple):
+    """Where a packed version is."""
+
+    block: BlockRef
+    position: int  # among the versions of the block, from 1
 
 
 class ListedChange(NamedTuple):
@@ -30,6 +47,7 @@ class ListedChange(NamedTuple):
     position: TimelinePosition
     application: str  # the id of its application; its own id if it is not a child
     is_damaged: bool  # its block cannot be read; the version number is not known
+    place: PlaceInBlock | None = None  # None: a plain row, or not asked for
 
     @property
     def ref(self) -> VersionRef:
@@ -46,6 +64,7 @@ class TimeSlice:
     high: datetime
     order: TimelineOrder
     width: timedelta = FIRST_SLICE
+    seconds_before: float | None = None  # how long the slice before took to read
 
     @property
     def is_empty(self) -> bool:
@@ -77,11 +96,22 @@ class TimeSlice:
             share: How many versions the first slice had, divided by the limit of one read.
             seconds: How long the first slice took to read.
         """
-        growth = _SLOW_GROWTH if seconds > _SLOW_SECONDS else min(_MAX_GROWTH, 1 / (share + 0.01))
+        growth = min(_MAX_GROWTH, 1 / (share + 0.01), self._compute_affordable_growth(seconds))
         width = min(max(self.width * growth, _SHORTEST_SLICE), _LONGEST_SLICE)
         if self.order is TimelineOrder.DESC:
-            return replace(self, high=first.low, width=width)
-        return replace(self, low=first.high, width=width)
+            return replace(self, high=first.low, width=width, seconds_before=seconds)
+        return replace(self, low=first.high, width=width, seconds_before=seconds)
+
+    def _compute_affordable_growth(self, seconds: float) -> float:
+        """Return the growth with which the next slice takes at most _SLOW_SECONDS.
+
+        On a packed day a short slice takes as long as a long one, because the blocks of the whole
+        day are looked through. So if this slice took hardly longer than the one before, the next
+        one may be as long as it likes.
+        """
+        if self.seconds_before is not None and seconds < 2 * self.seconds_before:
+            return _MAX_GROWTH
+        return max(_SMALLEST_GROWTH, _SLOW_SECONDS / (seconds + 0.001))
 
     @property
     def end(self) -> TimelinePosition:
@@ -92,13 +122,19 @@ class TimeSlice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangesQuestion:
-    """A question for versions in a slice of time."""
+    """A question for versions in a slice of time. The times and the path in `filters` do not count.
+
+    Attributes:
+        field: The name of a top-level field. Versions of plain days that certainly did not change
+            it may be left out. None: no version is left out.
+    """
 
     kinds: Sequence[EntityKind]
     filters: VersionFilters  # its times and its path are not applied
     slice: TimeSlice
     after: TimelinePosition  # the answer begins after this position
     limit: int
+    field: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

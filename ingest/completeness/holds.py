@@ -34,7 +34,8 @@ def find_days_to_hold(days: Collection[TableAndDay]) -> dict[TableAndDay, str]:
 def find_unsettled_days(days: Collection[TableAndDay]) -> dict[TableAndDay, str]:
     """Return which of the days have unsettled messages, with the reasons in English.
 
-    Tables whose topics are not fully known do not count here. See `explain_days_to_hold`.
+    Leaves out days that are held only because a topic may have unread messages of any day.
+    See `explain_days_to_hold`.
     """
     reasons = _explain_unsettled_days(days)
     return {place: join_english(explanations) for place, explanations in reasons.items()}
@@ -48,9 +49,10 @@ def explain_days_to_hold(
     A day is held while it has unsettled messages: in quarantine, unread, or not accounted for in
     the ledger.
 
-    All days of a table are held while one of its topics may have unread messages of any day: the
-    topic was never read, its end is not known, or no consumer has seen its end today (UTC) or
-    just now. A topic that does not exist holds nothing, and a retired topic holds nothing.
+    All days of a table are held while one of its topics may have unread messages of any day. That
+    is so if the topic was never read, if its end offset is not known, or if a consumer last saw the
+    end offset before today (UTC) and longer than SILENT ago. Retired topics and topics that do not
+    exist hold no day.
     """
     reasons = _explain_unsettled_days(days)
     unknown = _find_unknown_tables()

@@ -25,10 +25,12 @@ from ingest.models import AskedTopic, Gap, Ledger, Quarantined, RetiredTopic
 
 
 def load_entries(count_quarantine: bool = True) -> list[Ledger]:
-    """Return the ledger rows by topic and partition; recreated topics in order of creation.
+    """Return the rows of the ledger, ordered by topic and partition.
+
+    A topic that was deleted and created again has rows for each creation, the oldest first.
 
     Args:
-        count_quarantine: Also count the rows in quarantine, which reads all unresolved ones.
+        count_quarantine: Also set `in_quarantine`. This reads all unresolved messages.
     """
     key = ("topic", "topic_id", "partition")
     unresolved = (
@@ -56,12 +58,12 @@ def load_entries(count_quarantine: bool = True) -> list[Ledger]:
         row.in_quarantine, row.retired = row.quarantine_count, row.retirement
         is_awaited = row.current and not row.retired
         row.silence = find_silence(row.checked_at, row.end_known_at, now) if is_awaited else None
-        row.log_cut = (row.topic, _get_topic_id_after_cut(row), row.partition) in keys
+        row.log_cut = (row.topic, _get_topic_id_after_truncation(row), row.partition) in keys
     return [*rows]
 
 
-def _get_topic_id_after_cut(row: Ledger) -> str:
-    """Return the topic id of the ledger row that continues this one if the log was cut."""
+def _get_topic_id_after_truncation(row: Ledger) -> str:
+    """Return the topic id of the ledger row that follows this one if the log was truncated."""
     return TopicPartition(row.topic, row.topic_id, row.partition).make_successor().topic_id
 
 
@@ -105,7 +107,7 @@ def find_unexpectedly_absent_topics(entries: Sequence[Ledger]) -> list[str]:
 
 
 def find_undeclared_topics(entries: Sequence[Ledger]) -> list[str]:
-    """Return the topics that were read, but which no declared kind has now; not retired ones."""
+    """Return the topics that were read, but that no kind declares now. Leave out retired ones."""
     current = {entry.topic for entry in entries if entry.current and not entry.retired}
     return sorted(current - BY_TOPIC.keys())
 
@@ -302,12 +304,10 @@ def _format_moment(moment: datetime | None) -> str | None:
 
 
 def acknowledge_losses(topic: str, partition: int | None, reason: str) -> int:
-    """Acknowledge all losses of a topic, or of one partition, that are known now.
-
-    Later losses are reported again.
+    """Acknowledge all losses of a topic that are known now. Later losses are reported again.
 
     Args:
-        partition: None for all partitions of the topic.
+        partition: The partition to acknowledge; None for all partitions of the topic.
 
     Returns:
         The number of lost messages that were not acknowledged before.
@@ -326,7 +326,7 @@ def retire_topic(topic: str, reason: str) -> int:
     """Declare a topic finished, or change the reason if it is declared finished already.
 
     Returns:
-        How many messages of the topic were not read, as far as they are known.
+        The number of unread messages, in the partitions with a known end offset.
     """
     RetiredTopic.objects.update_or_create(
         topic=topic,
@@ -339,6 +339,6 @@ def retire_topic(topic: str, reason: str) -> int:
 
 
 def unretire_topic(topic: str) -> bool:
-    """Take back that a topic is finished. Return False if it was not."""
+    """Undo `retire_topic`. Return False if the topic was not retired."""
     count, _ = RetiredTopic.objects.filter(topic=topic).delete()
     return bool(count)

@@ -1,4 +1,4 @@
-"""Forecasts when unread messages are lost, and how long catching up takes, from the ledger.
+"""Forecasts from the ledger when unread messages are lost, and how long catching up takes.
 
 Begin with `forecast_losses`.
 """
@@ -31,10 +31,10 @@ class LossForecast:
     """The forecast of one topic partition.
 
     Attributes:
-        loss_seconds: Until the broker deletes the oldest unread message; inf for never.
-        catch_up_seconds: Until the topic partition is read to its end, if a consumer begins now;
-            inf for never.
-        kept_seconds: For how long a new message is kept; inf for ever.
+        loss_seconds: The time until the broker deletes the oldest unread message; inf for never.
+        catch_up_seconds: The time that a consumer needs from now on to read the topic partition
+            to its end; inf for never.
+        kept_seconds: How long the broker keeps a new message; inf for ever.
         unread: The number of unread messages.
         is_halted: Whether the consumer has stopped reading the topic partition.
     """
@@ -133,7 +133,7 @@ def _estimate_backlog(entry: Ledger, moment: datetime) -> Backlog:
 def describe_deleted(
     outlooks: Mapping[KafkaPartition, Outlook], retired: Container[str]
 ) -> list[str]:
-    """Return a sentence for each topic partition of which the broker deleted unread messages."""
+    """Return a sentence for each topic partition in which the broker deleted unread messages."""
     return [
         f"{topic}[{partition}]: the broker has deleted "
         + pluralize(
@@ -193,7 +193,10 @@ def format_duration(seconds: float, translate: Callable[[str], str] = str) -> st
 
 
 def get_reading_rate(entries: Sequence[Ledger]) -> float:
-    """Return how many messages the fastest consumer read in a second while it was behind."""
+    """Return the highest measured rate of a consumer that was behind, in messages per second.
+
+    Without a measurement, return ASSUMED_RATE.
+    """
     rates = [entry.reading_rate for entry in entries if entry.reading_rate]
     return max(rates, default=ASSUMED_RATE)
 
@@ -212,7 +215,7 @@ def collect_seen_ends(entries: Sequence[Ledger]) -> dict[KafkaPartition, SeenEnd
 
 
 def update_entries(entries: Sequence[Ledger], outlooks: Mapping[KafkaPartition, Outlook]) -> None:
-    """Set the current answers of the brokers in the entries, but do not save them."""
+    """Copy the current answers of the brokers into the ledger rows, without saving these."""
     for entry in entries:
         outlook = outlooks.get((entry.topic, entry.partition))
         if outlook is None or not entry.current:

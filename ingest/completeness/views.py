@@ -99,14 +99,14 @@ def show_completeness(request: HttpRequest) -> HttpResponse:
 
 
 class LedgerLine(NamedTuple):
-    """One topic partition on the page; figures and durations as texts, empty if there is none."""
+    """One topic partition on the page. Figures and durations are texts."""
 
     entry: Ledger
-    counts: list[tuple[object, str]]  # each with its title
-    acknowledged: str
-    lag: str
-    loss: str
-    catch_up: str
+    counts: list[tuple[object, str]]  # titles and figures
+    acknowledged: str  # empty if no loss was acknowledged
+    lag: str  # "?" if the end offset is not known
+    loss: str  # empty if there is no forecast
+    catch_up: str  # empty if there is no forecast
 
 
 def _make_line(entry: Ledger, forecast: LossForecast | None) -> LedgerLine:
@@ -121,7 +121,7 @@ def _make_line(entry: Ledger, forecast: LossForecast | None) -> LedgerLine:
 
 
 class UrgentLoss(NamedTuple):
-    """A topic partition of which messages will be lost soon, with the durations in words."""
+    """A topic partition that will lose unread messages soon, with the durations in words."""
 
     topic: str
     partition: int

@@ -41,8 +41,8 @@ class PartitionClaimer:
         """Join the group.
 
         Args:
-            stopping: Set when the consumer must end. It ends every wait here.
-            hand_over: Called to write what was read, while the partitions are still ours.
+            stopping: Set when the consumer must end. Every wait here then ends.
+            hand_over: Writes the messages that were read. Called before partitions are revoked.
         """
         self._machine = machine
         self._positions = machine.positions
@@ -57,7 +57,7 @@ class PartitionClaimer:
             self._claim_partitions()
 
     def claim_again(self, reason: str) -> None:
-        """Forget what is not written, and claim all partitions again.
+        """Drop the messages that are not written yet, and claim all partitions again.
 
         Nothing is lost: reading continues at the offsets of the ledger.
         """
@@ -79,9 +79,9 @@ class PartitionClaimer:
         self.member.start({})
 
     def _claim_partitions(self) -> None:
-        generation = self._positions.generation
+        claims_generation = self._positions.claims_generation
         request = self.member.ask_offsets(self._positions.assigned or [])
-        if not self._wait_in_group(request.wait, generation):
+        if not self._wait_in_group(request.wait, claims_generation):
             return
         try:
             bounds = request.get_answer()
@@ -89,21 +89,21 @@ class PartitionClaimer:
             logger.warning("waiting for Kafka: %s", error)
             self._machine.release(time.monotonic() + CLAIM_AFTER_UNREACHABLE_SECONDS)
             return
-        suspects, cut = self._positions.suspects, self._positions.cut
-        sources = {
-            source: (low, end if source.kafka in suspects else None)
-            for source, (low, end) in bounds.items()
+        suspects = self._positions.suspects
+        suspected_bounds = {
+            topic_partition: (first_offset, end if topic_partition.kafka in suspects else None)
+            for topic_partition, (first_offset, end) in bounds.items()
         }
-        claims = self._writers.claim(sources, frozenset(cut))
-        if not self._wait_in_group(claims.done, generation):
+        claims = self._writers.claim(suspected_bounds, frozenset(self._positions.truncated))
+        if not self._wait_in_group(claims.done, claims_generation):
             return
         self._machine.grant(claims.result(), time.monotonic())
         self.member.start(self._positions.get_start_offsets())
         self.member.pause(self._positions.select_halted())
         logger.info("reading %d partitions", len(self._positions.claimed))
 
-    def _wait_in_group(self, is_done: Callable[[], bool], generation: int) -> bool:
-        """Wait, and poll meanwhile to stay in the group. No partition is read.
+    def _wait_in_group(self, is_done: Callable[[], bool], claims_generation: int) -> bool:
+        """Wait until `is_done`, and poll meanwhile to stay in the group. No partition is read.
 
         Returns:
             False if the claims changed, or the consumer must end.
@@ -111,10 +111,12 @@ class PartitionClaimer:
         while not is_done() and not self._stopping.is_set():
             metrics.TURN.set_to_current_time()
             self.member.poll(1, POLL_WHILE_WAITING_SECONDS)
-            if self._positions.generation != generation:
+            if self._positions.claims_generation != claims_generation:
                 # A claim that still waits for the database would fence the next owner later.
                 self._writers.abandon_waiting_work()
-        return self._positions.generation == generation and not self._stopping.is_set()
+        return (
+            self._positions.claims_generation == claims_generation and not self._stopping.is_set()
+        )
 
     def _handle_assigned(self, partitions: list[KafkaPartition]) -> None:
         self._machine.assign(partitions, time.monotonic())

@@ -39,9 +39,9 @@ class HeartbeatWriter:
         answered: Container[Claim],
         seen_at: float | None,
     ) -> None:
-        """Have a heartbeat written, unless the last one is not written yet.
+        """Submit a heartbeat, unless the last one is not written yet.
 
-        Args: See `ledger.record_heartbeat`.
+        The parameters are those of `ledger.record_heartbeat`.
         """
         if self._last is None or self._last.done():
             heartbeat = partial(
@@ -64,7 +64,7 @@ class HeartbeatWriter:
     def submit_forecast(
         self, outlooks: Mapping[Claim, Outlook], reading_rate: float | None
     ) -> None:
-        """Have the forecast written when unread messages will be lost. Safe in any thread."""
+        """Submit a forecast of losses. Safe in any thread."""
         self._submit_job(
             partial(ledger.record_forecast, outlooks=outlooks, reading_rate=reading_rate)
         )
@@ -72,16 +72,16 @@ class HeartbeatWriter:
     def submit_topics(
         self, existing: Sequence[str], absent: Sequence[str], asked_at: float
     ) -> None:
-        """Have it written which topics exist.
+        """Submit which topics exist.
 
-        Args: See `ledger.record_topics`.
+        The parameters are those of `ledger.record_topics`.
         """
         self._submit_job(
             partial(ledger.record_topics, existing=existing, absent=absent, asked_at=asked_at)
         )
 
     def close(self, seconds: float) -> None:
-        """End the thread, and wait at most `seconds` for a statement that is running."""
+        """Break off a running statement, and wait at most `seconds` for the end of the thread."""
         if not self._worker.close(0):
             self._session.break_connection()
         if self._worker.close(seconds):
@@ -94,5 +94,7 @@ class HeartbeatWriter:
         try:
             job(self._session.connection)
         except psycopg.Error as error:
-            logger.warning("a heartbeat was not written, the next follows: %s", describe(error))
+            logger.warning(
+                "a heartbeat was not written; the next one follows in seconds: %s", describe(error)
+            )
             self._session.close()

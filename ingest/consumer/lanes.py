@@ -14,21 +14,21 @@ REMEMBERED = 30_000
 
 
 class FingerprintCache:
-    """Remembers the newest fingerprints: at least `size` of them, and at most twice as many."""
+    """Remembers the newest fingerprints of stored search keys: from `size` to twice as many."""
 
     def __init__(self, size: int = REMEMBERED) -> None:
         self._size = size
         self._new: dict[str, KeyFingerprint] = {}
         self._old: dict[str, KeyFingerprint] = {}
 
-    def get(self, name: str) -> KeyFingerprint | None:
-        """Return the last fingerprint of a name, or None if it is not in the cache."""
-        fingerprint = self._new.get(name)
-        return self._old.get(name) if fingerprint is None else fingerprint
+    def get(self, id: str) -> KeyFingerprint | None:
+        """Return the fingerprint of a document by its id, or None if it is not in the cache."""
+        fingerprint = self._new.get(id)
+        return self._old.get(id) if fingerprint is None else fingerprint
 
-    def update(self, values: Mapping[str, KeyFingerprint]) -> None:
-        """Set the fingerprints of these names."""
-        self._new.update(values)
+    def update(self, fingerprints: Mapping[str, KeyFingerprint]) -> None:
+        """Remember the fingerprints of documents, by id."""
+        self._new.update(fingerprints)
         if len(self._new) >= self._size:
             self._old, self._new = self._new, {}
 
@@ -43,7 +43,7 @@ class Flight:
 
     batch: Batch
     claims: Claims
-    generation: int
+    claims_generation: int  # `Positions.claims_generation` when the batch was launched
 
 
 class Lane:
@@ -77,15 +77,19 @@ class Lane:
         return self.flight is None and bool(self.filling_batch.progress)
 
     def remember(self, fingerprints: Mapping[str, KeyFingerprint]) -> None:
-        """Remember search keys that are stored, so that they are not stored again."""
+        """Remember stored search keys by id of the document, so that they are not stored again."""
         self._fingerprints.update(fingerprints)
 
-    def launch(self, claims: Mapping[KafkaPartition, Claim], generation: int, now: float) -> Flight:
+    def launch(
+        self, claims: Mapping[KafkaPartition, Claim], claims_generation: int, now: float
+    ) -> Flight:
         """Put the filling batch in flight and begin another. The lane must be ready."""
         batch = self.filling_batch
         batch.arrange()
-        batch_claims = {source: claims[source.kafka] for source in batch.progress}
-        self.flight = Flight(batch, batch_claims, generation)
+        batch_claims = {
+            topic_partition: claims[topic_partition.kafka] for topic_partition in batch.progress
+        }
+        self.flight = Flight(batch, batch_claims, claims_generation)
         self.launched_at = now
         self.drop()
         return self.flight

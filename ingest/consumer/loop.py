@@ -84,7 +84,7 @@ class Consumer:
             probe, heartbeats, forecaster, self._writers.submit_job, self._claimer.claim_again
         )
         # The first offsets at the broker that were loaded since the last poll.
-        self._low_watermarks: dict[KafkaPartition, int] = {}
+        self._first_offsets: dict[KafkaPartition, int] = {}
 
     def stop(self) -> None:
         """Make `run` write what was read, and return. Safe in a signal handler."""
@@ -164,7 +164,7 @@ class Consumer:
     def _commit_batch(self, lane: Lane) -> None:
         """Commit the offsets of a lane's written batch.
 
-        Due batches go to their writers before that, so that no writer waits for the commit.
+        Before the commit, due batches go to their writers, so that no writer waits for it.
         """
         try:
             written = self._writers.take_result(lane.number)
@@ -178,7 +178,7 @@ class Consumer:
         lane.remember(written.fingerprints)
         self._write_due_batches()
         self._meter.count_written_batch(flight.batch, written)
-        for claimed in self._machine.judge(written.rejects):
+        for claimed in self._machine.judge(written.refused):
             self._halt_partition(claimed)
         self._member.commit(self._machine.get_commit_offsets(flight))
         flight.batch.clear()
@@ -197,15 +197,18 @@ class Consumer:
         """Give the filling batch of a lane to its writer."""
         flight = self._machine.launch(lane, time.monotonic())
         log_lost_offsets(flight.batch)
-        high = {source: self._member.get_high_watermark(source.kafka) for source in flight.claims}
-        self._writers.write(lane.number, flight, high)
+        end_offsets = {
+            topic_partition: self._member.get_end_offset(topic_partition.kafka)
+            for topic_partition in flight.claims
+        }
+        self._writers.write(lane.number, flight, end_offsets)
 
     def _poll(self) -> list[Message]:
-        """Return the next messages. While a batch is being written, wait for them only shortly."""
+        """Return the next messages. While a batch is being written, wait for them only briefly."""
         is_writing = self._writers.writing
         timeout = POLL_WHILE_WRITING_SECONDS if is_writing else POLL_WHILE_IDLE_SECONDS
         messages = self._member.poll(POLL_MESSAGES, timeout)
-        self._low_watermarks = {}
+        self._first_offsets = {}
         if messages:
             self._meter.start_clocks()
         return messages
@@ -218,9 +221,9 @@ class Consumer:
             end. They are read again after the next claim.
         """
         for start in range(0, len(messages), CHECK_EVERY_MESSAGES):
-            generation = self._positions.generation
+            claims_generation = self._positions.claims_generation
             self._commit_written_batches()
-            if self._stopping.is_set() or self._positions.generation != generation:
+            if self._stopping.is_set() or self._positions.claims_generation != claims_generation:
                 return False
             chunk = messages[start : start + CHECK_EVERY_MESSAGES]
             if not self._add_chunk([decode_message(message, self._window) for message in chunk]):
@@ -236,14 +239,14 @@ class Consumer:
         Returns:
             False if some messages were not added. See `_add_all`.
         """
-        generation = self._positions.generation
+        claims_generation = self._positions.claims_generation
         while chunk:
             first = chunk[0].message
-            low = self._low_watermarks.get((first.topic, first.partition))
-            handled, verdict = self._machine.admit(chunk, low)
+            first_offset = self._first_offsets.get((first.topic, first.partition))
+            handled, verdict = self._machine.admit(chunk, first_offset)
             if verdict is not None and not self._act_on_verdict(verdict, first):
                 return False
-            if self._positions.generation != generation:
+            if self._positions.claims_generation != claims_generation:
                 return False
             del chunk[:handled]
         return True
@@ -265,9 +268,9 @@ class Consumer:
         if verdict is AdmissionVerdict.FULL:
             return self._make_room(self._machine.get_lane(partition))
         if verdict is AdmissionVerdict.GAP:
-            return self._load_low_watermark(partition) is not None
-        if verdict is AdmissionVerdict.CUT:
-            problem = "the log at the broker is not the one that was read"
+            return self._load_first_offset(partition) is not None
+        if verdict is AdmissionVerdict.TRUNCATED:
+            problem = "the log at the broker was truncated"
         else:
             problem = "reading continued at an unexpected offset"
         self._claimer.claim_again(
@@ -277,7 +280,7 @@ class Consumer:
 
     def _halt_partition(self, claimed: ClaimedPartition) -> None:
         """Stop reading a partition that has too many bad messages."""
-        topic, number = claimed.claim.source.kafka
+        topic, number = claimed.claim.topic_partition.kafka
         reason = claimed.halted.english if claimed.halted else ""
         logger.error("%s[%d] is halted at offset %d: %s", topic, number, claimed.expected, reason)
         self._member.pause([(topic, number)])
@@ -296,14 +299,16 @@ class Consumer:
             self._write_batch(lane)
             return True
         lane.filling_batch.arrange()  # sort its rows while waiting: the writer then need not
-        generation = self._positions.generation
+        claims_generation = self._positions.claims_generation
         until = time.monotonic() + PAUSE_AFTER_SECONDS
         flight = lane.flight  # when it is written, the filling batch can go to the writer
         while lane.flight is flight and self._writers.wait_for_one(until - time.monotonic()):
             self._commit_written_batches()
         if lane.flight is flight:
             self._wait_while_paused(lane)
-        return self._positions.generation == generation and not self._stopping.is_set()
+        return (
+            self._positions.claims_generation == claims_generation and not self._stopping.is_set()
+        )
 
     def _wait_while_paused(self, lane: Lane) -> None:
         """Pause reading until the batch in flight of a lane is written, and poll meanwhile.
@@ -324,16 +329,16 @@ class Consumer:
         self._member.resume(self._machine.resume())
         metrics.PAUSED.set(0)
 
-    def _load_low_watermark(self, partition: KafkaPartition) -> int | None:
-        """Return the first offset of a partition at the broker, asked for once after each poll.
+    def _load_first_offset(self, partition: KafkaPartition) -> int | None:
+        """Return the first offset of a partition at the broker. Ask at most once between two polls.
 
         Returns:
-            None if the brokers did not say it. Then all partitions are claimed again, or the
+            None if the brokers did not answer. Then all partitions are claimed again, or the
             consumer must end.
         """
-        known_offset = self._low_watermarks.get(partition)
-        if known_offset is not None:
-            return known_offset
+        first_offset = self._first_offsets.get(partition)
+        if first_offset is not None:
+            return first_offset
         request = self._member.ask_offsets([partition])
         while not request.wait(POLL_WHILE_IDLE_SECONDS):
             if self._stopping.is_set():
@@ -347,34 +352,34 @@ class Consumer:
             self._claimer.claim_again(f"topic {partition[0]} does not exist any more")
             return None
         first_offset, _ = bounds[0]
-        self._low_watermarks[partition] = first_offset
+        self._first_offsets[partition] = first_offset
         return first_offset
 
     def _advance_to_ends(self) -> None:
         """Advance the partitions that were read to their end.
 
         The last offsets of a partition may be markers of transactions. The broker does not deliver
-        them, so no message moves the position behind them.
+        these, so no message moves the position past them.
         """
         for partition, end in self._member.take_reached_ends().items():
             verdict = self._machine.advance_to_end(partition, end)
             if verdict is AdmissionVerdict.GAP:
-                low = self._load_low_watermark(partition)
-                if low is None:
+                first_offset = self._load_first_offset(partition)
+                if first_offset is None:
                     return
-                verdict = self._machine.advance_to_end(partition, end, low)
+                verdict = self._machine.advance_to_end(partition, end, first_offset)
             if verdict is not None:
                 topic, number = partition
                 self._claimer.claim_again(
-                    f"{topic}[{number}]: the log at the broker is not the one that was read; it"
-                    f" ends at offset {end}"
+                    f"{topic}[{number}]: the log at the broker was truncated; it ends at offset"
+                    f" {end}"
                 )
                 return
 
     def _hand_over(self) -> None:
         """Write the messages that were read, for at most HAND_OVER_SECONDS.
 
-        The next consumer reads the messages again that were not written in this time.
+        The next consumer reads again what was not written in this time.
         """
         until = time.monotonic() + HAND_OVER_SECONDS
         for _ in range(2):  # first the batches in flight, then those that were filling
@@ -389,13 +394,13 @@ class Consumer:
 
 def log_lost_offsets(batch: Batch) -> None:
     """Log each range of offsets that the broker deleted before this batch could read it."""
-    for source, progress in batch.progress.items():
+    for topic_partition, progress in batch.progress.items():
         for gap in progress.gaps:
             if gap.lost:
                 logger.error(
                     "%s[%d]: the broker deleted offsets %d to %d before they were read",
-                    source.topic,
-                    source.partition,
+                    topic_partition.topic,
+                    topic_partition.partition,
                     gap.start,
                     gap.end - 1,
                 )

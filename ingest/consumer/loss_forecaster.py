@@ -1,4 +1,4 @@
-"""Has the consumer forecast when the brokers delete messages that it has not read."""
+"""The part of a consumer that forecasts when the brokers will delete unread messages."""
 
 import logging
 import time
@@ -35,11 +35,14 @@ class RateSample(NamedTuple):
 
     at: float  # time.monotonic()
     position: int  # the sum of the next offsets of all claimed partitions
-    generation: int  # of the claims
+    claims_generation: int  # `Positions.claims_generation`, which grows when the claims change
 
 
 class LossForecaster:
-    """Asks the brokers in a thread of its own. The methods of this class never wait."""
+    """Asks the brokers for a forecast of losses, and submits it to the ledger.
+
+    The brokers are asked in a thread of its own: the methods of this class never wait.
+    """
 
     def __init__(self, ask: AskOutlooks, heartbeats: HeartbeatWriter) -> None:
         self._ask = ask
@@ -51,7 +54,7 @@ class LossForecaster:
         self.reading_rate: float | None = None
 
     def ask_when_due(self, member: GroupMember, positions: Positions) -> None:
-        """Record an answer that has come, and ask again if that is due."""
+        """Record the answer of the brokers if it has come, and ask again if that is due."""
         self._measure_rate(member, positions)
         self._record_answer(positions)
         if self._request is None and time.monotonic() >= self._due and positions.claimed:
@@ -85,9 +88,9 @@ class LossForecaster:
     def _measure_rate(self, member: GroupMember, positions: Positions) -> None:
         """Measure the rate of reading while there are enough unread messages."""
         position = sum(claimed.expected for claimed in positions.claimed.values())
-        sample = RateSample(time.monotonic(), position, positions.generation)
+        sample = RateSample(time.monotonic(), position, positions.claims_generation)
         earlier = self._sample
-        if earlier is None or earlier.generation != sample.generation:
+        if earlier is None or earlier.claims_generation != sample.claims_generation:
             self._sample = sample
         elif sample.at - earlier.at >= MEASURE_SECONDS:
             self._sample = sample
@@ -101,7 +104,7 @@ def _count_unread(member: GroupMember, positions: Positions) -> int:
     """Return how many offsets are unread, in the partitions with a known end."""
     unread = 0
     for name, claimed in positions.claimed.items():
-        end = member.get_high_watermark(name)
+        end = member.get_end_offset(name)
         if end is not None:
             unread += max(0, end - claimed.expected)
     return unread

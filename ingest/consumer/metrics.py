@@ -72,8 +72,8 @@ for _server in ("kafka", "postgresql"):
 RETRIES = REGISTER.add_counter(
     "annals_write_retries_total", "writes", "Attempts to write that the database did not serve."
 )
-LOGS_CUT = REGISTER.add_counter(
+LOGS_TRUNCATED = REGISTER.add_counter(
     "annals_logs_cut_total",
     "topic partitions",
-    "Topic partitions whose log at the broker was found cut.",
+    "Topic partitions with a log that was truncated at the broker.",
 )

@@ -20,7 +20,8 @@ def start_server(address: str, port: int, token: str | None) -> None:
 
     Args:
         address: The address to listen on.
-        token: The Bearer token without which `/metrics` answers 403; None: no token is needed.
+        token: The Bearer token that a request for `/metrics` must have, else it gets 403. None: a
+            token is not needed.
 
     Raises:
         OSError: The address or the port cannot be used.

@@ -54,8 +54,9 @@ class Probe:
     ) -> int | None:
         """Return the offset before which bad messages must not halt the partition again.
 
-        It is what an operator allowed by `annals quarantine resume`; or `expected` if the next
-        messages are good; or the end of the partition if at least its newest messages are good.
+        This is the offset that an operator allowed by `annals quarantine resume`. Otherwise it is
+        `expected` if the next messages are good, or the end offset of the partition if its newest
+        messages are good.
 
         Args:
             expected: The next offset.
@@ -84,7 +85,7 @@ class Probe:
     def _has_tolerable_messages(
         self, partition: KafkaPartition, start: int, window: Window
     ) -> bool:
-        """Return whether there are messages from `start` on, with few enough bad ones."""
+        """Return whether there are messages from `start` on, and few enough of them are bad."""
         messages, bad = self.peek(partition, start, SAMPLE_MESSAGES), 0
         for message in messages:
             try:
@@ -177,26 +178,31 @@ class PeriodicWork:
         """Submit a heartbeat, and return the end offsets that the brokers answered."""
         claimed = positions.claimed
         broker_ends = select_claimed_ends(snapshot, positions) if snapshot else {}
-        highs = {
+        end_offsets = {
             partition: _choose_newest_end(member, partition, broker_ends) for partition in claimed
         }
         metrics.LAG.clear()
-        for partition, high in highs.items():
-            if high is not None:
-                metrics.LAG.labels(*partition).set(max(0, high - claimed[partition].expected))
-        ends = {claimed[partition].claim: high for partition, high in highs.items()}
+        for partition, end_offset in end_offsets.items():
+            if end_offset is not None:
+                metrics.LAG.labels(*partition).set(max(0, end_offset - claimed[partition].expected))
+        ends = {
+            claimed[partition].claim: end_offset for partition, end_offset in end_offsets.items()
+        }
         self._last_claims = [*ends]
         answered = {claimed[partition].claim for partition in claimed if partition in broker_ends}
         self._heartbeats.submit_heartbeat(ends, answered, snapshot.asked_at if snapshot else None)
         return broker_ends
 
     def _write_heartbeat_without_brokers(self, member: GroupMember) -> None:
-        """Submit a heartbeat while the brokers are away, so that the group assigns no partitions.
+        """Submit a heartbeat for the last claims, if the brokers are away and nothing is assigned.
 
         The ledger should show that this consumer still runs. Partitions that another consumer has
-        claimed since are left alone.
+        claimed since then do not get the heartbeat.
         """
-        if member.poll_snapshot([claim.source.kafka for claim in self._last_claims]) is None:
+        if (
+            member.poll_snapshot([claim.topic_partition.kafka for claim in self._last_claims])
+            is None
+        ):
             self._heartbeats.submit_heartbeat(dict.fromkeys(self._last_claims), (), None)
 
     def _is_standing_still(
@@ -258,12 +264,14 @@ class PeriodicWork:
 def select_claimed_ends(
     snapshot: BrokerSnapshot, positions: Positions
 ) -> dict[KafkaPartition, int]:
-    """Return the ends of claimed partitions that the brokers answered.
+    """Return the end offsets of claimed partitions, from an answer of the brokers.
 
-    Left out are partitions whose topic was deleted and created again: their end is of another log.
+    If a topic was deleted and created again, its partitions are left out: the answer is about
+    another log.
     """
     claimed_ids = {
-        name: partition.claim.source.broker_id for name, partition in positions.claimed.items()
+        name: partition.claim.topic_partition.broker_id
+        for name, partition in positions.claimed.items()
     }
     return {
         (topic, number): end
@@ -275,13 +283,14 @@ def select_claimed_ends(
 def _choose_newest_end(
     member: GroupMember, partition: KafkaPartition, broker_ends: Mapping[KafkaPartition, int]
 ) -> int | None:
-    """Return the higher end offset: that of the last fetch, or that of the brokers' answer."""
-    candidates = (member.get_high_watermark(partition), broker_ends.get(partition))
+    """Return the highest known end offset of a partition, from a fetch or `broker_ends`."""
+    candidates = (member.get_end_offset(partition), broker_ends.get(partition))
     return max((end for end in candidates if end is not None), default=None)
 
 
 def _was_topic_recreated(snapshot: BrokerSnapshot, positions: Positions) -> bool:
     return any(
-        snapshot.ids.get(topic, claimed.claim.source.broker_id) != claimed.claim.source.broker_id
+        snapshot.ids.get(topic, claimed.claim.topic_partition.broker_id)
+        != claimed.claim.topic_partition.broker_id
         for (topic, _), claimed in positions.claimed.items()
     )

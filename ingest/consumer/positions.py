@@ -15,7 +15,7 @@ from ingest.store.claim import Claim
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How many bad messages of a partition are tolerated before its reading is halted."""
+    """How many bad messages a partition may have before the consumer stops reading it."""
 
     consecutive: int  # this many bad messages in a row are too many
     ratio: float  # this share of bad messages among the last `window` messages is too large
@@ -81,23 +81,23 @@ class Positions:
     claimed: dict[KafkaPartition, ClaimedPartition] = field(default_factory=dict)
     assigned: list[KafkaPartition] | None = None  # None before the group assigned any
     claim_at: float | None = None  # when to claim; None if there is nothing to claim
-    generation: int = 0  # changes whenever `claimed` changes
+    claims_generation: int = 0  # changes whenever `claimed` changes
     # partitions whose log may have been truncated
     suspects: set[KafkaPartition] = field(default_factory=set)
     # partitions whose log is certainly not the one that was read
-    cut: set[TopicPartition] = field(default_factory=set)
+    truncated: set[TopicPartition] = field(default_factory=set)
 
     def assign(self, partitions: list[KafkaPartition], now: float) -> None:
-        """Note the partitions that the group assigned. They are due to be claimed."""
+        """Note the partitions that the group assigned. They are now due to be claimed."""
         self.claimed = {}
         self.assigned = partitions
         self.claim_at = now
-        self.generation += 1
+        self.claims_generation += 1
 
     def grant(self, claims: Iterable[Claim], tolerance: Tolerance) -> None:
         """Note the claims that the ledger granted."""
         self.claimed = {
-            claim.source.kafka: ClaimedPartition(
+            claim.topic_partition.kafka: ClaimedPartition(
                 claim,
                 claim.next_offset,
                 Breaker(tolerance),
@@ -107,19 +107,19 @@ class Positions:
             for claim in claims
         }
         self.claim_at = None
-        self.suspects, self.cut = set(), set()
-        self.generation += 1
+        self.suspects, self.truncated = set(), set()
+        self.claims_generation += 1
 
     def revoke(self) -> None:
         """Note that the group took all partitions away."""
         self.claimed, self.assigned, self.claim_at = {}, None, None
-        self.generation += 1
+        self.claims_generation += 1
 
     def release(self, claim_at: float) -> None:
         """Give up all claims, and claim the assigned partitions again at `claim_at`."""
         self.claimed = {}
         self.claim_at = None if self.assigned is None else claim_at
-        self.generation += 1
+        self.claims_generation += 1
 
     def is_claim_due(self, now: float) -> bool:
         return self.claim_at is not None and now >= self.claim_at
@@ -174,7 +174,7 @@ class StandstillTimer:
 
         Args:
             positions: The next offset of each partition.
-            behind: The partitions that have messages which were not delivered.
+            behind: The partitions that have undelivered messages.
         """
         has_moved = any(
             self._positions.get(partition, position) != position

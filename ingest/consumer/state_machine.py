@@ -30,8 +30,8 @@ class AdmissionVerdict(Enum):
     """Not admitted: launch the batch and offer the message again."""
     GAP = auto()
     """Not admitted: offer the message again with the first offset at the broker."""
-    CUT = auto()
-    """Not admitted: the log is not the one that was read. Claim everything again."""
+    TRUNCATED = auto()
+    """Not admitted: the log was truncated since it was read. Claim everything again."""
     UNEXPECTED = auto()
     """Not admitted: it was read before, or reading is paused. Claim everything again."""
 
@@ -47,8 +47,11 @@ class StateMachine:
     """The partitions of one consumer, and its lanes with their batches.
 
     Every offset of a claimed partition goes to exactly one batch, in order. When the claims change,
-    the filling batches are dropped; the ledger refuses those in flight if another consumer has
-    claimed their partitions.
+    the filling batches are dropped. The ledger refuses a batch in flight if another consumer has
+    claimed one of its partitions.
+
+    After a claim, reading begins with the last message before the position, which was read before.
+    If the broker has another message at this offset, the log was truncated.
     """
 
     def __init__(self, limits: Limits, tolerance: Tolerance, lanes: int = 1) -> None:
@@ -70,16 +73,16 @@ class StateMachine:
         self.positions.revoke()
 
     def release(self, claim_at: float) -> None:
-        """Forget what is not written, and claim everything again at `claim_at`."""
+        """Drop the messages that are not written, and claim all partitions again at `claim_at`."""
         self._drop_filling_batches()
         self.positions.release(claim_at)
 
     def is_claim_due(self, now: float) -> bool:
-        """Return whether to claim the assigned partitions. Never while a batch is in flight."""
+        """Return whether claiming is due now. It is never due while a batch is in flight."""
         return not self.in_flight and self.positions.is_claim_due(now)
 
     def grant(self, claims: Iterable[Claim], now: float) -> None:
-        """Start reading with the claims that the ledger granted, from their offsets."""
+        """Take over the claims that the ledger granted. Reading continues at their offsets."""
         self.positions.grant(claims, self._tolerance)
         claimed = self.positions.claimed
         lane_numbers = assign_lanes(claimed, len(self.lanes))
@@ -93,17 +96,20 @@ class StateMachine:
         self.paused = []
         self._active_at = now
 
-    def admit(self, messages: Sequence[DecodedMessage], low: int | None = None) -> Admission:
-        """Add the first message, and the messages after it, to the filling batch of their lane.
+    def admit(
+        self, messages: Sequence[DecodedMessage], first_offset: int | None = None
+    ) -> Admission:
+        """Add the first message, and those after it of the same partition, to the filling batch.
 
-        Stops before the first message that needs a decision, and after a message that breaks the
-        contract. A message of a partition that is not claimed, or is halted, is left out, and
-        counts as handled. A message that was not admitted must be offered again before later
-        messages of its partition.
+        Stops before a message of another partition, before a message that needs a decision, and
+        after a message that breaks the contract. A message of a partition that is not claimed or
+        is halted is left out, and counts as handled. A message that was not admitted must be
+        offered again before later messages of its partition.
 
         Args:
             messages: At least one, in the order in which the client delivered them.
-            low: The first offset at the broker in the partition of the first message, if known.
+            first_offset: The first offset that the broker has of the first message's partition, if
+                known.
         """
         first = messages[0]
         partition = self.positions.claimed.get((first.message.topic, first.message.partition))
@@ -114,23 +120,26 @@ class StateMachine:
             and not self.paused
             and partition.expected >= partition.claim.resume_until
         ):
-            admission = self._admit_run(partition, messages, low)
+            admission = self._admit_run(partition, messages, first_offset)
             if admission.handled:
                 return admission
-        verdict = self._admit_one(partition, first, low)
+        verdict = self._admit_one(partition, first, first_offset)
         is_admitted = verdict is None or verdict is AdmissionVerdict.HALTED
         return Admission(1 if is_admitted else 0, verdict)
 
     def _admit_run(
-        self, partition: ClaimedPartition, messages: Sequence[DecodedMessage], low: int | None
+        self,
+        partition: ClaimedPartition,
+        messages: Sequence[DecodedMessage],
+        first_offset: int | None,
     ) -> Admission:
-        """Add messages while they follow one another in this partition and need no decision."""
+        """Add the first messages, as long as they are of this partition and need no decision."""
         batch = self.lanes[partition.lane].filling_batch
         # If the broker still has the expected offset, it has deleted none after it. An offset that
         # it does not deliver then never was a message.
-        may_skip = low is not None and low <= partition.expected
+        may_skip = first_offset is not None and first_offset <= partition.expected
         count, bad_message = batch.add_run(
-            messages, partition.claim.source, partition.expected, may_skip
+            messages, partition.claim.topic_partition, partition.expected, may_skip
         )
         if count:
             partition.expected = messages[count - 1].message.offset + 1
@@ -143,22 +152,23 @@ class StateMachine:
         return Admission(count, AdmissionVerdict.HALTED if is_halted else None)
 
     def _admit_one(
-        self, partition: ClaimedPartition, decoded: DecodedMessage, low: int | None
+        self, partition: ClaimedPartition, decoded: DecodedMessage, first_offset: int | None
     ) -> AdmissionVerdict | None:
         """Add one message, or return what the loop must do first.
 
         Returns:
-            None if the message was added, or was only read to verify the log.
+            None if the message was added, or if it is the last message before the claim, which is
+            only read again to verify the log.
         """
         message = decoded.message
         offset, expected = message.offset, partition.expected
         last = partition.unverified_last
         if last is not None and offset >= last.offset:
-            verdict = self._verify_log(partition, last, message, low)
+            verdict = self._verify_log(partition, last, message, first_offset)
             if verdict is not None or offset < expected:
                 return verdict
         if offset < expected:
-            self.positions.suspects.add(partition.claim.source.kafka)
+            self.positions.suspects.add(partition.claim.topic_partition.kafka)
             return AdmissionVerdict.UNEXPECTED
         if self.paused:
             return AdmissionVerdict.UNEXPECTED
@@ -167,16 +177,16 @@ class StateMachine:
             return AdmissionVerdict.FULL
         gaps: tuple[OffsetGap, ...] = ()
         if offset > expected:
-            if low is None:
+            if first_offset is None:
                 return AdmissionVerdict.GAP
-            gaps = _describe_gaps(expected, low, offset)
-        bad_message = batch.add(decoded, partition.claim.source, expected, gaps)
+            gaps = _describe_gaps(expected, first_offset, offset)
+        bad_message = batch.add(decoded, partition.claim.topic_partition, expected, gaps)
         partition.expected = offset + 1
         is_halted = self._count_and_judge(partition, offset, is_bad=bad_message is not None)
         return AdmissionVerdict.HALTED if is_halted else None
 
     def advance_to_end(
-        self, name: KafkaPartition, end: int, low: int | None = None
+        self, name: KafkaPartition, end: int, first_offset: int | None = None
     ) -> AdmissionVerdict | None:
         """Advance a partition to its end, over offsets that are not messages.
 
@@ -184,11 +194,11 @@ class StateMachine:
 
         Args:
             end: The end offset, as the client reported it.
-            low: The first offset at the broker, if known.
+            first_offset: The first offset at the broker, if known.
 
         Returns:
-            None when the partition is at its end. GAP: call again with `low`. UNEXPECTED: the log
-            may have been truncated. CUT: the log is not the one that was read.
+            None: the partition is at its end. GAP: call again with `first_offset`. UNEXPECTED: the
+            log may have been truncated. TRUNCATED: the log was truncated.
         """
         partition = self.positions.claimed.get(name)
         if partition is None or partition.halted is not None:
@@ -199,46 +209,51 @@ class StateMachine:
             return AdmissionVerdict.UNEXPECTED
         if partition.expected >= end and last is None:
             return None
-        if low is None:
+        if first_offset is None:
             return AdmissionVerdict.GAP
         if last is not None:
-            if not last.may_be_gone(low, -1):
-                return self._note_cut_log(partition)
+            if not last.may_be_gone(first_offset, -1):
+                return self._note_truncation(partition)
             partition.unverified_last = None
         if partition.expected < end:
-            gaps = _describe_gaps(partition.expected, low, end)
+            gaps = _describe_gaps(partition.expected, first_offset, end)
             batch = self.lanes[partition.lane].filling_batch
-            batch.skip(partition.claim.source, partition.expected, end, gaps)
+            batch.skip(partition.claim.topic_partition, partition.expected, end, gaps)
             partition.expected = end
         return None
 
     def _verify_log(
-        self, partition: ClaimedPartition, last: LastMessage, message: Message, low: int | None
+        self,
+        partition: ClaimedPartition,
+        last: LastMessage,
+        message: Message,
+        first_offset: int | None,
     ) -> AdmissionVerdict | None:
-        """Verify by the first messages after a claim that the log is the one that was read.
+        """Verify with the first messages after a claim that the log was not truncated.
 
         Args:
             last: The last message that was read before the claim.
 
         Returns:
-            None if the log is the same. GAP: call again with `low`. CUT: it is another log.
+            None: the log is the same. GAP: call again with `first_offset`. TRUNCATED: the log was
+            truncated.
         """
         if message.offset < partition.expected:
             if not last.is_same(message):
-                return self._note_cut_log(partition)
+                return self._note_truncation(partition)
             partition.is_last_delivered = True
             return None
         if not partition.is_last_delivered:
-            if low is None:
+            if first_offset is None:
                 return AdmissionVerdict.GAP
-            if not last.may_be_gone(low, message.leader_epoch):
-                return self._note_cut_log(partition)
+            if not last.may_be_gone(first_offset, message.leader_epoch):
+                return self._note_truncation(partition)
         partition.unverified_last = None
         return None
 
-    def _note_cut_log(self, partition: ClaimedPartition) -> AdmissionVerdict:
-        self.positions.cut.add(partition.claim.source)
-        return AdmissionVerdict.CUT
+    def _note_truncation(self, partition: ClaimedPartition) -> AdmissionVerdict:
+        self.positions.truncated.add(partition.claim.topic_partition)
+        return AdmissionVerdict.TRUNCATED
 
     def get_lane(self, partition: KafkaPartition) -> Lane:
         """Return the lane of a claimed partition."""
@@ -273,7 +288,7 @@ class StateMachine:
         """Put the filling batch of a lane in flight, and begin another. The lane must be ready."""
         claims = {partition: claimed.claim for partition, claimed in self.positions.claimed.items()}
         self._active_at = now
-        return lane.launch(claims, self.positions.generation, now)
+        return lane.launch(claims, self.positions.claims_generation, now)
 
     def take_written_flight(self, lane: Lane) -> Flight:
         """Take the written batch out of a lane, so that its next one can be launched."""
@@ -282,11 +297,11 @@ class StateMachine:
             raise NoFlightError(f"lane {lane.number} has no batch in flight")
         return flight
 
-    def judge(self, rejects: Iterable[BadMessage]) -> list[ClaimedPartition]:
+    def judge(self, refused: Iterable[BadMessage]) -> list[ClaimedPartition]:
         """Count messages that the database refused. Return the partitions that this halts."""
         halted_partitions = []
-        for reject in rejects:
-            message = reject.message
+        for bad_message in refused:
+            message = bad_message.message
             partition = self.positions.claimed.get((message.topic, message.partition))
             if partition is not None and self._count_and_judge(
                 partition, message.offset, is_bad=True
@@ -295,12 +310,16 @@ class StateMachine:
         return halted_partitions
 
     def get_commit_offsets(self, flight: Flight) -> dict[KafkaPartition, int]:
-        """Return the offsets to commit for a written batch: of partitions that are still ours."""
+        """Return the offsets to commit for a written batch.
+
+        Partitions that this consumer has meanwhile lost are left out.
+        """
         claimed = self.positions.claimed
         return {
-            source.kafka: progress.next
-            for source, progress in flight.batch.progress.items()
-            if (partition := claimed.get(source.kafka)) and partition.claim == flight.claims[source]
+            topic_partition.kafka: progress.next
+            for topic_partition, progress in flight.batch.progress.items()
+            if (partition := claimed.get(topic_partition.kafka))
+            and partition.claim == flight.claims[topic_partition]
         }
 
     def handle_fenced(self, lane: Lane, now: float) -> None:
@@ -309,13 +328,13 @@ class StateMachine:
         self.release(now + CLAIM_AFTER_FENCED_SECONDS)
 
     def handle_abandoned(self, lane: Lane, now: float) -> None:
-        """Drop a batch whose write was given up.
+        """Drop a batch that its writer gave up.
 
-        If the claims have not changed since, release them, so that the partitions are claimed and
-        read again.
+        If the claims are still those of the batch, release them, so that the partitions are
+        claimed and read again.
         """
         flight = self.take_written_flight(lane)
-        if flight.generation == self.positions.generation:
+        if flight.claims_generation == self.positions.claims_generation:
             self.release(now)
 
     def pause(self) -> list[KafkaPartition]:
@@ -324,14 +343,14 @@ class StateMachine:
         return self.paused
 
     def resume(self) -> list[KafkaPartition]:
-        """Return the partitions to resume: those that were paused and not halted meanwhile."""
+        """Return the partitions to resume. A partition that was halted meanwhile stays paused."""
         reading = self.positions.list_reading()
         resumed = [partition for partition in self.paused if partition in reading]
         self.paused = []
         return resumed
 
     def get_idle_start(self) -> float | None:
-        """Return since when there was nothing to do, or None while there is something to do."""
+        """Return the moment at which the consumer became idle, or None if it has work to do."""
         is_filling = any(lane.filling_batch.progress for lane in self.lanes)
         if self.in_flight or is_filling or not self.positions.settled:
             return None
@@ -354,16 +373,16 @@ class StateMachine:
         return False
 
 
-def _describe_gaps(expected: int, low: int, offset: int) -> tuple[OffsetGap, ...]:
-    """Return the gaps between the expected offset and the one that was delivered.
+def _describe_gaps(expected: int, first_offset: int, offset: int) -> tuple[OffsetGap, ...]:
+    """Return the gaps between the expected offset and the offset that was delivered.
 
     Args:
-        low: The first offset at the broker. It deleted the offsets before; later ones never were
-            messages.
+        first_offset: The first offset that the broker still has. It deleted the offsets before.
+            Offsets that are missing after it never held messages, for example transaction markers.
     """
-    first_available = min(max(low, expected), offset)
+    present_from = min(max(first_offset, expected), offset)
     gaps = (
-        OffsetGap(expected, first_available, lost=True),
-        OffsetGap(first_available, offset, lost=False),
+        OffsetGap(expected, present_from, lost=True),
+        OffsetGap(present_from, offset, lost=False),
     )
     return tuple(gap for gap in gaps if gap.end > gap.start)

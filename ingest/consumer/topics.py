@@ -79,7 +79,7 @@ class TopicWatch:
             logger.error("%s", problem)
 
     def end(self, member: GroupMember) -> None:
-        """Check the topics when a run ends by itself, after what could be read was stored.
+        """Check the topics when a run ends by itself. Call it when all messages are stored.
 
         Raises:
             NothingToReadError: The brokers do not let this login read all topics.
@@ -125,8 +125,8 @@ class TopicWatch:
 class TopicCensus:
     """Records in the ledger which topics of the declared kinds do not exist.
 
-    Completeness does not wait for a topic that does not exist. The census also asks for topics
-    that other consumers read. The consumer's loop calls it; only `finish` waits.
+    Then completeness does not wait for these topics. The census also asks for topics that other
+    consumers read. The consumer's loop calls it; only `finish` waits.
     """
 
     def __init__(self, heartbeats: HeartbeatWriter) -> None:
@@ -135,7 +135,7 @@ class TopicCensus:
         self._request: TopicRequest | None = None
 
     def ask_when_due(self, member: GroupMember) -> None:
-        """Record the answer that has come, and ask again if that is due."""
+        """Record the answer of the brokers if it has come, and ask again if that is due."""
         if self._request is not None and self._request.wait():
             self._submit_answer(self._request)
             self._request = None
@@ -150,10 +150,9 @@ class TopicCensus:
             self._submit_answer(request)
 
     def _submit_answer(self, request: TopicRequest) -> None:
-        """Have the answer written to the ledger, unless none of the topics exists.
+        """Submit the answer to the ledger, unless it says that no topic exists at all.
 
-        Such an answer proves nothing: a broker that has just started gives it, or a broker of
-        another cluster.
+        That would prove nothing: the broker may have just started, or belong to another cluster.
         """
         states = request.get_states()
         if states.existing:

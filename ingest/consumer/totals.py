@@ -61,9 +61,9 @@ class RunMeter:
     def count_written_batch(self, batch: Batch, written: WriteResult) -> None:
         """Count a batch that is in the database."""
         totals = self.totals
-        for source, progress in batch.progress.items():
-            stored = written.stored[source]
-            repeated = written.repeated.get(source, 0)
+        for topic_partition, progress in batch.progress.items():
+            stored = written.stored[topic_partition]
+            repeated = written.repeated.get(topic_partition, 0)
             expired = progress.expired
             quarantined = progress.read - stored - repeated - expired
             totals.stored += stored
@@ -74,7 +74,7 @@ class RunMeter:
                 OUTCOMES, (stored, repeated, expired, quarantined), strict=True
             ):
                 if count:
-                    metrics.MESSAGES.labels(source.topic, outcome).inc(count)
+                    metrics.MESSAGES.labels(topic_partition.topic, outcome).inc(count)
         totals.read += batch.messages
         totals.batches += 1
         totals.largest_batch = max(totals.largest_batch, batch.messages)
@@ -84,7 +84,7 @@ class RunMeter:
         clients = Counter(map(_CLIENT_ID, chain.from_iterable(batch.rows.values())))
         for client_id, count in clients.items():
             metrics.CLIENTS.labels(self._choose_client_label(client_id)).inc(count)
-        for reject in (*batch.rejects, *written.rejects):
+        for reject in (*batch.rejects, *written.refused):
             metrics.REJECTS.labels(reject.message.topic, str(reject.reason)).inc()
 
     def _choose_client_label(self, client_id: str) -> str:

@@ -38,7 +38,7 @@ LONGEST_PAUSE_SECONDS = 2.0
 
 
 class WriterThreads:
-    """The writers of a consumer, one for each lane and with its number.
+    """The writers of a consumer, one for each lane. A writer has the number of its lane.
 
     Each writer has a thread and a connection of its own. No method waits unless its name says so.
     The first writer also claims partitions and runs the jobs of `submit_job`, in the order in
@@ -48,27 +48,27 @@ class WriterThreads:
     def __init__(self, writers: Sequence[RetryingWriter]) -> None:
         self._threads = [_WriterThread(writer) for writer in writers]
 
-    def write(self, number: int, flight: Flight, high: Ends) -> None:
-        """Begin to write a batch. `list_done` and `take_result` tell when it is written.
+    def write(self, number: int, flight: Flight, end_offsets: Ends) -> None:
+        """Begin to write a batch. When it is written, `list_done` has the number of the writer.
 
         Args:
             number: The number of the writer.
-            high: The end offset of each partition; None if it is not known.
+            end_offsets: The end offset of each partition; None if it is not known.
         """
         thread = self._threads[number]
         thread.writer.allow_waiting()
         thread.launched_at = time.monotonic()
         thread.written = thread.worker.submit(
-            partial(thread.writer.write, flight.batch, flight.claims, high)
+            partial(thread.writer.write, flight.batch, flight.claims, end_offsets)
         )
 
     @property
     def writing(self) -> bool:
-        """Whether there is a write whose result was not taken yet."""
+        """Whether a writer has a write that runs, or a result that was not taken yet."""
         return any(thread.written is not None for thread in self._threads)
 
     def list_done(self) -> list[int]:
-        """Return the numbers of the writers with a finished write whose result was not taken."""
+        """Return the numbers of the writers that have a result to take."""
         return [
             number
             for number, thread in enumerate(self._threads)
@@ -84,7 +84,9 @@ class WriterThreads:
         thread = self._threads[number]
         written, thread.written = thread.written, None
         if written is None:
-            raise NoFlightError(f"writer {number} has no write whose result was not taken")
+            raise NoFlightError(
+                f"writer {number} has no result to take: no write was begun since the last result"
+            )
         return written.result()
 
     def wait_for_one(self, seconds: float) -> bool:
@@ -92,21 +94,21 @@ class WriterThreads:
         return bool(wait(self._list_futures(), max(0.0, seconds), FIRST_COMPLETED).done)
 
     def wait_for_all(self, seconds: float) -> bool:
-        """Wait until all writes have ended. Return False if some are still running then."""
+        """Wait until all writes have ended. Return False if one has not ended in this time."""
         return not wait(self._list_futures(), max(0.0, seconds), ALL_COMPLETED).not_done
 
     def claim(
         self,
-        sources: Mapping[TopicPartition, tuple[int, int | None]],
-        cut: Container[TopicPartition],
+        bounds: Mapping[TopicPartition, tuple[int, int | None]],
+        truncated: Container[TopicPartition],
     ) -> Future[list[Claim]]:
         """Begin to claim partitions. Call it only while no batch is being written.
 
-        Args: See `RetryingWriter.claim`.
+        The parameters are those of `RetryingWriter.claim`.
         """
         first = self._threads[0]
         first.writer.allow_waiting()
-        return first.worker.submit(partial(first.writer.claim, sources, cut))
+        return first.worker.submit(partial(first.writer.claim, bounds, truncated))
 
     def submit_job(self, job: Callable[[Connection], object]) -> Future[None]:
         """Begin to run a job on the first writer. A failure is logged, and the job not repeated."""
@@ -127,27 +129,27 @@ class WriterThreads:
         return not any(thread.writer.failing for thread in self._threads)
 
     def end(self, seconds: float) -> None:
-        """End the threads. A batch that is still being written is not waited for.
+        """End the threads. Other work than batches has `seconds` to finish.
 
-        Its connection is broken at once, and PostgreSQL rolls the batch back: the next consumer
-        reads its messages again. Other work, such as a job, first has `seconds` to finish.
+        If a batch is still being written, its connection is broken at once, and PostgreSQL rolls
+        the batch back. The next consumer reads its messages again.
         """
         until = time.monotonic() + seconds
         for thread in self._threads:
             has_ended = thread.worker.close(0 if thread.pending else until - time.monotonic())
             if not has_ended:
-                thread.writer.writer.break_connection()
+                thread.writer.batch_writer.break_connection()
         until = time.monotonic() + seconds
         for thread in self._threads:
             if thread.worker.close(max(0.0, until - time.monotonic())):
-                thread.writer.writer.close()
+                thread.writer.batch_writer.close()
 
     def _list_futures(self) -> list[Future[WriteResult]]:
         return [thread.written for thread in self._threads if thread.written is not None]
 
 
 class _WriterThread:
-    """The thread of one writer, with its newest write."""
+    """The thread of one writer, and the write that it does or has done last."""
 
     def __init__(self, writer: RetryingWriter) -> None:
         self.writer = writer
@@ -177,17 +179,17 @@ class RefusedByDatabaseError(ExplainedError):
 class RetryingWriter:
     """Does a consumer's work in the database, and repeats it until it succeeds.
 
-    Only one thread may use it, except for `stop_waiting`.
+    Only one thread may use a writer. Other threads may only call `stop_waiting`.
     """
 
-    def __init__(self, writer: BatchWriter, refused_seconds: float | None = None) -> None:
+    def __init__(self, batch_writer: BatchWriter, refused_seconds: float | None = None) -> None:
         """Set up the writer.
 
         Args:
-            refused_seconds: How long to repeat the work after an error that waiting does not
-                cure, such as a missing right. None: for ever, because somebody may correct it.
+            refused_seconds: How long to repeat work that fails with a lasting error, such as a
+                missing right. None: for ever, because an operator may correct the cause.
         """
-        self.writer = writer
+        self.batch_writer = batch_writer
         self._refused_seconds = refused_seconds
         self._abandoned = Event()
         self.failing = False  # True while work is repeated after an error
@@ -200,10 +202,10 @@ class RetryingWriter:
         """Let new work wait for the database again, after `stop_waiting`."""
         self._abandoned.clear()
 
-    def write(self, batch: Batch, claims: Claims, high: Ends) -> WriteResult:
+    def write(self, batch: Batch, claims: Claims, end_offsets: Ends) -> WriteResult:
         """Store a batch. Waits while the database is not available.
 
-        Args: See `BatchWriter.write`.
+        The parameters are those of `BatchWriter.write`.
 
         Raises:
             FencedError: Another consumer has claimed or advanced one of the partitions.
@@ -211,74 +213,76 @@ class RetryingWriter:
             RefusedByDatabaseError: The database refused the batch for `refused_seconds`.
         """
         return self._repeat_until_done(
-            lambda is_retry: self._write_once(batch, claims, high, is_retry)
+            lambda is_retry: self._write_once(batch, claims, end_offsets, is_retry)
         )
 
     def claim(
         self,
-        sources: Mapping[TopicPartition, tuple[int, int | None]],
-        cut: Container[TopicPartition] = (),
+        bounds: Mapping[TopicPartition, tuple[int, int | None]],
+        truncated: Container[TopicPartition] = (),
     ) -> list[Claim]:
         """Claim partitions in the ledger.
 
         Args:
-            sources: For each partition the first offset at the broker, and the end offset if the
-                log may have been truncated, otherwise None.
-            cut: Partitions whose log is not the one that was read. See `ledger.claim_partition`.
+            bounds: The first offset and the end offset at the broker, by partition. The end
+                offset is None unless the log may have been truncated.
+            truncated: Partitions with a log that was certainly truncated.
 
         Raises:
             AbandonedError, RefusedByDatabaseError: See `write`.
         """
 
         def claim_once(_: bool) -> list[Claim]:
-            connection = self.writer.connection
+            connection = self.batch_writer.connection
             with connection.transaction():
                 # Always in the same order: two consumers that claim at once must not deadlock.
                 return [
-                    ledger.claim_partition(connection, partition, *sources[partition], cut)
-                    for partition in sorted(sources)
+                    ledger.claim_partition(connection, partition, *bounds[partition], truncated)
+                    for partition in sorted(bounds)
                 ]
 
         claims = self._repeat_until_done(claim_once)
-        metrics.LOGS_CUT.inc(sum(claim.is_first_after_cut for claim in claims))
+        metrics.LOGS_TRUNCATED.inc(sum(claim.is_first_after_truncation for claim in claims))
         return claims
 
     def run_job(self, job: Callable[[Connection], object]) -> None:
         """Run a job once, and log a failure. Only for jobs that the caller submits again anyway."""
         try:
-            job(self.writer.connection)
+            job(self.batch_writer.connection)
         except psycopg.Error as error:
             logger.warning(
                 "a job in the database failed, the next attempt follows: %s", describe(error)
             )
-            self.writer.close()
+            self.batch_writer.close()
 
-    def _write_once(self, batch: Batch, claims: Claims, high: Ends, is_retry: bool) -> WriteResult:
+    def _write_once(
+        self, batch: Batch, claims: Claims, end_offsets: Ends, is_retry: bool
+    ) -> WriteResult:
         """Make one attempt to store a batch, unless an earlier attempt has stored it.
 
-        An earlier attempt may have been committed although its answer was lost. So the ledger is
-        asked before each later attempt, and again if that attempt is fenced: the earlier commit
-        may come late.
+        An earlier attempt may have been committed although its answer was lost. So each later
+        attempt begins with a look into the ledger. If it is fenced, it looks again: the earlier
+        attempt may have been committed in between.
         """
         if is_retry and self._is_written(batch, claims):
             return _make_assumed_result(batch)
         with metrics.WRITE_SECONDS.time():
             try:
-                return self.writer.write(batch, claims, high)
+                return self.batch_writer.write(batch, claims, end_offsets)
             except FencedError:
                 if is_retry and self._is_written(batch, claims):
                     return _make_assumed_result(batch)
                 raise
 
     def _is_written(self, batch: Batch, claims: Claims) -> bool:
-        ends = {claims[source]: progress.next for source, progress in batch.progress.items()}
-        return ledger.is_at_offsets(self.writer.connection, ends)
+        ends = {claims[partition]: progress.next for partition, progress in batch.progress.items()}
+        return ledger.is_at_offsets(self.batch_writer.connection, ends)
 
     def _repeat_until_done(self, attempt: Callable[[bool], T]) -> T:
         """Make attempts until one succeeds, with growing pauses, and return its result.
 
         Args:
-            attempt: Gets False at first, then True.
+            attempt: Called with False the first time, and with True at each repetition.
 
         Raises:
             AbandonedError, RefusedByDatabaseError: See `write`.
@@ -299,7 +303,7 @@ class RetryingWriter:
                 self.failing = True
                 metrics.LOGIN_REFUSED.labels("postgresql").set(is_refused(error))
                 metrics.RETRIES.inc()
-                self.writer.close()
+                self.batch_writer.close()
                 if isinstance(error, psycopg.errors.LockNotAvailable):
                     self.run_job(terminate_frozen)
             else:
@@ -318,11 +322,11 @@ class RetryingWriter:
 
 
 def _make_assumed_result(batch: Batch) -> WriteResult:
-    """Make the result of a batch that was committed, but whose answer was lost.
+    """Make a result for a batch that was committed, although PostgreSQL's answer was lost.
 
-    Which of its messages were repeats or refused is not known: all count as stored here.
+    How many messages were repeated or refused is not known: all count as stored.
     """
-    return WriteResult({source: progress.good for source, progress in batch.progress.items()}, {})
+    return WriteResult({name: progress.good for name, progress in batch.progress.items()}, {})
 
 
 def _is_lasting(error: psycopg.Error) -> bool:
@@ -375,7 +379,7 @@ class WorkerThread:
         self._thread.start()
 
     def submit(self, job: Callable[[], T]) -> Future[T]:
-        """Have a job run after all jobs that were submitted before. Does not wait for it."""
+        """Queue a job: it runs after the jobs that were submitted earlier. Does not wait."""
         future: Future[T] = Future()
 
         def run() -> None:

@@ -34,13 +34,13 @@ LEADERS_TIMEOUT_SECONDS = 1.0
 
 # The first offset of a partition at the broker, and its end offset.
 Bounds = tuple[int, int]
-# The answers that are on their way, by topic or by partition.
+# The answers of brokers, which come later, by topic or by partition.
 Futures = Mapping[Any, Future[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerSnapshot:
-    """The topic ids and end offsets that the brokers answered to one request."""
+    """The topic ids and end offsets in the brokers' answer to one request."""
 
     asked_at: float  # time.monotonic() before the request
     ids: Mapping[str, str]  # of the topics that exist; "" where the broker has no topic ids
@@ -60,7 +60,7 @@ class TopicStates:
 
 
 class TopicRequest:
-    """A request that asks which topics exist. Its answer may still be on its way."""
+    """A request that asks the brokers which topics exist. The answer comes later."""
 
     def __init__(self, futures: Futures) -> None:
         self.asked_at = time.monotonic()
@@ -71,7 +71,7 @@ class TopicRequest:
         return not wait(self._futures.values(), seconds).not_done
 
     def get_states(self) -> TopicStates:
-        """Return what the brokers answered."""
+        """Return which topics exist, from an answer that has come."""
         codes = {topic: _get_error_code(future) for topic, future in self._futures.items()}
         existing, missing, denied = (
             tuple(topic for topic, topic_code in codes.items() if topic_code == code)
@@ -81,18 +81,18 @@ class TopicRequest:
 
 
 class OffsetRequest:
-    """A request for topic ids and offsets of partitions. Its answer may still be on its way."""
+    """A request for topic ids and for offsets of partitions. The answer comes later."""
 
-    def __init__(self, ids: Futures, low: Futures, end: Futures) -> None:
-        self._ids, self._low, self._end = ids, low, end
+    def __init__(self, ids: Futures, first_offsets: Futures, end_offsets: Futures) -> None:
+        self._ids, self._first_offsets, self._end_offsets = ids, first_offsets, end_offsets
 
     def wait(self, seconds: float = 0) -> bool:
         """Wait for the answer. Return False if it did not come in this time."""
-        futures = (*self._ids.values(), *self._low.values(), *self._end.values())
+        futures = (*self._ids.values(), *self._first_offsets.values(), *self._end_offsets.values())
         return not wait(futures, seconds).not_done
 
     def get_answer(self) -> dict[TopicPartition, Bounds]:
-        """Return the bounds of the partitions that exist.
+        """Return the first and end offsets of the partitions that exist.
 
         Raises:
             UnreachableError: A broker did not answer.
@@ -100,33 +100,43 @@ class OffsetRequest:
         ids = _collect_topic_ids(self._ids)
         return {
             TopicPartition(topic, ids[topic], number): (
-                _read_offset(self._low[topic, number]),
-                _read_offset(self._end[topic, number]),
+                _read_offset(self._first_offsets[topic, number]),
+                _read_offset(self._end_offsets[topic, number]),
             )
-            for topic, number in self._low
+            for topic, number in self._first_offsets
             if topic in ids
         }
 
     def get_snapshot(self, asked_at: float) -> BrokerSnapshot | None:
-        """Return the answer as a snapshot, or None if no broker answered."""
+        """Return the answer as a BrokerSnapshot, or None if no broker answered."""
         try:
             ids = _collect_topic_ids(self._ids)
         except UnreachableError:
             return None
-        return BrokerSnapshot(asked_at, ids, _collect_known_offsets(self._end)) if ids else None
+        return (
+            BrokerSnapshot(asked_at, ids, _collect_known_offsets(self._end_offsets))
+            if ids
+            else None
+        )
 
     def get_known_bounds(self) -> dict[TopicPartition, Bounds]:
-        """Return the bounds of the partitions whose leaders answered.
+        """Return the first and end offsets of the partitions for which the brokers answered.
 
         Raises:
-            UnreachableError: No broker told the ids of the topics.
+            UnreachableError: No broker answered with the ids of the topics.
         """
         ids = _collect_topic_ids(self._ids)
-        low, end = _collect_known_offsets(self._low), _collect_known_offsets(self._end)
+        first_offsets, end = (
+            _collect_known_offsets(self._first_offsets),
+            _collect_known_offsets(self._end_offsets),
+        )
         return {
-            TopicPartition(topic, ids[topic], number): (low[topic, number], end[topic, number])
-            for topic, number in self._low
-            if topic in ids and (topic, number) in low and (topic, number) in end
+            TopicPartition(topic, ids[topic], number): (
+                first_offsets[topic, number],
+                end[topic, number],
+            )
+            for topic, number in self._first_offsets
+            if topic in ids and (topic, number) in first_offsets and (topic, number) in end
         }
 
 
@@ -147,17 +157,19 @@ class Brokers:
 
     @cached_property
     def _admin(self) -> AdminClient:
-        """The admin client, connected at its first use: most runs of a consumer never need it."""
+        """The admin client. It connects at its first use, because many processes never need it."""
         return create_client(AdminClient, self._settings, self._status)
 
     def ask_offsets(self, partitions: Iterable[KafkaPartition]) -> OffsetRequest:
         """Ask for the topic ids and offsets of partitions. Never waits."""
         requested = [*partitions]
-        low, end = (
+        first_offsets, end = (
             self._request_offsets(requested, EARLIEST),
             self._request_offsets(requested, LATEST),
         )
-        return OffsetRequest(_ask_ids(self._admin, {topic for topic, _ in requested}), low, end)
+        return OffsetRequest(
+            _ask_ids(self._admin, {topic for topic, _ in requested}), first_offsets, end
+        )
 
     def ask_topics(self, topics: Iterable[str]) -> TopicRequest:
         """Ask which of the topics exist. Never waits, and creates none."""
@@ -180,7 +192,9 @@ class Brokers:
         )
 
     def fetch_bounds(self, partitions: Iterable[KafkaPartition]) -> dict[TopicPartition, Bounds]:
-        """Return the bounds of the partitions that exist and have a leader. Waits for the answer.
+        """Return the first and end offsets of partitions. Waits for the answer.
+
+        Partitions that do not exist or have no leader are left out.
 
         Raises:
             UnreachableError: No broker answered in time.
@@ -234,10 +248,10 @@ class Brokers:
         return {(spec.topic, spec.partition): future for spec, future in futures.items()}
 
     def _load_leaders(self) -> None:
-        """Load the leaders of all partitions, before a request for offsets.
+        """Load the leaders of all partitions. Call it before a request for offsets.
 
-        If leaders are unknown, librdkafka 2.16 looks for them in the caller's thread and in its
-        own at the same time, and can crash.
+        If librdkafka 2.16 does not know the leaders, it looks for them in the caller's thread and
+        in its own thread at the same time, and can crash.
         """
         if time.monotonic() > self._leaders_until:
             self._admin.list_topics(timeout=LEADERS_TIMEOUT_SECONDS)
@@ -265,7 +279,7 @@ _DENIED = ck.KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
 def _get_error_code(answer: Future[Any]) -> int | None:
-    """Return librdkafka's code of the error that a broker answered, or None without an error."""
+    """Return librdkafka's code of the error in a broker's answer, or None if there is no error."""
     error = answer.exception(0)
     if isinstance(error, ck.KafkaException):
         return int(error.args[0].code())
@@ -286,7 +300,7 @@ def _collect_topic_ids(futures: Futures) -> dict[str, str]:
 
 
 def _collect_known_offsets(futures: Futures) -> dict[KafkaPartition, int]:
-    """Return the offsets that leaders have answered; partitions without an answer are left out."""
+    """Return the offsets from the answers. Leave out partitions for which no broker answered."""
     offsets = {}
     for partition, future in futures.items():
         with suppress(UnreachableError):

@@ -56,9 +56,9 @@ _NUMBERS = re.compile(r"\d+")
 
 
 class ThrottledLog(logging.Filter):
-    """Lets each message pass once in REPEAT_LOG_SECONDS.
+    """A filter that lets each log message pass at most once in REPEAT_LOG_SECONDS.
 
-    Messages that differ only in numbers count as the same.
+    Messages that differ only in numbers count as the same message.
 
     Args:
         read_clock: Returns seconds of a clock that never goes back.
@@ -164,7 +164,7 @@ class ConnectionStatus:
         return time.monotonic() - self._refused_at < REFUSED_SECONDS
 
     def note_accepted_login(self) -> None:
-        """Note that a broker has accepted the login."""
+        """Forget earlier refusals: a broker has accepted the login."""
         self._refused_at = -REFUSED_SECONDS
 
     def make_unreachable_error(self, client: Any, error: ck.KafkaException) -> UnreachableError:
@@ -183,7 +183,7 @@ def create_client(
 
     Args:
         kind: The class of the client.
-        status: Gets the errors of its connections.
+        status: Is told each error of the client's connections.
 
     Raises:
         WrongSettingError: librdkafka does not accept the settings.
@@ -201,7 +201,7 @@ def create_client(
 
 
 def _explain_setting_error(message: str, settings: Mapping[str, Any]) -> str:
-    """Return a sentence for librdkafka's error about a setting. It quotes no password."""
+    """Return a sentence for librdkafka's error about a setting. It never quotes a password."""
     if match := re.search(r"(\S+\.location) failed", message):
         file = settings.get(match[1], "nothing")
         return f"{match[1]} is {file}, which cannot be read as the file that it should be"
@@ -218,8 +218,8 @@ class StuckMemberTimer:
     A member is stuck if it had no partitions for a whole wait, although the brokers answered.
 
     Args:
-        seconds: The length of the first wait. Each later one is twice as long, so that members do
-            not disturb each other in turn.
+        seconds: The length of the first wait. It doubles each time, because a member that joins
+            again disturbs the other members.
     """
 
     def __init__(self, seconds: float, now: float) -> None:
@@ -240,7 +240,10 @@ class StuckMemberTimer:
         self._since = None
 
     def is_due(self, now: float) -> bool:
-        """Return whether to ask the brokers now. Then call `note_unanswered` or `note_answered`."""
+        """Return whether the caller should now ask the brokers whether they are there.
+
+        It must then call `note_unanswered` or `note_answered`.
+        """
         wait = min(ASK_AGAIN_SECONDS, self._wait) if self._may_be_away else self._wait
         return self._since is not None and now - self._since >= wait
 
@@ -266,7 +269,10 @@ NOT_READABLE = "(not readable)"
 
 
 def read_headers(raw: ck.Message) -> Headers:
-    """Return the headers as pairs of name and value; a NOT_READABLE one if a name is not UTF-8."""
+    """Return the headers as pairs of name and value.
+
+    If a name is not UTF-8, the client can read none of them. Then the only pair is NOT_READABLE.
+    """
     try:
         return tuple(_call_headers(raw) or ())
     except (SystemError, UnicodeDecodeError):

@@ -25,15 +25,15 @@ _TIMEOUT: Final = 20.0
 
 
 class ProducerError(ExplainedError):
-    """Raised when the broker cannot be reached or refuses."""
+    """Raised when the broker cannot be reached, or refuses to create a topic."""
 
 
 class KafkaProducer:
-    """Sends messages without waiting, and counts those that the broker confirmed or refused.
+    """Sends messages without waiting, and counts how many the broker confirmed or refused.
 
     Args:
-        settings: Settings of librdkafka, with `bootstrap.servers`; they override the defaults. A
-            wrong one raises WrongSettingError.
+        settings: Settings of librdkafka, which override the defaults here. `bootstrap.servers` is
+            required. A wrong setting raises WrongSettingError.
     """
 
     def __init__(self, settings: Mapping[str, str | int | float | bool]) -> None:
@@ -67,7 +67,7 @@ class KafkaProducer:
         return self._client.flush(seconds)
 
     def create_topics(self, names: Iterable[str], partitions: int) -> None:
-        """Create those of the topics that are missing, with the broker's replication factor.
+        """Create the topics that do not exist yet, with the broker's replication factor.
 
         Raises:
             ProducerError: No broker answers, or it refuses to create a topic.

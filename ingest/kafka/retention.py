@@ -38,7 +38,7 @@ SAMPLE = 100
 class BrokerForecaster(Brokers):
     """Forecasts when brokers delete unread messages. Not thread-safe.
 
-    It keeps its connections, and remembers answers for the next forecast.
+    It keeps its connections open, and remembers answers for the next forecast.
     """
 
     def __init__(self, bootstrap: str, overrides: Mapping[str, str]) -> None:
@@ -54,18 +54,21 @@ class BrokerForecaster(Brokers):
         positions: Mapping[KafkaPartition, int | None],
         seen: Mapping[KafkaPartition, SeenEnd] | None = None,
     ) -> dict[KafkaPartition, Outlook]:
-        """Return the outlook of each of these partitions that exists.
+        """Return the outlooks of partitions. Leave out partitions that do not exist.
 
         Args:
-            positions: The oldest unread offset; None for a partition that was never read.
-            seen: The end of each partition as an earlier run saw it.
+            positions: The oldest unread offsets; None for a partition that was never read.
+            seen: The end offsets that an earlier run saw.
 
         Raises:
             UnreachableError: No broker answered in time.
         """
         self._refresh_retention({topic for topic, _ in positions})
         self._seen = {**(seen or {}), **self._seen}
-        bounds = {source.kafka: limits for source, limits in self.fetch_bounds(positions).items()}
+        bounds = {
+            topic_partition.kafka: offsets
+            for topic_partition, offsets in self.fetch_bounds(positions).items()
+        }
         now = time.time()
         try:
             return self._make_outlooks(positions, bounds, now)
@@ -77,7 +80,7 @@ class BrokerForecaster(Brokers):
             self._consumer.close()
 
     def _refresh_retention(self, topics: Collection[str]) -> None:
-        """Ask for the retention of topics, if it is not known or was asked for long ago."""
+        """Ask for the retention of topics, if it is unknown or older than REFRESH_SECONDS."""
         if time.monotonic() - self._refreshed_at > REFRESH_SECONDS:
             self._retention = {}
             self._refreshed_at = time.monotonic()
@@ -104,7 +107,10 @@ class BrokerForecaster(Brokers):
             self._retention[resource.name] = Retention.from_configuration(config)
 
     def _measure_rate(self, partition: KafkaPartition, end: int, now: float) -> float:
-        """Return how many offsets a second arrived since the end was last seen, or 0 at first."""
+        """Return the arrival rate of a partition in offsets per second, or 0 if not measured yet.
+
+        It is measured between two end offsets that were seen at least MEASURE_SECONDS apart.
+        """
         seen = self._seen.get(partition, SeenEnd(now, end, 0.0))
         seconds = now - seen.at
         if seconds >= MEASURE_SECONDS:
@@ -151,8 +157,7 @@ class BrokerForecaster(Brokers):
     def _read_times(self, offsets: Mapping[KafkaPartition, int]) -> dict[KafkaPartition, float]:
         """Return the time of the first message at or after each offset, if there is a message.
 
-        Also remembers the mean size of the messages that were read, as the mean size in their
-        topic.
+        Also remembers the mean size of these messages, as an estimate for their topic.
         """
         if not offsets:
             return {}

@@ -30,8 +30,8 @@ class Retention:
     def from_configuration(cls, configuration: Mapping[str, str]) -> Retention | None:
         """Return the retention that the configuration of a topic sets.
 
-        Returns None if the broker's defaults are not in it: some brokers answer only with the
-        settings of the topic itself.
+        Returns None if a setting is missing: some brokers answer only with the settings of the
+        topic itself, without their defaults.
         """
         try:
             policies = configuration["cleanup.policy"].replace(" ", "").split(",")
@@ -52,8 +52,8 @@ class PartitionLog:
         at: The moment, in seconds since 1970.
         start: The first offset.
         end: The offset after the last one.
-        arriving: Offsets that arrive each second.
-        message_bytes: The mean size of a message, or None.
+        arriving: The number of offsets that arrive in a second.
+        message_bytes: The mean size of a message; None if it is not known.
     """
 
     at: float
@@ -64,7 +64,7 @@ class PartitionLog:
 
 
 class SeenEnd(NamedTuple):
-    """The end offset of a topic partition at a moment, and the rate of arrival before it."""
+    """The end offset of a topic partition at a moment, and the arrival rate until then."""
 
     at: float
     end: int
@@ -76,12 +76,11 @@ class DeletionForecast:
     """What happens to a topic partition if nothing more of it is read.
 
     Attributes:
-        at: When the broker deletes the oldest unread message, or the next message that arrives if
-            nothing is unread. None for never.
+        at: When the broker deletes the oldest unread message, in seconds since 1970. If nothing is
+            unread, when it deletes a message that arrives now. None for never.
         unread: The number of unread offsets.
         deleted: The number of offsets that were deleted unread.
-        kept_seconds: For how many seconds a message that arrives now is kept, at the least. None
-            for ever.
+        kept_seconds: How long the broker keeps a message that arrives now, at least. None for ever.
     """
 
     at: float | None
@@ -107,10 +106,10 @@ def forecast_deletion(
     delete messages that much later.
 
     Args:
-        retention: How long the topic is kept.
+        retention: How long the broker keeps messages of the topic.
         log: The topic partition at the broker.
         next_offset: The first unread offset.
-        oldest_at: The time of the message at that offset, from which retention.ms counts. A
+        oldest_at: The timestamp of the message at `next_offset`, from which retention.ms counts. A
             producer may have set it. None if it is not known.
     """
     unread = max(0, log.end - max(next_offset, log.start))
@@ -133,8 +132,8 @@ def _predict_deletion(
     """Return when the broker deletes a message; inf for never.
 
     Args:
-        newer: The number of messages after it.
-        time: The time of the message; None if it is not known.
+        newer: The number of messages after this message.
+        time: The timestamp of the message; None if it is not known.
     """
     if not retention.deletes:
         return inf
@@ -156,9 +155,9 @@ class Backlog:
 
     Attributes:
         unread: The number of unread offsets.
-        arriving: Offsets that arrive each second.
-        loss_seconds: Until the first unread message is lost; inf for never.
-        kept_seconds: For how many seconds a new message is kept; inf for ever.
+        arriving: The number of offsets that arrive in a second.
+        loss_seconds: The time until the first unread message is lost; inf for never.
+        kept_seconds: How long the broker keeps a new message; inf for ever.
     """
 
     unread: int
@@ -168,14 +167,14 @@ class Backlog:
 
 
 def compute_catch_up(backlogs: Mapping[P, Backlog], rate: float) -> dict[P, float]:
-    """Return after how many seconds each topic partition is read to its end, at the latest.
+    """Return the seconds that it takes, at most, to read each topic partition to its end.
 
-    It is inf if messages arrive at least as fast as they are read.
+    They are inf if messages arrive at least as fast as they are read.
 
     Args:
-        rate: How many messages are read in a second, from all topic partitions together.
+        rate: The number of messages read in a second, from all topic partitions together.
     """
     net_rate = rate - sum(backlog.arriving for backlog in backlogs.values())
     unread = sum(backlog.unread for backlog in backlogs.values())
     seconds = unread / net_rate if net_rate > 0 else inf
-    return {place: seconds if backlog.unread else 0.0 for place, backlog in backlogs.items()}
+    return {name: seconds if backlog.unread else 0.0 for name, backlog in backlogs.items()}

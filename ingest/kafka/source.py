@@ -69,11 +69,13 @@ class GroupMember:
 
     Args:
         overrides: Settings of librdkafka.
-        on_assigned: Gets the partitions that the group assigned. None is read before `start`.
-        on_revoked: Called when the group takes the partitions away, while they are still ours.
-        on_lost: Called when the partitions are no longer ours.
-        on_stuck: Called each time the brokers have answered for a long time, but the group has
-            assigned no partitions.
+        on_assigned: Called with the partitions that the group assigned. They are not read before
+            `start` is called.
+        on_revoked: Called when the group takes the partitions away. During the call they are
+            still assigned to this member.
+        on_lost: Called when another member may have the partitions already.
+        on_stuck: Called when the group has assigned no partitions for a long time, although the
+            brokers answer.
 
     The callbacks run within `poll`.
     """
@@ -135,7 +137,7 @@ class GroupMember:
         return self._status.refused
 
     def take_reached_ends(self) -> dict[KafkaPartition, int]:
-        """Return the partitions that `poll` read to their end since the last call, with that end.
+        """Return the end offsets of the partitions that were read to their end since the last call.
 
         The messages that `poll` returned must be handled first.
         """
@@ -143,7 +145,7 @@ class GroupMember:
         return ends
 
     def start(self, offsets: Mapping[KafkaPartition, int]) -> None:
-        """Read exactly these partitions from these offsets, none of them paused."""
+        """Read these partitions and no others, from these offsets. End all pauses."""
         # librdkafka keeps a partition paused through rebalances and assignments.
         self.resume(list(self._paused))
         self._reached_ends = {}
@@ -158,7 +160,7 @@ class GroupMember:
 
     @property
     def denied(self) -> str | None:
-        """The topics and the group that the brokers do not let this login read, in words, or None.
+        """The topics and the group that this login may not read, in words. None: it may read all.
 
         A topic counts as denied until one of its messages or its end is read, and the group until
         it assigns partitions.
@@ -170,13 +172,13 @@ class GroupMember:
         return self._brokers.ask_topics(topics)
 
     def pause(self, partitions: Iterable[KafkaPartition]) -> None:
-        """Deliver no messages of these partitions until `resume` or `start`."""
+        """Make `poll` deliver no messages of these partitions until `resume` or `start`."""
         paused = [*partitions]
         self._paused.update(paused)
         self._consumer.pause([ck.TopicPartition(*partition) for partition in paused])
 
     def resume(self, partitions: Iterable[KafkaPartition]) -> None:
-        """Deliver messages of paused partitions again."""
+        """Make `poll` deliver messages of paused partitions again."""
         resumed = [*partitions]
         self._paused.difference_update(resumed)
         self._consumer.resume([ck.TopicPartition(*partition) for partition in resumed])
@@ -187,11 +189,11 @@ class GroupMember:
 
     @property
     def standstill_seconds(self) -> float:
-        """For how many seconds partitions with unread messages may deliver nothing."""
+        """How long partitions with unread messages may deliver nothing before that is an error."""
         return STILL_AFTER_SESSIONS * self._session_seconds
 
     def commit(self, offsets: Mapping[KafkaPartition, int]) -> None:
-        """Commit offsets to the group, for tools that show lag. `close` waits for the commit."""
+        """Commit offsets to the group, for programs that show lag. Only `close` waits for it."""
         if not offsets:
             return
         try:
@@ -213,13 +215,13 @@ class GroupMember:
         """Return the newest answer of the brokers. Never waits. See `Brokers.poll_snapshot`."""
         return self._brokers.poll_snapshot(partitions)
 
-    def get_high_watermark(self, partition: KafkaPartition) -> int | None:
+    def get_end_offset(self, partition: KafkaPartition) -> int | None:
         """Return the end offset of the last fetch, or None if it is not known yet."""
         _, high = self._consumer.get_watermark_offsets(ck.TopicPartition(*partition), cached=True)
         return int(high) if high >= 0 else None
 
     def close(self) -> None:
-        """Leave the group after outstanding commits, but wait at most LEAVING_SECONDS."""
+        """Finish outstanding commits and leave the group. Waits at most LEAVING_SECONDS."""
         self._on_revoked = self._on_lost = lambda: None
         leaving = self._close_in_thread()
         leaving.join(LEAVING_SECONDS)
@@ -250,7 +252,7 @@ class GroupMember:
         return leaving
 
     def _unstick(self) -> None:
-        """Replace the client if it has been without partitions for long while brokers answered."""
+        """Replace the client if it has had no partitions for long, although brokers answer."""
         if not self._stuck_timer.is_due(time.monotonic()):
             return
         if not self._are_brokers_reachable():
@@ -259,10 +261,10 @@ class GroupMember:
             if self._on_stuck is not None:
                 self._on_stuck()
             if self._was_member:  # else the topics may be missing
-                self._replace_client("no partitions")
+                self._replace_client("no partitions are assigned")
 
     def _are_brokers_reachable(self) -> bool:
-        """Return whether the brokers answer. Asks with a second client: this one may be stuck."""
+        """Return whether the brokers answer. A second client asks: this one may be stuck."""
         return self._brokers.is_reachable(TOPICS_SECONDS)
 
     def _replace_client(self, reason: str) -> None:

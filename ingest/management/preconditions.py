@@ -16,12 +16,12 @@ logger = logging.getLogger(__name__)
 
 
 def refuse_other_tables() -> None:
-    """Refuse to start if the tables belong to another release, or the login is refused.
+    """Raise an error if the tables belong to another release, or the login is refused.
 
-    If the database does not answer, the consumer starts, and waits as in any outage.
+    If the database does not answer, return: the consumer then waits for it as in any outage.
 
     Raises:
-        CommandError: The consumer cannot start; the text says why.
+        CommandError: The tables do not fit this release; the text says why.
         psycopg.Error: PostgreSQL refuses the login.
     """
     try:

@@ -42,26 +42,26 @@ class ExpiredVersionError(Exception):
 
 
 class DecodedMessage(msgspec.Struct, frozen=True, gc=False):
-    """A message and what it was decoded into.
+    """A message with its record, or with the reason why it is bad.
 
-    That is a record, a reason why the message is bad, or neither if it says nothing new.
+    A repeated message has neither, for example the tombstone that Debezium sends after a deletion.
     """
 
     message: Message
     size: int  # bytes of key, value and headers
-    record: Record | None = None  # None if the message is bad or says nothing new
+    record: Record | None = None  # None if the message is bad or repeated
     # the values of the record's search keys, if they were looked up
     search_keys: DecodedValues | None = None
     is_expired: bool = False  # the record is older than the window
-    reason: Reason | None = None  # why the message is bad
-    explanation: Explanation | None = None  # given with a reason
+    reason: Reason | None = None  # why the message is bad; None if it is not
+    explanation: Explanation | None = None  # explains the reason; None without a reason
 
 
 _DECODER = msgspec.json.Decoder(Envelope)
 _TYPES: dict[int | str | None, int] = {
-    spelling: int(kind)
-    for kind in ChangeType
-    for spelling in (kind.name, int(kind), str(int(kind)))
+    spelling: int(change_type)
+    for change_type in ChangeType
+    for spelling in (change_type.name, int(change_type), str(int(change_type)))
 }
 _TIME = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d([.,]\d{1,9})?)?(Z|[+-]([01]\d|2[0-3])(:?[0-5]\d)?)?",
@@ -80,7 +80,7 @@ class Decoder:
     """Decodes messages.
 
     Args:
-        parsers: The parsers of topics whose envelope differs from the contract's.
+        parsers: The parsers of declared envelopes, by topic.
     """
 
     def __init__(self, parsers: EnvelopeParsers = DECLARED_PARSERS) -> None:
@@ -90,9 +90,9 @@ class Decoder:
         """Return the record of a message.
 
         Raises:
-            RejectedMessageError: The message breaks a rule of the contract; the error has the
-                first one.
-            RepeatedMessageError: The message says nothing new.
+            RejectedMessageError: The message breaks rules of the contract. The error names the
+                first of them.
+            RepeatedMessageError: The message only repeats an earlier one, and should be ignored.
             ExpiredVersionError: The message is good, but older than the window.
         """
         return self.decode_with_keys(message, window)[0]
@@ -102,9 +102,9 @@ class Decoder:
     ) -> tuple[Record, DecodedValues | None]:
         """Return the record, and the values of its search keys for `NewSearchKeys.add_record`.
 
-        The values are looked up in the same pass as the envelope. They are None if that was not
-        possible: the kind has no search keys, the topic has a declared envelope, or the message
-        does not end with its snapshot. `add_record` then looks them up.
+        The values are looked up in the same pass as the envelope. That is not possible if the kind
+        has no search keys, if the topic has a declared envelope, or if the message does not end
+        with its snapshot. Then the values are None, and `add_record` looks them up.
 
         Raises:
             RejectedMessageError, RepeatedMessageError, ExpiredVersionError: See `__call__`.
@@ -158,12 +158,12 @@ class Decoder:
         return record, search_keys
 
 
-# Decodes with the envelopes that this installation declares.
+# Decodes messages with the envelopes that this installation declares.
 decode = Decoder()
 
 
 def decode_message(message: Message, window: Window) -> DecodedMessage:
-    """Decode a message. A bad message does not raise; the result says why it is bad.
+    """Decode a message. For a bad message, return the reason instead of raising an error.
 
     Args:
         window: The days that are kept.
@@ -181,12 +181,12 @@ def decode_message(message: Message, window: Window) -> DecodedMessage:
 
 
 def parse_time(text: str, parser: EnvelopeParser | None = None) -> int:
-    """Return the microseconds since the epoch of an ISO 8601 time, truncated.
+    """Return an ISO 8601 time in microseconds since the epoch. Cut off smaller fractions.
 
     A time without an offset is UTC.
 
     Args:
-        parser: The parser of the envelope in which the time came; None for the contract's.
+        parser: The parser of the declared envelope; None for the contract's envelope.
 
     Raises:
         RejectedMessageError: The text is not a time, or the time does not exist.
@@ -218,8 +218,8 @@ def _split_message(
     """Return the envelope, the snapshot and the values of the search keys, all in one pass.
 
     Returns:
-        None if the message does not end with its snapshot, as messages usually do, or if its kind
-        has no search keys.
+        None if this is not possible: the message does not end with its snapshot, which is unusual,
+        or its kind has no search keys.
     """
     lookup = LOOKUPS[entity.name]
     name_start = value.find(_DATA, _SHORTEST)
@@ -245,7 +245,7 @@ def _split_message(
 def _reject_field(
     reason: Reason, explanation: Explanation, parser: EnvelopeParser | None
 ) -> RejectedMessageError:
-    """Return the error for a wrong field, with the field's place in a declared envelope."""
+    """Return the error for a wrong field. It has the field's pointer in a declared envelope."""
     if parser is not None:
         explanation = explanation.name_field(parser.pointers)
     return RejectedMessageError(reason, explanation)
@@ -255,7 +255,7 @@ def _check_empty_value(message: Message, parser: EnvelopeParser | None) -> bytes
     """Return an empty value if the headers have all fields; otherwise raise.
 
     Raises:
-        RepeatedMessageError: The message says nothing new.
+        RepeatedMessageError: The message is a tombstone after a deletion, and should be ignored.
         RejectedMessageError: The message must have a value.
     """
     meaning = EmptyValueMeaning.BAD if parser is None else parser.get_empty_value_meaning(message)
@@ -312,9 +312,9 @@ def _check_snapshot(
 
 
 def _may_be_deep(message: bytes) -> bool:
-    """Return False if a text has too few brackets to be nested deeper than MAX_NESTING.
+    """Return False if a message has too few brackets to be nested deeper than MAX_NESTING.
 
-    Cheap, because it is called for every message.
+    This only counts brackets, because it is called for every message.
     """
     return (
         len(message) > 2 * MAX_NESTING and message.count(b"{") + message.count(b"[") > MAX_NESTING

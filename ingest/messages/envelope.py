@@ -1,7 +1,7 @@
-"""The envelope of a snapshot: the fields of the contract, and explanations of wrong ones.
+"""The envelope of a snapshot: the fields of the contract, and explanations of wrong fields.
 
-`EnvelopeParser` is what reads an envelope; `ContractEnvelopeParser` and the parsers in forms.py
-implement it. No function here reads a clock, a file or a database.
+`EnvelopeParser` is the protocol of all parsers. `ContractEnvelopeParser` and the parsers in
+forms.py implement it. No function here reads a clock, a file or a database.
 """
 
 import json
@@ -30,7 +30,7 @@ Identifier = Annotated[str, Meta(min_length=1, max_length=ID_LENGTH)]
 
 
 class Envelope(msgspec.Struct, gc=False, rename="camel"):
-    """The fields that the contract gives a message. Unknown fields are ignored."""
+    """The fields of a message by the contract. Unknown fields are ignored."""
 
     id: Identifier
     version: Annotated[int, Meta(ge=0, le=MAX_VERSION)]
@@ -48,35 +48,35 @@ _TYPES = get_type_hints(Envelope, include_extras=True)
 
 
 class RawIdentity(NamedTuple):
-    """The id and the version of a message as JSON; UNSET for what it does not have."""
+    """The id and the version of a message as JSON. A value that is absent is UNSET."""
 
     id: Raw | UnsetType
     version: Raw | UnsetType
 
 
 class RawParentAndTime(NamedTuple):
-    """The id of the application and updatedAt as texts; None for what cannot be read."""
+    """The id of the application and updatedAt as texts. A text that cannot be read is None."""
 
     application: str | None
     updated_at: str | None
 
 
 class EmptyValueMeaning(Enum):
-    """What it means that a message has no value."""
+    """What a message without a value means."""
 
-    BAD = "bad"
-    REPEATED = "repeated"  # the message before it said the same
-    READ = "read"  # the headers have all fields
+    BAD = "bad"  # it breaks the contract
+    REPEATED = "repeated"  # it repeats the message before it, so it is ignored
+    READ = "read"  # its headers have all fields
 
 
 class EnvelopeParser(Protocol):
     """Parses the envelopes of one topic.
 
-    `parse_envelope` checks the contract. The `get` methods read what is there in a message that
-    may be bad, for the quarantine.
+    `parse_envelope` checks the contract. The `get` methods are for the quarantine: they read single
+    fields of a message that may be bad.
     """
 
-    pointers: Mapping[str, str]  # where the contract's fields are, for explanations
+    pointers: Mapping[str, str]  # JSON pointers of the contract's fields, for explanations
 
     def parse_envelope(self, message: Message, /) -> Envelope:
         """Return the envelope of a message.
@@ -87,21 +87,21 @@ class EnvelopeParser(Protocol):
         """
 
     def get_empty_value_meaning(self, message: Message, /) -> EmptyValueMeaning:
-        """Return what it means that a message has no value."""
+        """Return what it means that this message has no value."""
 
     def get_identity(self, message: Message, /) -> RawIdentity:
-        """Return id and version, of whatever type they are.
+        """Return the id and the version, without a check of their types.
 
         Raises:
-            msgspec.ValidationError: Something around them is not an object.
+            msgspec.ValidationError: A value around these fields is not an object.
             msgspec.DecodeError, UnicodeDecodeError, RecursionError, RejectedMessageError: See
                 `parse_envelope`.
         """
 
     def get_client_id(self, message: Message, /) -> object:
-        """Return the clientId, of whatever type it is, or None if the message has none.
+        """Return the clientId without a check of its type, or None if the message has none.
 
-        If the kind declares one service for all messages, that is returned.
+        If the kind declares one service for all messages, return the name of that service.
 
         Raises:
             msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError,
@@ -124,7 +124,7 @@ EnvelopeParsers: TypeAlias = Mapping[str, EnvelopeParser]
 
 
 class ContractEnvelopeParser:
-    """Parses the contract's envelope, in which another field than usual names the application.
+    """Parses an envelope that differs from the contract only in the field of the application.
 
     Args:
         parent: The field that names the application, or a JSON pointer to it.
@@ -189,9 +189,8 @@ class ContractEnvelopeParser:
 def parse_key_text(key: bytes | None) -> str:
     """Return the text of a message's key, or an empty text if it is not UTF-8.
 
-    Some producers write the key as JSON: `"A1"` or `{"id": "A1"}`. The text is A1 then. Taken
-    literally, such a key would name a document that does not exist, and the pages of the real
-    document would not show the message.
+    Some producers write the key as JSON: `"A1"` or `{"id": "A1"}`. Then the text is A1. With the
+    JSON as its id, the message would not be shown on the pages of the document A1.
     """
     try:
         text = (key or b"").decode()
@@ -207,7 +206,7 @@ def parse_key_text(key: bytes | None) -> str:
 
 
 class _JsonKey(msgspec.Struct):
-    """The key of a message that was written as a JSON object."""
+    """A message key that is a JSON object."""
 
     id: str
 
@@ -276,28 +275,28 @@ def explain_wrong_fields(
     checked: Container[str] = (),
     at: str = "",
 ) -> Explanation:
-    """Explain which field made msgspec refuse a text: look at the fields one by one.
+    """Explain which field made msgspec refuse a text.
 
-    The search ends at the first wrong value, where msgspec ended too. The text after it may not
-    be JSON.
+    The fields are checked one by one, up to the first wrong value. msgspec ended there too: the
+    text after it may not be JSON.
 
     Args:
         text: A text that msgspec refused with a ValidationError.
         pointers: Where a declared envelope has the contract's fields. None: the contract's
             envelope, with all of its fields checked.
-        checked: The fields whose types are checked. For other fields only the objects around
-            them are checked.
-        at: The JSON pointer from the message to the text.
+        checked: The fields of which the type is checked too. Of the other fields, only the
+            objects around them are checked.
+        at: The JSON pointer of the text in the message.
     """
-    document, explanation = bytes(text).decode("utf-8", "surrogateescape").lstrip(), None
+    json_text, explanation = bytes(text).decode("utf-8", "surrogateescape").lstrip(), None
     try:
-        if not document.startswith("{"):
-            explanation = _explain_no_object(_decode_first_value(document), at)
+        if not json_text.startswith("{"):
+            explanation = _explain_no_object(_decode_first_value(json_text), at)
         elif pointers is None:
-            explanation = _find_wrong_contract_field(document)
+            explanation = _find_wrong_contract_field(json_text)
         else:
             paths = {name: tuple(split_pointer(pointer)) for name, pointer in pointers.items()}
-            explanation = _find_wrong_value(_scan_members(document), paths, checked, at)
+            explanation = _find_wrong_value(_scan_members(json_text), paths, checked, at)
     except (ValueError, IndexError, RecursionError):
         pass
     return explanation or Explanation(Code.UNCLEAR_FIELD)
@@ -307,12 +306,12 @@ _JSON_DECODER: Final = json.JSONDecoder()
 _JSON_SPACE: Final = re.compile(r"[ \t\n\r]*")
 
 
-def _decode_first_value(document: str) -> object:
-    """Return the JSON value at the start of a text; an empty list stands for any list."""
-    return [] if document.startswith("[") else _JSON_DECODER.raw_decode(document)[0]
+def _decode_first_value(json_text: str) -> object:
+    """Return the JSON value at the start of a text. Return an empty list for any list."""
+    return [] if json_text.startswith("[") else _JSON_DECODER.raw_decode(json_text)[0]
 
 
-def _scan_members(document: str) -> Iterator[tuple[str, object]]:
+def _scan_members(json_text: str) -> Iterator[tuple[str, object]]:
     """Yield name and value of each member of the object at the start of a text, in order.
 
     Raises:
@@ -321,25 +320,25 @@ def _scan_members(document: str) -> Iterator[tuple[str, object]]:
 
     def skip(index: int, expected: str = "") -> int:
         """Skip white space, the expected character, and white space; return the next index."""
-        index = _JSON_SPACE.match(document, index).end()  # type: ignore[union-attr] # matches
-        if not document.startswith(expected, index):
+        index = _JSON_SPACE.match(json_text, index).end()  # type: ignore[union-attr] # matches
+        if not json_text.startswith(expected, index):
             raise ValueError
-        return _JSON_SPACE.match(document, index + len(expected)).end()  # type: ignore[union-attr]
+        return _JSON_SPACE.match(json_text, index + len(expected)).end()  # type: ignore[union-attr]
 
     index = skip(0, "{")
-    while document[index] != "}":
-        name, index = _JSON_DECODER.raw_decode(document, index)
-        value, index = _JSON_DECODER.raw_decode(document, skip(index, ":"))
+    while json_text[index] != "}":
+        name, index = _JSON_DECODER.raw_decode(json_text, index)
+        value, index = _JSON_DECODER.raw_decode(json_text, skip(index, ":"))
         yield name, value
         index = skip(index)
-        if document[index] != "}":
+        if json_text[index] != "}":
             index = skip(index, ",")
 
 
-def _find_wrong_contract_field(document: str) -> Explanation | None:
-    """Explain the first wrong field of the contract's envelope, or the first that is missing."""
+def _find_wrong_contract_field(json_text: str) -> Explanation | None:
+    """Explain the first wrong field of the contract's envelope, else the first missing field."""
     names = set()
-    for name, value in _scan_members(document):
+    for name, value in _scan_members(json_text):
         names.add(name)
         fault = _find_fault(name, value) if name in _FIELD_TYPES else None
         if fault is not None:
@@ -360,9 +359,9 @@ def _find_wrong_value(
 
     Args:
         members: The members of one object, in the order of the text.
-        paths: By field, the names that lead from this object to the field.
+        paths: For each field, the names on the way from this object to the field.
         checked: See `explain_wrong_fields`.
-        at: The JSON pointer from the message to this object.
+        at: The JSON pointer of this object in the message.
     """
     for member, value in members:
         pointer = f"{at}/{member.replace('~', '~0').replace('/', '~1')}"
@@ -385,7 +384,7 @@ def _find_wrong_value(
 
 
 def _explain_no_object(value: object, pointer: str) -> Explanation:
-    """Explain that there should be an object in the place of this value."""
+    """Explain that this value should be an object."""
     parameters = {"pointer": pointer} if pointer else {}
     return Explanation(Code.WRONG_FIELD, fault=Fault.from_value(value), **parameters)
 

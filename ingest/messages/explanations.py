@@ -94,10 +94,10 @@ class Explanation:
 
     Args:
         code: What the explanation says.
-        parameters: Texts and numbers for the sentence. They quote nothing of a document. These
-            names mean the same for all codes: `field` is the wrong field, by its name in the
-            contract; `pointer` is the place of that field in a declared envelope; `sqlstate` is
-            the code of PostgreSQL's error.
+        parameters: Texts and numbers for the sentence. They quote nothing of a snapshot. Three
+            names mean the same for all codes. `field` is the contract's name of the wrong field.
+            `pointer` is the JSON pointer of that field in a declared envelope. `sqlstate` is the
+            code of PostgreSQL's error.
     """
 
     __slots__ = ("code", "parameters")
@@ -122,7 +122,7 @@ class Explanation:
 
     @property
     def field(self) -> str:
-        """The place or name of the wrong field, or an empty text. Messages are grouped by it."""
+        """The pointer or name of the wrong field, or an empty text. Messages are grouped by it."""
         field = str(self.parameters.get("pointer") or self.parameters.get("field") or "")
         return field if len(field) <= LONGEST_FIELD else ""
 
@@ -135,10 +135,10 @@ class Explanation:
         return _write_sentence(self, translate)
 
     def name_field(self, pointers: Mapping[str, str]) -> Explanation:
-        """Return this explanation, with the place that its field has in a declared envelope.
+        """Return this explanation with the pointer of its field in a declared envelope.
 
         Args:
-            pointers: Where the envelope has the fields of the contract.
+            pointers: The JSON pointers of the contract's fields in the envelope.
         """
         field = self.parameters.get("field")
         pointer = pointers.get(str(field))
@@ -410,7 +410,7 @@ def _choose_rule(explanation: Explanation) -> Rule:
 
 
 def _write_place(parameters: Mapping[str, Parameter], translate: Translate) -> str:
-    """Return the place of the field, and its name in the contract if that is different."""
+    """Return the field's pointer in the envelope, and its name in the contract if it differs."""
     field, pointer = parameters.get("field", ""), parameters.get("pointer")
     if not pointer:
         return f"`{field}`"

@@ -1,4 +1,4 @@
-"""The envelopes of topics that differ from the contract's: other JSON, CloudEvents, Debezium.
+"""Parses envelopes that differ from the contract's: other JSON, CloudEvents, Debezium.
 
 Begin with `create_parser`. Each class below is an `EnvelopeParser` (envelope.py) for one form.
 """
@@ -55,7 +55,7 @@ def create_parser(declaration: EnvelopeDeclaration) -> EnvelopeParser:
 
 
 class JsonEnvelopeParser:
-    """Parses any JSON. A declaration says where it has the fields of the contract.
+    """Parses JSON of any form. The declaration has pointers to the fields of the contract.
 
     Attributes:
         pointers: The JSON pointer of each declared field, by the field's name in the contract.
@@ -103,7 +103,7 @@ class JsonEnvelopeParser:
         return message.value or b""
 
     def _read_text(self, name: str, values: Mapping[str, Raw]) -> str | None:
-        """Return the text of a field, or None where it is missing or breaks its rule."""
+        """Return the text of a field, or None if the field is missing or breaks its rule."""
         value = values.get(name)
         if value is None or bytes(value) == _NULL:
             return None
@@ -113,10 +113,10 @@ class JsonEnvelopeParser:
             return None
 
     def _build_envelope(self, values: Mapping[str, Raw], data: Raw | UnsetType) -> Envelope:
-        """Make an envelope of raw values. A null counts as absent.
+        """Make an envelope from raw values. A null counts as absent.
 
         Args:
-            values: The values by the contract's names of the fields.
+            values: The values by the names of their fields in the contract.
             data: The snapshot.
 
         Raises:
@@ -135,7 +135,7 @@ class JsonEnvelopeParser:
         return Envelope(**attributes)
 
     def _convert_value(self, name: str, raw_value: Raw) -> Any:
-        """Return a value as the contract has it: the types, times and numbers are translated.
+        """Return a value in the contract's form. Translates change types, times and numbers.
 
         Raises:
             msgspec.DecodeError, RejectedMessageError: See `EnvelopeParser.parse_envelope`.
@@ -158,7 +158,7 @@ class JsonEnvelopeParser:
             ) from None
 
     def _parse_change_type(self, spelling: object) -> str:
-        """Return CREATE, UPDATE or DELETE.
+        """Return the change type: CREATE, UPDATE or DELETE.
 
         Raises:
             RejectedMessageError: The kind does not declare this spelling.
@@ -175,8 +175,8 @@ class JsonEnvelopeParser:
 class CloudEventsParser(JsonEnvelopeParser):
     """Parses CloudEvents 1.0, in both modes of the specification for Kafka.
 
-    In structured mode the value is the event as JSON. In binary mode the headers are its
-    attributes and the value is its data. An event without data counts as one with null.
+    In structured mode the value is the event as JSON. In binary mode the headers have the event's
+    attributes, and the value has its data. Missing data counts as null.
     """
 
     def __init__(self, declaration: EnvelopeDeclaration) -> None:
@@ -230,7 +230,7 @@ class CloudEventsParser(JsonEnvelopeParser):
 def _is_in_binary_mode(message: Message) -> bool:
     """Return whether a message is a CloudEvent in binary mode.
 
-    The content type decides, as in the specification.
+    By the specification, a content type of CloudEvents means structured mode.
     """
     has_version = False
     for name, value in message.headers:
@@ -248,9 +248,9 @@ class DebeziumParser(JsonEnvelopeParser):
     Pointers are looked up in the row. If the declaration has no pointer for the time or the
     client id, they come from the event's `source`.
 
-    The event of a DELETE has the row as it was before. Therefore the version of the deletion is
-    the row's plus one, its time and client id come from `source`, and its author is not known. A
-    tombstone, which follows a deletion, says nothing new.
+    The event of a DELETE has the row from before the deletion. So the deletion gets the version of
+    this row plus one, takes its time and client id from `source`, and has no author. The tombstone
+    that follows a deletion counts as repeated.
     """
 
     def __init__(self, declaration: EnvelopeDeclaration) -> None:
@@ -334,7 +334,7 @@ class DebeziumParser(JsonEnvelopeParser):
         return parse_text(id) or ""
 
     def _split_event(self, message: Message) -> _SplitEvent:
-        """Return the event in a message, with its type of change and its row.
+        """Return the event in a message, with its change type and its row.
 
         Raises:
             msgspec.DecodeError, RejectedMessageError: See `EnvelopeParser.parse_envelope`.
@@ -362,10 +362,10 @@ class DebeziumParser(JsonEnvelopeParser):
         return values
 
     def _set_origin_of_deletion(self, envelope: Envelope, source: Raw | UnsetType) -> None:
-        """Replace author, time and client id of the change before by those of the deletion.
+        """Set the author, time and client id of a deletion. The row has those of an older change.
 
         Raises:
-            RejectedMessageError: The event does not say them.
+            RejectedMessageError: The event has no time or client id of the deletion.
         """
         values = (
             _look_up_fields(self._deletion_lookup, source, pointer="/source")
@@ -390,7 +390,7 @@ _SOURCE_POINTERS: Final[Mapping[str, str]] = {"updatedAt": "/ts_ms", "clientId":
 
 
 class _DebeziumEvent(msgspec.Struct, gc=False):
-    """The outer part of a change event, or the object around it that has it as `payload`."""
+    """The outer part of a change event, or an object that has the event as its `payload`."""
 
     op: str | None = None  # the type of change
     before: Raw | UnsetType = UNSET  # the row before the change
@@ -416,7 +416,7 @@ def _decode_event(text: bytes | Raw, pointer: str = "") -> _DebeziumEvent:
     """Decode the outer part of an event.
 
     Args:
-        pointer: The JSON pointer from the message to this text.
+        pointer: The JSON pointer of this text in the message.
 
     Raises:
         msgspec.DecodeError, RejectedMessageError: See `EnvelopeParser.parse_envelope`.
@@ -437,7 +437,7 @@ class FieldLookup:
     """Finds the raw values of fields in a JSON text.
 
     Args:
-        pointers: The JSON pointer of each field. Several fields may have the same one.
+        pointers: The JSON pointers by field. Several fields may have the same pointer.
     """
 
     def __init__(self, pointers: Mapping[str, str]) -> None:
@@ -448,10 +448,10 @@ class FieldLookup:
         )
 
     def find_values(self, text: bytes | Raw) -> dict[str, Raw]:
-        """Return the values that the text has, by the names of their fields.
+        """Return the values of the fields that the text has, by the names of the fields.
 
         Raises:
-            msgspec.ValidationError: Something around a field is not an object.
+            msgspec.ValidationError: A value around a field is not an object.
             msgspec.DecodeError, RecursionError: The text is not JSON, or is nested too deep.
         """
         values = dict(zip(self._distinct_pointers, self._lookup(text), strict=False))
@@ -463,14 +463,14 @@ class FieldLookup:
 
 
 def _look_up_fields(lookup: FieldLookup, text: bytes | Raw, pointer: str = "") -> dict[str, Raw]:
-    """Return the raw values of fields, and explain what around them is wrong.
+    """Return the raw values of fields.
 
     Args:
-        pointer: The JSON pointer from the message to this text.
+        pointer: The JSON pointer of this text in the message.
 
     Raises:
-        msgspec.DecodeError, RecursionError, RejectedMessageError: See
-            `EnvelopeParser.parse_envelope`.
+        RejectedMessageError: A value around a field is not an object; the error explains which.
+        msgspec.DecodeError, RecursionError: See `EnvelopeParser.parse_envelope`.
     """
     try:
         return lookup.find_values(text)
@@ -524,9 +524,10 @@ def _format_time(value: object, unit: str) -> str:
 
 
 def _truncate_digits(digits: str, limit: int) -> str:
-    """Return the first digits of a number: one with more than `limit` is out of range anyway.
+    """Return at most the first `limit` digits of a number, without leading zeros.
 
-    Python refuses to convert thousands of digits.
+    Python refuses to convert thousands of digits. A number with more than `limit` digits is out of
+    range anyway, and stays so.
     """
     return digits.lstrip("0")[:limit] or "0"
 

@@ -1,6 +1,7 @@
-"""Finds out which version a bad message brought, as far as the message can be read.
+"""Finds out which version a bad message brought.
 
-Begin with `identify_message`. Nothing here raises: what cannot be read is empty or None.
+Begin with `identify_message`. The functions here do not raise errors for bad messages: a value that
+cannot be read is empty or None.
 """
 
 import re
@@ -34,7 +35,7 @@ _DIGITS = re.compile(rb'"?([0-9]{1,10})"?')
 
 
 class MessageIdentity(NamedTuple):
-    """The version that a message brought; a part that the message does not say is empty or None."""
+    """The version that a message brought. A part that cannot be read is empty or None."""
 
     entity: str  # the name of the kind
     id: str
@@ -46,10 +47,10 @@ def identify_message(
 ) -> MessageIdentity:
     """Return which version a message brought, even if the message breaks a rule of the contract.
 
-    A version written as a text of digits counts. If the value has no id, the key is the id.
+    The version may be a JSON string of digits. If the message's value has no id, its key is the id.
 
     Args:
-        parsers: The parsers of topics whose envelope differs from the contract's.
+        parsers: The parsers of declared envelopes, by topic.
     """
     entity = BY_TOPIC.get(message.topic)
     if entity is None:
@@ -112,20 +113,20 @@ def _accept_text(text: str, max_length: int) -> str:
 class ParentAndTime(NamedTuple):
     """The application and the moment of a version."""
 
-    application: str  # that a message of a child names; empty without one, and for other kinds
+    application: str  # named by a message of a child; empty if it names none, or for other kinds
     updated_at: datetime | None  # aware, in UTC; None if it cannot be read
 
 
 def find_parent_and_time(
     message: Message, parsers: EnvelopeParsers = DECLARED_PARSERS
 ) -> ParentAndTime:
-    """Return application and moment of the version in a bad message, as far as they can be read.
+    """Return the application and the moment of the version in a bad message.
 
-    Both are empty if the message is not JSON: without its structure, a name in its bytes may
-    stand in the snapshot and not in the envelope.
+    A part that cannot be read is empty or None. Both are, if the message is not JSON: then it is
+    not known whether a name in its bytes belongs to the envelope or to the snapshot.
 
     Args:
-        parsers: The parsers of topics whose envelope differs from the contract's.
+        parsers: The parsers of declared envelopes, by topic.
     """
     entity = BY_TOPIC.get(message.topic)
     if entity is None:
@@ -173,7 +174,7 @@ def identify_service(message: Message, parsers: EnvelopeParsers = DECLARED_PARSE
     The message names the service, unless its kind declares one service for all messages.
 
     Args:
-        parsers: The parsers of topics whose envelope differs from the contract's.
+        parsers: The parsers of declared envelopes, by topic.
     """
     parser = parsers.get(message.topic)
     try:

@@ -6,7 +6,8 @@ from hashlib import blake2b
 
 import msgspec
 
-CUT = "#"
+# After the log of a partition was truncated, its topic id is `ID#2`, then `ID#3`, ...
+TRUNCATION_MARK = "#"
 
 # The name of a topic and the number of its partition, whatever the id of the topic.
 KafkaPartition = tuple[str, int]
@@ -16,27 +17,30 @@ class TopicPartition(msgspec.Struct, frozen=True, order=True):
     """One partition of a topic as it exists now."""
 
     topic: str
-    topic_id: str  # differs from that of an earlier topic of the same name; "" without topic ids
+    # Kafka's id, which is new when the topic is created again; "" if the brokers have no topic ids.
+    # If the log was truncated, with our count (TRUNCATION_MARK).
+    topic_id: str
     partition: int
 
     @property
     def kafka(self) -> KafkaPartition:
-        """The partition as Kafka names it."""
+        """The topic and the number of the partition, without the topic id."""
         return self.topic, self.partition
 
     @property
     def broker_id(self) -> str:
-        """The id of the topic at the broker: `topic_id` without our number of truncations."""
-        return self.topic_id.partition(CUT)[0]
+        """The id of the topic at the broker: `topic_id` without our count of truncations."""
+        return self.topic_id.partition(TRUNCATION_MARK)[0]
 
     @property
-    def cuts(self) -> int:
-        """How often the log was truncated before it became this one."""
-        return int(self.topic_id.partition(CUT)[2] or 1) - 1
+    def truncations(self) -> int:
+        """How often the log of this partition was truncated."""
+        return int(self.topic_id.partition(TRUNCATION_MARK)[2] or 1) - 1
 
     def make_successor(self) -> TopicPartition:
-        """Return the same partition after its log was truncated: offsets start again from 0."""
-        return TopicPartition(self.topic, f"{self.broker_id}{CUT}{self.cuts + 2}", self.partition)
+        """Return the same partition after a truncation of its log. Its offsets begin at 0 again."""
+        topic_id = f"{self.broker_id}{TRUNCATION_MARK}{self.truncations + 2}"
+        return TopicPartition(self.topic, topic_id, self.partition)
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
@@ -64,7 +68,7 @@ DIGEST_BYTES = 16
 
 
 class LastMessage(msgspec.Struct, frozen=True):
-    """The last message that was read from a partition. By it the log is recognised later."""
+    """The last message that was read from a partition. It proves later that the log is the same."""
 
     offset: int
     leader_epoch: int  # number of the leader that wrote it to the log; -1 if not known
@@ -75,7 +79,7 @@ class LastMessage(msgspec.Struct, frozen=True):
         return cls(message.offset, message.leader_epoch, _hash_message(message))
 
     def is_same(self, message: Message) -> bool:
-        """Return whether `message` is the same. If another leader wrote it, it is not."""
+        """Return whether `message` is this message. A copy that another leader wrote is not."""
         epochs = (self.leader_epoch, message.leader_epoch)
         return (
             self.offset == message.offset
@@ -83,17 +87,17 @@ class LastMessage(msgspec.Struct, frozen=True):
             and self.digest == _hash_message(message)
         )
 
-    def may_be_gone(self, low: int, leader_epoch: int) -> bool:
+    def may_be_gone(self, first_offset: int, leader_epoch: int) -> bool:
         """Return whether the message may be missing although the log was not truncated.
 
         The broker may have deleted or compacted it.
 
         Args:
-            low: The first offset at the broker.
-            leader_epoch: The leader epoch of the next message, -1 if it is not known. If it is the
-                same, the log was not truncated in between.
+            first_offset: The first offset at the broker.
+            leader_epoch: The leader epoch of the next message; -1 if it is not known. If it is
+                that of this message, the log was not truncated between the two.
         """
-        return low > self.offset or self.leader_epoch == leader_epoch != -1
+        return first_offset > self.offset or self.leader_epoch == leader_epoch != -1
 
 
 def _hash_message(message: Message) -> bytes:

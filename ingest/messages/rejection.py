@@ -39,9 +39,9 @@ class RejectedMessageError(Exception):
 
     @property
     def detail(self) -> str:
-        """The explanation in English. It quotes nothing of the document."""
+        """The explanation in English. It quotes nothing of the snapshot."""
         return self.explanation.english
 
 
 class RepeatedMessageError(RejectedMessageError):
-    """Raised for a message that says nothing new, in an envelope in which this is no mistake."""
+    """Raised for a message without a value that its envelope allows, such as a tombstone."""

@@ -11,8 +11,8 @@ from ingest.messages.explanations import Explanation
 def translate_stored(text: str, stored: Any) -> str:
     """Return a stored sentence in the language of the page.
 
-    It stays in English if there is no explanation, or if the explanation belongs to an earlier
-    sentence: a process of an earlier release replaces only the sentence.
+    Return it in English if there is no explanation, or if the explanation belongs to an earlier
+    sentence: a process of an earlier release replaces the sentence, but not the explanation.
 
     Args:
         text: The sentence in English.

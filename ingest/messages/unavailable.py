@@ -26,9 +26,9 @@ class Placeholder:
     """The placeholder of one connector, in all its forms.
 
     PostgreSQL does not log a large value that an UPDATE did not change, and Oracle does not log a
-    LOB. In the place of such a value, Debezium writes `unavailable.value.placeholder` in the type
-    of the column: a text, bytes in base64 or hexadecimal digits, or a map of the text to itself.
-    In an array it writes the text, its bytes, a UUID of the bytes, or one number for each byte.
+    LOB. Instead of such a value, Debezium writes `unavailable.value.placeholder` in the type of the
+    column: a text, bytes in base64 or hexadecimal digits, or a map of the text to itself. In an
+    array it writes the text, its bytes, a UUID of the bytes, or one number for each byte.
 
     An array of booleans gets one `true` for each byte. It is not recognised, because a real array
     can look like it.

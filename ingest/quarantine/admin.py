@@ -186,7 +186,7 @@ def _format_command(words: str) -> str:
 
 
 def _redirect_to_request_form(action: str, queryset: QuerySet[Quarantined]) -> HttpResponse:
-    """Redirect to the page that asks for the reason."""
+    """Redirect to the form for a request, which asks for the reason."""
     ids = ",".join(
         str(id) for id in queryset.order_by("id").values_list("id", flat=True)[:MAX_MESSAGES]
     )

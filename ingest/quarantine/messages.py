@@ -1,4 +1,4 @@
-"""Retries, discards and removes messages in quarantine. The SQL for these is here too.
+"""Retries, discards and removes messages in quarantine. The SQL for this is here too.
 
 Begin with `retry_messages`, `discard_messages` and `remove_old_messages`.
 """
@@ -44,7 +44,7 @@ class OffsetRange(NamedTuple):
     end: int
 
     def has(self, offset: int) -> bool:
-        """Return whether the range has an offset."""
+        """Return whether an offset is in the range."""
         return self.start <= offset < self.end
 
 
@@ -114,11 +114,11 @@ class MessageSelection:
         ids: The ids of the messages.
         topic: The topic of the messages.
         reason: The code of the reason.
-        client_id: The service that sent them.
+        client_id: The service that sent the messages.
         field: The field that is wrong.
-        last_id: Only messages up to this id.
-        due_only: Only messages whose next attempt is due.
-        statuses: Only messages with one of these statuses.
+        last_id: The highest id to select.
+        due_only: Whether to select only messages that are due for the next attempt.
+        statuses: The statuses of the messages.
     """
 
     ids: tuple[int, ...] | None = None
@@ -150,9 +150,9 @@ def lock_messages(
 
 
 def resolve_messages(connection: Connection, settled: Iterable[tuple[LockedMessage, str]]) -> None:
-    """Settle messages as `stored`, `repeated` or `expired`, and count them so in the ledger.
+    """Settle messages as `stored`, `repeated` or `expired`, and move their counts in the ledger.
 
-    Call it after the rows of a transaction: it locks rows of the ledger in the order of their
+    Call it after the rows are stored, because it locks rows of the ledger, in the order of their
     keys.
     """
     outcomes_by_key: defaultdict[LedgerKey, list[tuple[int, str]]] = defaultdict(list)
@@ -177,9 +177,10 @@ def resolve_messages(connection: Connection, settled: Iterable[tuple[LockedMessa
 
 
 def lock_counted_offsets(connection: Connection, key: LedgerKey) -> OffsetRange:
-    """Lock a row of the ledger, and return the offsets that it counts; none if there is no row.
+    """Lock a row of the ledger, and return the offsets that it counts.
 
-    It counts all offsets that were read, unless the topic partition is being read again.
+    These are all offsets that were read. While the topic partition is read again, they are only
+    the offsets that were read again so far. Without a row, the range is empty.
     """
     row = connection.execute(_COUNTED_OFFSETS, key._asdict()).fetchone()
     if row is None:
@@ -190,7 +191,8 @@ def lock_counted_offsets(connection: Connection, key: LedgerKey) -> OffsetRange:
 def postpone_message(connection: Connection, locked: LockedMessage, reject: BadMessage) -> str:
     """Record why the message is still bad, which version it brought, and when to retry it.
 
-    The first reason is kept. So is what was read of the version before and cannot be read now.
+    The first reason stays recorded. A part of the version that an earlier attempt read stays too,
+    if this attempt cannot read it.
 
     Returns:
         The new status.
@@ -219,7 +221,7 @@ def postpone_message(connection: Connection, locked: LockedMessage, reject: BadM
 
 
 def discard_messages(connection: Connection, selection: MessageSelection, reason: str) -> int:
-    """Settle messages without storing them; they stay counted as quarantined.
+    """Settle messages without storing them. The ledger still counts them as quarantined.
 
     Returns:
         The number of messages.
@@ -277,13 +279,12 @@ RETURNING topic, topic_id, partition, "offset", status, outcome
 def remove_old_messages(
     connection: Connection, window: Window, hold_days: int, now: datetime
 ) -> int:
-    """Remove settled messages that are older than the window, and unsettled ones `hold_days` later.
+    """Remove old messages from the quarantine, REMOVED_PER_TRANSACTION in each transaction.
 
-    A settled message is old if its version is old or it arrived long ago. An unsettled message is
-    old if its version is old; only if the day of its version is after the window, the time of its
-    arrival counts. The ledger goes on to count removed messages as quarantined.
-
-    Each transaction removes REMOVED_PER_TRANSACTION messages.
+    A settled message is old if its version or its arrival is before the window. An unsettled
+    message is old if its version is `hold_days` before the window and it arrived `hold_days` ago.
+    If the version is after the window, the message is old when it arrived `hold_days` before the
+    window. The ledger still counts removed messages as quarantined.
 
     Returns:
         The number of removed messages.
@@ -313,9 +314,9 @@ def remove_old_messages(
 
 
 def _note_removed(connection: Connection, key: LedgerKey, removed: Mapping[int, bool]) -> None:
-    """Note in the ledger which messages of one topic partition were removed.
+    """Note in the ledger that messages of one topic partition were removed.
 
-    Up to the last of them, it is no longer known from now on which offsets were not stored.
+    Afterwards it is not known any more which offsets before the last of them were not stored.
 
     Args:
         removed: For each offset, whether the ledger counts its message as quarantined.
@@ -342,7 +343,7 @@ def retry_messages(
 ) -> Iterator[Counter[str]]:
     """Retry the selected messages, MESSAGES_PER_TRANSACTION in each transaction.
 
-    A transaction that conflicts with another writer is repeated.
+    A transaction that conflicts with another writer is tried again.
 
     Args:
         connection: A connection in autocommit mode.
@@ -350,8 +351,8 @@ def retry_messages(
         window: Returns the days that are kept. Called for each transaction.
 
     Yields:
-        The outcomes of each transaction, which is committed: `stored`, `repeated`, `expired`, or
-        the new status (`retrying`, `failed`).
+        After each commit, the number of messages by outcome (`stored`, `repeated`, `expired`) or,
+        if they are still bad, by new status (`retrying`, `failed`).
 
     Raises:
         psycopg.Error: PostgreSQL refused a transaction.

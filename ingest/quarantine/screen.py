@@ -45,16 +45,16 @@ class QuarantineGroup:
 
     Attributes:
         reason: The code of the reason.
-        client_id: The service that sent them.
+        client_id: The service that sent the messages.
         field: The field that is wrong.
         topic: The topic.
         count: The number of messages.
-        since: When the first one came into quarantine.
-        until: When the last one came.
+        since: When the first message came into quarantine.
+        until: When the last message came into quarantine.
         example: The id of the newest message.
         detail: The detail of the newest message.
         explanation: The stored explanation from which the detail was written.
-        request: The newest request for the group. An open one comes before done ones.
+        request: The newest open request for the group, else the request that was done last.
     """
 
     reason: str
@@ -114,7 +114,7 @@ def describe_outcome(outcome: str) -> str:
     """Return the outcome of a request in words.
 
     Args:
-        outcome: Names and numbers as `annals quarantine retry` records them: "stored 2, failed 1".
+        outcome: The outcome in the form of `annals quarantine retry`: "stored 2, failed 1".
     """
     words: dict[str, object] = {
         **COUNTS,
@@ -167,8 +167,8 @@ def show_quarantine(request: HttpRequest) -> HttpResponse:
 class RequestForm(forms.Form):
     """The form for a request: the action, the messages, and the reason.
 
-    `ids` are separated by commas. Without ids, the messages of the group are meant. `last_id` is
-    the newest message that was in quarantine when the page was shown.
+    `ids` are separated by commas. Without ids, the request is for all messages of the group.
+    `last_id` is the newest message that was in quarantine when the page was shown.
     """
 
     action = forms.ChoiceField(choices=QuarantineRequest.Action, widget=forms.HiddenInput)

@@ -32,7 +32,7 @@ EntityDay = tuple[str, date]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a batch is full."""
+    """The size at which a batch is full."""
 
     rows: int
     bytes: int
@@ -67,12 +67,12 @@ class OffsetGap(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(slots=True)
 class PartitionProgress:
-    """One partition within a batch: offsets [start, next) were read."""
+    """What a batch has of one partition: the offsets [start, next), with counts of messages."""
 
     start: int
     next: int
     read: int = 0
-    good: int = 0  # messages with a record to store
+    good: int = 0  # messages that are neither bad nor expired, repeated ones included
     expired: int = 0
     newest_timestamp: int = -1
     gaps: list[OffsetGap] = field(default_factory=list)
@@ -82,8 +82,8 @@ class PartitionProgress:
 class Batch:
     """The messages of one transaction, up to the limits.
 
-    Giant messages are not mixed with others. The offsets of a partition follow one another; where
-    some are missing, `gaps` of its progress has them.
+    A batch has either only giant messages or none. Offsets of a partition that are missing between
+    its messages are in `gaps` of its progress.
 
     Args:
         known: Fingerprints of search keys that were stored before.
@@ -99,8 +99,9 @@ class Batch:
         self.rows: dict[str, list[DecodedRow]] = {}  # by kind of entity
         self.keys: list[SearchKeyRow] = []  # search keys with their newest day; set by arrange
         self.expired: list[DecodedRow] = []  # older than the window
-        self.rejects: list[BadMessage] = []
-        # Messages that say nothing new. The writer also counts as repeated what it finds stored.
+        self.rejects: list[BadMessage] = []  # messages that break the contract
+        # Messages without a record, such as tombstones. The writer also counts as repeated what it
+        # finds stored.
         self.repeated: list[Message] = []
         self.unplaced: list[BadMessage] = []  # messages of days without a partition of the table
         self.progress: dict[TopicPartition, PartitionProgress] = {}
@@ -118,7 +119,7 @@ class Batch:
     def add(
         self,
         decoded: DecodedMessage,
-        source: TopicPartition,
+        topic_partition: TopicPartition,
         expected: int,
         gaps: tuple[OffsetGap, ...] = (),
     ) -> BadMessage | None:
@@ -126,33 +127,33 @@ class Batch:
 
         Args:
             expected: The next offset of the partition.
-            gaps: They cover the offsets from `expected` up to the message.
+            gaps: The missing offsets from `expected` up to the message.
         """
-        self._get_progress(source, expected).gaps.extend(gaps)
-        return self._add_decoded([decoded], source)[1]
+        self._get_progress(topic_partition, expected).gaps.extend(gaps)
+        return self._add_decoded([decoded], topic_partition)[1]
 
     def add_run(
         self,
         run: Sequence[DecodedMessage],
-        source: TopicPartition,
+        topic_partition: TopicPartition,
         expected: int,
-        skipping: bool = False,
+        may_skip: bool = False,
     ) -> tuple[int, BadMessage | None]:
         """Add messages that follow one another in a partition, up to the first bad one.
 
         Args:
             expected: The next offset of the partition.
-            skipping: Whether offsets between the messages never were messages.
+            may_skip: Whether offsets that are missing between the messages never held messages.
+                If not, no message after a missing offset is added.
 
         Returns:
-            How many messages were added: those that fit, and that follow one another from
-            `expected` on. And the last of these as a bad message, if it breaks the contract.
+            The number of messages that were added, and the last of them if it is bad.
         """
-        fitting = self._count_fitting(run, source, expected, skipping)
+        fitting = self._count_fitting(run, topic_partition, expected, may_skip)
         if not fitting:
             return 0, None
-        gaps = self._get_progress(source, expected).gaps
-        added, bad_message = self._add_decoded(run[:fitting], source)
+        gaps = self._get_progress(topic_partition, expected).gaps
+        added, bad_message = self._add_decoded(run[:fitting], topic_partition)
         if run[added - 1].message.offset != expected + added - 1:
             for decoded in run[:added]:
                 offset = decoded.message.offset
@@ -161,21 +162,21 @@ class Batch:
                 expected = offset + 1
         return added, bad_message
 
-    def _get_progress(self, source: TopicPartition, expected: int) -> PartitionProgress:
-        progress = self.progress.get(source)
+    def _get_progress(self, topic_partition: TopicPartition, expected: int) -> PartitionProgress:
+        progress = self.progress.get(topic_partition)
         if progress is None:
-            progress = self.progress[source] = PartitionProgress(expected, expected)
+            progress = self.progress[topic_partition] = PartitionProgress(expected, expected)
         return progress
 
     def _count_fitting(
         self,
         run: Sequence[DecodedMessage],
-        source: TopicPartition,
+        topic_partition: TopicPartition,
         expected: int,
-        skipping: bool,
+        may_skip: bool,
     ) -> int:
-        """Return how many of the first messages `add_run` can add, by the rules of `fits`."""
-        topic, number = source.topic, source.partition
+        """Return how many messages at the start of a run fit into the batch and can be added."""
+        topic, number = topic_partition.topic, topic_partition.partition
         room = max(0, self._limits.rows - self.messages)
         if not self.messages:
             room = max(1, room)  # an empty batch takes any message
@@ -185,7 +186,7 @@ class Batch:
             message, size = decoded.message, decoded.size
             offset = message.offset
             if (
-                (offset != expected and (offset < expected or not skipping))
+                (offset != expected and (offset < expected or not may_skip))
                 or message.partition != number
                 or message.topic != topic
             ):
@@ -200,7 +201,7 @@ class Batch:
         return count
 
     def _add_decoded(
-        self, run: Sequence[DecodedMessage], source: TopicPartition
+        self, run: Sequence[DecodedMessage], topic_partition: TopicPartition
     ) -> tuple[int, BadMessage | None]:
         """Add messages of one partition up to the first that breaks the contract."""
         if not self.messages:
@@ -229,7 +230,7 @@ class Batch:
             rows.append(DecodedRow(record, message))
             add_keys(record, decoded.search_keys)
         last = run[added - 1].message
-        progress = self.progress[source]
+        progress = self.progress[topic_partition]
         progress.last = last
         progress.next = last.offset + 1
         progress.read += added
@@ -241,19 +242,23 @@ class Batch:
         return added, bad_message
 
     def skip(
-        self, source: TopicPartition, expected: int, end: int, gaps: tuple[OffsetGap, ...]
+        self, topic_partition: TopicPartition, expected: int, end: int, gaps: tuple[OffsetGap, ...]
     ) -> None:
-        """Advance a partition to its end, over offsets without messages. See `add`."""
-        progress = self.progress.setdefault(source, PartitionProgress(expected, expected))
+        """Advance a partition to its end, over offsets that do not have messages.
+
+        Args:
+            expected: The next offset of the partition.
+            gaps: The missing offsets from `expected` up to `end`.
+        """
+        progress = self.progress.setdefault(topic_partition, PartitionProgress(expected, expected))
         progress.gaps.extend(gaps)
         progress.next = end
 
     def arrange(self) -> None:
         """Sort rows and search keys by id, if they are not sorted already.
 
-        Then rows that are inserted one after the other go to the same pages of indexes, and two
-        writers of the same rows do not deadlock. Versions of a document stay in the order of
-        arrival.
+        PostgreSQL inserts sorted rows into neighbouring pages of the indexes, and two writers of
+        the same rows do not deadlock. Versions of a document stay in the order of arrival.
         """
         if self._arranged == self.messages:
             return
@@ -286,7 +291,7 @@ class Batch:
             progress.expired, progress.good = progress.expired + 1, progress.good - 1
 
     def refuse(self, day: EntityDay, explanation: Explanation) -> None:
-        """Move the rows of a day to the quarantine: the day cannot be created."""
+        """Have the rows of a day quarantined, because the day cannot be created."""
         self.unplaced += [
             BadMessage(row.message, Reason.NO_PARTITION, explanation)
             for row in self._remove_days({day})
@@ -302,8 +307,8 @@ class Batch:
         return removed
 
     def _find_progress(self, row: DecodedRow) -> PartitionProgress:
-        place = (row.message.topic, row.message.partition)
-        return next(p for s, p in self.progress.items() if (s.topic, s.partition) == place)
+        partition = (row.message.topic, row.message.partition)
+        return next(progress for key, progress in self.progress.items() if key.kafka == partition)
 
     @property
     def fingerprints(self) -> Mapping[str, KeyFingerprint]:
@@ -311,7 +316,7 @@ class Batch:
         return self._new_keys.fingerprints
 
     def clear(self) -> None:
-        """Free the rows, a few at a time, so that other threads can run in between."""
+        """Free the memory of the rows in small steps, so that other threads can run in between."""
         for rows in self.rows.values():
             while rows:
                 del rows[-_FREED_AT_ONCE:]

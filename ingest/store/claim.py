@@ -10,18 +10,20 @@ from ingest.messages.message import LastMessage, TopicPartition
 class Claim:
     """The right to write one partition, until another consumer claims it with a higher epoch."""
 
-    source: TopicPartition
+    topic_partition: TopicPartition
     epoch: int
     next_offset: int  # the offset to read next
-    resume_until: int  # bad messages before it go to quarantine, whatever the limits are
+    resume_until: int  # bad messages before this offset do not halt the partition
     halted: bool
-    reread_until: int = 0  # the quarantine has messages up to this offset; 0 if none
-    last: LastMessage | None = None  # the message before next_offset, if known and still there
+    # Messages from next_offset up to this offset are in quarantine and will be read again; 0: none.
+    reread_until: int = 0
+    # The message that was read last; None if it is not known, or the broker has deleted it.
+    last: LastMessage | None = None
 
     @property
-    def is_first_after_cut(self) -> bool:
-        """Whether this claim is the first one of the log since it was cut."""
-        return self.epoch == 1 and self.source.cuts > 0
+    def is_first_after_truncation(self) -> bool:
+        """Whether this claim is the first one of the log since it was truncated."""
+        return self.epoch == 1 and self.topic_partition.truncations > 0
 
 
 Claims = Mapping[TopicPartition, Claim]

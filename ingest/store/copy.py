@@ -53,12 +53,12 @@ def encode_row(record: Record) -> bytes:
 
 
 def _encode_pieces(record: Record) -> tuple[bytes, Piece, bytes]:
-    """Encode one row as three pieces, with its document in the middle."""
-    _, id, version, kind, updated_at, client_id, author, application, data = astuple(record)
+    """Encode one row as three pieces: the columns before the snapshot, the snapshot, the others."""
+    _, id, version, change_type, updated_at, client_id, author, application, data = astuple(record)
     ident = id.encode()
     length, count = len(ident), 7 if application is None else 8
     start = _get_start_packer(length)(count, length, ident, 4, version, len(data) + 1, _JSONB)
-    end = _TIME(8, updated_at - _EPOCH_2000) + _encode_source(client_id, author, kind)
+    end = _TIME(8, updated_at - _EPOCH_2000) + _encode_origin(client_id, author, change_type)
     return start, data, end if application is None else end + _encode_text(application)
 
 
@@ -70,7 +70,7 @@ def prefix_number(number: int, row: bytes) -> bytes:
 
 @lru_cache(256)
 def _get_start_packer(id_length: int) -> Callable[..., bytes]:
-    """Return the function that packs a row up to its document.
+    """Return the function that packs the columns before the snapshot.
 
     Args:
         id_length: The length of the id in bytes.
@@ -79,10 +79,10 @@ def _get_start_packer(id_length: int) -> Callable[..., bytes]:
 
 
 @lru_cache(4096)
-def _encode_source(client_id: str, author: str | None, kind: int) -> bytes:
-    """Encode client_id, author and type. Few combinations occur, so they are cached."""
+def _encode_origin(client_id: str, author: str | None, change_type: int) -> bytes:
+    """Encode client_id, author and type. Few combinations occur, so results are cached."""
     encoded_author = _NULL if author is None else _encode_text(author)
-    return _encode_text(client_id) + encoded_author + _INTEGER(4, kind)
+    return _encode_text(client_id) + encoded_author + _INTEGER(4, change_type)
 
 
 def _encode_text(value: str) -> bytes:
@@ -99,7 +99,7 @@ class RefusedRow:
 
 
 class RowsDroppedError(psycopg.OperationalError):
-    """Raised when PostgreSQL took fewer rows than were sent. The table is wrong, not the rows."""
+    """Raised when PostgreSQL stored fewer rows than were sent: a trigger or rule drops rows."""
 
 
 def copy_pieces(
@@ -143,19 +143,17 @@ def isolate_bad_rows(
     rows: Sequence[DecodedRow],
     conflicts: bool = False,
 ) -> list[RefusedRow]:
-    """Store all rows but the bad ones. To find these, rows are split in halves again and again.
+    """Store all rows that PostgreSQL can store, and return the others.
+
+    If an attempt fails, the rows are split in halves, until each bad row is found.
 
     Args:
-        attempt: Stores the rows that it gets, or raises. Called in a savepoint of the caller's
-            transaction.
+        attempt: Stores rows, or raises an error. Called in a savepoint of the caller's transaction.
         conflicts: Whether a row that violates a unique constraint counts as bad. If not, that
             error is raised.
 
-    Returns:
-        The bad rows. All others are stored.
-
     Raises:
-        psycopg.Error: An error that is not the fault of a row.
+        psycopg.Error: An error that a row did not cause.
     """
     if not rows:
         return []

@@ -17,7 +17,7 @@ from ingest.messages.message import KafkaPartition, Message, TopicPartition
 from ingest.store.batch import DecodedRow, PartitionProgress
 from ingest.store.ledger import Connection
 
-KINDS = ("repeated", "expired", "skipped")
+OUTCOMES = ("repeated", "expired", "skipped")
 
 
 class UnstoredRange(NamedTuple):
@@ -25,7 +25,7 @@ class UnstoredRange(NamedTuple):
 
     start: int
     end: int
-    kind: str  # a member of KINDS
+    outcome: str  # a member of OUTCOMES
 
 
 _ADD = """
@@ -44,58 +44,60 @@ def note_empty_offsets(
 ) -> None:
     """Record the offsets of a batch that brought no new row, inside the caller's transaction.
 
-    One row covers UNSTORED_SPAN offsets of a partition at the most.
+    A row of the table covers at most UNSTORED_SPAN offsets of a partition.
 
     Args:
-        read: The offsets that the batch covers.
+        repeated: The messages that were stored before.
+        expired: The rows that are older than the window.
+        read: The offsets that the batch covers, by topic partition.
     """
     repeated_offsets = _collect_offsets(repeated)
     expired_offsets = _collect_offsets(row.message for row in expired)
-    for source, progress in read.items():
+    for topic_partition, progress in read.items():
         ranges = [
             UnstoredRange(gap.start, gap.end, "skipped") for gap in progress.gaps if not gap.lost
         ]
-        ranges += _split_into_ranges(repeated_offsets.get(source.kafka, ()), "repeated")
-        ranges += _split_into_ranges(expired_offsets.get(source.kafka, ()), "expired")
-        pieces = sorted(piece for range_ in ranges for piece in _cut_range(range_))
+        ranges += _split_into_ranges(repeated_offsets.get(topic_partition.kafka, ()), "repeated")
+        ranges += _split_into_ranges(expired_offsets.get(topic_partition.kafka, ()), "expired")
+        pieces = sorted(piece for range_ in ranges for piece in _split_at_spans(range_))
         for _, span in groupby(pieces, lambda piece: piece.start // UNSTORED_SPAN):
             span_pieces = list(span)
-            bounds_by_kind: dict[str, list[int]] = {kind: [] for kind in KINDS}
+            bounds_by_outcome: dict[str, list[int]] = {outcome: [] for outcome in OUTCOMES}
             for piece in span_pieces:
-                bounds_by_kind[piece.kind] += (piece.start, piece.end)
+                bounds_by_outcome[piece.outcome] += (piece.start, piece.end)
             connection.execute(
                 _ADD,
                 {
-                    **asdict(source),
+                    **asdict(topic_partition),
                     "start": span_pieces[0].start,
                     "end": span_pieces[-1].end,
-                    **bounds_by_kind,
+                    **bounds_by_outcome,
                 },
             )
 
 
 def _collect_offsets(messages: Iterable[Message]) -> dict[KafkaPartition, list[int]]:
-    """Return the offsets of the messages of each partition."""
+    """Return the offsets of messages, by partition."""
     offsets: defaultdict[KafkaPartition, list[int]] = defaultdict(list)
     for message in messages:
         offsets[message.topic, message.partition].append(message.offset)
     return offsets
 
 
-def _split_into_ranges(offsets: Iterable[int], kind: str) -> Iterator[UnstoredRange]:
-    """Yield one range for each series of offsets without a hole."""
+def _split_into_ranges(offsets: Iterable[int], outcome: str) -> Iterator[UnstoredRange]:
+    """Yield one range for each series of consecutive offsets."""
     # In a series, the difference between an offset and its position does not change.
     for _, pairs in groupby(enumerate(sorted(offsets)), lambda pair: pair[1] - pair[0]):
         series = [offset for _, offset in pairs]
-        yield UnstoredRange(series[0], series[-1] + 1, kind)
+        yield UnstoredRange(series[0], series[-1] + 1, outcome)
 
 
-def _cut_range(range_: UnstoredRange) -> Iterator[UnstoredRange]:
-    """Cut a range at each multiple of UNSTORED_SPAN."""
+def _split_at_spans(range_: UnstoredRange) -> Iterator[UnstoredRange]:
+    """Split a range at each multiple of UNSTORED_SPAN."""
     start = range_.start
     while start < range_.end:
         end = min(range_.end, start - start % UNSTORED_SPAN + UNSTORED_SPAN)
-        yield UnstoredRange(start, end, range_.kind)
+        yield UnstoredRange(start, end, range_.outcome)
         start = end
 
 

@@ -44,8 +44,8 @@ def copy_rows(connection: Connection, entity: EntityKind, rows: Sequence[Decoded
     count = copy_pieces(connection, sql.Identifier(entity.table), get_copy_columns(entity), chunks)
     if count != len(rows):
         raise RowsDroppedError(
-            f"{entity.table} took {count:,} of {len(rows):,} rows: a trigger or a rule of it drops "
-            "the others. Remove that"
+            f"{entity.table} took {count:,} of {len(rows):,} rows: a trigger or rule of this table "
+            "drops the others. Remove the trigger or rule"
         )
     note_late_rows(connection, entity, rows)
 
@@ -63,15 +63,16 @@ def store_search_keys(connection: Connection, keys: Sequence[SearchKeyRow]) -> N
 def store_children(
     connection: Connection, rows: Iterable[DecodedRow], known: Container[int] = frozenset()
 ) -> set[int]:
-    """List the children that the rows are of, inside the caller's transaction: on a cluster.
+    """On a cluster, add the children in these rows to the table of children.
 
-    A row that is refused may be among them: its child is listed without a version.
+    Runs inside the caller's transaction. Does nothing on a single server. If a row is refused
+    later, its child stays listed, without a version.
 
     Args:
-        known: Fingerprints of children that are listed already.
+        known: Fingerprints of children that are already in the table.
 
     Returns:
-        The fingerprints of those that were listed now.
+        The fingerprints of the children that were added.
     """
     if not distribution.is_distributed(connection):
         return set()
@@ -111,12 +112,12 @@ SELECT true FROM (
 def note_late_rows(connection: Connection, entity: EntityKind, rows: Sequence[DecodedRow]) -> None:
     """Note the rows that entered a sealed day, in the transaction that has just stored them.
 
-    Days that are not over by the server's clock are left out: they are neither sealed nor packed,
-    whatever the clock of this machine says.
+    Days that are not over by the server's clock are left out: they are neither sealed nor packed.
 
-    No late row is missed. A sealer commits its mark before it waits for the locks of the rows
-    (`announce` in history/retention/seals/day_snapshot.py), so either this transaction sees the
-    mark, or the sealer sees the rows. A day is marked as packed while no rows can be written.
+    No late row is missed. The sealer first commits its mark, then waits for every transaction that
+    has written rows of the day (`announce` in history/retention/seals/day_snapshot.py). So either
+    this transaction sees the mark, or the sealer sees its rows. The mark that a day is packed is
+    set under a lock that lets no writer in.
 
     Raises:
         StoredInBlockError: A block already has the version of one of the rows.
@@ -146,7 +147,9 @@ def note_late_rows(connection: Connection, entity: EntityKind, rows: Sequence[De
             versions = sql.SQL(build_versions_query(entity))
             find_in_blocks = sql.SQL(_FIND_IN_BLOCKS).format(versions=versions)
             if connection.execute(find_in_blocks, parameters).fetchone() == (True,):
-                raise StoredInBlockError(f"a block of {entity.table} {day} has the row")
+                raise StoredInBlockError(
+                    f"{entity.table} {day}: a block already has a version of this batch"
+                )
         note = sql.SQL(_NOTE_LATE_ROWS).format(
             encoded=build_encoding(entity), table=sql.Identifier(entity.table)
         )
@@ -170,7 +173,7 @@ SERVER_TIMES: Final[WeakKeyDictionary[Connection, ServerTime]] = WeakKeyDictiona
 
 
 def _get_server_time(connection: Connection) -> datetime:
-    """Return the time by the server's clock, which does not depend on this machine's clock."""
+    """Return the time by the server's clock, computed from an answer of the last SERVER_TIME_S."""
     answer = SERVER_TIMES.get(connection)
     if answer is None or time.monotonic() - answer.read_at > SERVER_TIME_S:
         answer = ServerTime(time.monotonic(), clock.read_server_time(connection))

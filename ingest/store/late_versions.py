@@ -1,4 +1,4 @@
-"""Notes the versions of a transaction that the feed of changes has passed (late_list.py)."""
+"""Adds the versions of a transaction to the late list, if the feed has passed their moments."""
 
 from collections.abc import Iterable
 
@@ -10,13 +10,15 @@ from ingest.store.ledger import Connection
 
 
 def note_late_versions(
-    connection: Connection, rows: Iterable[DecodedRow], unstored: Iterable[Message]
+    connection: Connection, rows: Iterable[DecodedRow], not_new: Iterable[Message]
 ) -> None:
-    """Note the versions that the feed of changes has passed, as the last thing in a transaction.
+    """Add new versions to the late list, if the feed of changes has passed their moments.
+
+    Call it at the end of the transaction that stores the rows: readers of the feed wait for it.
 
     Args:
         rows: The rows of the transaction.
-        unstored: The messages of those of them that are not new in the tables.
+        not_new: The messages of the rows that were stored before, or that PostgreSQL refused.
     """
     horizon = late_list.lock_horizon(connection)
     if horizon is None:
@@ -24,12 +26,12 @@ def note_late_versions(
     late_rows = [row for row in rows if row.record.updated_at < horizon]
     if not late_rows:
         return
-    unstored_ids = {id(message) for message in unstored}
+    known_ids = {id(message) for message in not_new}
     late_list.add_late_versions(
         connection,
         (
             LateVersion(row.record.entity, row.record.id, row.record.updated_at, row.record.version)
             for row in late_rows
-            if id(row.message) not in unstored_ids
+            if id(row.message) not in known_ids
         ),
     )

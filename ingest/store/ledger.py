@@ -16,7 +16,7 @@ from psycopg.types.json import Jsonb
 from history.common.single_row import require_row
 from ingest.kafka.retention_forecast import Outlook
 from ingest.messages.explanations import Explanation
-from ingest.messages.message import CUT, LastMessage, TopicPartition
+from ingest.messages.message import TRUNCATION_MARK, LastMessage, TopicPartition
 from ingest.models import Pace
 from ingest.store.batch import PartitionProgress
 from ingest.store.claim import Claim
@@ -27,35 +27,35 @@ Connection = psycopg.Connection[tuple[object, ...]]
 
 
 class FencedError(Exception):
-    """Raised when another consumer has claimed or advanced one of the partitions since."""
+    """Raised when another consumer has meanwhile claimed or advanced one of the partitions."""
 
 
 class LedgerMove(NamedTuple):
-    """How one batch moves one partition on. `stored` and `repeated` count messages."""
+    """How one batch advances one partition in the ledger."""
 
     claim: Claim
     progress: PartitionProgress
-    stored: int
-    repeated: int
-    high_watermark: int | None  # the end offset at the broker, if known
+    stored: int  # messages
+    repeated: int  # messages
+    end_offset: int | None  # at the broker; None if it is not known
 
 
-# The id under which the log of a topic partition was read last. Each cut of the log gives it
-# another id.
+# The id under which the log of a topic partition was read last. Each truncation gives it another
+# id: see TRUNCATION_MARK.
 _NEWEST_TOPIC_ID: Final[LiteralString] = """
 SELECT topic_id FROM ingest_ledger
 WHERE topic = %(topic)s AND partition = %(partition)s
-    AND split_part(topic_id, %(cut)s, 1) = %(broker_id)s
+    AND split_part(topic_id, %(mark)s, 1) = %(broker_id)s
 ORDER BY length(topic_id) DESC, topic_id DESC LIMIT 1
 """
 
 
 def claim_partition(
     connection: Connection,
-    source: TopicPartition,
-    earliest: int,
+    topic_partition: TopicPartition,
+    first_offset: int,
     end: int | None = None,
-    cut: Container[TopicPartition] = (),
+    truncated: Container[TopicPartition] = (),
 ) -> Claim:
     """Take a partition over, inside the caller's transaction.
 
@@ -63,37 +63,41 @@ def claim_partition(
     start, under a new row of the ledger.
 
     Args:
-        earliest: The first offset at the broker, where reading of a new partition begins.
-        end: The end offset at the broker, asked for while no consumer could advance the ledger.
+        first_offset: The first offset at the broker, where reading of a new partition begins.
+        end: The end offset at the broker, at a time when no consumer could advance the ledger.
             None if nothing suggests that the log was truncated.
-        cut: Partitions whose log is known not to be the one that was read.
+        truncated: Partitions with a log that was certainly truncated.
     """
     row = connection.execute(
         _NEWEST_TOPIC_ID,
         {
-            "topic": source.topic,
-            "partition": source.partition,
-            "cut": CUT,
-            "broker_id": source.topic_id,
+            "topic": topic_partition.topic,
+            "partition": topic_partition.partition,
+            "mark": TRUNCATION_MARK,
+            "broker_id": topic_partition.topic_id,
         },
     ).fetchone()
-    newest = source if row is None else TopicPartition(source.topic, str(row[0]), source.partition)
-    claimed = _claim_row(connection, newest, earliest)
-    if newest in cut:
+    newest = (
+        topic_partition
+        if row is None
+        else TopicPartition(topic_partition.topic, str(row[0]), topic_partition.partition)
+    )
+    claimed = _claim_row(connection, newest, first_offset)
+    if newest in truncated:
         reason = "its messages are not those that were read"
     elif end is not None and claimed.next_offset > end:
         reason = f"it ends at offset {end}"
     else:
         return claimed
     logger.error(
-        "%s[%d]: the log at the broker was cut: the ledger is at offset %d, but %s. Reading the "
-        "partition from its start; versions that are stored already count as repeated",
-        source.topic,
-        source.partition,
+        "%s[%d]: the log at the broker was truncated: the ledger is at offset %d, but %s. Reading "
+        "the partition from its start; versions that are stored already count as repeated",
+        topic_partition.topic,
+        topic_partition.partition,
         claimed.next_offset,
         reason,
     )
-    return _claim_row(connection, newest.make_successor(), earliest)
+    return _claim_row(connection, newest.make_successor(), first_offset)
 
 
 # Takes a partition over from its owner, or adds its row.
@@ -101,7 +105,7 @@ _CLAIM: Final[LiteralString] = """
 INSERT INTO ingest_ledger AS l
     (topic, topic_id, partition, first_offset, next_offset, epoch, read, stored, repeated,
      expired, quarantined, skipped, lost, halted_why, updated_at, checked_at)
-VALUES (%(topic)s, %(topic_id)s, %(partition)s, %(earliest)s, %(earliest)s, 1,
+VALUES (%(topic)s, %(topic_id)s, %(partition)s, %(first_offset)s, %(first_offset)s, 1,
         0, 0, 0, 0, 0, 0, 0, '', now(), now())
 ON CONFLICT (topic, topic_id, partition) DO UPDATE SET epoch = l.epoch + 1
 RETURNING epoch, next_offset, coalesce(resume_until, 0), halted_at IS NOT NULL,
@@ -116,36 +120,36 @@ WHERE topic = %(topic)s AND topic_id = %(topic_id)s AND partition = %(partition)
 """
 
 
-def _claim_row(connection: Connection, source: TopicPartition, earliest: int) -> Claim:
+def _claim_row(connection: Connection, topic_partition: TopicPartition, first_offset: int) -> Claim:
     row = connection.execute(
         _CLAIM,
         {
-            "topic": source.topic,
-            "topic_id": source.topic_id,
-            "partition": source.partition,
-            "earliest": earliest,
+            "topic": topic_partition.topic,
+            "topic_id": topic_partition.topic_id,
+            "partition": topic_partition.partition,
+            "first_offset": first_offset,
         },
     ).fetchone()
     epoch, next_offset, resume_until, halted, *remembered = require_row(row)
     (reread_until,) = connection.execute(
         _REREAD,
         {
-            "topic": source.topic,
-            "topic_id": source.topic_id,
-            "partition": source.partition,
+            "topic": topic_partition.topic,
+            "topic_id": topic_partition.topic_id,
+            "partition": topic_partition.partition,
             "next_offset": next_offset,
         },
     ).fetchone() or (0,)
     last = None if remembered[0] is None else LastMessage(*remembered)  # type: ignore[arg-type]
     return Claim(
-        source,
+        topic_partition,
         int(epoch),  # type: ignore[call-overload]
         int(next_offset),  # type: ignore[call-overload]
         int(resume_until),  # type: ignore[call-overload]
         bool(halted),
         int(reread_until),  # type: ignore[call-overload]
         # Without a message that the broker still has, nothing can be compared.
-        last if last is not None and last.offset >= earliest else None,
+        last if last is not None and last.offset >= first_offset else None,
     )
 
 
@@ -196,7 +200,7 @@ def advance_partitions(connection: Connection, moves: Sequence[LedgerMove]) -> N
     for move in moves:
         for gap in move.progress.gaps:
             if gap.lost:
-                partition = asdict(move.claim.source)
+                partition = asdict(move.claim.topic_partition)
                 connection.execute(
                     _ADD_LOST_OFFSETS, {**partition, "start": gap.start, "end": gap.end}
                 )
@@ -219,7 +223,7 @@ def _make_advance(move: LedgerMove) -> dict[str, object]:
         "skipped": sum(gap.end - gap.start for gap in progress.gaps if not gap.lost),
         "lost": sum(gap.end - gap.start for gap in progress.gaps if gap.lost),
         "stamp": progress.newest_timestamp,
-        "high": move.high_watermark,
+        "high": move.end_offset,
         "last": last and last.offset,
         "leader": last and last.leader_epoch,
         "digest": last and last.digest,
@@ -274,7 +278,7 @@ def record_forecast(
 ) -> None:
     """Record when unread messages of these partitions will be lost.
 
-    A row that another transaction has locked is left alone, as in `record_heartbeat`.
+    A row that another transaction has locked is not changed, as in `record_heartbeat`.
 
     Args:
         reading_rate: Offsets per second of this consumer; None if it was not measured.
@@ -296,7 +300,7 @@ def record_forecast(
 def is_at_offsets(connection: Connection, ends: Mapping[Claim, int]) -> bool:
     """Return whether the ledger is at these offsets under the same claims.
 
-    This tells whether a commit succeeded although its answer was lost.
+    Then a batch was committed, although PostgreSQL's answer to the commit was lost.
     """
     for claim, end in ends.items():
         row = connection.execute(
@@ -316,18 +320,18 @@ def record_heartbeat(
     beat_at: float | None = None,
     answered: Container[Claim] | None = None,
 ) -> None:
-    """Record that a consumer holds these partitions, and their end offsets.
+    """Record that a consumer still has these claims, and the end offsets that it knows.
 
-    A heartbeat that is written late does not look newer than a claim that was made since. If a
-    topic was created again, a heartbeat without an answer of the brokers does not look newer than
-    the claim of the new topic. A row that another transaction has locked is left alone.
+    A heartbeat that is written late gets the time at which it was made, so it does not look newer
+    than a later claim. If a topic was created again, a heartbeat without an answer of the brokers
+    does not look newer than the claim of the new topic. A row that another transaction has locked
+    is not changed.
 
     Args:
-        ends: The end offset of each claim; None if it is not known.
-        seen_at: The `time.monotonic()` at which the brokers answered the ends of `answered`; None
-            if they did not.
+        ends: The end offsets; None if an end is not known.
+        seen_at: The `time.monotonic()` at which the brokers answered; None if they did not.
         beat_at: The `time.monotonic()` of the heartbeat; None for now.
-        answered: The claims whose ends the brokers answered; None for all.
+        answered: The claims for which the brokers answered with the end; None for all.
     """
     if not ends:
         return
@@ -360,7 +364,7 @@ WHERE excluded.at - p.at > make_interval(secs => %(seconds)s)
 
 
 def record_pace(connection: Connection) -> None:
-    """Record the sums of the ledger, once in ten minutes."""
+    """Record the sums of the ledger, if that was not done in the last ten minutes."""
     connection.execute(_PACE, {"seconds": Pace.SECONDS, "slots": Pace.SLOTS})
 
 
@@ -410,7 +414,7 @@ WHERE topic = %(topic)s AND topic_id = %(topic_id)s AND partition = %(partition)
 
 
 def record_halts(connection: Connection, halted: Mapping[Claim, Explanation]) -> None:
-    """Record that reading of these partitions has stopped, with the reasons."""
+    """Record that these partitions are halted, with the reasons."""
     for claim, explanation in halted.items():
         reason = {"reason": explanation.english, "explanation": Jsonb(explanation.to_json())}
         connection.execute(_HALT, {**_get_row_key(claim), **reason})
@@ -433,14 +437,14 @@ def load_resume_until(connection: Connection, claim: Claim) -> int:
 
 
 def _make_columns(rows: Sequence[Mapping[str, object]]) -> dict[str, list[object]]:
-    """Return the rows as one list for each column, which `unnest` takes.
+    """Return the values of each column of the rows as a list, for `unnest`.
 
     Args:
-        rows: At least one.
+        rows: At least one row.
     """
     return {name: [row[name] for row in rows] for name in rows[0]}
 
 
 def _get_row_key(claim: Claim) -> dict[str, str | int]:
     """Return the parameters that find the row of a claim."""
-    return {**asdict(claim.source), "epoch": claim.epoch}
+    return {**asdict(claim.topic_partition), "epoch": claim.epoch}

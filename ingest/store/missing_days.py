@@ -1,6 +1,6 @@
-"""Decides about rows whose day is older than the window or has no partition; creates partitions.
+"""Decides about rows of days that are older than the window or have no partition.
 
-See docs/decisions/0021.
+Creates partitions that are missing. See docs/decisions/0021.
 """
 
 import logging
@@ -54,8 +54,9 @@ class DayRefusal:
 def admit_expired(
     connection: Connection, batch: Batch, window: Callable[[Connection], Window]
 ) -> None:
-    """Let a batch store those of its expired rows whose day exists, or is in the window after all.
+    """Move expired rows back to the rows to store, if their day exists or is in the window.
 
+    The decoder judged by the clock of this machine; `window` does not rely on this clock alone.
     Runs at most two queries, and none for a batch without expired rows.
 
     Args:
@@ -72,7 +73,12 @@ def admit_expired(
             try:
                 clock.check_clocks(connection)
             except clock.WrongClockError as error:
-                logger.warning("versions that are expired by our clock only are stored: %s", error)
+                logger.warning(
+                    "storing versions of %s although they are older than retention by this "
+                    "machine's clock: the server's clock disagrees (%s)",
+                    ", ".join(sorted({str(day) for _, day in young})),
+                    error,
+                )
     batch.accept_expired(admitted)
 
 
@@ -91,7 +97,7 @@ def create_missing_partitions(connection: Connection, batch: Batch, window: Wind
     missing = batch_days - find_attached_days(connection, batch_days)
     if not missing:
         return False
-    batch.expire({place for place in missing if place[1] < window.oldest})
+    batch.expire({(name, day) for name, day in missing if day < window.oldest})
     reasons_to_wait = []
     # A day after tomorrow comes from a wrong message, so nothing waits for it.
     tomorrow = clock.now().date() + timedelta(days=1)
@@ -118,7 +124,7 @@ def create_partitions(
         The days that this login cannot create, however long it waits, with the reasons.
     """
     refused = {}
-    young_days = {place for place in missing if place[1] >= window.oldest}
+    young_days = {(name, day) for name, day in missing if day >= window.oldest}
     for name, day in sorted(young_days):
         table = BY_NAME[name].table
         partition = days.build_partition_name(table, day)

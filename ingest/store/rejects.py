@@ -89,12 +89,12 @@ def quarantine_messages(
 ) -> None:
     """Put messages into quarantine, inside the caller's transaction.
 
-    A message that is in quarantine already gets the new reason. Unless it was resolved, it keeps
-    its status, its attempts and its first reason.
+    If a message is in quarantine already, its reason is replaced. Unless it was resolved, its
+    status, its attempts and its first reason stay.
     """
     if not rejects:
         return
-    topic_ids = {(source.topic, source.partition): source.topic_id for source in claims}
+    topic_ids = {partition.kafka: partition.topic_id for partition in claims}
     with connection.cursor() as cursor:
         cursor.executemany(
             _ADD_MESSAGE,
@@ -152,28 +152,30 @@ def resolve_read_again(
     Runs inside the caller's transaction.
 
     Args:
-        rejects: The bad messages of the batch.
-        read: The offsets that the batch covers.
+        rejects: The bad messages of the batch. All its other messages are good.
+        read: The offsets that the batch covers, by topic partition.
     """
-    sources = [
-        source for source, progress in read.items() if progress.start < claims[source].reread_until
+    reread_partitions = [
+        partition
+        for partition, progress in read.items()
+        if progress.start < claims[partition].reread_until
     ]
-    if not sources:
+    if not reread_partitions:
         return
     bad: dict[KafkaPartition, list[int]] = {}
     for reject in rejects:
         message = reject.message
         bad.setdefault((message.topic, message.partition), []).append(message.offset)
-    for source in sources:
+    for topic_partition in reread_partitions:
         connection.execute(
             _RESOLVE_READ_AGAIN,
             {
-                "topic": source.topic,
-                "topic_id": source.topic_id,
-                "partition": source.partition,
-                "start": read[source].start,
-                "end": read[source].next,
-                "bad": bad.get(source.kafka, []),
+                "topic": topic_partition.topic,
+                "topic_id": topic_partition.topic_id,
+                "partition": topic_partition.partition,
+                "start": read[topic_partition].start,
+                "end": read[topic_partition].next,
+                "bad": bad.get(topic_partition.kafka, []),
             },
         )
 

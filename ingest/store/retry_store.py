@@ -22,8 +22,8 @@ class MessageOutcome(NamedTuple):
 
     message: Message
     outcome: str  # stored, repeated, expired or rejected
-    reject: BadMessage | None = None  # why it was rejected
-    stored_row: DecodedRow | None = None  # if it was stored
+    reject: BadMessage | None = None  # the reason, if the message was rejected
+    stored_row: DecodedRow | None = None  # the row, if the message was stored
 
 
 class MissingDaysError(Exception):
@@ -96,7 +96,7 @@ def _store_rows(
     outcome = store_isolated(connection, entity, rows)
     store_children(connection, rows)
     repeated = {id(message) for message in outcome.repeated}
-    rejected = {id(reject.message): reject for reject in outcome.rejects}
+    rejected = {id(reject.message): reject for reject in outcome.refused}
     for row in rows:
         reject = rejected.get(id(row.message))
         if reject is not None:

@@ -49,7 +49,7 @@ UPDATES: Final[tuple[tuple[type[Model], frozenset[str]], ...]] = (
 
 
 def list_tables() -> set[str]:
-    """Return the tables on which the consumer has a right, except those of versions."""
+    """Return the tables on which the consumer has a right, except the tables of versions."""
     changed = (model._meta.db_table for model, _ in UPDATES)
     return {*READS, *INSERTS, *HEALS, *KEYS, *changed}
 

@@ -31,7 +31,7 @@ class DatabaseSession:
 
     @property
     def connection(self) -> Connection:
-        """The open connection. Opens one if there is none."""
+        """The open connection. It is opened at its first use."""
         if self._open is None:
             self._open = self._connect()
             distribution.forget_plain_answer(self._open)
@@ -72,7 +72,7 @@ def open_connection(purpose: str = "annals-consume") -> Connection:
         purpose: The application_name of the session.
 
     Raises:
-        psycopg.OperationalError: The database does not answer within seconds, or refuses.
+        psycopg.OperationalError: The database does not answer in time, or refuses the connection.
     """
     url = settings.ANNALS.database_url or ""
     parameters = {
@@ -121,7 +121,7 @@ def open_connection(purpose: str = "annals-consume") -> Connection:
 def terminate_frozen(connection: Connection) -> None:
     """Terminate the sessions of consumers that froze during a COPY.
 
-    PostgreSQL checks no timeouts during a COPY, so without this their row locks would stay.
+    PostgreSQL does not check timeouts during a COPY, so these sessions would keep their row locks.
     """
     count = connection.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"

@@ -1,6 +1,6 @@
-"""Stores rows of which some are stored already, or cannot be stored.
+"""Stores the rows of a batch in which some rows are stored already, or cannot be stored.
 
-Begin with `store_deduplicated` and `store_isolated`. New rows go to the table by COPY; the others
+Begin with `store_deduplicated` and `store_isolated`. New rows go to the table by COPY. The others
 go to a staging table, in which PostgreSQL compares them with the stored rows.
 """
 
@@ -19,7 +19,7 @@ from psycopg.rows import args_row
 from history.common.single_row import require_row
 from history.kinds.entities import EntityKind
 from history.store.blocks.codec import DamagedBlockError
-from history.store.blocks.queries import build_damage_error, build_versions_query, read_documents
+from history.store.blocks.queries import build_damage_error, build_versions_query, read_snapshots
 from history.store.days import days
 from history.store.days.days import WHOLE_ROWS
 from history.store.days.window import MICROSECONDS_PER_DAY, compute_day
@@ -46,10 +46,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StoreOutcome:
-    """The messages whose rows were not stored. All other rows are in the table."""
+    """The messages that brought no new row. The rows of all others are new in the table."""
 
     repeated: list[Message] = field(default_factory=list)  # stored before
-    rejects: list[BadMessage] = field(default_factory=list)  # cannot be stored
+    refused: list[BadMessage] = field(default_factory=list)  # cannot be stored
 
 
 def store_deduplicated(
@@ -70,8 +70,8 @@ def store_isolated(
 ) -> StoreOutcome:
     """Store the rows that are not stored yet, each with its search keys.
 
-    Runs inside the caller's transaction. A row that another writer stores at the same time is
-    looked up again, so it is no error here.
+    Runs inside the caller's transaction. If another writer stores a row at the same time, the row
+    is looked up again; no error is raised.
     """
     return DeduplicatingWriter(connection, entity, isolate=True).store(rows)
 
@@ -92,7 +92,7 @@ class DeduplicatingWriter:
         self._vanished: set[int] = set()
 
     def store(self, rows: Sequence[DecodedRow]) -> StoreOutcome:
-        """Store new rows, and compare all others, until nothing is left to do."""
+        """Store the new rows, and compare the others with the stored rows of the same keys."""
         waiting_rows = list(rows)
         while waiting_rows or self._known_rows:
             while waiting_rows:
@@ -148,11 +148,11 @@ class DeduplicatingWriter:
         return [row for row in rows if id(row) not in refused_ids]
 
     def _compare(self, rows: Sequence[DecodedRow]) -> list[DecodedRow]:
-        """Compare rows with the stored rows of their keys: equal ones are repeats, others rejects.
+        """Compare rows with the stored rows of the same keys. Return the rows to look up again.
 
-        A stored row may be gone, because `maintain` detaches a day between two statements. Such a
-        row is returned, to be looked up again. If this happens to it twice, it goes to quarantine,
-        which retries it later.
+        A row that equals the stored row is a repeat. A row that differs goes to quarantine. If the
+        stored row is gone, because `maintain` detached its day in between, the row must be looked
+        up again. If this happens to a row twice, it goes to quarantine, where it is retried later.
         """
         if not rows:
             return []
@@ -167,7 +167,7 @@ class DeduplicatingWriter:
             if number in comparison.equal:
                 self._outcome.repeated.append(row.message)
             elif number in comparison.differing or id(row) in self._vanished:
-                self._outcome.rejects.append(
+                self._outcome.refused.append(
                     BadMessage(row.message, Reason.DIVERGENT, Explanation(Code.DIVERGENT))
                 )
             else:
@@ -176,9 +176,9 @@ class DeduplicatingWriter:
         return rows_to_look_up
 
     def _stage(self, rows: Sequence[DecodedRow]) -> list[RefusedRow]:
-        """Copy rows into the staging table with their positions in `rows` as numbers.
+        """Copy rows into the staging table, and return the rows that its columns cannot hold.
 
-        Return the rows that the columns of the table cannot hold.
+        The number of a staged row is its position in `rows`.
         """
         create_staging_table(self._connection, self._entity)
         if self._vanished:  # the staging table still has the rows of the first comparison
@@ -195,7 +195,7 @@ class DeduplicatingWriter:
         return isolate_bad_rows(self._connection, copy_to_staging_table, rows)
 
     def _reject(self, refused_rows: Iterable[RefusedRow]) -> None:
-        self._outcome.rejects.extend(make_bad_message(refused) for refused in refused_rows)
+        self._outcome.refused.extend(make_bad_message(refused) for refused in refused_rows)
 
 
 class RowKey(NamedTuple):
@@ -212,16 +212,16 @@ def get_key(row: DecodedRow) -> RowKey:
 
 
 class SplitRows(NamedTuple):
-    """Rows in their order."""
+    """The rows of a batch, split by whether their version is new."""
 
     new: list[DecodedRow]  # the first row of each key that is not stored
-    known: list[DecodedRow]  # rows whose key is stored, or came in an earlier row
+    known: list[DecodedRow]  # rows with a key that is stored, or that an earlier row has
 
 
 def split_new_and_known(
     connection: Connection, entity: EntityKind, rows: Iterable[DecodedRow]
 ) -> SplitRows:
-    """Look up which rows are new."""
+    """Look up which rows are new, and split the rows accordingly."""
     first_rows: dict[RowKey, DecodedRow] = {}
     later_rows = [row for row in rows if first_rows.setdefault(get_key(row), row) is not row]
     new: list[DecodedRow] = []
@@ -261,8 +261,8 @@ def _look_up(
 ) -> frozenset[int]:
     """Return the positions in `keys` of the keys that are stored.
 
-    A topic that is read again may bring rows of a packed day. Such a day can have plain rows (see
-    the glossary) beside its blocks.
+    The day may be packed, for example when a topic is read again. A packed day can have plain rows
+    (see the glossary) beside its blocks.
     """
     is_same_version = "t.updated_at = key.updated_at AND t.version = key.version"
     if days.is_packed(connection, entity.table, day):
@@ -299,7 +299,7 @@ ALTER TABLE {staging} ALTER data SET STORAGE EXTERNAL
 
 
 def create_staging_table(connection: Connection, entity: EntityKind) -> None:
-    """Create the staging table if it is missing. The end of each transaction empties it."""
+    """Create the staging table if it is missing. PostgreSQL empties it after each transaction."""
     name = f"pg_temp.{_get_staging_name(entity)}"
     row = connection.execute("SELECT to_regclass(%(name)s)", {"name": name}).fetchone()
     if row == (None,):
@@ -320,14 +320,14 @@ def _get_staging_name(entity: EntityKind) -> str:
 
 
 class Comparison(NamedTuple):
-    """Numbers of staged rows. A row in neither set has no stored row to compare with."""
+    """The numbers of staged rows. A row without a stored row of the same key is in neither set."""
 
     equal: set[int]
     differing: set[int]
 
 
 class ComparedRow(NamedTuple):
-    """A staged row that was compared with a stored row of its key."""
+    """The number of a staged row, and whether it differs from the stored row of the same key."""
 
     number: int
     differs: bool
@@ -348,7 +348,7 @@ def compare_staged(
     """Compare the rows in the staging table with the stored rows of the same keys.
 
     Args:
-        rows: The rows that were staged; their days are searched.
+        rows: The rows that were staged. Only their days are searched.
     """
     query = sql.SQL(_COMPARE_WITH_PLAIN_ROWS).format(
         staging=_get_staging_table(entity),
@@ -376,14 +376,14 @@ def compare_staged(
 
 
 class _StagedRowInBlock(NamedTuple):
-    """A staged row, and the version of its key in a block."""
+    """A staged row, and the position of the version with the same key in a block."""
 
     number: int
     id: str
     stored_at: datetime  # the time of the block
     position: int  # of the version in its block, from 1; 0 if the block is damaged
-    has_same_columns: bool  # all columns are equal, except for the document
-    text: str  # the staged document
+    has_same_columns: bool  # all columns are equal, the snapshot not considered
+    text: str  # the staged snapshot
     packed: bytes | None  # the block; None if it was sent with an earlier row
 
 
@@ -410,7 +410,7 @@ FROM (
 def _compare_with_blocks(
     connection: Connection, entity: EntityKind, day: date
 ) -> Iterator[ComparedRow]:
-    """Yield each staged row whose version is in a block of a day."""
+    """Compare staged rows with versions in the blocks of a day. Yield each row that has one."""
     start, end = days.compute_bounds(day)
     query = sql.SQL(_COMPARE_WITH_BLOCKS).format(
         staging=_get_staging_table(entity),
@@ -418,18 +418,18 @@ def _compare_with_blocks(
         staged_application=sql.SQL("product_instance_id" if entity.parent else "id"),
         stored_application=sql.SQL("product" if entity.parent else "id"),
     )
-    documents: list[bytes] = []  # of the last block; empty if it cannot be read
+    snapshots: list[bytes] = []  # of the last block; empty if it cannot be read
     with psycopg.Cursor(connection, row_factory=args_row(_StagedRowInBlock)) as cursor:
         cursor.execute(query, {"start": start, "end": end}, prepare=False, binary=True)
         for pair in cursor:
             if pair.packed is not None:
-                documents = _unpack_block(
+                snapshots = _unpack_block(
                     connection, entity, pair.id, pair.stored_at, pair.position, pair.packed
                 )
             is_equal = (
-                bool(documents)
+                bool(snapshots)
                 and pair.has_same_columns
-                and _is_same_document(connection, pair.text, documents[pair.position - 1].decode())
+                and _is_same_snapshot(connection, pair.text, snapshots[pair.position - 1].decode())
             )
             yield ComparedRow(pair.number, differs=not is_equal)
 
@@ -442,17 +442,17 @@ def _unpack_block(
     position: int,
     packed: bytes,
 ) -> list[bytes]:
-    """Return the documents in a block, or none if the block is damaged."""
+    """Return the snapshots in a block, or an empty list if the block is damaged."""
     try:
         if position == 0:
             raise build_damage_error(entity.table, id, stored_at)
-        return read_documents(connection, entity.table, id, stored_at, packed)
+        return read_snapshots(connection, entity.table, id, stored_at, packed)
     except DamagedBlockError as error:
         log.warning("a message that may be a repeat goes to quarantine: %s", error)
         return []
 
 
-def _is_same_document(connection: Connection, text: str, stored_text: str) -> bool:
+def _is_same_snapshot(connection: Connection, text: str, stored_text: str) -> bool:
     """Return whether two JSON texts are equal for PostgreSQL."""
     if text == stored_text:
         return True

@@ -99,10 +99,10 @@ _WORKER_DIED = "server closed the connection unexpectedly"
 
 
 def convert_shard_error(error: errors.InternalError_, table: str) -> psycopg.Error:
-    """Return the real error of a COPY that a shard refused.
+    """Return the real error of a COPY that a shard of a Citus cluster refused.
 
-    Citus passes on the message of the shard, but not its SQLSTATE. So the names of relations in
-    the message must tell; they are the same in every language.
+    Citus passes on the message of the shard, but not its SQLSTATE. So the error is recognised by
+    the names of relations in the message, which are the same in every language.
 
     Args:
         table: The name of the distributed table.

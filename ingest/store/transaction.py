@@ -36,8 +36,8 @@ from ingest.store.sqlstate import ErrorCause, classify_error, is_missing_partiti
 
 # After a batch that needed the slow path, this many batches with rows of the same kind begin there.
 SLOW_PATH_BATCHES = 20
-# A writer remembers the days of children that it has listed, and does not list them again. When
-# there are more than this, it forgets all of them.
+# On a cluster, a writer remembers which children it has added to the table of children for which
+# days, and does not add them again. If it remembers more than this, it forgets all of them.
 REMEMBERED_CHILDREN = 50_000
 
 
@@ -47,7 +47,7 @@ class WriteResult:
 
     stored: Mapping[TopicPartition, int]  # how many messages were stored, by partition
     repeated: Mapping[TopicPartition, int]  # how many were stored before, by partition
-    rejects: tuple[BadMessage, ...] = ()  # messages that the database refused
+    refused: tuple[BadMessage, ...] = ()  # messages that the database refused
     # the fingerprints of the search keys that were stored, by id of the document
     fingerprints: Mapping[str, KeyFingerprint] = field(default_factory=dict)
 
@@ -79,14 +79,14 @@ class BatchWriter(DatabaseSession):
         self._slow_batches_left: Counter[str] = Counter()
         self._listed_children: set[int] = set()
 
-    def write(self, batch: Batch, claims: Claims, high: Ends) -> WriteResult:
+    def write(self, batch: Batch, claims: Claims, end_offsets: Ends) -> WriteResult:
         """Store rows and bad messages of a batch and move the ledger, all or nothing.
 
-        Each attempt is a transaction. Before the first one, expired rows whose day exists after all
-        are added to the rows of the batch.
+        Each attempt is a transaction. Before the first attempt, expired rows are moved back to the
+        rows to store, if their day exists after all.
 
         Args:
-            high: The end offset of each partition at the broker. None if it is not known.
+            end_offsets: The end offset of each partition at the broker. None if it is not known.
 
         Raises:
             FencedError: Another consumer has claimed or advanced one of the partitions.
@@ -96,16 +96,16 @@ class BatchWriter(DatabaseSession):
         batch.arrange()
         for path in (_WritePath.FAST, _WritePath.DEDUPLICATED):
             try:
-                return self._write_in_transaction(batch, claims, high, path)
+                return self._write_in_transaction(batch, claims, end_offsets, path)
             except psycopg.Error as error:
                 if classify_error(error) is not ErrorCause.BATCH:
                     raise
             for name in batch.rows:
                 self._slow_batches_left[name] = SLOW_PATH_BATCHES
-        return self._write_in_transaction(batch, claims, high, _WritePath.ISOLATED)
+        return self._write_in_transaction(batch, claims, end_offsets, _WritePath.ISOLATED)
 
     def _write_in_transaction(
-        self, batch: Batch, claims: Claims, high: Ends, path: _WritePath
+        self, batch: Batch, claims: Claims, end_offsets: Ends, path: _WritePath
     ) -> WriteResult:
         """Write the batch by one path, and commit.
 
@@ -123,7 +123,7 @@ class BatchWriter(DatabaseSession):
                     store_search_keys(connection, _collect_stored_keys(batch, outcome))
                 rows = [*chain.from_iterable(batch.rows.values())]
                 children = store_children(connection, rows, self._listed_children)
-                bad_messages = [*batch.rejects, *outcome.rejects]
+                bad_messages = [*batch.rejects, *outcome.refused]
                 rejects.quarantine_messages(connection, bad_messages, claims)
                 rejects.resolve_read_again(connection, bad_messages, batch.progress, claims)
                 empty_offsets.note_empty_offsets(
@@ -132,18 +132,21 @@ class BatchWriter(DatabaseSession):
                 written = _count_messages(batch, outcome)
                 moves = [
                     LedgerMove(
-                        claim=claims[source],
-                        progress=batch.progress[source],
-                        stored=written.stored[source],
-                        repeated=written.repeated[source],
-                        high_watermark=high.get(source),
+                        claim=claims[topic_partition],
+                        progress=batch.progress[topic_partition],
+                        stored=written.stored[topic_partition],
+                        repeated=written.repeated[topic_partition],
+                        end_offset=end_offsets.get(topic_partition),
                     )
-                    for source in sorted(batch.progress)
+                    for topic_partition in sorted(batch.progress)
                 ]
                 ledger.advance_partitions(connection, moves)
-                unstored = (*outcome.repeated, *(reject.message for reject in outcome.rejects))
+                not_new = (
+                    *outcome.repeated,
+                    *(reject.message for reject in outcome.refused),
+                )
                 # Last: readers of the feed of changes wait for the lock that this takes.
-                late_versions.note_late_versions(connection, rows, unstored)
+                late_versions.note_late_versions(connection, rows, not_new)
         except errors.CheckViolation as error:
             if not is_missing_partition(error):
                 raise
@@ -151,7 +154,7 @@ class BatchWriter(DatabaseSession):
                 connection, batch, self._window(connection)
             ):
                 raise
-            return self._write_in_transaction(batch, claims, high, path)
+            return self._write_in_transaction(batch, claims, end_offsets, path)
         if len(self._listed_children) > REMEMBERED_CHILDREN:
             self._listed_children.clear()
         self._listed_children |= children
@@ -167,10 +170,11 @@ class BatchWriter(DatabaseSession):
     ) -> None:
         """Store the rows of one kind.
 
-        Rows of a kind that needed the slow path lately do not try the fast one.
+        If an earlier batch needed the slow path for this kind, the fast path is not tried for
+        SLOW_PATH_BATCHES batches.
 
         Args:
-            outcome: The repeats and rejects are added to it.
+            outcome: Repeated and refused messages are added to it.
         """
         slow_batches_left = self._slow_batches_left[entity.name]
         if path is _WritePath.FAST and slow_batches_left == 0:
@@ -179,21 +183,21 @@ class BatchWriter(DatabaseSession):
         store = store_isolated if path is _WritePath.ISOLATED else store_deduplicated
         kind_outcome = store(connection, entity, rows)
         outcome.repeated.extend(kind_outcome.repeated)
-        outcome.rejects.extend(kind_outcome.rejects)
-        if kind_outcome.repeated or kind_outcome.rejects or path is not _WritePath.FAST:
+        outcome.refused.extend(kind_outcome.refused)
+        if kind_outcome.repeated or kind_outcome.refused or path is not _WritePath.FAST:
             self._slow_batches_left[entity.name] = SLOW_PATH_BATCHES
         else:
             self._slow_batches_left[entity.name] = slow_batches_left - 1
 
 
 def _collect_stored_keys(batch: Batch, outcome: StoreOutcome) -> list[SearchKeyRow]:
-    """Return the search keys of the rows that are in the tables now."""
-    if not outcome.rejects:
+    """Return the search keys of the rows that PostgreSQL did not refuse."""
+    if not outcome.refused:
         return batch.keys
-    refused = {id(reject.message) for reject in outcome.rejects}
+    refused_ids = {id(reject.message) for reject in outcome.refused}
     keys = NewSearchKeys()
     for row in chain.from_iterable(batch.rows.values()):
-        if id(row.message) not in refused:
+        if id(row.message) not in refused_ids:
             keys.add_record(row.record)
     return keys.list_rows()
 
@@ -201,17 +205,17 @@ def _collect_stored_keys(batch: Batch, outcome: StoreOutcome) -> list[SearchKeyR
 def _count_messages(batch: Batch, outcome: StoreOutcome) -> WriteResult:
     """Return the result of the write, with the messages counted by partition."""
     repeated = _count_by_partition(batch, outcome.repeated)
-    refused = _count_by_partition(batch, (reject.message for reject in outcome.rejects))
+    refused = _count_by_partition(batch, (reject.message for reject in outcome.refused))
     stored = {
-        source: progress.good - repeated[source] - refused[source]
-        for source, progress in batch.progress.items()
+        topic_partition: progress.good - repeated[topic_partition] - refused[topic_partition]
+        for topic_partition, progress in batch.progress.items()
     }
     # Some keys were not stored if a row was refused: then none is remembered as stored.
-    fingerprints = {} if outcome.rejects else batch.fingerprints
-    return WriteResult(stored, repeated, tuple(outcome.rejects), fingerprints)
+    fingerprints = {} if outcome.refused else batch.fingerprints
+    return WriteResult(stored, repeated, tuple(outcome.refused), fingerprints)
 
 
 def _count_by_partition(batch: Batch, messages: Iterable[Message]) -> Counter[TopicPartition]:
     """Count messages of the batch by the topic partition from which they came."""
-    sources = {(source.topic, source.partition): source for source in batch.progress}
-    return Counter(sources[message.topic, message.partition] for message in messages)
+    by_name = {topic_partition.kafka: topic_partition for topic_partition in batch.progress}
+    return Counter(by_name[message.topic, message.partition] for message in messages)

@@ -62,7 +62,8 @@ def truncate_expired_tables(
         ring: The common prefix of the tables' names.
         needed_query: A query, with a placeholder {table}, that returns whether a table still has
             rows that are needed.
-        show_life: Called before each table that is not empty, because a table can take a second.
+        show_life: Called before each table that is not empty. One table can take a second, and the
+            process must show in between that it is alive.
     """
     row = connection.execute("SELECT clock_timestamp()").fetchone()
     tables = (

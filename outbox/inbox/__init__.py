@@ -1,4 +1,4 @@
-"""The inbox: a service processes each Kafka message once in effect, each key's in order."""
+"""The inbox: processes each Kafka message once in effect, and messages of one key in order."""
 
 from outbox.inbox.message import Message, Reject, handler
 

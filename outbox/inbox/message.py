@@ -85,9 +85,10 @@ class Message:
 
     @property
     def identity(self) -> str:
-        """The identity: two messages with the same identity are the same message.
+        """A text that identifies the message: the same identity means the same message.
 
-        This is the header idempotency-key, unless it is blank, or else the place of the message.
+        It is made of the topic and the header idempotency-key. If this header is missing or blank,
+        it is `topic/partition/offset`.
         """
         idempotency_key = self.header(IDEMPOTENCY_KEY)
         if idempotency_key is None or not idempotency_key.strip():
@@ -105,7 +106,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def format_name(name: bytes | str) -> str:
-    """Return a text for a name that PostgreSQL can index. Different bytes give different texts."""
+    """Return a name as a text that PostgreSQL can index. Different names give different texts."""
     raw = name.encode("utf-8", "surrogatepass") if isinstance(name, str) else name
     if len(raw) > _LONGEST_NAME_BYTES:
         return f"sha256:{sha256(raw).hexdigest()}"
@@ -150,8 +151,8 @@ class MessageHandler:
 
     Attributes:
         name: The name under which messages for this handler are stored.
-        topics: The topics.
-        function: The function.
+        topics: The topics of the messages.
+        function: Called with each message.
         key: Returns the identity of a message. None: use Message.identity.
         attempts: After how many failed attempts a message is dead. None: as in settings.INBOX.
         seconds: How many seconds an attempt may take. None: as in settings.INBOX.

@@ -61,7 +61,7 @@ class Waiting(models.Model):
 
 
 class Done(models.Model):
-    """A message that a handler has processed, in the table of its day.
+    """A message that a handler has processed, in the table for the day of processing.
 
     Nothing reads this model. Django needs it to empty the table after a TransactionTestCase.
     """

@@ -60,10 +60,11 @@ RETURNING handler
 def store_messages(
     messages: Sequence[Message], handlers: Mapping[str, MessageHandler], alias: str
 ) -> Counter[tuple[str, str]]:
-    """Store messages in their order, each for every handler of its topic.
+    """Store messages in their order, with one row for each handler of the topic.
 
     Returns:
-        Counts by handler and either `stored` or `repeated`, for messages that were known before.
+        The number of messages, by handler and by `stored` (they are new) or `repeated` (they were
+        stored or processed before).
     """
     rows = [
         _make_row(handler, message)
@@ -131,15 +132,15 @@ def _find_identity(handler: MessageHandler, message: Message) -> str:
             return format_name(key)
     except (Exception, SystemExit):  # the message must be stored even if the key function fails
         logger.exception(
-            "%s: the key function failed for %s; the message's place is used as its key",
+            "%s: the key function failed for %s; topic, partition and offset are used as the key",
             handler.name,
             message.place,
         )
     else:
         # All messages with a blank key would count as the same message.
         logger.error(
-            "%s: the key function returned a blank text for %s; the message's place is used as its"
-            " key",
+            "%s: the key function returned a blank text for %s; topic, partition and offset are"
+            " used as the key",
             handler.name,
             message.place,
         )
@@ -233,11 +234,13 @@ WHERE due_at > clock_timestamp() + %(most)s * interval '2 seconds'
 
 @dataclass(frozen=True, slots=True)
 class MessageTurn:
-    """The turn of a message to be processed by a handler.
+    """A message that is next to be processed by a handler.
 
     Attributes:
         id: The primary key of the message.
-        place: Its topic, partition and offset.
+        handler: The name of the handler.
+        chain: The topic and the key of the message.
+        place: The topic, partition and offset of the message.
         attempts: How many attempts have begun.
         crashed: Whether the previous attempt ended without a result.
         last_error: The error of the previous attempt, or empty.
@@ -267,7 +270,8 @@ class MessageTurn:
 def take_turn(handlers: Collection[str], alias: str) -> MessageTurn | None:
     """Lock the chain of the due message that has waited longest, and return its turn.
 
-    Returns None if no message is due, or if other consumers have locked the chains of all.
+    Returns None if no message is due, or if other consumers have locked the chains of all due
+    messages.
     """
     with connections[alias].cursor() as cursor:
         cursor.execute(_TAKE, [list(handlers)])
@@ -368,7 +372,7 @@ def _change_free_messages(statement: str, ids: Collection[int], alias: str) -> l
 
 
 def mark_failed(turn: MessageTurn, error: str, pause: float, alias: str) -> None:
-    """Write that the attempt failed. The next attempt follows after `pause` seconds."""
+    """Record that the attempt failed. The next attempt follows after `pause` seconds."""
     _execute(_FAILED, {**turn.parameters, "error": error, "pause": pause}, alias)
 
 
@@ -404,9 +408,10 @@ def drop_connection(alias: str) -> None:
 
 
 def tidy_due_index(longest_pause: float, alias: str) -> None:
-    """Remove messages that must wait from the index of due messages, and limit retries.
+    """Take messages that must wait for others out of the index of due messages.
 
-    After this, no retry is further away than twice `longest_pause` seconds.
+    Also corrects retries that a wrong clock has set too late: after this, no retry is further away
+    than twice `longest_pause` seconds.
     """
     with transaction.atomic(using=alias, durable=True), connections[alias].cursor() as cursor:
         # The session may still have the time limit of a handler.

@@ -38,7 +38,10 @@ _MOST_MILLISECONDS: Final = 253_402_300_799_999
 class TopicReader:
     """A member of a consumer group. Not thread-safe.
 
-    `busy_at` is the time.monotonic() at which there was last something to do.
+    Attributes:
+        busy_at: The time.monotonic() at which the service last had work to do.
+        joined: Whether the group has assigned this consumer its share of partitions, which may be
+            empty.
     """
 
     def __init__(
@@ -47,7 +50,7 @@ class TopicReader:
         """Join the group.
 
         Args:
-            longest_pause: How many seconds may pass between two calls.
+            longest_pause: How many seconds may pass between two reads.
 
         Raises:
             WrongSettingsError: librdkafka refuses the settings. The message quotes librdkafka.
@@ -64,16 +67,15 @@ class TopicReader:
             ) from None
         self._consumer.subscribe(sorted(topics), on_assign=self._note_assignment)
         self.busy_at = monotonic()
-        # Whether partitions are assigned, and can be paused.
-        self._held = False
-        # Whether the group has assigned this consumer its share of partitions, which may be empty.
+        # Whether assigned partitions may be paused. Then the next read resumes them.
+        self._may_be_paused = False
         self.joined = False
 
     def read_messages(self, limit: int, timeout: float) -> list[Message]:
-        """Return up to `limit` messages, in the order of each partition."""
-        if self._held:
+        """Return up to `limit` messages. Messages of one partition are in their order."""
+        if self._may_be_paused:
             self._consumer.resume(self._consumer.assignment())
-            self._held = False
+            self._may_be_paused = False
         return self._poll_messages(limit, timeout)
 
     def stay_in_group(self) -> list[Message]:
@@ -82,7 +84,7 @@ class TopicReader:
         Returns messages that the client had already read.
         """
         self._consumer.pause(self._consumer.assignment())
-        self._held = True
+        self._may_be_paused = True
         return self._poll_messages(1, 0)
 
     def commit_offsets(self, messages: Sequence[Message]) -> None:
@@ -90,7 +92,7 @@ class TopicReader:
         ends = {(message.topic, message.partition): message.offset + 1 for message in messages}
         try:
             self._consumer.commit(
-                offsets=[TopicPartition(*place, offset) for place, offset in ends.items()],
+                offsets=[TopicPartition(*partition, end) for partition, end in ends.items()],
                 asynchronous=True,
             )
         except KafkaException as error:
@@ -98,7 +100,7 @@ class TopicReader:
         self.busy_at = monotonic()
 
     def is_idle(self, seconds: float | None) -> bool:
-        """Return whether there was nothing to do for `seconds`. With None, return False."""
+        """Return whether the service has had no work for `seconds`. With None, return False."""
         grace = 0.0 if self.joined else _JOIN_SECONDS
         return seconds is not None and monotonic() - self.busy_at > seconds + grace
 
@@ -111,7 +113,7 @@ class TopicReader:
             self.busy_at = monotonic()
         self.joined = True
         # A partition that was revoked while it was paused is still paused when it comes back.
-        self._held = True
+        self._may_be_paused = True
 
     def _poll_messages(self, limit: int, timeout: float) -> list[Message]:
         first = self._consumer.poll(timeout)

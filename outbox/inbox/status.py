@@ -25,9 +25,12 @@ def read_status(using: str) -> dict[str, dict[str, Any]]:
     """Return the status of the inbox by handler.
 
     Returns:
-        For each handler: `states`, the number of unprocessed messages by state; `oldest_seconds`,
-        the age of the oldest of them; `stored`, `repeated`, `attempts`, `done` and `dead`, counts
-        since the beginning; `failures`, counts by reason since the beginning.
+        A dictionary for each handler, with these values:
+
+        states: The number of unprocessed messages by state.
+        oldest_seconds: The age of the oldest unprocessed message.
+        stored, repeated, attempts, done, dead: Counts since the beginning.
+        failures: Counts by reason since the beginning.
     """
     status_by_handler: dict[str, dict[str, Any]] = {}
 
@@ -56,7 +59,11 @@ def read_status(using: str) -> dict[str, dict[str, Any]]:
 
 
 def add_counts(counts: Mapping[tuple[str, str], int], using: str) -> None:
-    """Add to the counts that all consumers share, by handler and counter."""
+    """Add numbers to the counts that all consumers share.
+
+    Args:
+        counts: The numbers, by handler and name of the count.
+    """
     if counts:
         handlers, counters = zip(*counts, strict=True)
         with connections[using].cursor() as cursor:

@@ -73,7 +73,8 @@ class MessageProcessor:
         conf: The settings.
         alias: The database in settings.DATABASES.
         handlers: The handlers by name.
-        counts: Counts by handler and counter. The caller takes them and starts anew.
+        counts: The counts since the caller last took and cleared them, by handler and name of the
+            count.
     """
 
     conf: InboxConf

@@ -31,10 +31,14 @@ def read_status(using: str) -> dict[str, Any]:
     """Return the status of an outbox.
 
     Returns:
-        `documents` and `versions`, how many wait; `oldest_seconds`, how long the oldest version
-        has waited; `failed`, how many documents have a refused next version; `sent` and
-        `attempts`, counts of versions since the beginning; `failures`, counts by reason since the
-        beginning; `buckets`, counts by relay, and under `no relay`.
+        A dictionary with these values:
+
+        documents, versions: How many wait.
+        failed: The number of documents with a next version that Kafka refused.
+        oldest_seconds: How long the oldest unsent version has waited.
+        sent, attempts: Counts of versions since the beginning.
+        failures: Counts by reason since the beginning.
+        buckets: The number of buckets by relay; under `no relay`, of buckets without one.
     """
     with connections[using].cursor() as cursor:
         cursor.execute(_PENDING)

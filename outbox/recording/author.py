@@ -31,7 +31,10 @@ def acting_as(author: str | None) -> Iterator[None]:
 
 @contextmanager
 def use_author_of(find_author: FindAuthor) -> Iterator[None]:
-    """Record changes in the `with` block with the author that `find_author` returns then."""
+    """Record changes in the `with` block with the author that `find_author` returns.
+
+    `find_author` is called each time something is recorded.
+    """
     token = _find_author.set(find_author)
     try:
         yield

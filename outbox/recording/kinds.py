@@ -41,7 +41,8 @@ class Kind:
 
     Attributes:
         entity: The name of the documents' kind.
-        snapshot: Returns the snapshot of an instance as a mapping. Or a serializer class.
+        snapshot: A function that returns the snapshot of an instance as a mapping, or a serializer
+            class.
         id: The attribute with the document's id. A UUID is sent as its 32 digits.
         parent: The attribute with the id of the application, which is sent as
             `productInstanceId`. None: the documents do not belong to an application.

@@ -1,10 +1,10 @@
 """Finds the rows that change in a `with as_one()` block, and records their documents at its end.
 
-A RecordingBlock notes which document a row is *before* the row changes, and which rows changed. At
-the end it reads these rows once, as the database then has them. A document that a row was before,
-but that no row is now, was deleted. So there is no special case for a row that got another id, was
-deleted, or was deleted and created again; and a change that was rolled back to a savepoint has no
-effect.
+*Before* a row changes, a RecordingBlock notes the row and the document that it stands for. At the
+end it reads the noted rows once, as the database then has them, and records their documents. If no
+row stands for a noted document any more, the document was deleted. So a row that got another id,
+was deleted, or was deleted and created again needs no special case, and a change that was rolled
+back to a savepoint has no effect.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class RecordingBlock:
     using: str  # the database
     # The primary keys of the rows to read at the end. For a row of a part, its document is read.
     rows: dict[Model, dict[Any, None]] = field(default_factory=dict)
-    # For each row, the deletion of the document that it was before the block; None for a new row.
+    # For each row, the deletion of the document that it stood for before the block; None for a new
+    # row.
     before: dict[Model, dict[Any, Change | None]] = field(default_factory=dict)
     # The parts that are being deleted, if their documents are already noted.
     leaving: set[tuple[Model, Any]] = field(default_factory=set)
@@ -50,7 +51,7 @@ class RecordingBlock:
     _savepoints: dict[str, int] = field(default_factory=dict)
 
     def note_before(self, model: Model, keys: Iterable[Any]) -> None:
-        """Note which documents these rows are before they change, and lock the rows."""
+        """Lock rows, and note the documents that they stand for. Call it before they change."""
         model = get_concrete_model(model)
         kind = get_kind(model)
         if isinstance(kind, PartOf):
@@ -67,9 +68,9 @@ class RecordingBlock:
         self.note_after(model, keys)
 
     def note_siblings(self, part: models.Model) -> None:
-        """Note the document of a part for all parts of the document, with one query.
+        """Note the document of a part, and all parts of this document, with one query.
 
-        A cascade deletes the parts one by one.
+        Call it before a cascade, which deletes the parts one by one.
         """
         model = get_concrete_model(type(part))
         kind = cast(PartOf, get_kind(model))
@@ -98,7 +99,7 @@ class RecordingBlock:
         self.note_after(model, keys)
 
     def note_deleted_earlier(self, instance: models.Model, key: Any) -> None:
-        """Note which document a row was that is already deleted, according to its instance."""
+        """Note the document of a row that is already deleted, according to the row's instance."""
         model = get_concrete_model(type(instance))
         kind = get_kind(model)
         if isinstance(kind, PartOf):
@@ -120,7 +121,7 @@ class RecordingBlock:
     def follow_savepoints(
         self, execute: Callable[..., Any], sql: Any, params: Any, is_many: bool, context: Any
     ) -> Any:
-        """Forget what was noted since a savepoint, if there is a rollback to it.
+        """Forget what was noted after a savepoint, if the statement rolls back to it.
 
         After the rollback these rows are not locked, and another transaction can change them.
         Django calls this around each statement.

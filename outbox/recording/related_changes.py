@@ -164,7 +164,10 @@ def _note_referring(
 
 
 def _connect_many_to_many(field: models.ManyToManyField[Any, Any]) -> None:
-    """Connect a relation, so that its changes are recorded for sides whose snapshots show them."""
+    """Connect a relation, so that its changes are recorded for both sides.
+
+    A side is left out if its model is not recorded, or its snapshots have only columns.
+    """
     through = cast(Model, field.remote_field.through)
     if not isinstance(through, type) or issubclass(through, Recorded):
         # Django's checks report a missing model. If the rows of the relation are Recorded, they

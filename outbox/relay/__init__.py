@@ -1,1 +1,1 @@
-"""The relay: sends recorded versions to Kafka, those of each document in order."""
+"""The relay: sends recorded versions to Kafka, in order for each document."""

@@ -40,7 +40,7 @@ _SKIP_DOCUMENT = 2**31 - 1
 class RelayLoop:
     """A relay for one database.
 
-    Set the event `stop` to make `run` finish the versions in hand and return.
+    Set the event `stop` to make `run` finish the versions that it is sending, and return.
     """
 
     conf: OutboxConf
@@ -187,7 +187,7 @@ class RelayLoop:
         }
 
     def _apply_unsettled(self, due: DueDocument) -> DueDocument:
-        """Return the document with the versions counted as sent that its row does not show yet."""
+        """Return the document with `sent` from its outcome, if the row does not have that yet."""
         unsettled = self._unsettled.get(due.document)
         return due if unsettled is None else replace(due, sent=unsettled[0].sent, attempts=0)
 
@@ -237,7 +237,7 @@ class RelayLoop:
     def _settle_outcomes(self, connection: Connection, documents: Iterable[str]) -> None:
         """Write the outcomes of these documents to the database.
 
-        If a writer has locked a document, its outcome moves to the end of the unwritten ones.
+        If a writer has locked a document, its outcome is tried again after the other outcomes.
         """
         settled = {key: self._unsettled[key] for key in documents if key in self._unsettled}
         if settled and self._member.id is not None:
@@ -250,7 +250,7 @@ class RelayLoop:
     def _keep_lease(self, connection: Connection) -> bool:
         """Write the beat while versions are being sent, and return whether the lease still holds.
 
-        If the database is down, only the time decides.
+        If the database is down, it holds until half a lease after the last beat.
         """
         if self._member.due:
             try:
@@ -294,7 +294,7 @@ class RelayLoop:
 
 
 def _make_missing_outcome(due: DueDocument) -> SendOutcome:
-    """Return a failure for a version that the table lacks, so that it is not skipped silently."""
+    """Return a failure for a version that is missing in the table. It must not be skipped."""
     text = f"version {due.sent + 1} is not in outbox_message"
     failure = SendFailure("MISSING", text)
     return SendOutcome(due, due.sent, due.waiting_since, failure)

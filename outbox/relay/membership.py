@@ -79,7 +79,7 @@ class RelayMembership:
         return monotonic() - self._beat_at < self.lease / 2
 
     def join_relays(self, connection: Connection) -> int:
-        """Join the relays, or on a new connection remain a member, and return the id.
+        """Register this relay, or confirm its membership on a new connection. Return its id.
 
         Raises:
             LeaseLostError: Other relays have taken over.
@@ -155,7 +155,7 @@ class RelayMembership:
             self._claim_buckets(connection, share - len(self.buckets))
 
     def add_counts(self, connection: Connection, counts: Mapping[str, int]) -> None:
-        """Add to the counts that all relays share."""
+        """Add numbers to the counts that all relays share."""
         if counts:
             connection.execute(_ADD_COUNTS, [list(counts), list(counts.values())])
 

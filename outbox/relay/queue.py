@@ -192,7 +192,7 @@ class DueReader:
     def read_chains(
         self, connection: Connection, documents: Sequence[DueDocument]
     ) -> list[VersionChain]:
-        """Return the next versions of these documents, or of the first ones if there are many."""
+        """Return the next versions of these documents. If there are many, leave out the last."""
         self.missing = ()
         if not documents:
             return []
@@ -229,7 +229,8 @@ def settle_outcomes(
 ) -> set[str]:
     """Write outcomes to the database, and return the documents whose outcome was written.
 
-    A document that a writer has locked is not written. If the relay has lost its buckets, none are.
+    If a writer has locked a document, its outcome is not written. If the relay has lost its
+    buckets, nothing is written.
 
     Args:
         outcomes: Pairs of an outcome and the seconds before the next attempt.
@@ -259,7 +260,7 @@ def settle_outcomes(
 def limit_next_attempts(
     connection: Connection, buckets: Collection[int], longest_pause: float
 ) -> None:
-    """Bring retries that are too far away within `longest_pause` seconds."""
+    """Move retries that are too far in the future to `longest_pause` seconds from now."""
     connection.execute(_NEARER, {"buckets": list(buckets), "most": longest_pause})
 
 

@@ -1,4 +1,4 @@
-"""Sends versions to Kafka, each only after the previous one of its document is confirmed."""
+"""Sends versions to Kafka: each only after the previous version of its document is confirmed."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -98,11 +98,11 @@ class VersionSender:
     def send_chains(
         self, chains: Sequence[VersionChain], keep_sending: KeepSending
     ) -> list[SendOutcome]:
-        """Send the chains, and wait for at most half a lease until all versions are confirmed or
-        refused.
+        """Send the chains, and return an outcome for each.
 
-        If `keep_sending` raises an exception, sending ends. Kafka may then have versions whose
-        outcome is not known.
+        Waits at most half a lease until Kafka has confirmed or refused all versions. If
+        `keep_sending` raises an exception, sending ends. Kafka may then have versions without a
+        known outcome.
         """
         outcomes = self._send_together(chains, keep_sending)
         if len(chains) > 1:
@@ -143,14 +143,14 @@ class VersionSender:
     ) -> None:
         """Resend the versions of refused batches, without the bad versions in them.
 
-        Batches are halved until each bad version is alone.
+        Batches are halved until each bad version is alone in its batch.
         """
         groups, parts = [[*range(len(chains))]], 0
         while groups and parts < _MOST_HALVES:
-            refused_places = [place for place in groups.pop() if _is_shared(outcomes[place])]
+            refused_indexes = [index for index in groups.pop() if _is_shared(outcomes[index])]
             for half in (
-                refused_places[: len(refused_places) // 2],
-                refused_places[len(refused_places) // 2 :],
+                refused_indexes[: len(refused_indexes) // 2],
+                refused_indexes[len(refused_indexes) // 2 :],
             ):
                 if half:
                     self._resend_remaining([*half], chains, outcomes, keep_sending)
@@ -160,24 +160,24 @@ class VersionSender:
 
     def _resend_remaining(
         self,
-        places: list[int],
+        indexes: list[int],
         chains: Sequence[VersionChain],
         outcomes: list[SendOutcome],
         keep_sending: KeepSending,
     ) -> None:
         """Send the remaining versions of the chains at these indexes."""
         remaining_chains = []
-        for place in places:
-            earlier = outcomes[place]
+        for index in indexes:
+            earlier = outcomes[index]
             due = replace(earlier.due, sent=earlier.sent, waiting_since=earlier.recorded_at)
             versions = [
-                version for version in chains[place].versions if version.version > earlier.sent
+                version for version in chains[index].versions if version.version > earlier.sent
             ]
             remaining_chains.append(VersionChain(due, versions))
-        for place, outcome in zip(
-            places, self._send_together(remaining_chains, keep_sending), strict=True
+        for index, outcome in zip(
+            indexes, self._send_together(remaining_chains, keep_sending), strict=True
         ):
-            outcomes[place] = replace(outcome, due=outcomes[place].due)
+            outcomes[index] = replace(outcome, due=outcomes[index].due)
 
     def _send_together(
         self, chains: Sequence[VersionChain], keep_sending: KeepSending

@@ -73,7 +73,7 @@ def test_login_can_write_after_changing_its_own_settings(
 
 
 @pytest.mark.parametrize("login", [logins.OWNER, logins.WEB])
-def test_maintain_names_session_that_holds_the_run_lock(
+def test_maintain_reports_session_that_holds_the_run_lock(
     database: ProductDatabase, tmp_path: Path, login: str
 ) -> None:
     with psycopg.connect(
@@ -89,7 +89,9 @@ def test_maintain_names_session_that_holds_the_run_lock(
         assert plain.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_database_of_tests_has_the_rights_that_grants_gives(database: ProductDatabase) -> None:
+def test_test_database_has_the_rights_that_the_grants_command_gives(
+    database: ProductDatabase,
+) -> None:
     for login, allowed in ((logins.WEB, False), (logins.CONSUMER, True)):
         with psycopg.connect(database.build_url(login)) as plain:
             query = "SELECT has_database_privilege(current_database(), 'TEMPORARY')"

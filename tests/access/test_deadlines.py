@@ -281,7 +281,7 @@ def test_question_is_expensive_when_it_computes_for_long(
 
 
 @pytest.mark.django_db
-def test_gap_page_is_expensive_question(
+def test_gap_page_counts_as_expensive_request(
     client: Client, single_share: PlacePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sums on the page read all open gaps. No login may hold all threads with such pages."""
@@ -410,10 +410,10 @@ def test_request_leaves_no_place_or_count_behind_in_its_thread(
     ):
         deadline.check()
         deadline.check()
-        assert work.placed
+        assert work.has_place
         with pytest.raises(BusyError), full.take_place():
             pass
-    assert not work.placed
+    assert not work.has_place
     assert not worker_shares._answered_work
     with full.take_place():
         pass

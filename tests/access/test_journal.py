@@ -154,13 +154,13 @@ def test_pages_without_data_write_no_entry(address: str, support: Client) -> Non
     assert list_entries() == []
 
 
-def test_first_page_writes_entry_when_it_lists_documents(support: Client) -> None:
+def test_start_page_writes_entry_when_it_lists_documents(support: Client) -> None:
     session = support.session
     session["opened"] = [["product-instance", "NONE"]]
     session.save()
     support.get("/admin/")
     assert [(row.action, row.application) for row in list_entries()] == [("search", "")]
-    assert [line.action for line in generate_lines(list_entries())] == ["first page"]
+    assert [line.action for line in generate_lines(list_entries())] == ["start page"]
 
 
 @pytest.mark.parametrize(

@@ -229,9 +229,9 @@ def test_verify_finds_row_noted_as_late(
         )
         assert_day_has_fault(day, "rows 1 to 3 differ")
     journal_with_few_days.execute(f"DELETE FROM {TABLE} WHERE login = 'framed'")
-    assert_day_has_fault(day, "rows are noted as late, and no row can be late here")
+    assert_day_has_fault(day, "late rows are noted, but this table never gets late rows")
     journal_with_few_days.execute("UPDATE late_row SET day = %s", [get_today()])
-    assert_day_has_fault(get_today(), "rows are noted as late, and no row can be late here")
+    assert_day_has_fault(get_today(), "late rows are noted, but this table never gets late rows")
 
 
 def test_verify_finds_day_dropped_before_its_retention(
@@ -333,7 +333,7 @@ def test_maintain_removes_expired_sessions(journal_with_few_days: Connection) ->
 
 
 @pytest.mark.django_db
-def test_changed_mark_of_label_writes_entry(tmp_path: Path) -> None:
+def test_changing_the_mark_of_a_label_writes_journal_entry(tmp_path: Path) -> None:
     file = tmp_path / "labels.json"
     fields = [("/new", True), ("/email", False), ("/passport", True), ("/rate", None)]
     entries = [
@@ -351,7 +351,7 @@ def test_changed_mark_of_label_writes_entry(tmp_path: Path) -> None:
     ]
 
 
-def test_export_writes_entry(journal_with_few_days: Connection, tmp_path: Path) -> None:
+def test_export_writes_journal_entry(journal_with_few_days: Connection, tmp_path: Path) -> None:
     Store().add("A1", 0, {"rate": "1"}, 0)
     first, end = str(T0.date()), str(T0.date() + timedelta(days=1))
     words = ("--from", first, "--to", end, "--output", str(tmp_path), "--reason", "DWH")

@@ -98,7 +98,7 @@ def test_wrong_journal_filter_is_reported_and_prevents_csv_download(
     assert "Wrong, and not used" not in open_page(officer, since="2026-11-01")
 
 
-def test_first_page_links_journal_for_privacy_officer_only(client: Client, db: None) -> None:
+def test_start_page_links_journal_for_privacy_officer_only(client: Client, db: None) -> None:
     for role in ROLES:
         client.force_login(User.objects.get(username=role))
         content = JOURNAL in client.get("/admin/").content.decode()
@@ -199,7 +199,7 @@ def test_old_entries_are_read_by_month(officer: Client) -> None:
         assert (cursor.fetchone() or (0,))[0] >= 4
 
 
-def test_reading_the_journal_writes_entry(officer: Client) -> None:
+def test_reading_the_journal_writes_journal_entry(officer: Client) -> None:
     open_page(officer, application="A1", login="somebody")
     row = JournalEntry.objects.get()
     assert (row.login, row.action, row.application) == ("privacy", "journal", "A1")

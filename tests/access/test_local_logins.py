@@ -274,7 +274,7 @@ def test_break_glass_link_works_once_when_used_concurrently(committed: None) -> 
         assert sorted(pool.map(use, range(4))) == [302, 403, 403, 403]
 
 
-def test_break_glass_link_needs_form_of_its_page(db: None) -> None:
+def test_break_glass_link_is_refused_without_csrf_token_of_its_page(db: None) -> None:
     client = Client(enforce_csrf_checks=True)
     assert client.post(create_link_path(create_break_glass_login("glass", NOW))).status_code == 403
 

@@ -122,7 +122,7 @@ def test_unusable_provider_key_does_not_affect_other_keys(
     assert [key.id for key in discovery.get_keys(None)] == ["rsa"]
 
 
-def test_key_with_null_uses_is_accepted(issuer: LocalIssuer) -> None:
+def test_provider_key_with_null_alg_and_key_ops_is_accepted(issuer: LocalIssuer) -> None:
     issuer.keys = [{**make_jwk(RSA, "rsa"), "key_ops": None, "alg": None}]
     assert [key.id for key in ProviderDiscovery(make_provider(issuer)).get_keys("rsa")] == ["rsa"]
 

@@ -1,6 +1,7 @@
 """Databases of the tests on the nodes of a Citus cluster that runs already."""
 
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -110,6 +111,30 @@ def disconnect() -> None:
     """As a process that starts again."""
     django_connection.close()
     django_connection.close_pool()  # type: ignore[attr-defined]  # of psycopg's backend
+
+
+def end_session(plain: Plain) -> None:
+    """Close a connection to the coordinator, and wait until its sessions on the nodes have ended.
+
+    Each node counts the rows that a session has inserted when the session ends, at the latest.
+    """
+    [(number,)] = plain.execute("SELECT citus_backend_gpid()").fetchall()
+    url = make_conninfo(plain.info.dsn, password=plain.info.password)
+    plain.close()
+    with psycopg.connect(url, autocommit=True) as session:
+        while _count_sessions(session, number):
+            time.sleep(0.02)
+
+
+_SESSIONS = """
+SELECT sum(result::int)::int FROM run_command_on_all_nodes(format(
+    'SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE %%L', '%% gpid=' || %s))
+"""
+
+
+def _count_sessions(plain: Plain, number: int) -> int:
+    [(count,)] = plain.execute(_SESSIONS, [number]).fetchall()
+    return int(count)
 
 
 def _list_roles(node: str) -> set[str]:

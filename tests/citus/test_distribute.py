@@ -176,7 +176,7 @@ def test_commands_refuse_to_run_on_a_worker(filled: Citus, words: str) -> None:
             connection_created.disconnect(dispatch_uid=WORKER_REFUSAL)
 
 
-def test_distribute_names_login_with_too_few_connections(citus: Citus) -> None:
+def test_distribute_reports_login_with_too_few_connections(citus: Citus) -> None:
     """A login of PostgreSQL belongs to all databases of a node."""
     plain = citus.connect()
     plain.execute("CREATE ROLE few_connections CONNECTION LIMIT 9")
@@ -308,7 +308,7 @@ def test_migration_after_distribution_changes_tables_on_all_nodes(filled: Citus)
     MigrationRecorder(connection).record_applied("history", "9999_later")
 
 
-def test_check_names_kind_that_was_declared_after_distribution(
+def test_check_reports_kind_that_was_declared_after_distribution(
     filled: Citus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     distribute()

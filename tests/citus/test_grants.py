@@ -9,7 +9,7 @@ from history.kinds.entities import get_root
 from tests.citus.cluster import Citus, disconnect
 
 
-def test_grants_gives_rights_on_all_nodes_and_can_be_repeated(distributed: Citus) -> None:
+def test_grants_command_gives_rights_on_all_nodes_and_can_be_repeated(distributed: Citus) -> None:
     call_command("grants", apply=True)
     call_command("grants", apply=True)
     table = get_root().table
@@ -21,7 +21,7 @@ def test_grants_gives_rights_on_all_nodes_and_can_be_repeated(distributed: Citus
         assert distributed.fetch_rows(rights, [CONSUMER, table] * 3, node) == [(True, True, False)]
 
 
-def test_check_names_settings_of_workers(distributed: Citus) -> None:
+def test_check_reports_settings_of_workers(distributed: Citus) -> None:
     worker = distributed.connect(1)
     worker.execute("SET citus.enable_ddl_propagation TO off")
     worker.execute(f"ALTER DATABASE {worker.info.dbname} SET log_statement = 'all'")

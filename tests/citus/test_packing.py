@@ -99,7 +99,7 @@ def test_dictionary_samples_come_from_each_shard(
     )  # fmt: skip
     monkeypatch.setattr(packing, "SAMPLES", 100)
     rewrite = packing.DayRewrite(plain, ROOT, DAY, 0, lambda _: None)
-    sample = rewrite._sample_documents(days.locate_day(plain, ROOT.table, DAY))
+    sample = rewrite._sample_snapshots(days.locate_day(plain, ROOT.table, DAY))
     ids = [json.loads(text)["id"] for text in sample]
     assert 20 < len(ids) <= 100
     [(shards,)] = citus.fetch_rows(

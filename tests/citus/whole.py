@@ -35,6 +35,13 @@ class Fixtures:
             yield
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what is about one server only, with the reason that its mark names."""
+    for item in items:
+        if (mark := item.get_closest_marker("plain_only")) is not None:
+            item.add_marker(pytest.mark.skip(reason=f"about one server only: {mark.args[0]}"))
+
+
 def pytest_configure(config: pytest.Config) -> None:
     # After pytest-django, whose fixture this one replaces.
     config.pluginmanager.register(Fixtures(), "annals-citus-whole")

@@ -106,7 +106,7 @@ def test_topic_that_was_read_holds_days_after_it_is_deleted(live_read: None) -> 
     assert deleted not in ledger_rows.find_absent_topics(ledger_rows.load_entries())
 
 
-def test_completeness_page_names_live_topic_that_does_not_exist(
+def test_completeness_page_reports_live_topic_that_does_not_exist(
     live_read: None, client: Client
 ) -> None:
     lost = LIVE[0]

@@ -125,7 +125,7 @@ def test_heading_shows_the_id_once(
     assert ('class="ident quiet">A1' in recent) is (count == 2)
 
 
-def test_first_page_of_administrator_links_each_list_once(db: None, client: Client) -> None:
+def test_start_page_of_administrator_links_each_list_once(db: None, client: Client) -> None:
     client.force_login(User.objects.get(username="admin"))
     client.cookies["django_language"] = "en"
     page = client.get("/admin/").content.decode()

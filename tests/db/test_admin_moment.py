@@ -278,7 +278,7 @@ def test_page_of_missing_version_says_that_version_may_be_archived(
     assert "archive" not in read_text(support.get("/admin/history/product-instance/B5/"))
 
 
-def test_page_of_unknown_document_names_its_quarantined_versions(
+def test_page_of_unknown_document_lists_its_quarantined_versions(
     store: Store, support: Client
 ) -> None:
     create_quarantined_version("Q1", 3)

@@ -184,7 +184,7 @@ def test_search_by_name_says_that_names_are_not_searched(documents: Store, suppo
         assert "Names, phone numbers, passports and amounts are not searched." in shown_text
 
 
-def test_first_page_lists_documents_opened_before(documents: Store, support: Client) -> None:
+def test_start_page_lists_documents_opened_before(documents: Store, support: Client) -> None:
     support.get(A1)
     support.get("/admin/history/participant-role/R1/")
     page = support.get("/admin/").content.decode()

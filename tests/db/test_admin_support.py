@@ -32,7 +32,7 @@ pytestmark = pytest.mark.django_db
 FIELD = f"{A1}field/"
 
 
-def test_first_page_shows_last_change_of_opened_documents(
+def test_start_page_shows_last_change_of_opened_documents(
     documents: Store, support: Client
 ) -> None:
     documents.add(
@@ -55,7 +55,7 @@ def test_first_page_shows_last_change_of_opened_documents(
     assert "Opened recently" not in read_text(other_client.get("/admin/"))
 
 
-def test_first_page_offers_twenty_opened_documents(
+def test_start_page_offers_twenty_opened_documents(
     store: Store, support: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = []

@@ -163,7 +163,7 @@ def test_changed_archive_file_is_not_restored(store: ArchiveStore) -> None:
             for row in rows[:-1]:
                 writer.add(row)
             writer.close()
-        with pytest.raises(ArchiveError, match="not as written"):
+        with pytest.raises(ArchiveError, match="differ from the rows written"):
             restore_day(plain, store, PRODUCT, OLD)
         assert list_partition_names() == []
 

@@ -180,7 +180,7 @@ def test_forged_rows_under_true_digest_do_not_replace_day(
         fill(plain, *make_ids("b", 12))
         for late in ((), ("late",)):
             fill(plain, *late)
-            assert "are not as written" in read_refusal(store)
+            assert "differ from the rows written" in read_refusal(store)
             assert list_ids() == [*make_ids("b", 12), *late]
 
 
@@ -365,7 +365,7 @@ def test_manifest_with_foreign_or_repeated_file_is_refused(
         forge(written, files=files * 2, rows=6)
     else:
         forge(written, name=f"{FOLDER}/{forged}")
-    assert "not those of this day" in read_failure(store)
+    assert "is in another folder or listed twice" in read_failure(store)
     assert decide("forget", "--why", "nobody can use it")[0] == 0
     assert NAME in run_maintain(store)
     assert count_archived_rows(store) == [1, 1, 1]

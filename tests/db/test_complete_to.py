@@ -158,7 +158,7 @@ def test_ledger_command_retires_and_unretires_topic() -> None:
         run("unretire", TWIN_TOPIC)
 
 
-def test_check_names_topics_that_no_consumer_reads() -> None:
+def test_check_reports_topics_that_no_consumer_reads() -> None:
     add_read_partition(TOPIC)
     Ledger.objects.update(checked_at=NOW - timedelta(minutes=2))
     output = run()
@@ -170,7 +170,7 @@ def test_check_names_topics_that_no_consumer_reads() -> None:
     assert TWIN_TOPIC in json.loads(run("--json"))["neverRead"]
 
 
-def test_check_names_topic_of_removed_kind_until_retired() -> None:
+def test_check_reports_topic_of_removed_kind_until_topic_is_retired() -> None:
     """Messages may still come to it, and nobody reads them."""
     add_read_partition(TOPIC)
     add_read_partition("taken.out", high_watermark=12)

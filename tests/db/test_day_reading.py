@@ -114,6 +114,7 @@ def test_reader_waiting_for_swap_sees_whole_day(
         assert swap.error is None
 
 
+@pytest.mark.plain_only("a day of a cluster is locked by the first query of its table")
 def test_reader_finds_day_absent_when_day_is_dropped_while_reader_waits(
     reader: Connection, plain: Connection
 ) -> None:
@@ -134,6 +135,7 @@ def test_reader_finds_day_absent_when_day_is_dropped_while_reader_waits(
     assert states == [days.DayState.ABSENT]
 
 
+@pytest.mark.plain_only("each node takes its snapshot when it is first asked")
 def test_read_is_refused_when_its_postgresql_snapshot_is_older_than_the_table(
     reader: Connection, plain: Connection
 ) -> None:
@@ -145,6 +147,7 @@ def test_read_is_refused_when_its_postgresql_snapshot_is_older_than_the_table(
             list(canonical.stream_versions(reader, ROOT, _table(reader)))
 
 
+@pytest.mark.plain_only("a day of a cluster is locked by the first query of its table")
 def test_swap_of_day_waits_for_reader(
     reader: Connection, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

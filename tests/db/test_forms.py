@@ -154,7 +154,7 @@ def test_sessions_of_this_release_and_of_other_programs_do_not_prevent_packing(
 
 
 def test_session_still_announces_its_form_after_a_partitions_command(filled: Connection) -> None:
-    """The lock of the runs is freed with all advisory locks of its session."""
+    """The run lock is freed with all advisory locks of its session."""
     run("maintain")
     connection.ensure_connection()
     assert forms.find_unready(filled) == []

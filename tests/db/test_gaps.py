@@ -28,8 +28,10 @@ from history.models import (
 )
 from history.store.days.days import build_partition_name
 from history.store.days.window import Window
+from history.store.distribution import is_distributed
 from history.store.versions import CLOCK_TOLERANCE
 from ingest.models import Quarantined
+from tests.citus.cluster import end_session
 from tests.db.commands import read_output
 from tests.db.ingested import empty
 from tests.db.noted import create_quarantined_version
@@ -67,6 +69,9 @@ def run_gaps(now: datetime | None = None) -> GapsOutcome:
     moment = now or clock.now()
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_stat_force_next_flush()")
+    if is_distributed(connection.connection):
+        end_session(connection.connection)
+        connection.close()
     return find_gaps(Window.at(moment, RETENTION, 14), moment)
 
 

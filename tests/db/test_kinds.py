@@ -296,7 +296,7 @@ def test_declared_child_kind_works_like_shipped_one(env: dict[str, str]) -> None
     assert checks["migrations"] == "a declared kind has no table, or another one"
     assert (refused[0], refused[1]["error"]["code"]) == (503, "unavailable")
     for table in ("order_aud", "product_aud"):
-        warning = f"(history.W001) The table {table} is of a kind that is not declared"
+        warning = f"(history.W001) The kind of the table {table} is not declared"
         assert warning in warned[1]
     assert migrated[0] == granted[0] == maintained[0] == complete[0] == 0
     assert ready[0] == 200

@@ -8,6 +8,7 @@ from ingest.completeness import ledger_rows
 from ingest.messages.message import LastMessage, TopicPartition
 from ingest.store import ledger
 from ingest.store.batch import OffsetGap, PartitionProgress
+from ingest.store.claim import Claim
 from ingest.store.session import open_connection
 from tests.messages import make_message
 
@@ -21,7 +22,7 @@ def plain_connection() -> object:
         yield session
 
 
-def write_batch(plain_connection: psycopg.Connection, claim: ledger.Claim, until: int) -> None:
+def write_batch(plain_connection: psycopg.Connection, claim: Claim, until: int) -> None:
     count = until - claim.next_offset
     claim_and_advance(
         plain_connection, claim, PartitionProgress(claim.next_offset, until, read=count, good=count)
@@ -29,7 +30,7 @@ def write_batch(plain_connection: psycopg.Connection, claim: ledger.Claim, until
 
 
 def claim_and_advance(
-    plain_connection: psycopg.Connection, claim: ledger.Claim, progress: PartitionProgress
+    plain_connection: psycopg.Connection, claim: Claim, progress: PartitionProgress
 ) -> None:
     with plain_connection.transaction():
         ledger.advance_partitions(
@@ -45,22 +46,22 @@ def test_partition_log_that_grew_is_read_from_next_offset(
     assert ledger.claim_partition(plain_connection, SOURCE, 0, 150).next_offset == 100
 
 
-def test_partition_log_that_was_cut_is_read_from_its_start(
+def test_partition_log_that_was_truncated_is_read_from_its_start(
     plain_connection: psycopg.Connection,
 ) -> None:
     write_batch(plain_connection, ledger.claim_partition(plain_connection, SOURCE, 0, 100), 100)
     cut = ledger.claim_partition(plain_connection, SOURCE, 0, 40)
-    assert (cut.next_offset, cut.source.broker_id) == (0, "id-1")
+    assert (cut.next_offset, cut.topic_partition.broker_id) == (0, "id-1")
     write_batch(plain_connection, cut, 40)
     # It grows beyond where the first log ended: the newest one goes on, not the first.
     again = ledger.claim_partition(plain_connection, SOURCE, 0, 500)
-    assert (again.source, again.next_offset) == (cut.source, 40)
+    assert (again.topic_partition, again.next_offset) == (cut.topic_partition, 40)
     entries = ledger_rows.load_entries()
     assert [entry.current for entry in entries].count(True) == 1
     assert ledger_rows.find_faults(entries) == []
 
 
-def test_each_cut_of_a_partition_log_gets_its_own_ledger_row(
+def test_each_truncation_of_a_partition_log_gets_its_own_ledger_row(
     plain_connection: psycopg.Connection,
 ) -> None:
     for end in (100, 50, 20, 10):
@@ -73,13 +74,13 @@ def test_each_cut_of_a_partition_log_gets_its_own_ledger_row(
 def test_replaced_log_is_read_from_its_start_once(plain_connection: psycopg.Connection) -> None:
     """Also if two consumers notice it, one after the other."""
     write_batch(plain_connection, ledger.claim_partition(plain_connection, SOURCE, 0, 100), 100)
-    cut = ledger.claim_partition(plain_connection, SOURCE, 3, cut={SOURCE})
-    assert (cut.source, cut.next_offset) == (SOURCE.make_successor(), 3)
+    cut = ledger.claim_partition(plain_connection, SOURCE, 3, truncated={SOURCE})
+    assert (cut.topic_partition, cut.next_offset) == (SOURCE.make_successor(), 3)
     write_batch(plain_connection, cut, 40)
-    again = ledger.claim_partition(plain_connection, SOURCE, 3, cut={SOURCE})
-    assert (again.source, again.next_offset) == (cut.source, 40)
+    again = ledger.claim_partition(plain_connection, SOURCE, 3, truncated={SOURCE})
+    assert (again.topic_partition, again.next_offset) == (cut.topic_partition, 40)
     assert [(entry.log_cut, entry.state) for entry in ledger_rows.load_entries()] == [
-        (True, "log cut since"),
+        (True, "log truncated later"),
         (False, "reading"),
     ]
 

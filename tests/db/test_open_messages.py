@@ -120,7 +120,7 @@ BAD: dict[str, tuple[bytes, int | None]] = {
 
 
 @pytest.mark.parametrize("place", BAD)
-def test_every_answer_names_a_message_in_quarantine(
+def test_every_answer_lists_a_message_in_quarantine(
     place: str, stored: Ingested, english: Client
 ) -> None:
     body, number = BAD[place]
@@ -209,7 +209,7 @@ def list_bad_children() -> Iterator[tuple[bytes, str]]:
 @pytest.mark.parametrize(
     "body, id", [*list_bad_children()], ids=["stored", "names none", "names another", "only named"]
 )
-def test_application_names_messages_of_its_children(
+def test_application_page_lists_quarantined_messages_of_its_children(
     body: bytes, id: str, stored: Ingested, english: Client
 ) -> None:
     stored.write(body, source=CHILD_SOURCE)
@@ -236,7 +236,7 @@ def test_quarantined_child_of_another_application_is_not_shown(
         assert fetch_quarantined(english, address) == []
 
 
-def test_search_and_first_page_mark_documents_with_quarantined_messages(
+def test_search_and_start_page_mark_documents_with_quarantined_messages(
     stored: Ingested, english: Client
 ) -> None:
     stored.write(make_version_message(4, type="no such"))

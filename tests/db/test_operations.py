@@ -93,9 +93,13 @@ NEXT = {"==": 0, ">": 1, "<": -1}
 
 
 def make_firing_samples(check: Alert) -> tuple[list[Metric], str]:
-    if not isinstance(check.find_places, Threshold):
+    if not isinstance(check.find_affected, Threshold):
         return FIRING[check.alert]
-    name, sign, limit = check.find_places.name, check.find_places.sign, check.find_places.limit
+    name, sign, limit = (
+        check.find_affected.name,
+        check.find_affected.sign,
+        check.find_affected.limit,
+    )
     return [make_gauge(name, limit + NEXT[sign])], f"{sign} {limit}"
 
 
@@ -137,7 +141,7 @@ def test_problems_name_their_places_and_are_listed_worst_first(settings: Setting
     halted = make_gauge("annals_store_halted", 1, **PLACE)
     actual = find_problems(collect_values([*FIRING["AnnalsQuarantine"][0], halted]), ())
     assert [item.alert for item in actual] == ["AnnalsHalted", "AnnalsQuarantine"]
-    assert list(actual[0].where) == [f"{TOPIC}[2]"]
+    assert list(actual[0].affected) == [f"{TOPIC}[2]"]
     assert actual[0].runbook == ""
     settings.ANNALS = env.read_settings({"ANNALS_RUNBOOK_URL": "https://bank.example/runbook.md"})
     assert actual[0].runbook == "https://bank.example/runbook.md#annalshalted"
@@ -168,7 +172,7 @@ def test_silent_consumers_are_distinguished_from_silent_brokers(
     actual = find_problems(collect_values(values), ())
     assert [(item.alert, item.page) for item in actual] == ([(alert, page)] if alert else [])
     since = now - timedelta(seconds=2 + (seen if alert == "AnnalsConsumerSilent" else earlier))
-    assert all(f"{since:%Y-%m-%dT%H:%M:%S}" in entry.where[0] for entry in actual)
+    assert all(f"{since:%Y-%m-%dT%H:%M:%S}" in entry.affected[0] for entry in actual)
 
 
 def test_unpacked_days_are_no_problem_after_complete_maintain_run() -> None:
@@ -210,7 +214,7 @@ def operator(db: None, client: Client) -> Client:
     return client
 
 
-def test_operations_is_first_page_of_operators_only(operator: Client) -> None:
+def test_operations_is_start_page_of_operators_only(operator: Client) -> None:
     assert 'class="verdict' in operator.get("/admin/").content.decode()
     for login in ("support", "admin"):
         operator.force_login(User.objects.get(username=login))
@@ -234,7 +238,7 @@ def test_operations_page_says_when_all_is_well(
     assert "has never run" in page
 
 
-def test_operations_page_names_problems_of_store(operator: Client) -> None:
+def test_operations_page_lists_problems_of_store(operator: Client) -> None:
     old = clock.now() - timedelta(minutes=9)
     create_ledger_row(
         partition=2, checked_at=old, halted_at=old, halted_why="20 bad messages in a row"
@@ -295,7 +299,7 @@ def test_rates_come_from_recorded_figures(ingested: Ingested) -> None:
     assert draw_pace() is None
 
 
-def test_forecast_names_day_on_which_disk_is_full(db: None, settings: Settings) -> None:
+def test_forecast_says_on_which_day_the_disk_is_full(db: None, settings: Settings) -> None:
     assert forecast_disk([]).full is None
     from annals.operations import disk as module
 
@@ -317,7 +321,11 @@ def test_forecast_names_day_on_which_disk_is_full(db: None, settings: Settings) 
         assert actual.full == today + timedelta(days=(10**11 - actual.used) // 10**10)
         for day, page in ((actual.full, False), (today, True)):
             [first] = find_problems(collect_values(()), (), day)
-            assert (first.alert, first.page, first.where) == ("AnnalsDiskFills", page, [str(day)])
+            assert (first.alert, first.page, first.affected) == (
+                "AnnalsDiskFills",
+                page,
+                [str(day)],
+            )
         settings.ANNALS = env.read_settings(
             {"ANNALS_DISK_GB": "400", "ANNALS_RETENTION_DAYS": "30"}
         )

@@ -65,6 +65,7 @@ def doubled_day(tables: None, ingested: Ingested, plain: Connection) -> Ingested
     return ingested
 
 
+@pytest.mark.plain_only("a trigger refuses versions of blocks")
 def test_day_with_doubled_version_is_neither_sealed_nor_packed(
     doubled_day: Ingested, plain: Connection
 ) -> None:
@@ -88,6 +89,7 @@ def test_day_with_doubled_version_is_neither_sealed_nor_packed(
 
 @pytest.mark.parametrize("sealed", [False, True])
 @pytest.mark.parametrize("in_blocks", [False, True])
+@pytest.mark.plain_only("a trigger refuses versions of blocks")
 def test_repair_leaves_each_version_once(
     sealed: bool,
     in_blocks: bool,
@@ -118,7 +120,7 @@ def test_repair_leaves_each_version_once(
     if not in_blocks:  # then nobody knows which one was first
         assert moved.data == '{"other": 1}'
         result = doubled_day.write(*FIRST)
-        assert (result.repeated[SOURCE], result.rejects) == (len(FIRST), ())
+        assert (result.repeated[SOURCE], result.refused) == (len(FIRST), ())
     assert DaySeal.objects.count() == 2 * sealed
     assert [day.fault for day in verification.verify_days(plain, ROOT)] == [None] * sealed
     packing.pack_day(plain, ROOT, OLD)
@@ -130,6 +132,7 @@ def test_repair_leaves_each_version_once(
 
 @pytest.mark.parametrize("noted", [False, True])
 @pytest.mark.parametrize("change", ["", """, data = '{"other": 1}'"""])
+@pytest.mark.plain_only("a trigger refuses versions of blocks")
 def test_sealed_day_that_got_doubled_versions_is_repaired(
     noted: bool, change: str, ingested: Ingested, plain: Connection
 ) -> None:
@@ -163,6 +166,7 @@ def test_sealed_day_that_got_doubled_versions_is_repaired(
     assert [day.fault for day in verification.verify_days(plain, ROOT)] == [None]
 
 
+@pytest.mark.plain_only("a trigger refuses versions of blocks")
 def test_changed_sealed_day_is_not_repaired(doubled_day: Ingested, plain: Connection) -> None:
     with plain.transaction():
         add_seal(
@@ -174,6 +178,7 @@ def test_changed_sealed_day_is_not_repaired(doubled_day: Ingested, plain: Connec
     assert DoubledVersion.objects.count() == 0
 
 
+@pytest.mark.plain_only("a trigger refuses versions of blocks")
 def test_doubled_version_that_was_set_aside_is_deleted_with_its_day(
     doubled_day: Ingested, plain: Connection
 ) -> None:
@@ -192,7 +197,7 @@ def test_row_that_packed_day_refuses_counts_as_repeated_or_divergent(
         *FIRST[:3], make_old_message("b", 3, '{"other": 1}'), make_old_message("new", 0)
     )
     assert (result.stored[SOURCE], result.repeated[SOURCE]) == (1, 3)
-    assert [reject.reason for reject in result.rejects] == [Reason.DIVERGENT]
+    assert [reject.reason for reject in result.refused] == [Reason.DIVERGENT]
     assert list_keys() == [*KEYS, ("new", 0)]
     with pytest.raises(errors.UniqueViolation):
         plain.execute(f"INSERT INTO {TABLE} SELECT * FROM {TABLE} WHERE id = 'a'")

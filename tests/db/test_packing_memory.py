@@ -78,7 +78,7 @@ def test_dictionary_samples_are_bounded(plain: Connection) -> None:
     fill_large = "UPDATE {} SET data = jsonb_build_object('text', repeat('x', 300000))"
     plain.execute(sql.SQL(fill_large + " WHERE version % 10 = 0").format(sql.Identifier(TABLE)))
     rewrite = DayRewrite(plain, ROOT, DAY, 0, lambda _: None)
-    sample = rewrite._sample_documents(days.locate_day(plain, TABLE, DAY))
+    sample = rewrite._sample_snapshots(days.locate_day(plain, TABLE, DAY))
     assert len(sample) > 30
     assert sum(map(len, sample)) <= SAMPLE_BYTES
     assert max(map(len, sample)) <= MOST_BYTES

@@ -105,6 +105,7 @@ WRITERS = {
 
 @pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.parametrize("rewrite", [pack_root, unpack_root])
+@pytest.mark.plain_only("triggers note what is written during the swap")
 def test_swap_keeps_row_of_any_writer(
     writer: str,
     rewrite: Callable[[Connection], object],
@@ -133,7 +134,8 @@ def test_swap_keeps_row_of_any_writer(
     assert ChangedRow.objects.count() == 0
 
 
-def test_swap_keeps_row_once_when_it_was_both_read_and_noted(
+@pytest.mark.plain_only("triggers note what is written during the swap")
+def test_swap_stores_row_once_when_copy_and_trigger_both_have_it(
     filled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     """The row is inserted after noting began and before the rows are read."""
@@ -149,6 +151,7 @@ def test_swap_keeps_row_once_when_it_was_both_read_and_noted(
     assert list_versions() == [*filled, ("late", 1)]
 
 
+@pytest.mark.plain_only("triggers note what is written during the swap")
 def test_rows_that_wait_for_swap_are_kept(
     filled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +197,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.plain_only("triggers note what is written during the swap")
 def test_changed_day_is_not_swapped(
     change: str,
     filled: list[tuple[str, int]],
@@ -231,6 +235,7 @@ def list_triggers(plain: Connection) -> list[str]:
     return [name for (name,) in rows]
 
 
+@pytest.mark.plain_only("triggers note what is written during the swap")
 def test_swap_is_refused_when_number_of_versions_differs(
     filled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
@@ -247,6 +252,7 @@ def test_swap_is_refused_when_number_of_versions_differs(
     assert list_versions() == [*filled, ("late", 1)]
 
 
+@pytest.mark.plain_only("triggers note what is written during the swap")
 def test_trigger_left_by_killed_run_is_harmless_and_removed_by_next_run(
     filled: list[tuple[str, int]], plain: Connection
 ) -> None:
@@ -301,6 +307,7 @@ def test_table_is_unlocked_when_packing_process_freezes_during_swap(
     assert not SealedDay.objects.filter(packed_at__isnull=False).exists()
 
 
+@pytest.mark.plain_only("triggers note what is written during the swap")
 def test_packing_notes_of_a_dropped_day_are_removed(
     filled: list[tuple[str, int]], plain: Connection
 ) -> None:
@@ -313,7 +320,7 @@ def test_packing_notes_of_a_dropped_day_are_removed(
     insert(plain, "late", 1)
     assert ChangedRow.objects.count() == 1
     days.drop_partition(plain, TABLE, DAY)
-    table_swap.remove_left_triggers(plain)
+    table_swap.remove_leftover_triggers(plain)
     assert ChangedRow.objects.count() == 0
 
 
@@ -391,6 +398,7 @@ def test_day_that_fails_to_pack_stops_no_other_day_and_is_retried_last(
 
 @pytest.mark.parametrize("version", [0, 7, 19])
 @pytest.mark.parametrize("table", [TABLE, PARTITION])
+@pytest.mark.plain_only("a trigger refuses versions of blocks")
 def test_packed_day_refuses_row_of_a_version_that_it_already_has(
     version: int, table: str, filled: list[tuple[str, int]], plain: Connection
 ) -> None:
@@ -406,6 +414,7 @@ def test_packed_day_refuses_row_of_a_version_that_it_already_has(
     assert list_triggers(plain) == []
 
 
+@pytest.mark.plain_only("a trigger refuses versions of blocks")
 def test_packed_day_refuses_existing_version_from_replication_or_update(
     filled: list[tuple[str, int]], plain: Connection
 ) -> None:
@@ -421,6 +430,7 @@ def test_packed_day_refuses_existing_version_from_replication_or_update(
     assert list_versions() == sorted([*filled, ("b", 50)])
 
 
+@pytest.mark.plain_only("a trigger refuses versions of blocks")
 def test_trigger_against_repeats_is_added_to_days_packed_by_earlier_release(
     filled: list[tuple[str, int]], plain: Connection
 ) -> None:
@@ -450,7 +460,7 @@ def test_consumer_with_wrong_clock_stores_nothing_twice(
     with monkeypatch.context() as moved:
         moved.setattr(clock, "now", lambda: MOMENT + timedelta(days=20 + days_ahead))
         result = ingested.write(*map(make_sent_message, range(8)))
-    assert (result.stored[SOURCE], result.repeated[SOURCE], result.rejects) == (2, 6, ())
+    assert (result.stored[SOURCE], result.repeated[SOURCE], result.refused) == (2, 6, ())
     place = days.locate_day(plain, TABLE, MOMENT.date())
     assert [row[1] for row in stream_versions(plain, ROOT, place.child)] == list(range(8))
 

@@ -158,7 +158,7 @@ def test_lost_connection_stops_no_other_day(plain: Connection) -> None:
             if (table, of) == (TABLE, get_day(-5)):
                 plain.execute("SELECT pg_terminate_backend(pg_backend_pid())")
 
-        def confirm(self, plain: days.Connection, table: str, of: date) -> None:
+        def archive_rest(self, plain: days.Connection, table: str, of: date) -> None:
             """Nothing to check."""
 
     for table in TABLES[:2]:

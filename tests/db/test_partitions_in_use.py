@@ -90,6 +90,7 @@ def run_around(*acts: Callable[[], object], stop: threading.Event) -> Iterator[N
 
 
 @pytest.mark.usefixtures("tables")
+@pytest.mark.plain_only("a drop there waits for no reader: DETACH CONCURRENTLY")
 def test_ingest_never_waits_and_reader_never_fails_while_days_are_dropped() -> None:
     with connect_plainly() as plain:
         for number in range(-30, -10):
@@ -138,6 +139,7 @@ def test_all_days_of_a_year_take_few_locks_at_once(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.usefixtures("tables")
 @pytest.mark.parametrize("table, of_each_day", [(TABLE, 5), ("product_task_aud", 6)])
+@pytest.mark.plain_only("Citus locks shards as well")
 def test_timeline_over_all_days_takes_bounded_number_of_locks(table: str, of_each_day: int) -> None:
     window = Window(TODAY - timedelta(days=25), TODAY + timedelta(days=14))
     execute_plans(PartitionPolicy(window, TODAY))

@@ -154,7 +154,7 @@ def test_message_does_not_count_as_repeated_when_its_day_is_detached_before_the_
 
     monkeypatch.setattr(slow_path, "split_new_and_known", split_and_detach)
     written = ingested.write(make_noon_message(OLD, id="late", data={"other": 1}))
-    assert (written.repeated[SOURCE], written.rejects) == (0, ())
+    assert (written.repeated[SOURCE], written.refused) == (0, ())
     assert read_counts() == {"next_offset": 2, "read": 2, "stored": 1, "expired": 1}
 
 
@@ -196,7 +196,7 @@ def test_retry_stores_a_row_while_its_day_exists(
     assert find_faults() == []
 
 
-def test_retry_that_lasts_past_midnight_creates_no_dropped_day(
+def test_retry_that_lasts_past_midnight_does_not_create_a_day_that_has_expired(
     ingested: Ingested, plain: Connection
 ) -> None:
     ingested.write(make_noon_message(TODAY, id="a"), window=shift_window(-60))
@@ -228,7 +228,7 @@ def test_missing_day_that_consumer_may_not_create_stops_no_other_row(
             make_noon_message(TODAY, id="a"),
             make_noon_message(TODAY, id="b"),
         )
-        assert [reject.message.offset for reject in written.rejects] == [1]
+        assert [reject.message.offset for reject in written.refused] == [1]
         [row] = list_quarantined()
         assert (row["reason"], row["offset"]) == ("no_partition", 1)
         assert days.build_partition_name(ROOT.table, missing) in row["detail"]

@@ -1,4 +1,4 @@
-"""The lock of the runs is free when the run has ended, however it ended."""
+"""The run lock is free when the run has ended, however it ended."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -79,7 +79,9 @@ def test_run_lock_is_freed_in_transaction_that_rolls_back() -> None:
     assert count_advisory_locks() == 0
 
 
-def test_lost_run_lock_is_retaken_until_block_ends(sessions: None) -> None:
+def test_lost_run_lock_is_retaken_inside_its_with_statement_and_freed_after_it(
+    sessions: None,
+) -> None:
     with hold_run_lock():
         retake_lost_lock()
         assert count_advisory_locks() == 1

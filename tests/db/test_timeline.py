@@ -71,7 +71,7 @@ def test_request_deadline_is_checked_at_each_version(seven_versions: Store) -> N
     [newest] = EntityVersions.load(HOST, ROOT, "A1", [LAST], 2).read_pairs(VersionKey(6, minute(6)))
     checks: list[None] = []
     with deadline.run_as_work(work := deadline.RequestWork()):
-        work.also = lambda: checks.append(None)
+        work.on_check = lambda: checks.append(None)
         compose.compose_versions(HOST, [newest], frozenset())
         few = len(checks)
         compose.compose_versions(HOST, [newest] * 5, frozenset())

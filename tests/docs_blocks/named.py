@@ -30,7 +30,7 @@ ENDS: Final = {
     "partitions adopt 2026-08-21 --entity product-instance --why"
     " 'database restored from the backup of 2026-11-20'": (2, "the database knows these rows"),
     # The line is two: the first restored all kinds.
-    "partitions restore 2026-08-21 --entity product-instance": (2, "is there and has 1 row"),
+    "partitions restore 2026-08-21 --entity product-instance": (2, "exists and has all rows"),
     "--version": (0, __version__),
 }
 # Commands that are run when all others were.

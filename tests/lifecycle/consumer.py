@@ -42,8 +42,8 @@ class Consumer:
         """Claim all partitions."""
         self._begin()
         claims = self._writer.claim(dict.fromkeys(SOURCES.values(), (0, None)))
-        self._claims = {claim.source: claim for claim in claims}
-        self._next = {claim.source.topic: claim.next_offset for claim in claims}
+        self._claims = {claim.topic_partition: claim for claim in claims}
+        self._next = {claim.topic_partition.topic: claim.next_offset for claim in claims}
 
     def read(self, limit: int, seen: Observed) -> None:
         """Decode up to `limit` unread messages into the batch."""
@@ -84,7 +84,7 @@ class Consumer:
         if connection is not None and not connection.closed:
             pids = [connection.info.backend_pid]
             connection.pgconn.finish()
-        self._writer.writer.close()
+        self._writer.batch_writer.close()
         return pids
 
     def _unread(self) -> Iterator[Sent]:

@@ -125,7 +125,7 @@ def _make_room(connection: Connection, day_manifest: Manifest) -> days.DayTable:
     def check_empty(_: days.DayTable) -> None:
         if rows := count_versions(connection, place.child):
             raise ArchiveError(
-                f"{day_manifest.table} {day_manifest.day} is there and has {rows} rows"
+                f"{day_manifest.table} {day_manifest.day} exists and has {rows} rows"
             )
 
     if place.state is DayState.DETACHED and place.comment == days.RESTORED:

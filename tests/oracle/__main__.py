@@ -21,10 +21,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.oracle", description=__doc__)
     parser.add_argument("--histories", type=int, default=500, help="how many histories")
     parser.add_argument("--seed", type=int, help="of Hypothesis; random where not given")
+    parser.add_argument(
+        "--cluster",
+        metavar="DSN",
+        help="of the coordinator of a Citus cluster: compare with distributed tables there",
+    )
     options = parser.parse_args()
     os.environ["ORACLE_HISTORIES"] = str(options.histories)
-    seed = [] if options.seed is None else [f"--hypothesis-seed={options.seed}"]
-    return int(pytest.main(["tests/oracle", "-q", "--show-capture=no", *seed], plugins=[Report()]))
+    arguments = ["tests/oracle", "-q", "--show-capture=no"]
+    if options.seed is not None:
+        arguments.append(f"--hypothesis-seed={options.seed}")
+    if options.cluster is not None:
+        os.environ["ANNALS_TEST_CITUS"] = options.cluster
+        arguments += ["-p", "tests.citus.whole"]
+    return int(pytest.main(arguments, plugins=[Report()]))
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ from history.store.blocks import queries as stored_rows
 from history.store.blocks.codec import BlockPacker, split_into_blocks
 from history.store.blocks.dictionaries import Dictionary
 from history.store.days import canonical, days, table_swap
-from history.store.search_index.children import NewChildren, upsert_children
+from history.store.search_index.children import NewChildren, mark_complete, upsert_children
 from history.store.search_index.keys import KeyFingerprint, NewSearchKeys
 from history.store.search_index.upsert import upsert_keys
 from history.store.versions import SourceRow, TimelineSubject
@@ -387,6 +387,8 @@ def compare_all(
     with transaction.atomic():
         COUNTS["histories"] += 1
         world = store_versions(store, history, data.draw(generate_batches(history)))
+        if distribution.is_distributed(connection.connection) and data.draw(st.booleans()):
+            mark_complete(connection.connection)  # children are read from search_key
         if files:
             pack(data.draw)
         if old:

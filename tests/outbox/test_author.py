@@ -41,7 +41,7 @@ def test_author_is_the_user_of_an_asynchronous_request(service: str) -> None:
     assert list_authors() == ["later"]
 
 
-def test_author_of_a_streamed_response_is_the_user(service: str) -> None:
+def test_versions_recorded_while_a_response_streams_have_the_user_as_author(service: str) -> None:
     client = Client()
     client.force_login(get_user("m.prygunov"))
     response = client.post("/streamed/N1")
@@ -51,7 +51,7 @@ def test_author_of_a_streamed_response_is_the_user(service: str) -> None:
     assert author.get_current_author() is None
 
 
-def test_author_of_a_streamed_response_is_the_user_when_the_client_disconnects(
+def test_versions_recorded_when_the_client_disconnects_have_the_user_as_author(
     service: str,
 ) -> None:
     client = Client()
@@ -63,7 +63,9 @@ def test_author_of_a_streamed_response_is_the_user_when_the_client_disconnects(
     assert list_authors() == ["m.prygunov"] * 2
 
 
-def test_author_of_an_asynchronously_streamed_response_is_the_user(service: str) -> None:
+def test_versions_recorded_while_an_async_response_streams_have_the_user_as_author(
+    service: str,
+) -> None:
     client = AsyncClient()
     client.force_login(get_user("later"))
 

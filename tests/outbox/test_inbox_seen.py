@@ -62,7 +62,7 @@ def test_metrics_of_the_inbox_are_on_the_metrics_page_of_the_outbox(waiting_mess
     subprocess.run([promtool(), "check", "metrics"], input=text, text=True, check=True)
 
 
-def test_admin_lists_waiting_messages_and_shows_one_escaped(waiting_messages: None) -> None:
+def test_admin_lists_waiting_messages_and_escapes_html_of_each(waiting_messages: None) -> None:
     text = make_admin_browser().get(PAGE).content.decode()
     for word in ("shop.events/0/1", "shop.events/0/2", "HandlerError: as asked", "Dead letter"):
         assert word in text

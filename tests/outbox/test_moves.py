@@ -65,7 +65,7 @@ def test_part_moved_by_two_transactions_stays_in_no_former_document() -> None:
 
 
 @pytest.mark.parametrize("is_bulk", [False, True])
-def test_part_deleted_while_it_moves_stays_in_no_document(*, is_bulk: bool) -> None:
+def test_part_deleted_while_it_moves_is_removed_from_both_documents(*, is_bulk: bool) -> None:
     a, b = create_folder("A"), create_folder("B")
     sheet = Sheet.objects.create(folder=a, name="s")
     delete = Sheet.objects.all().delete if is_bulk else sheet.delete
@@ -97,7 +97,7 @@ def test_document_renamed_while_it_is_deleted_stays_under_no_id() -> None:
     assert audit.load_recorded() == {}
 
 
-def test_part_created_while_an_upsert_moves_it_stays_in_no_former_document() -> None:
+def test_part_that_an_upsert_moves_while_it_is_created_is_only_in_the_new_document() -> None:
     a, b = create_folder("A"), create_folder("B")
     run_overlapping(
         lambda: Sheet.objects.create(folder=a, name="s"),

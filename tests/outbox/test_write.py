@@ -148,7 +148,7 @@ def test_record_refuses_change_that_breaks_the_message_contract(
         assert outbox.record(KIND, "A1", {}) == 1
 
 
-def test_record_many_numbers_each_document_in_order(service: str) -> None:
+def test_record_many_gives_each_document_consecutive_numbers(service: str) -> None:
     changes = [Change(KIND, f"A{n % 1200}", {"n": n}) for n in range(2500)]
     with transaction.atomic():
         numbers = outbox.record_many([*changes, changes[-1]])

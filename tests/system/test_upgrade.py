@@ -84,7 +84,7 @@ def has_history() -> bool:
 
 
 @pytest.mark.skipif(not has_history(), reason="needs the history of the repository")
-def test_commit_of_the_release_has_the_migrations_of_the_kept_data(tmp_path: Path) -> None:
+def test_release_commit_has_the_migrations_that_its_kept_dump_applied(tmp_path: Path) -> None:
     """`python -m tests.upgrade` starts it."""
     code = earlier.unpack_release(earlier.DEFAULT, tmp_path / "code")
     applied = re.findall(

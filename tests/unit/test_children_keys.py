@@ -29,7 +29,7 @@ def test_application_is_not_collected_as_a_child() -> None:
     assert children.list_rows() == []
 
 
-def test_known_day_of_child_is_not_collected_again() -> None:
+def test_child_already_listed_for_a_day_is_not_collected_again() -> None:
     children = NewChildren()
     children.add_record(record(7))
     again = NewChildren(children.fingerprints)

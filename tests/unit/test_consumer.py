@@ -94,7 +94,7 @@ def test_halts_are_recorded_again_only_after_previous_attempt_ended(
     positions.assign([ONE.kafka], 0)
     positions.grant([Claim(ONE, 1, 10, 0, True)], TOLERANCE)
     source = MagicMock(
-        poll_snapshot=lambda _: None, get_high_watermark=lambda _: None, standstill_seconds=60.0
+        poll_snapshot=lambda _: None, get_end_offset=lambda _: None, standstill_seconds=60.0
     )
     source.ask_topics.return_value.wait.return_value = False  # the brokers have not answered yet
     for _ in range(3):
@@ -438,7 +438,7 @@ SOON, LATER, HALTED = ("soon", 0), ("later", 0), ("halted", 0)
 class FixedEnds:
     """The consumer's source, as far as it is asked here: where its partitions end."""
 
-    def get_high_watermark(self, partition: KafkaPartition) -> int:  # noqa: ARG002
+    def get_end_offset(self, partition: KafkaPartition) -> int:  # noqa: ARG002
         return 10_000
 
 
@@ -517,7 +517,7 @@ def test_forecaster_records_outlook_of_brokers(clock: MovableClock) -> None:
         {SOON: make_outlook(600), HALTED: make_outlook(3000)}, clock
     )
     forecaster.ask_when_due(source, place)
-    assert {claim.source.topic for claim in recorded.outlooks} == {"soon", "halted"}
+    assert {claim.topic_partition.topic for claim in recorded.outlooks} == {"soon", "halted"}
 
 
 @pytest.mark.parametrize("error", [AWAY, ValueError("what is this?")])
@@ -530,13 +530,13 @@ def test_forecaster_does_not_block_reading(error: Exception, clock: MovableClock
 
 def test_reading_rate_is_measured_only_while_behind(clock: MovableClock) -> None:
     forecaster, source, _, place = create_forecaster_with_answer({}, clock)
-    source.get_high_watermark = lambda _: 100_000
+    source.get_end_offset = lambda _: 100_000
     forecaster.ask_when_due(source, place)
     place.claimed[SOON].expected += 50_000
     clock.now += 10
     forecaster.ask_when_due(source, place)
     assert forecaster.reading_rate == 5_000.0
-    source.get_high_watermark = lambda _: 50_001
+    source.get_end_offset = lambda _: 50_001
     place.claimed[SOON].expected += 10
     clock.now += 10
     forecaster.ask_when_due(source, place)

@@ -623,7 +623,7 @@ def test_mistakes_in_declaration_are_refused(envelope: str, sentence: str, tmp_p
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_application_and_moment_of_bad_message_are_read_from_each_envelope(
+def test_application_and_moment_of_bad_message_are_read_in_every_envelope_form(
     form: str, tmp_path: Path
 ) -> None:
     text, parent, wrap = FORMS[form]

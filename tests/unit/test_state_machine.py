@@ -263,11 +263,11 @@ class ConsumerMachine(RuleBasedStateMachine):
         claims = [self.answer_claim(positions, partition) for partition in positions.assigned or []]
         member.machine.grant(claims, self.now)
         assert set(positions.select_halted()) == {
-            claim.source.kafka for claim in claims if claim.halted
+            claim.topic_partition.kafka for claim in claims if claim.halted
         }
         member.stop_reading()
         for claim in claims:
-            partition = claim.source.kafka
+            partition = claim.topic_partition.kafka
             position = claim.next_offset if claim.last is None else claim.last.offset
             assert positions.get_start_offsets()[partition] == position
             member.offsets[partition] = position
@@ -282,7 +282,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         entry, low = self.ledger[partition], self.low[partition]
         entry.epoch += 1
         shorter = partition in positions.suspects and entry.next > len(self.log[partition])
-        if shorter or make_source(partition, entry) in positions.cut:
+        if shorter or make_source(partition, entry) in positions.truncated:
             lost_its_leader = partition in self.compacted and self.leader[partition] > 0
             assert partition in self.truncated or lost_its_leader
             entry = self.ledger[partition] = ModelledLedgerRow(
@@ -318,7 +318,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         if verdict is AdmissionVerdict.GAP:
             verdict = member.machine.advance_to_end(partition, end, self.low[partition])
         if verdict is not None:
-            assert verdict is AdmissionVerdict.CUT or partition in self.truncated
+            assert verdict is AdmissionVerdict.TRUNCATED or partition in self.truncated
             self.start_again(member)
             return False
         member.offsets[partition] = end
@@ -371,8 +371,8 @@ class ConsumerMachine(RuleBasedStateMachine):
             if verdict is AdmissionVerdict.FULL:  # it was compared first
                 self.leave(member, partition)
                 return False
-        if verdict in (AdmissionVerdict.CUT, AdmissionVerdict.UNEXPECTED):
-            assert verdict is AdmissionVerdict.CUT or partition in member.reset
+        if verdict in (AdmissionVerdict.TRUNCATED, AdmissionVerdict.UNEXPECTED):
+            assert verdict is AdmissionVerdict.TRUNCATED or partition in member.reset
             self.start_again(member)
             return False
         assert verdict in (None, AdmissionVerdict.HALTED)
@@ -407,7 +407,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         member.paused.add(partition)
         entry = self.ledger[partition]
         if (make_source(partition, entry), entry.epoch) == (
-            claimed.claim.source,
+            claimed.claim.topic_partition,
             claimed.claim.epoch,
         ):
             entry.halted = True
@@ -519,7 +519,9 @@ class ConsumerMachine(RuleBasedStateMachine):
     @invariant()
     def a_batch_holds_only_what_is_claimed(self) -> None:
         for member in self.members:
-            claims = {item.claim.source for item in member.machine.positions.claimed.values()}
+            claims = {
+                item.claim.topic_partition for item in member.machine.positions.claimed.values()
+            }
             for lane in member.machine.lanes:
                 assert set(lane.filling_batch.progress) <= claims
                 assert lane.filling_batch.messages <= LIMITS.rows * len(member.machine.lanes)
@@ -539,18 +541,18 @@ class ConsumerMachine(RuleBasedStateMachine):
             machine = member.machine
             for partition, claimed in machine.positions.claimed.items():
                 entry = self.ledger[partition]
-                owner = claimed.claim.source, claimed.claim.epoch
+                owner = claimed.claim.topic_partition, claimed.claim.epoch
                 if owner != (make_source(partition, entry), entry.epoch):
                     continue  # fenced, and does not know it yet
                 position = entry.next
                 lane = machine.get_lane(partition)
                 flight = lane.flight
-                if flight is not None and claimed.claim.source in flight.batch.progress:
-                    progress = flight.batch.progress[claimed.claim.source]
+                if flight is not None and claimed.claim.topic_partition in flight.batch.progress:
+                    progress = flight.batch.progress[claimed.claim.topic_partition]
                     assert progress.start == position
                     position = progress.next
-                if claimed.claim.source in lane.filling_batch.progress:
-                    progress = lane.filling_batch.progress[claimed.claim.source]
+                if claimed.claim.topic_partition in lane.filling_batch.progress:
+                    progress = lane.filling_batch.progress[claimed.claim.topic_partition]
                     assert progress.start == position
                     position = progress.next
                 assert claimed.expected == position
@@ -629,10 +631,12 @@ class ConsumerMachine(RuleBasedStateMachine):
     def is_let_in(self, claims: Iterable[Claim], batch: Batch) -> bool:
         """Whether the ledger lets this batch in."""
         for claim in claims:
-            entry = self.ledger[claim.source.kafka]
-            if claim.epoch != entry.epoch or claim.source != make_source(claim.source.kafka, entry):
+            entry = self.ledger[claim.topic_partition.kafka]
+            if claim.epoch != entry.epoch or claim.topic_partition != make_source(
+                claim.topic_partition.kafka, entry
+            ):
                 return False
-            if batch.progress[claim.source].start != entry.next:
+            if batch.progress[claim.topic_partition].start != entry.next:
                 return False
         return True
 
@@ -760,7 +764,7 @@ def test_large_batches_of_one_lane_do_not_hold_back_small_batch_of_another() -> 
 TOO_LONG = Explanation(Code.NUMBER_TOO_LONG)
 
 
-def test_partition_halted_while_reading_pauses_is_not_resumed() -> None:
+def test_partition_halted_during_a_pause_is_not_resumed() -> None:
     """The database found the bad messages, in the batch that reading paused for."""
     machine = make_claimed_machine(LIMITS, partitions=2, lanes=1)
     bad = [make_message(make_value(), offset) for offset in range(TOLERANCE.consecutive)]

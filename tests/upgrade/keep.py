@@ -62,7 +62,7 @@ def list_addresses(url: str) -> list[str]:
             row = plain.execute(f"SELECT min(id) FROM {entity.table}").fetchone()
             if row is not None and row[0] is not None:
                 paths.append(f"history/{entity.name}/{row[0]}?pageSize=500")
-    return [*paths, "history/product-instance/G1?pageSize=500"]
+    return paths
 
 
 def main(arguments: list[str]) -> int:
@@ -82,7 +82,9 @@ def main(arguments: list[str]) -> int:
         fill_release(release, broker)
         answers = {
             "ledger": release.read_ledger(),
-            "answers": release.fetch_answers(*list_addresses(server.build_url())),
+            "answers": release.fetch_answers(
+                *list_addresses(server.build_url()), "history/product-instance/G1?pageSize=500"
+            ),
         }
         dump = subprocess.run(
             [postgres.find_programs() / "pg_dump", "--no-owner", "--no-privileges", "--inserts",

@@ -97,7 +97,7 @@ _ROUTES_WITHOUT_ACCESS: Final = (
 )
 # The call that counts new versions of a document that the login has already opened.
 _COUNT_ROUTE_END: Final = "/<id:id>/newer/"
-# The redirect to the first page, the first page, and unknown addresses of the API.
+# The redirect to the start page, the start page, and unknown addresses of the API.
 _FIRST_PAGE_ROUTES: Final = ("", "admin/", "api/v1/")
 
 
@@ -109,7 +109,7 @@ def classify_request(request: HttpRequest) -> AccessAction | None:
     if match is None:
         return None
     if match.route == "admin/" and access_record.get_access_record(request).listed:
-        return AccessAction.SEARCH  # the first page lists documents that the login opened
+        return AccessAction.SEARCH  # the start page lists documents that the login opened
     action = classify_route(match.route)
     is_export = action in (AccessAction.TIMELINE, AccessAction.APPLICATION) and "as" in request.GET
     return AccessAction.EXPORT if is_export and match.route.startswith("admin/") else action

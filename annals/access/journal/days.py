@@ -28,7 +28,7 @@ SEAL_AFTER_DAYS: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class JournalRows:
-    """The rows of a day of the journal as seals read them. See history.kinds.kind.DayRows."""
+    """How a seal reads the rows of a day of the journal. Implements history.kinds.kind.DayRows."""
 
     name: str = NAME
     table: str = TABLE

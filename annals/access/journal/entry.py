@@ -48,10 +48,10 @@ def generate_entries(
 
     Yields one entry for each application that the request read, or else one entry without an
     application. After these, yields one REFUSED entry for each of the first MAX_HIDDEN_ENTRIES
-    applications that a list left out because the viewer may not see them.
+    applications that the answer left out because the viewer may not see them.
 
-    A page of changes has a single entry: its `query` has the person and the service, and its
-    reason says how many applications the page left out.
+    A page of changes gets only one entry: its `query` has the person and the service whose changes
+    were shown, and its `reason` has the number of applications that the page left out.
     """
     actor, subject = _identify_actor(request), _find_subject(request, action)
     outcome = _classify_outcome(response)
@@ -93,13 +93,13 @@ def generate_entries(
 
 
 def _format_reason(request: HttpRequest, access: AccessRecord) -> str:
-    """Return why the request was refused, followed by the reason that the person gave."""
+    """Return why the request was refused, followed by the reason that the viewer gave for it."""
     words = access.reason or unquote(request.headers.get(REASON, ""))
     return ": ".join(text for text in (access.refused, words) if count_letters(text))
 
 
 def _add_hidden_count(reason: str, access: AccessRecord) -> str:
-    """Return the reason with the number of applications that the viewer may not see."""
+    """Return `reason`, preceded by the number of applications that the answer left out, if any."""
     count = len(access.hidden)
     hidden = f"{need_to_know.REFUSED_BY_RULE}: {count} left out of the list" if count else ""
     return ": ".join(filter(None, [hidden, reason]))
@@ -126,7 +126,10 @@ def _identify_actor(request: HttpRequest) -> _Actor:
 
 
 def _find_user(request: HttpRequest) -> Any:
-    """Return the logged-in user, or None. Middleware that runs later may not have set it yet."""
+    """Return the logged-in user, or None.
+
+    If the authentication middleware has not run yet, the user is read from the session.
+    """
     user: Any = getattr(request, "user", None)
     if user is not None and user.is_authenticated:
         return user
@@ -138,7 +141,7 @@ def _find_user(request: HttpRequest) -> Any:
 
 
 class _Subject(NamedTuple):
-    """The document that a request is about. Texts are empty if the address does not name it."""
+    """The document that the address of a request names. What it does not name is empty."""
 
     kind: str
     id: str
@@ -181,7 +184,10 @@ def _classify_outcome(response: HttpResponseBase) -> AccessOutcome:
 def _format_query(
     request: HttpRequest, action: AccessAction, outcome: AccessOutcome, access: AccessRecord
 ) -> str:
-    """Return the path with those parameters that cannot contain data of a client."""
+    """Return the path and those parameters that cannot contain data of the bank's clients.
+
+    Returns the path alone if the answer showed nothing.
+    """
     if outcome is not AccessOutcome.SHOWN:
         return request.path
     parameters = "&".join(
@@ -189,7 +195,7 @@ def _format_query(
         for name, value in request.GET.items()
         if (name in _HARMLESS_PARAMETERS and _HARMLESS_VALUE.fullmatch(str(value)))
         or (name == "login" and action is AccessAction.JOURNAL)  # never a client
-        # The person and the service in the question are logins, so they are kept, but shortened.
+        # The author and the clientId of a page of changes are logins, so the entry may have them.
         or (name in ("author", "clientId") and access.is_one_entry)
     )
     return f"{request.path}?{parameters}" if parameters else request.path

@@ -31,7 +31,7 @@ CHUNK_ROWS: Final = 1000
 OPENED_TIMELINES_AGE: Final = timedelta(days=30)
 MAX_OPENED_TIMELINES: Final = 200
 
-# Time and id of an entry. The entries after it on a page are older.
+# The moment and id of an entry. A page after this position has older entries.
 JournalPosition = tuple[datetime, uuid.UUID]
 
 
@@ -56,7 +56,7 @@ def list_opened_timelines(user: User, **_: Any) -> Iterable[tuple[str, str]]:
     """Return the kind and id of the timelines that a login opened, the newest first.
 
     A receiver of history.common.signals.looks_back. If the journal cannot be read, it returns an
-    empty list, because the first page must not fail for that reason.
+    empty list, because the start page must not fail for that reason.
     """
     entries = JournalEntry.objects.filter(
         login=user.get_username(),
@@ -75,7 +75,7 @@ def list_opened_timelines(user: User, **_: Any) -> Iterable[tuple[str, str]]:
 def fetch_page(
     filters: JournalFilters, size: int, after: JournalPosition | None = None
 ) -> list[JournalEntry]:
-    """Return up to `size` entries after a position, or the newest ones if it is None."""
+    """Return up to `size` entries, newest first: those older than `after`, or the newest ones."""
     entries: list[JournalEntry] = []
     for span in _generate_span_queries(filters, after):
         entries += map(_escape_texts, span[: size - len(entries)])
@@ -109,9 +109,9 @@ _TEXT_FIELDS: Final = tuple(
 def _generate_span_queries(
     filters: JournalFilters, after: JournalPosition | None
 ) -> Iterator[QuerySet[JournalEntry]]:
-    """Generate one query for each month, the newest first.
+    """Generate one query for each span of QUERY_SPAN, the newest first.
 
-    The bounds are constants in the statement, so that PostgreSQL opens only the days of the month.
+    The bounds are constants in the statement, so that PostgreSQL opens only the days of the span.
     """
     now = clock.now()
     # Entries have the time of the database's clock, which may be ahead of this machine's.
@@ -142,11 +142,11 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class JournalLine:
-    """An entry, with its values in words. A value without words is empty."""
+    """An entry as the screen shows it, with labels instead of codes. Unknown texts are empty."""
 
     row: JournalEntry
     who: str  # the full name of the login
-    now: str  # the present login, if it was renamed since
+    now: str  # the present name of the login, if it was renamed since the entry
     actor: str
     action: str
     outcome: str
@@ -171,22 +171,22 @@ def generate_lines(entries: Iterable[JournalEntry]) -> Iterator[JournalLine]:
             or _get_full_name(people[row.login], row.actor),
             now=user.username if user and user.username != row.login else "",
             actor=_get_label(ActorKind, row.actor),
-            action=_("first page") if _is_first_page(row) else _get_label(AccessAction, row.action),
+            action=_("start page") if _is_start_page(row) else _get_label(AccessAction, row.action),
             outcome=_get_label(AccessOutcome, row.outcome),
             subject=get_kind_title(kind) if kind else "",
             url=url,
         )
 
 
-def _is_first_page(row: JournalEntry) -> bool:
-    """Return whether an entry is about the first page, which lists recently opened documents."""
+def _is_start_page(row: JournalEntry) -> bool:
+    """Return whether an entry is about the start page, which lists recently opened documents."""
     return row.action == AccessAction.SEARCH and row.query.partition("?")[0] == reverse(
         "admin:index"
     )
 
 
 def _find_users(rows: Sequence[JournalEntry]) -> Mapping[str, User]:
-    """Return the present logins of the identities in these entries."""
+    """Return the users behind these entries, by identity."""
     keys = {
         row.identity.removeprefix(USER_PREFIX)
         for row in rows
@@ -206,12 +206,15 @@ def _get_full_name(author: NamedLogin, actor: str) -> str:
 
 
 def _get_label(words: type[TextChoices], value: str) -> str:
-    """Return the label of a word, or the word itself if a later release of Annals wrote it."""
+    """Return the label of a value, or the value itself if only a later release knows it."""
     return str(words(value).label) if value in words.values else value
 
 
 def format_cell(row: JournalEntry, name: str) -> str:
-    """Return a value as text for CSV: moments in ISO 8601, texts that are not formulas."""
+    """Return a column of an entry as text for CSV.
+
+    A moment is in ISO 8601. A text is changed if a spreadsheet would take it for a formula.
+    """
     value = getattr(row, name)
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat()

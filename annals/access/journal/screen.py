@@ -43,7 +43,7 @@ NOT_COMPLETE: Final = "NOT COMPLETE"
 class JournalFilterForm(ZonedForm):
     """The filter of the journal. All fields are optional.
 
-    An end without a time includes its whole day.
+    If `until` has no time of day, its whole day is included.
     """
 
     login = forms.CharField(label=_("Login"), required=False, max_length=150)
@@ -75,15 +75,15 @@ class JournalFilterForm(ZonedForm):
         self.cleaned_data |= {"begin": begin, "end": end}
 
     @property
-    def refused(self) -> str:
+    def wrong_fields_notice(self) -> str:
         """A sentence that names the wrong fields. Empty if all are valid."""
         wrong = [str(self.fields[name].label) for name in self.errors]
         text = gettext("Wrong, and not used: {conditions}. The filter says what is wrong.")
         return text.format(conditions=", ".join(wrong)) if wrong else ""
 
     @property
-    def given(self) -> dict[str, str]:
-        """The valid fields that are not empty, as query parameters."""
+    def used_parameters(self) -> dict[str, str]:
+        """The query parameters of the valid fields that are not empty."""
         used = [name for name in self.data if name in self.fields and self.cleaned_data.get(name)]
         return {name: self.data[name] for name in used}
 
@@ -100,17 +100,18 @@ class JournalFilterForm(ZonedForm):
 
 
 def show_journal(request: HttpRequest) -> HttpResponseBase:
-    """Show a page of the journal, or send all entries of the filter as a file (?format=csv).
+    """Show a page of the journal, or send all entries that fit the filter as a file (?format=csv).
 
-    A file needs a valid filter, because a file cannot say that a condition was ignored.
+    With a wrong condition in the filter no file is sent: it could not say that the condition was
+    ignored.
     """
     form = JournalFilterForm(request.GET)
     as_csv = request.GET.get("format") == "csv"
     if as_csv and not form.errors:
         return download_entries(form.to_filters(), request.user.pk)
     token = request.GET.get(PAGE, "")
-    place = _decode_position(token)
-    entries = read.fetch_page(form.to_filters(), PAGE_SIZE + 1, place)
+    position = _decode_position(token)
+    entries = read.fetch_page(form.to_filters(), PAGE_SIZE + 1, position)
     has_more = len(entries) > PAGE_SIZE
     page_entries = entries[:PAGE_SIZE]
     address = reverse(NAME)
@@ -120,14 +121,16 @@ def show_journal(request: HttpRequest) -> HttpResponseBase:
         "access/journal.html",
         {
             **admin.site.each_context(request),
-            **build_page_urls(request, address, form.given, token if place else None, older),
+            **build_page_urls(
+                request, address, form.used_parameters, token if position else None, older
+            ),
             "title": _("Access journal"),
             "form": form,
             "lines": list(generate_lines(page_entries)),
             "address": address,
             "csv_url": ""
             if form.errors
-            else f"{address}?{urlencode({**form.given, 'format': 'csv'})}",
+            else f"{address}?{urlencode({**form.used_parameters, 'format': 'csv'})}",
         },
         status=400 if as_csv else 200,
     )
@@ -142,8 +145,9 @@ def build_journal_url(entity: EntityKind, id: str) -> str:
     return f"{reverse(NAME)}?{urlencode({parameter: id})}"
 
 
-def _encode_position(place: JournalPosition) -> str:
-    return f"{place[0].astimezone(UTC).isoformat()}~{place[1]}"
+def _encode_position(position: JournalPosition) -> str:
+    moment, id = position
+    return f"{moment.astimezone(UTC).isoformat()}~{id}"
 
 
 def _decode_position(token: str) -> JournalPosition | None:
@@ -157,13 +161,13 @@ def _decode_position(token: str) -> JournalPosition | None:
 
 
 def download_entries(filters: JournalFilters, login: object) -> StreamingHttpResponse:
-    """Return all entries of the filter as a CSV file.
+    """Return all entries that fit the filter as a CSV file.
 
-    A client that reads slowly occupies a thread. So a process runs at most two downloads at a
-    time, and at most one of the same login.
+    A client that reads slowly occupies a thread. So a process sends at most two files at a time,
+    and at most one to the same login.
 
     Raises:
-        BusyError: Other downloads are running. Raised at once.
+        BusyError: Other downloads are running. The function does not wait for them.
     """
     with ExitStack() as stack:
         stack.enter_context(_downloads.take_place(login))
@@ -177,7 +181,7 @@ _downloads: Final = PlacePool(2, waiting=0)
 
 
 class _DownloadResponse(StreamingHttpResponse):
-    """A streamed file. It keeps its place among the downloads until it is closed."""
+    """A streamed file that occupies one of the two places for downloads until it is closed."""
 
     place: ExitStack
 
@@ -197,7 +201,7 @@ def _generate_csv(filters: JournalFilters) -> Iterator[str]:
     """Generate the lines of the file.
 
     Raises:
-        django.db.Error: The database fails. Before this, a line says that the file is not complete.
+        django.db.Error: The database fails. The line NOT_COMPLETE is generated before the error.
     """
     writer = csv.writer(_EchoFile())
     yield "\N{ZERO WIDTH NO-BREAK SPACE}" + writer.writerow(COLUMNS)  # so Excel reads UTF-8

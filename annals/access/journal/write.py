@@ -50,18 +50,21 @@ _INSERT: Final = "INSERT INTO public.{table} ({names}) VALUES {rows}"
 
 
 class JournalError(NotJournaledError):
-    """Raised if entries of a request may not be in the journal: it must then show nothing."""
+    """Raised if it is not certain that all entries of a request are in the journal.
+
+    The request must then show nothing.
+    """
 
 
 def write_entries(entries: Collection[JournalEntry], output: TextIO) -> None:
-    """Write entries. They are committed when this returns, or with the caller's open transaction.
+    """Write entries, and commit them unless the caller has an open transaction.
 
     Args:
         entries: The entries of one request.
         output: Gets the entries as lines of JSON, if ANNALS_JOURNAL_LOG is set.
 
     Raises:
-        JournalError: The entries may not be in the journal.
+        JournalError: It is not certain that the entries are in the journal.
     """
     placeholders = f"({', '.join(['%s'] * len(_COLUMN_NAMES))})"
     insert = _INSERT.format(
@@ -102,7 +105,7 @@ _get_columns: Final = attrgetter(*_COLUMN_NAMES)
 
 
 def _get_values(entry: JournalEntry) -> list[str | int]:
-    """Return the values of the columns, each on one line and not longer than its column."""
+    """Return the values for _COLUMN_NAMES: texts on one line, and no longer than their column."""
     return [
         value if isinstance(value, int) else str(to_one_line(value)[: _COLUMN_LENGTHS[name]])
         for name, value in zip(_COLUMN_NAMES, _get_columns(entry), strict=True)
@@ -160,7 +163,9 @@ def record_operator_access(
 
 
 def record_role_change(user: User, before: Collection[str], after: Collection[str]) -> None:
-    """Write an entry about a change of roles by a provider, in the transaction of the change.
+    """Write an entry about roles that changed at a login through a provider.
+
+    Call it in the transaction that changes the roles.
 
     Raises:
         JournalError: The entry was not written.

@@ -62,7 +62,14 @@ def create_or_update_user(provider: Provider, claims: Mapping[str, Any]) -> User
 
 @transaction.atomic
 def _create_or_update_user(provider: Provider, claims: Mapping[str, Any]) -> User | None:
-    """Return the login, or None if it may not exist: without a role, or as a superuser."""
+    """Create or update the login of the person in these claims.
+
+    A person who lost all roles keeps a login that is not staff.
+
+    Returns:
+        The login, or None if the person may not have one: a new person without a role, or somebody
+        who is a superuser in the database.
+    """
     login = _clean_text(get_claim(claims, provider.login_claim)) or _clean_text(claims["sub"])
     name = _clean_text(get_claim(claims, provider.name_claim))
     roles = map_groups_to_roles(provider, claims)
@@ -113,7 +120,7 @@ def _create_or_update_user(provider: Provider, claims: Mapping[str, Any]) -> Use
 
 
 def _is_first_with_login(identity: Identity, login: str) -> bool:
-    """Return whether this identity was the first one with the login, at any provider."""
+    """Return whether no older identity has this login at another provider."""
     earlier = Identity.objects.filter(pk__lt=identity.pk, login__startswith=f"{login}@")
     return not any(
         earlier_login.rpartition("@")[0] == login
@@ -122,7 +129,7 @@ def _is_first_with_login(identity: Identity, login: str) -> bool:
 
 
 def _clean_text(value: object) -> str:
-    """Return a claim as one line of text, or an empty text if it is not a text."""
+    """Return a claim as one line of text. Returns "" for a claim that is not a text."""
     if not isinstance(value, str):
         return ""
     return " ".join("".join(c if c.isprintable() else " " for c in value).split())[:LONGEST_LOGIN]
@@ -148,7 +155,7 @@ SETTINGS: Final[Mapping[str, object]] = {
 
 
 def get_library_setting(name: str, *default: object) -> Any:
-    """Return a setting of mozilla-django-oidc: the one of Annals, or the default."""
+    """Return a setting of mozilla-django-oidc from SETTINGS, or else `default`, or else ""."""
     return SETTINGS.get(name, default[0] if default else "")
 
 
@@ -226,7 +233,7 @@ def find_login_provider(name: str) -> ProviderDiscovery:
     """Return the provider of this name if people may log in with it.
 
     Raises:
-        LookupError: The file of providers does not have it.
+        LookupError: ANNALS_OIDC_FILE does not have such a provider.
     """
     for discovery in get_discoveries().values():
         if discovery.provider.name == name and discovery.provider.login:

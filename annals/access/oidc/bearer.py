@@ -23,8 +23,8 @@ _ERROR_ATTRIBUTE: Final = "annals_bearer_error"
 class BearerAuthentication(BaseAuthentication):
     """Authenticates requests with a Bearer token.
 
-    A refused token gets 401 with the reason. A token without the scope gets 403. If the issuer
-    cannot be asked for its keys, the answer is 503. The issuer is not asked for each request.
+    The answer is 401 with the reason if the token is refused, 403 if it lacks the scope, and 503
+    if the keys of the issuer cannot be fetched. The keys are remembered between requests.
     """
 
     def authenticate(self, request: Request) -> tuple[ProgramUser, None] | None:

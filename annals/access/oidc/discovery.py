@@ -24,7 +24,7 @@ MAX_ANSWER_BYTES: Final = 1_048_576
 
 
 class ProviderDownError(Exception):
-    """Raised when a provider does not answer correctly. Asking again later may help."""
+    """Raised when a provider does not answer, or answers wrongly. A later attempt may succeed."""
 
 
 class ProviderRefusesError(ProviderDownError):
@@ -55,8 +55,8 @@ class SigningKey(NamedTuple):
 class ProviderDiscovery:
     """The metadata and keys of one provider.
 
-    Thread-safe: one thread calls the provider while the others use what is in memory. `logins`
-    limits how many logins call the provider at once.
+    Thread-safe: one thread calls the provider while the others use the remembered metadata and
+    keys. `logins` limits how many logins call the provider at once.
     """
 
     def __init__(self, provider: Provider, clock: Callable[[], float] = time.monotonic) -> None:
@@ -76,7 +76,7 @@ class ProviderDiscovery:
         """Return an address from the metadata, such as `token_endpoint`.
 
         Raises:
-            ProviderDownError: The metadata cannot be read, or do not have this address.
+            ProviderDownError: The metadata were never read, or do not have this address.
         """
         with self._lock:
             self._refresh()
@@ -109,9 +109,9 @@ class ProviderDiscovery:
     ) -> tuple[SigningKey, ...]:
         """Return the signing keys that may have signed a token: empty if there are none.
 
-        These are the keys with this id, and the keys to which the provider gives no id. If there
-        are none, the provider is asked for new keys, at most once in MIN_INTERVAL_SECONDS, or at
-        once for a trusted token. While the provider is down, the remembered keys are used.
+        Keys without an id may have signed any token. If no known key fits, the provider is asked
+        for new keys: at most once in MIN_INTERVAL_SECONDS, but always for a trusted token. While
+        the provider is down, the remembered keys are used.
 
         Args:
             key_id: The `kid` of the token. None: any key may have signed the token.
@@ -148,10 +148,10 @@ class ProviderDiscovery:
         return tuple(key for key in self._keys if key.id in (None, key_id))
 
     def _refresh(self, force: bool = False, pause: float = MIN_INTERVAL_SECONDS) -> None:
-        """Ask the provider for metadata and keys if they are out of date, or if `force` is set.
+        """Fetch the metadata and keys if they are out of date, or if `force` is set.
 
-        If the provider does not answer, the remembered ones stay. Within `pause` seconds after the
-        last call the provider is not asked.
+        Keeps the remembered ones if the provider does not answer. Does nothing within `pause`
+        seconds after the last call.
         """
         now = self._clock()
         if (now < self._until and not force) or now - self._asked_at < pause:

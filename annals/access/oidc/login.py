@@ -1,4 +1,4 @@
-"""Sends people to a provider, takes them back, and ends sessions that the provider ended."""
+"""Logs people in at a provider, and ends their sessions when the provider has ended them."""
 
 import hashlib
 import logging
@@ -37,16 +37,18 @@ from annals.access.oidc.discovery import ProviderDownError
 HANDSHAKE_SECONDS: Final = 600
 STATES_KEY: Final = "oidc_states"
 NEXT_KEY: Final = "oidc_login_next"
-# The longest address, in characters, to which a login returns; after a longer one it returns to the
-# first page. Browsers drop a cookie of more than 4096 bytes, and it holds OIDC_MAX_STATES logins.
+# The longest address, in characters, to which a login returns. If the address is longer, the login
+# returns to the start page. Browsers drop a cookie of more than 4096 bytes, and this cookie has up
+# to OIDC_MAX_STATES addresses.
 MAX_NEXT_LENGTH: Final = 700
 
 
 class LoginHandshake(CookieStore):
-    """The state of logins that a browser has begun, in a signed cookie.
+    """The state of the logins that a browser has begun, in a signed cookie.
 
-    mozilla-django-oidc keeps this in the session. The handshake replaces the session while the
-    library works, so that a login leaves no row before it is complete.
+    mozilla-django-oidc would keep this state in the session. The handshake takes the place of
+    `request.session` while the library works, so that a login stores no session before it is
+    complete.
     """
 
     def get_session_cookie_age(self) -> int:
@@ -55,12 +57,15 @@ class LoginHandshake(CookieStore):
 
     @property
     def states(self) -> dict[str, dict[str, Any]]:
-        """The begun logins by `state`: provider, next, nonce, code_verifier and added_on."""
+        """The begun logins by the parameter `state` of their addresses.
+
+        Each has `provider`, `next`, `nonce`, `code_verifier` and `added_on`.
+        """
         states = self.get(STATES_KEY)
         return states if isinstance(states, dict) else {}
 
     def send_cookie(self, response: HttpResponse) -> None:
-        """Send the cookie with a response, or delete it if it is empty."""
+        """Set the cookie in a response, or delete it if the browser has no begun login."""
         if not self.states:
             response.delete_cookie(_get_cookie_name(), path=_get_cookie_path())
             return
@@ -86,7 +91,7 @@ def _get_cookie_name() -> str:
 
 
 def _get_cookie_path() -> str:
-    """Return the path of the cookie. The prefix __Host- demands `/`."""
+    """Return the path of the cookie. With the prefix __Host- browsers accept only `/`."""
     return "/" if settings.COOKIE_PREFIX else f"{get_script_prefix()}oidc/"
 
 
@@ -105,8 +110,8 @@ NEEDS_PERSON_ERRORS = (
 class LoginView(OIDCAuthenticationRequestView):  # type: ignore[misc] # untyped library
     """Sends the browser to the provider to log in.
 
-    With `?renew` the provider must not ask the person anything. The view answers 503 while this
-    process already runs as many logins at this provider as it may.
+    With `?renew` the provider must not ask the person anything. The answer is 503 while this
+    process has too many logins at this provider in progress. See `ProviderDiscovery.logins`.
     """
 
     provider = ""
@@ -199,7 +204,7 @@ class CallbackView(OIDCAuthenticationCallbackView):  # type: ignore[misc] # unty
                 self.provider,
             )
             text = _("Your account has no role in Annals. Ask the administrator of Annals for one.")
-            setattr(request, sessions.LEFT_BEHIND, self.provider)
+            setattr(request, sessions.OPEN_PROVIDER, self.provider)
             return _render_refusal(request, text)
         finally:
             request.session = self._own
@@ -248,7 +253,7 @@ class CallbackView(OIDCAuthenticationCallbackView):  # type: ignore[misc] # unty
 @require_POST
 @never_cache
 def end_provider_sessions(request: HttpRequest, provider: str) -> HttpResponse:
-    """End sessions because their provider says so (back-channel logout)."""
+    """End the sessions that the provider asks to end (back-channel logout)."""
     discovery = find_login_provider(provider)
     try:
         logout = tokens.verify_logout_token(request.POST.get("logout_token", ""), discovery)
@@ -264,13 +269,13 @@ def end_provider_sessions(request: HttpRequest, provider: str) -> HttpResponse:
 
 @transaction.atomic
 def _end_sessions(issuer: str, logout: tokens.LogoutRequest) -> tuple[int, int]:
-    """End the sessions that a logout token names.
+    """End the sessions that a logout token names, and put the person's other sessions on hold.
 
-    A token works once. Otherwise a program that has seen a token could end later sessions too.
+    A session on hold is anonymous until the provider confirms it. A token works once: otherwise a
+    program that has seen a token could end later sessions too.
 
     Returns:
-        The number of sessions that ended, and the number of the person's other sessions, which the
-        provider must confirm.
+        The number of sessions that ended, and the number of sessions on hold.
 
     Raises:
         TokenError: The token was used before.
@@ -311,7 +316,7 @@ def _render_refusal(
     """Render the page that says why a login was refused.
 
     Args:
-        following: Where the person wanted to go. The link to the login page keeps it.
+        following: The address to which the next login, from the link on this page, shall return.
     """
     query = urlencode({"next": following} if following else {})
     context = {

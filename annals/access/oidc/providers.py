@@ -24,7 +24,7 @@ NonEmptyText = Annotated[str, Meta(min_length=1, max_length=1000)]
 
 
 class ProvidersError(ValueError):
-    """Raised if the file has a mistake. The message names the place, and what would be right."""
+    """Raised if the file has a mistake. The message says where, and what would be right."""
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -121,7 +121,7 @@ def read_providers(path: Path) -> tuple[Provider, ...]:
 
 
 def get_claim(claims: Mapping[str, Any], path: str) -> Any:
-    """Return the claim of exactly this name, or else at this dotted path, or None."""
+    """Return the claim whose name is `path`, or else the value at this dotted path, or None."""
     if path in claims:
         return claims[path]
     value: Any = claims
@@ -131,7 +131,7 @@ def get_claim(claims: Mapping[str, Any], path: str) -> Any:
 
 
 def _explain_error(provider: Provider) -> str | None:
-    """Return what is wrong with one provider by itself, or None."""
+    """Return the mistake in the declaration of one provider, or None."""
     if PROVIDER_NAME_PATTERN.fullmatch(provider.name) is None:
         return "name must be lower case letters, digits and hyphens, 32 at most"
     if not env.is_safe_url(provider.issuer):

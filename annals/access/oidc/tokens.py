@@ -57,7 +57,7 @@ def read_issuer(token: str) -> tuple[Mapping[str, Any], str]:
 
 
 def verify_bearer_token(token: str, discoveries: Mapping[str, ProviderDiscovery]) -> ProgramUser:
-    """Return the program that a Bearer token stands for.
+    """Verify a Bearer token and return the program that sent it.
 
     Args:
         token: The text after `Bearer` in the header.
@@ -274,8 +274,8 @@ def _get_token_type(header: Mapping[str, Any]) -> object:
 def _get_scopes(claims: Mapping[str, Any]) -> Sequence[str]:
     """Return the scopes of a token.
 
-    They are in the claim `scope`, a text (RFC 8693). Some providers have the claim `scp`, a text or
-    a list.
+    They are in the claim `scope`, a text (RFC 8693). Some providers use the claim `scp` instead,
+    with a text or a list.
     """
     scopes = claims.get("scope", claims.get("scp", ""))
     if isinstance(scopes, str):

@@ -34,12 +34,12 @@ def demo() -> bool:
 
 
 @register.simple_tag(takes_context=True)
-def still_there(context: dict[str, Any]) -> dict[str, str] | None:
+def open_provider(context: dict[str, Any]) -> dict[str, str] | None:
     """Return the title and url of the provider where the person is still logged in, or None.
 
     The url is the provider's logout page, or empty if the provider does not name one.
     """
-    name = getattr(context["request"], sessions.LEFT_BEHIND, None)
+    name = getattr(context["request"], sessions.OPEN_PROVIDER, None)
     if name is None:
         return None
     try:

@@ -60,4 +60,4 @@ def parse_moment(text: str) -> datetime:
         moment = datetime.fromisoformat(text)
         return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise ArgumentTypeError(f"{text!r} is not a moment as 2026-11-24T09:30") from None
+        raise ArgumentTypeError(f"{text!r} is not a moment such as 2026-11-24T09:30") from None

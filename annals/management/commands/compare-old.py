@@ -71,8 +71,8 @@ class Command(BaseCommand):
         old = load_endpoint()
         if old is None:
             raise CommandError(
-                "there is no old service: ANNALS_FALLBACK_URL is unset, or ANNALS_FALLBACK_UNTIL "
-                "is over. See docs/migration.md.",
+                "no old service is configured: ANNALS_FALLBACK_URL is unset, or the day of "
+                "ANNALS_FALLBACK_UNTIL has passed. See docs/migration.md.",
                 returncode=2,
             )
         application_ids = _choose_applications(options)
@@ -113,10 +113,10 @@ def _choose_applications(options: dict[str, Any]) -> Sequence[str]:
         raise CommandError(f"--applications: {error}", returncode=2) from None
     lines = [line for text_line in text.splitlines() if (line := text_line.strip())]
     if not lines:
-        raise CommandError(f"{options['applications']} has no id", returncode=2)
+        raise CommandError(f"the file {options['applications']} has no ids", returncode=2)
     if long_id := next((id for id in lines if len(id) > ID_LENGTH), None):
         raise CommandError(
-            f"{options['applications']} has an id of more than {ID_LENGTH} characters: "
+            f"the file {options['applications']} has an id of more than {ID_LENGTH} characters: "
             f"{to_one_line(long_id)}",
             returncode=2,
         )

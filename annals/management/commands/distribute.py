@@ -64,25 +64,27 @@ class Command(BaseCommand):
             raise CommandError(mismatch)
         try:
             with hold_run_lock():
-                plain = connection.connection
+                pg_connection = connection.connection
                 partitions = catalog.read_partitions(
                     connection, [entity.table for entity in ENTITIES]
                 )
-                distribution_steps.check_cluster(plain, partitions)
+                distribution_steps.check_cluster(pg_connection, partitions)
                 distribution_plan = build_plan(
-                    plain, partitions, rights.list_tables() - DISTRIBUTED_BY.keys()
+                    pg_connection, partitions, rights.list_tables() - DISTRIBUTED_BY.keys()
                 )
                 _refuse_shards(distribution_plan, options["shards"])
                 distribution_steps.check_connections(
-                    plain,
-                    distribution_plan.shards or options["shards"] or _get_default_shards(plain),
+                    pg_connection,
+                    distribution_plan.shards
+                    or options["shards"]
+                    or _get_default_shards(pg_connection),
                 )
                 if not options["dry_run"]:
-                    distribution_steps.refuse_consumers(plain)
+                    distribution_steps.refuse_consumers(pg_connection)
                     quiet = options["json"]
                     log_step = (lambda _: None) if quiet else self.stdout.write
                     distribution_steps.run_steps(
-                        plain, distribution_plan, partitions, options["shards"], log_step
+                        pg_connection, distribution_plan, partitions, options["shards"], log_step
                     )
         except (NoRunLockError, distribution_steps.NotDistributableError) as error:
             raise CommandError(f"Nothing was done: {error}.") from error

@@ -109,7 +109,7 @@ class Command(BaseCommand):
 
 
 def _find_gaps(command: BaseCommand, *, as_json: bool) -> None:
-    """Bring the gaps up to date and print the sums."""
+    """Update the table of version gaps, and print its sums by kind and service."""
     from history.common import clock
     from history.completeness.gaps import read
     from history.completeness.gaps.run import find_gaps, get_latest_run
@@ -214,13 +214,13 @@ def _send_requests(options: dict[str, Any], counts: Counter[str]) -> None:
 
 
 def _count_requests(counts: Counter[str], requests: Sequence[VersionsRequest]) -> None:
-    """Add the requests for one gap to the counts of gaps, requests and versions."""
+    """Add one gap and its requests to the counts `gaps`, `requests` and `versions`."""
     versions = sum(request.last - request.first + 1 for request in requests)
     counts.update(gaps=1, requests=len(requests), versions=versions)
 
 
 def _create_producer() -> KafkaProducer:
-    """Create a producer, and the topic of the requests."""
+    """Create a producer for the requests, and their topic if it does not exist."""
     from ingest.kafka.client import WrongSettingError
     from ingest.kafka.producer import KafkaProducer, ProducerError
     from ingest.management.preconditions import load_broker_settings

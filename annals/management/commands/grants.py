@@ -22,7 +22,7 @@ CONFLICT_WAIT_S: Final = 30.0
 
 
 class NewLogin(NamedTuple):
-    """A login to create, or whose password to change."""
+    """A login of PostgreSQL that --login names. It is created, or its password is changed."""
 
     role: str
     name: str
@@ -60,7 +60,7 @@ class Command(BaseCommand):
                 raise CommandError("--login needs --apply: a password is not printed.")
             for statement in (
                 *generate_grants(),
-                *grants.generate_schema_closing(),
+                *grants.generate_schema_revokes(),
                 *grants.generate_limits(),
             ):
                 self.stdout.write(f"{_render(statement)};")
@@ -72,10 +72,10 @@ class Command(BaseCommand):
             for statement in list(grants.generate_limits())
             if not _execute_if_allowed(statement)
         ]
-        for statement in grants.generate_schema_closing():
+        for statement in grants.generate_schema_revokes():
             _execute_if_allowed(statement)
         # PostgreSQL only warns if it did not revoke a right, so look again.
-        unapplied += grants.generate_schema_closing()
+        unapplied += grants.generate_schema_revokes()
         self.stdout.write(f"The roles {WEB} and {CONSUMER} have their rights.")
         if unapplied:
             text = "".join(f"\n{_render(statement)};" for statement in unapplied)
@@ -86,7 +86,7 @@ class Command(BaseCommand):
 
 
 def _apply_grants(new_logins: Iterable[NewLogin]) -> None:
-    """Apply the rights and make the logins, in one transaction."""
+    """Give the roles their rights and create the logins, in one transaction."""
     from django.db import connection, transaction
     from psycopg import sql
 
@@ -105,10 +105,11 @@ def _apply_grants(new_logins: Iterable[NewLogin]) -> None:
 
 
 def retry_catalog_conflict(apply: Callable[[], None]) -> None:
-    """Run a transaction, and repeat it if it collides with a change of tables by another one.
+    """Call `apply`, and repeat it while it conflicts with a session that changes tables.
 
-    While `partitions maintain` runs, PostgreSQL may report "tuple concurrently updated", a table
-    that is gone, or a deadlock. The transaction has then changed nothing.
+    `apply` runs a transaction. While `partitions maintain` runs, PostgreSQL may report "tuple
+    concurrently updated", a table that is gone, or a deadlock. The transaction has then changed
+    nothing.
     """
     from django.db import DatabaseError, connection
     from psycopg import errors
@@ -157,7 +158,7 @@ def _refuse_other_rights(role: str, name: str) -> None:
     """Refuse a login that already has another role, because it would get the rights of both.
 
     Raises:
-        CommandError: The login is refused.
+        CommandError: The login has another role.
     """
     from annals.access import grants
 

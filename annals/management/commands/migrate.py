@@ -91,7 +91,10 @@ class Command(migrate.Command):
 def limit_waits(
     connection: BaseDatabaseWrapper, lock_seconds: float, statement_seconds: float
 ) -> Iterator[None]:
-    """Limit how long each statement of a `with` block may run, and wait for a lock. 0: no limit."""
+    """Limit how long a statement in a `with` block may run, and how long it may wait for a lock.
+
+    0 means no limit.
+    """
     limits = {"lock_timeout": lock_seconds, "statement_timeout": statement_seconds}
     with connection.cursor() as cursor:
         for name, seconds in limits.items():

@@ -135,7 +135,7 @@ def _add_plan_arguments(parser: CommandParser) -> None:
 
 
 def _add_maintain_arguments(parser: CommandParser) -> None:
-    """Add the arguments of `maintain` alone."""
+    """Add the arguments that only `maintain` has."""
     parser.add_argument("--dry-run", action="store_true", help="print the plan, change nothing")
     parser.add_argument(
         "--without-archive",
@@ -155,7 +155,7 @@ def _add_maintain_arguments(parser: CommandParser) -> None:
 
 
 def _add_verify_arguments(parser: CommandParser) -> None:
-    """Add the arguments of `verify` alone."""
+    """Add the arguments that only `verify` has."""
     parser.add_argument("day", type=parse_day, nargs="?", help="YYYY-MM-DD, UTC")
     parser.add_argument(
         "--archive",

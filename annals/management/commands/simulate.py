@@ -140,14 +140,17 @@ class SentMessages:
 
     @property
     def showcase(self) -> str | None:
-        """The best application for a demo: many kinds of documents with many versions."""
+        """The id of the application that shows most: many children with many versions."""
         return max(self._interest, key=self._interest.__getitem__, default=None)
 
 
 def _send_messages(
     simulation: SimulationPlan, seconds: float | None, producer: KafkaProducer
 ) -> SentMessages:
-    """Send the planned messages at their rate, until all are sent, the time ends, or a signal."""
+    """Send the planned messages at their rate.
+
+    Stops when all are sent, after `seconds`, or at a signal.
+    """
     from annals.demo.simulator import generate_messages
     from history.management.progress import show_progress
 

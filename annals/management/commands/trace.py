@@ -121,32 +121,33 @@ def _trace_message(command: BaseCommand, options: dict[str, Any]) -> Fate:
     from history.completeness import trace
     from history.completeness.trace import MessagePosition
 
-    place = MessagePosition(*(options[name] for name in MESSAGE_OPTIONS))
+    message = MessagePosition(*(options[name] for name in MESSAGE_OPTIONS))
     record_operator_access(
-        AccessAction.VERSION, f"trace {place.topic}[{place.partition}]@{place.offset}"
+        AccessAction.VERSION, f"trace {message.topic}[{message.partition}]@{message.offset}"
     )
-    return trace.trace_message(place, None if options["offline"] else _fetch_bounds(command, place))
+    bounds = None if options["offline"] else _fetch_bounds(command, message)
+    return trace.trace_message(message, bounds)
 
 
-def _fetch_bounds(command: BaseCommand, place: MessagePosition) -> BrokerBounds | None:
-    """Return the offsets that the broker has of the topic partition, or None if it is silent."""
+def _fetch_bounds(command: BaseCommand, message: MessagePosition) -> BrokerBounds | None:
+    """Return which offsets of the topic partition the brokers have, or None if none answers."""
     from history.completeness.trace import BrokerBounds
     from ingest.kafka.brokers import Brokers
     from ingest.kafka.client import UnreachableError
     from ingest.kafka.source import peek_messages
     from ingest.management.preconditions import load_broker_settings
 
-    partition = (place.topic, place.partition)
+    partition = (message.topic, message.partition)
     try:
         bounds = Brokers(*load_broker_settings()).fetch_bounds([partition])
         if not bounds:
             return BrokerBounds(0, 0)
         [(source, (low, end))] = bounds.items()
         # The embedded broker counts its last batch as one message.
-        if place.offset >= end:
-            messages = peek_messages(*load_broker_settings(), partition, place.offset, 1)
-            if any(message.offset == place.offset for message in messages):
-                end = place.offset + 1
+        if message.offset >= end:
+            peeked_messages = peek_messages(*load_broker_settings(), partition, message.offset, 1)
+            if any(peeked.offset == message.offset for peeked in peeked_messages):
+                end = message.offset + 1
     except (UnreachableError, CommandError) as error:
         command.stderr.write(f"{error}. The end of the partition is as a consumer last noted it.")
         return None
@@ -163,7 +164,7 @@ def _print_fate(command: BaseCommand, fate: Fate) -> None:
 
 
 def _to_object(fate: Fate) -> dict[str, Any]:
-    """Return the object of `GET trace`, and the detail of a message in quarantine."""
+    """Return the object of `GET trace`, with the detail of a message in quarantine added."""
     import msgspec
 
     from history.completeness import trace

@@ -52,7 +52,8 @@ class PartitionsCall:
     ) -> int:
         """Call `act` for each target, print each result at once, and return the exit code.
 
-        If a target fails, the others still run, unless the connection and with it the lock is lost.
+        After an error of one target the others still run, unless the connection was lost, and with
+        it the lock.
         """
         connection.ensure_connection()
         code = 0
@@ -71,7 +72,7 @@ def require_right_clock() -> None:
     """Check that this machine and the database server agree on the time.
 
     Raises:
-        WrongClockError: They do not.
+        WrongClockError: They differ too much.
     """
     connection.ensure_connection()
     clock.check_clocks(connection.connection)
@@ -81,7 +82,7 @@ def open_archive() -> ArchiveStore:
     """Return the archive of this installation.
 
     Raises:
-        ArchiveError: There is no archive.
+        ArchiveError: ANNALS_ARCHIVE_URL is not set.
     """
     url = settings.ANNALS.archive_url
     if not url:

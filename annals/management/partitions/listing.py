@@ -83,6 +83,6 @@ def show_plan(call: PartitionsCall) -> int:
 
 def _describe_days_to_pack(days: Iterable[tuple[str, date]]) -> Iterator[str]:
     """Yield a line for each table that has days to pack."""
-    for table, places in groupby(sorted(days), itemgetter(0)):
-        dates = [day for _, day in places]
+    for table, table_days in groupby(sorted(days), itemgetter(0)):
+        dates = [day for _, day in table_days]
         yield f"{table}: {pluralize(len(dates), 'day')} to pack, {dates[0]} to {dates[-1]}"

@@ -21,7 +21,7 @@ def maintain_days(call: PartitionsCall) -> int:
     if options["dry_run"]:
         return show_plan(call)
     if options["accept_changed"] and not options["why"]:
-        raise CommandError("--accept-changed needs --why: the reason is kept in the journal")
+        raise CommandError("--accept-changed needs --why: the access journal records the reason")
 
     def report_change(change: DayChange) -> None:
         if options["each"] and change.error is None and not options["json"]:

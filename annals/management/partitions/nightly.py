@@ -2,8 +2,8 @@
 
 `run_night` checks the clock, takes the run lock, calls the STEPS in their order, and records the
 run. STEPS is at the end of this file, below the steps. A step gets the context of the night and
-returns what it did. If a day or a step fails, the others still run. A run may be killed between any
-two statements: nothing is lost, and the next run completes its work.
+returns what it did. If a day or a step fails with a database error, the others still run. A run may
+be killed between any two statements: nothing is lost, and the next run completes its work.
 """
 
 import time
@@ -54,16 +54,16 @@ from ingest.store import empty_offsets
 
 # Finds the days that must not be dropped yet.
 HOLDS: FindHeldDays = find_days_to_hold
-# For how long a run packs days, and how many rows a second.
+# How many seconds a run packs days, and how many rows per second at most.
 PACK_SECONDS: Final = 1_800
 PACK_ROWS_PER_SECOND: Final = 20_000
-# For how long a run creates indexes that older days lack.
+# How many seconds a run creates indexes that older days lack.
 INDEX_SECONDS: Final = 1_800
 
 
 @dataclass(frozen=True, slots=True)
 class DropExceptions:
-    """The exceptions from the rules about dropping a day that the operator allows in this run."""
+    """Rules about dropping a day that the operator suspends in this run."""
 
     force: bool = False  # also drop held days
     without_archive: bool = False  # also drop days that are not archived
@@ -117,7 +117,7 @@ class NightContext:
         return [part for part in self.list_partitions() if part.table == journal.TABLE]
 
     def forget_partitions(self) -> None:
-        """Forget the partitions after days were created or dropped. The next use reads them."""
+        """Let `list_partitions` read the catalogue again, after days were created or dropped."""
         self._partitions = None
 
 
@@ -141,7 +141,8 @@ def run_night(
     """Run all steps and record the run. See `NightContext` for the arguments.
 
     Raises:
-        WrongClockError: The clocks of this machine and the server differ. Only this is recorded.
+        WrongClockError: The clocks of this machine and the server differ. No step was run, and
+            this failure is recorded as the run.
         NoRunLockError: Another run is working on this database.
     """
     check_clock()
@@ -164,29 +165,31 @@ def run_night(
 
 
 def check_clock() -> None:
-    """Check the clocks: with a wrong one the night would drop days that are still needed.
+    """Check that the clocks of this machine and the database server agree.
 
-    A failed check is recorded as the result of the run.
+    With a wrong clock the night would drop days that are still needed. A failed check is recorded
+    as a failed run.
 
     Raises:
         WrongClockError: The clocks of this machine and the server differ.
     """
     connection.ensure_connection()
-    plain = connection.connection
+    pg_connection = connection.connection
     try:
-        clock.check_clocks(plain)
+        clock.check_clocks(pg_connection)
     except clock.WrongClockError as error:
         result = StepResult()
         result.note_failure("clock", error)
-        runs.record_run(result, clock.read_server_time(plain), 0)
+        runs.record_run(result, clock.read_server_time(pg_connection), 0)
         raise
 
 
 def run_steps(context: NightContext, steps: Iterable[Step]) -> StepResult:
     """Run the steps, and return their combined result. The caller holds the run lock.
 
-    A step that fails is noted, and the next one still runs. A step may also lose the connection,
-    and the lock with it: before the next step both are restored.
+    If a step fails with a database error, the result has the failure and the next step still runs.
+    A step handles its other errors itself: they would end the run. A step may also lose the
+    connection, and the run lock with it: before the next step both are restored.
     """
     result = StepResult()
     for step in steps:
@@ -206,8 +209,8 @@ def create_and_drop_days(context: NightContext) -> StepResult:
     plans = build_plans(context.policy, context.tables, context.list_partitions())
     result = StepResult(held=[part.name for plan in plans for part in plan.list_held()])
 
-    def check_day(plain: Connection, table: str, day: date) -> None:
-        check_day_before_drop(plain, table, day, context.exceptions)
+    def check_day(pg_connection: Connection, table: str, day: date) -> None:
+        check_day_before_drop(pg_connection, table, day, context.exceptions)
 
     for plan in plans:
         for change in plan.apply(check=check_day, archiver=context.archiver):
@@ -219,29 +222,29 @@ def create_and_drop_days(context: NightContext) -> StepResult:
 
 
 def check_day_before_drop(
-    plain: Connection, table: str, day: date, exceptions: DropExceptions
+    pg_connection: Connection, table: str, day: date, exceptions: DropExceptions
 ) -> None:
     """Check that a day may be archived and dropped.
 
     Raises:
         ArchiveError: The installation archives days, but no archive is configured now.
         SealedDayChangedError: The rows of the day changed after it was sealed.
-        ExplainedError: The day is the accepted one, but it is packed.
+        ExplainedError: The day is packed, so its changed rows cannot be accepted.
     """
-    of_journal = table == journal.TABLE
-    has_archive = of_journal or settings.ANNALS.archive_url or exceptions.without_archive
+    is_journal = table == journal.TABLE
+    has_archive = is_journal or settings.ANNALS.archive_url or exceptions.without_archive
     if not has_archive and ArchivedDay.objects.exists():
         raise ArchiveError(
             "is not dropped: this installation archives days, but ANNALS_ARCHIVE_URL is not set. "
             "Set it, or give --without-archive"
         )
-    rows = journal.ROWS if of_journal else BY_TABLE[table]
+    rows = journal.ROWS if is_journal else BY_TABLE[table]
     try:
-        verification.check_sealed_day(plain, rows, day)
+        verification.check_sealed_day(pg_connection, rows, day)
     except verification.SealedDayChangedError:
         if day != exceptions.accept_changed:
             raise
-        if is_packed(plain, table, day):
+        if is_packed(pg_connection, table, day):
             raise ExplainedError(
                 f"{table} {day} is packed: run `partitions unpack {day}` before you accept it"
             ) from None
@@ -255,7 +258,10 @@ def check_day_before_drop(
 
 
 def create_skipped_journal_days(context: NightContext) -> StepResult:
-    """Create the ended days that the access journal lacks if `maintain` did not run for weeks."""
+    """Create past days that the access journal lacks because `maintain` did not run for weeks.
+
+    They have no rows, but the chain of seals needs a seal for each day.
+    """
     for day in journal.find_skipped_days(context.list_journal_partitions(), context.today):
         context.forget_partitions()
         create_partition(connection.connection, journal.TABLE, day)
@@ -299,7 +305,7 @@ def pack_finished_days(context: NightContext) -> StepResult:
     or drop days, so the catalogue is not read again.
     """
     result = StepResult()
-    table_swap.remove_left_triggers(connection.connection)
+    table_swap.remove_leftover_triggers(connection.connection)  # of a run that was killed
     table_swap.guard_packed_days(connection.connection)
     end = time.monotonic() + PACK_SECONDS
     for table, day in find_days_to_pack(context.list_version_partitions(), context.today):
@@ -320,14 +326,14 @@ def pack_finished_days(context: NightContext) -> StepResult:
 
 
 def find_days_to_pack(partitions: Iterable[Partition], today: date) -> list[tuple[str, date]]:
-    """Return the tables and days to pack, newest first. Days with unread messages wait.
+    """Return table and day of each day to pack, newest first. Days with unread messages wait.
 
     Args:
         partitions: The partitions of the tables of versions.
     """
     days = packing.find_due_days(partitions, today, settings.ANNALS.pack_after_days)
     waiting = find_days_to_hold(set(days))
-    return [place for place in days if place not in waiting]
+    return [table_day for table_day in days if table_day not in waiting]
 
 
 def remove_old_search_keys(context: NightContext) -> StepResult:
@@ -348,13 +354,13 @@ def remove_old_messages(context: NightContext) -> StepResult:
 
 
 def remove_old_empty_offsets(context: NightContext) -> StepResult:
-    """Remove the notes about offsets without a row that are older than the window."""
+    """Remove the records of offsets that brought no new row, if they are older than the window."""
     empty_offsets.remove_old_ranges(connection.connection, context.policy.window)
     return StepResult()
 
 
 def remove_old_late_versions(context: NightContext) -> StepResult:
-    """Remove what the late list of the feed noted before the window."""
+    """Remove the rows of the late list that were added before the window."""
     before = datetime.combine(context.policy.window.oldest, time_of_day(), UTC)
     late_list.remove_old_batches(connection.connection, before)
     return StepResult()
@@ -366,7 +372,7 @@ def remove_ended_logins(context: NightContext) -> StepResult:
 
 
 def add_missing_indexes(_: NightContext) -> StepResult:
-    """Create the indexes for lists of changes on days that were made before these existed.
+    """Create the indexes for lists of changes on days that an earlier release made without them.
 
     This is the last step, because it can take long. After INDEX_SECONDS no further index is begun;
     the next night continues.

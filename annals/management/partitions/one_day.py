@@ -29,10 +29,12 @@ from history.store.days.days import build_partition_name, is_packed, release_day
 
 
 def pack_one_day(call: PartitionsCall) -> int:
-    """Pack a day: up to 64 versions of a document in one row."""
+    """Pack a day: store up to 64 versions of a document in one row."""
     day = call.options["day"]
     return call.run_locked(
-        lambda plain, entity: _rewrite_day(packing.pack_day, "Packed", plain, entity, day)
+        lambda pg_connection, entity: _rewrite_day(
+            packing.pack_day, "Packed", pg_connection, entity, day
+        )
     )
 
 
@@ -44,9 +46,9 @@ def unpack_days(call: PartitionsCall) -> int:
     require_right_clock()
     with hold_run_lock():
         entities = {entity.table: entity for entity in call.choose_entities()}
-        places = [(table, day) for table in entities] if day else _find_packed_days()
+        table_days = [(table, day) for table in entities] if day else _find_packed_days()
         code = 0
-        for table, packed_day in places:
+        for table, packed_day in table_days:
             if table in entities:
                 code = max(code, _unpack_one_day(call, entities[table], packed_day))
         packed_days = _find_packed_days()
@@ -60,7 +62,9 @@ def unpack_days(call: PartitionsCall) -> int:
 
 def _unpack_one_day(call: PartitionsCall, kind: EntityKind, day: date) -> int:
     return call.run_for_each(
-        lambda plain, entity: _rewrite_day(packing.unpack_day, "Unpacked", plain, entity, day),
+        lambda pg_connection, entity: _rewrite_day(
+            packing.unpack_day, "Unpacked", pg_connection, entity, day
+        ),
         [kind],
     )
 
@@ -68,13 +72,13 @@ def _unpack_one_day(call: PartitionsCall, kind: EntityKind, day: date) -> int:
 def _rewrite_day(
     rewrite: Callable[..., packing.RewriteResult],
     verb: str,
-    plain: Connection,
+    pg_connection: Connection,
     entity: EntityKind,
     day: date,
 ) -> str:
     """Pack or unpack a day of one table, and return a sentence about it."""
     with show_progress(f"{entity.table} {day}, rows", None, sys.stderr) as advance:
-        result = rewrite(plain, entity, day, progress=advance)
+        result = rewrite(pg_connection, entity, day, progress=advance)
     return (
         f"{verb} {entity.table} {day}: {pluralize(result.rows, 'row')}, "
         f"{tables.format_size(result.before)} before, {tables.format_size(result.after)} now."
@@ -82,7 +86,7 @@ def _rewrite_day(
 
 
 def _find_packed_days() -> list[tuple[str, date]]:
-    """Return the packed days that exist, each with its table."""
+    """Return the table and the day of each packed day."""
     connection.ensure_connection()
     partitions = catalog.read_partitions(connection, [entity.table for entity in ENTITIES])
     return [
@@ -93,12 +97,12 @@ def _find_packed_days() -> list[tuple[str, date]]:
 
 
 def seal_one_day(call: PartitionsCall) -> int:
-    """Seal a day in its present state, also if it is sealed."""
+    """Seal the present rows of a day. If it is sealed, check it and give it a newer seal."""
     day = call.options["day"]
 
-    def seal_table(plain: Connection, rows: DayRows) -> str:
-        check_sealed_day(plain, rows, day)
-        new_seal = seal_day(plain, rows, day)
+    def seal_table(pg_connection: Connection, rows: DayRows) -> str:
+        check_sealed_day(pg_connection, rows, day)
+        new_seal = seal_day(pg_connection, rows, day)
         return f"Sealed {rows.table} {day}: {pluralize(new_seal.rows, 'row')}, {new_seal.seal}"
 
     if call.options["entity"] != journal.NAME:
@@ -109,12 +113,12 @@ def seal_one_day(call: PartitionsCall) -> int:
 
 
 def repair_packed_day(call: PartitionsCall) -> int:
-    """Remove versions that a packed day has twice, so that each is there once."""
+    """Remove the plain row of each version that a packed day has in a block too."""
     day = call.options["day"]
 
-    def repair_table(plain: Connection, entity: EntityKind) -> str:
+    def repair_table(pg_connection: Connection, entity: EntityKind) -> str:
         record_operator_access(AccessAction.OTHER, f"partitions repair {day}", entity=entity.name)
-        result = repair_day(plain, entity, day)
+        result = repair_day(pg_connection, entity, day)
         for key in result.differing:
             call.stdout.write(
                 f"{entity.table} {day}: {key.id} version {key.version} was stored twice with"
@@ -134,10 +138,10 @@ def restore_archived_day(call: PartitionsCall) -> int:
     """Bring a day back from the archive."""
     store, day = open_archive(), call.options["day"]
 
-    def restore_table(plain: Connection, entity: EntityKind) -> str:
+    def restore_table(pg_connection: Connection, entity: EntityKind) -> str:
         record_operator_access(AccessAction.OTHER, f"partitions restore {day}", entity=entity.name)
-        provenance.check_provenance(plain, store, entity, day)
-        restored = restore_day(plain, store, entity, day)
+        provenance.check_provenance(pg_connection, store, entity, day)
+        restored = restore_day(pg_connection, store, entity, day)
         return f"Restored {entity.table} {day}: {pluralize(restored.rows, 'row')}."
 
     return call.run_locked(restore_table)
@@ -147,8 +151,8 @@ def release_restored_day(call: PartitionsCall) -> int:
     """Let `maintain` drop a restored day again."""
     day = call.options["day"]
 
-    def release_table(plain: Connection, entity: EntityKind) -> str:
-        if not release_day(plain, entity.table, day):
+    def release_table(pg_connection: Connection, entity: EntityKind) -> str:
+        if not release_day(pg_connection, entity.table, day):
             name = build_partition_name(entity.table, day)
             raise ArchiveError(f"{name} was not restored from the archive")
         return f"Released {entity.table} {day}."
@@ -164,7 +168,7 @@ def forget_archived_day(call: PartitionsCall) -> int:
 
 
 def adopt_archived_day(call: PartitionsCall) -> int:
-    """Take over archived rows that the database does not know."""
+    """Let archived rows count that the database has no record of."""
     return _decide_on_archive(
         call, operator_decisions.adopt_day, "The archived rows of {} count: {}."
     )
@@ -173,7 +177,12 @@ def adopt_archived_day(call: PartitionsCall) -> int:
 def _decide_on_archive(
     call: PartitionsCall, decide: Callable[[ArchiveStore, str, date], int], sentence: str
 ) -> int:
-    """Record the operator's decision about an archived day with the reason, and carry it out."""
+    """Record an operator's decision about an archived day in the journal, and carry it out.
+
+    Args:
+        decide: Carries out the decision for one table, and returns the number of rows.
+        sentence: The result for people, with placeholders for the day and the rows.
+    """
     store, day, reason = open_archive(), call.options["day"], call.options["why"]
     command_line = f"partitions {call.options['action']} {day}"
 

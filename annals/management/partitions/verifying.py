@@ -73,7 +73,7 @@ def _verify_tables(call: PartitionsCall, tables: Sequence[DayRows]) -> int:
 
 
 def _refuse_unsealed(tables: Sequence[DayRows], day: date | None) -> None:
-    """Refuse to check a day that has no seal, because the check would find nothing wrong.
+    """Refuse to check a day without a seal: the check could not find a change.
 
     Raises:
         NotSealableError: The day has no seal.
@@ -102,7 +102,10 @@ def _record_check(
 
 
 def _verify_archive(call: PartitionsCall, store: ArchiveStore, entity: EntityKind | None) -> int:
-    """Check the files of the archive, the oldest check first, and return the exit code."""
+    """Check the files of the archive, and return the exit code.
+
+    The days that were not checked for the longest time come first.
+    """
     options, out, err = call.options, call.stdout, call.stderr
     connection.ensure_connection()
     archived_days = list_days_to_check(entity, options["day"])

@@ -12,8 +12,9 @@ them. A request passes them from 1 to 9, and its answer from 9 to 1.
    inside it, so that each error has an id and a line.
 4. schema.py: refuses the request while the tables are not those of this release. It stands before
    the journal, which is a table too.
-5. journal.py: writes who looked at what into the access journal, and lets the answer out when that
-   is committed. It is outside sessions and views, so that no answer with data passes it by.
+5. journal.py: writes who looked at what into the access journal, and sends the answer only after
+   that is committed. It is outside sessions and views, so that no answer with data is sent without
+   an entry.
 6. deadline.py: gives the request its deadline. It is inside the journal, which must be written even
    if the deadline is over, and outside everything else that asks the database.
    Then Django's SessionMiddleware loads the session.

@@ -50,7 +50,7 @@ def compress(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBa
 
 
 class AcceptedCodings(NamedTuple):
-    """A client's weights, from 0 (not acceptable) to 1, for plain and for compressed answers."""
+    """How much a client wants plain answers and compressed ones: from 0 (not at all) to 1."""
 
     identity: float
     gzip: float

@@ -22,9 +22,9 @@ log = logging.getLogger(__name__)
 class DeadlineMiddleware:
     """Middleware that ends the work for a request at its deadline.
 
-    Computing ends at the next deadline check, and a statement at PostgreSQL's statement_timeout
-    (annals.wsgi). This middleware is inside the access journal's and outside everything else that
-    asks the database.
+    Python code ends at its next deadline check. A statement ends at PostgreSQL's statement_timeout,
+    which annals.wsgi sets. Only the access journal is outside this middleware: its entry is written
+    even after the deadline.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
@@ -41,7 +41,10 @@ class DeadlineMiddleware:
         return _render_error(request, TooLongError())
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
-        """Answer an expected error of a view, which Django would log as a fault of Annals."""
+        """Answer an expected error of a view, or return None for any other error.
+
+        Django would log also an expected error as a fault of Annals.
+        """
         cause = deadline.find_overrun() or error
         if isinstance(cause, error_answers.DATABASE_OUTAGES):
             log.error("screen: the database is unavailable", exc_info=cause)

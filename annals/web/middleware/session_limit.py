@@ -26,7 +26,10 @@ NOTE_EVERY_SECONDS: Final = 60.0
 
 
 class SessionLimitMiddleware:
-    """Middleware that ends idle and old sessions. It comes after authentication."""
+    """Middleware that ends idle and old sessions, and has providers confirm the others.
+
+    It comes after authentication.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -51,13 +54,11 @@ class SessionLimitMiddleware:
 
     @staticmethod
     def _start_renewal(request: HttpRequest, now: float) -> HttpResponse | None:
-        """Redirect to the provider if it must confirm the session, and a page is opened.
+        """Return a redirect to the provider if it has to confirm the session now, or None.
 
-        Other requests of the session go on for one more interval. After that they are anonymous
-        until the provider has confirmed the session.
-
-        Returns:
-            The redirect, or None if the request may go on.
+        Only a request that opens a page is redirected. Other requests are answered as before for
+        one more interval. After that they are anonymous until the provider has confirmed the
+        session.
         """
         session = request.session
         provider = session.get(PROVIDER)

@@ -38,15 +38,15 @@ class CardBuilder:
     """Builds the cards of a page.
 
     Attributes:
-        maker_filter: Returns, for a version, the address of the timeline with only the versions
-            that the same person or service made.
+        maker_filter: Returns the address of the timeline with only the versions that were made by
+            the same person or service as this one.
         merged: Whether the page has versions of several documents.
         newest: The number and moment of the version that each card offers to compare with.
         path: The path of the page's filter, or None.
         repeated_numbers: For each version number that was given more than once, the moments of its
             versions.
         budget: How much more the page draws.
-        titles: By id, the titles of the page's applications, if there are several.
+        titles: The titles of the page's applications by id. Empty if all cards are about one.
         unmask: Whether masked values link to the page that unmasks them.
         quarantine_notes: By kind, id and version number, sentences on messages in quarantine that
             have the number of a stored version.
@@ -65,7 +65,7 @@ class CardBuilder:
     def build_cards(self, versions: Sequence[Version]) -> list[dict[str, object]]:
         """Return a card for each version, in order.
 
-        All cards together have at most MOST_ROWS rows, but each card may have OPEN_ROWS rows.
+        Once the cards have MOST_ROWS rows together, each further card has only OPEN_ROWS rows.
         """
         cards: list[dict[str, object]] = []
         anchors: set[str] = set()
@@ -90,11 +90,18 @@ class CardBuilder:
     def _build_card(self, version: Version, anchor: str, rows: ChangeRows) -> dict[str, object]:
         """Return the variables for the template of a card.
 
-        `rows` are the first OPEN_ROWS changes, `more_rows` the others, and `technical_rows` the
-        changes of technical fields. `hidden` and `rest_url` are about changes without a row.
-        `snapshot` is filled if there is no previous version to compare with. `gap`, `note`,
-        `gap_links` and `older_link` say which older versions are missing; `came` says which of
-        these arrived and are in quarantine.
+        Returns:
+            change_text, maker: What was done, and the name of the person or service that did it.
+            is_maker_known: Whether the list of people has the person.
+            rows, more_rows: The first OPEN_ROWS changes, and the other ones.
+            technical_rows: The changes of technical fields.
+            hidden, rest_url: How many changes have no row, and where they are shown.
+            snapshot: The fields of the snapshot, if no previous version can be compared.
+            gap, gap_links: Which versions between the previous one and this one are missing.
+            note, older_link: Why there is no previous version.
+            arrived_messages: Sentences on missing versions that arrived and are in quarantine.
+            quarantine_notes: Sentences on other messages in quarantine with the number of this version.
+            subject, subject_name, subject_url: The document, if the page shows several.
         """
         entity, id, number = version.entity, version.id, version.version
         number_and_moment = number, version.updated_at
@@ -104,13 +111,13 @@ class CardBuilder:
             "version": version,
             "anchor": anchor,
             "kind": f"{version.type.name.lower()}d",  # created, updated, deleted
-            "what": get_change_text(version.type),
-            "who": (version.author or version.service).name,
-            "who_url": self.maker_filter(version),
+            "change_text": get_change_text(version.type),
+            "maker": (version.author or version.service).name,
+            "maker_url": self.maker_filter(version),
             "person_url": links.build_person_url(version.author.login) if version.author else "",
             "day_url": links.build_day_url(version),
             "service_url": links.build_day_url(version, by_service=True),
-            "known": version.author is None or version.author.kind != "unknown",
+            "is_maker_known": version.author is None or version.author.kind != "unknown",
             "service": version.service.name if version.author else "",
             "count_text": _format_change_count(version),
             "rows": rows.plain[:OPEN_ROWS],
@@ -120,8 +127,8 @@ class CardBuilder:
             "rest_url": _build_rest_url(version, rows, self.path),
             "snapshot": _make_snapshot_items(version, self.make_fields(version)),
             "note": explain_missing_previous(version),
-            "came": gaps.describe_arrived(version),
-            "held": self.quarantine_notes.get((entity.name, id, number), ()),
+            "arrived_messages": gaps.describe_arrived(version),
+            "quarantine_notes": self.quarantine_notes.get((entity.name, id, number), ()),
             "gap": gaps.explain_missing(version),
             "gap_links": gaps.link_missing_versions(version),
             "older_link": gaps.link_older_version(version),
@@ -156,7 +163,7 @@ class CardBuilder:
         return make_change_rows(changes, version.data, self.make_fields(version), link, max_rows)
 
     def make_fields(self, version: Version) -> FieldTexts:
-        """Return the names of the fields in a version's document."""
+        """Return the names for the fields of a version's snapshot, with links to unmask values."""
         entity, id, number, moment = version.entity, version.id, version.version, version.updated_at
         field_names = make_field_names(entity, self.budget)
         if self.unmask:
@@ -170,8 +177,8 @@ class CardBuilder:
 def group_cards(cards: Sequence[dict[str, object]]) -> list[dict[str, object]]:
     """Group consecutive cards, in order.
 
-    A group is `quiet`, and the page folds it, if it has several versions that changed nothing, or
-    only technical fields.
+    The page folds a `quiet` group. It has several versions that changed nothing, or only technical
+    fields.
     """
     groups: list[dict[str, object]] = []
     for quiet, group in groupby(cards, key=_is_quiet):
@@ -188,9 +195,9 @@ def _is_quiet(card: Mapping[str, object]) -> bool:
         "note",
         "gap",
         "gap_links",
-        "came",
+        "arrived_messages",
         "same_number_url",
-        "held",
+        "quarantine_notes",
     )
     return card["kind"] == "updated" and not any(card[key] for key in shown_keys)
 
@@ -240,9 +247,9 @@ def _make_snapshot_items(version: Version, fields: FieldTexts) -> Sequence[Value
 
 
 def _build_same_number_url(version: Version, times: Sequence[datetime]) -> str:
-    """Return the address that compares a version with the latest version of the same number.
+    """Return the address that compares a version with the latest one of the same number.
 
-    The latest one is compared with the earliest. Empty if only one version has the number.
+    The latest one itself is compared with the earliest. Empty if only one version has the number.
     """
     if not times:
         return ""
@@ -254,7 +261,10 @@ def _build_same_number_url(version: Version, times: Sequence[datetime]) -> str:
 
 
 def _build_rest_url(version: Version, rows: ChangeRows, path: str | None) -> str:
-    """Return the address of the changes without a row, in the comparison with the previous."""
+    """Return the address of the changes without a row: a part of the comparison of two versions.
+
+    Empty if each change has a row, or if there is no previous version.
+    """
     number, moment = version.previous_version, version.previous_updated_at
     if not rows.hidden or number is None or moment is None:
         return ""
@@ -266,7 +276,7 @@ def _build_rest_url(version: Version, rows: ChangeRows, path: str | None) -> str
 
 
 def explain_missing_previous(version: Version) -> str:
-    """Return why the lowest stored version has no previous one; empty for any other version."""
+    """Return a sentence on why a version has no previous one, or "" if it has one or needs none."""
     if version.why_nothing_older is Absence.ARCHIVED:
         return _("Older versions are in the archive. {ask}").format(ask=gaps.get_archive_hint())
     if version.why_nothing_older is Absence.REMOVED:

@@ -32,7 +32,7 @@ _WORD = re.compile(r"\w+|\W")
 
 
 def mark_differences(old: ShownValue, new: ShownValue) -> tuple[ShownValue, ShownValue]:
-    """Return both values; if both are texts, with the words highlighted that differ."""
+    """Return both values. If both are texts, the words in which they differ are highlighted."""
     texts = ("text", "long")
     if old.form in texts and new.form in texts and old.text != new.text:
         return _mark_changed_words(old, new)
@@ -110,7 +110,7 @@ class ChangeRow:
         trail: The names of the objects and items around the field, outermost first.
         label: The name of the field.
         kind: "added", "removed", "changed" or "moved".
-        note: A remark that the two values do not show, or empty.
+        note: A remark on what the two values do not show, or empty.
         filter_url: The address of all values of this field, or empty.
         item: Whether the field is an item of a list.
     """
@@ -185,7 +185,7 @@ def order_changes(
     """Sort changes in the order in which a person looks for them.
 
     Changes that match `path`, the path of the filter, come first. Then come labelled fields at the
-    top level of the document, then fields inside others, then technical fields.
+    top level of the snapshot, then fields inside others, then technical fields.
     """
     path_steps = parse_path(path) if path is not None else None
     return sorted(
@@ -203,7 +203,7 @@ def make_row(
 ) -> ChangeRow:
     """Return a change as a row.
 
-    `snapshot` is the document after the change: the names of list items come from it.
+    `snapshot` is the one after the change. The names of list items are taken from it.
     """
     names = get_step_names(change.key_path, snapshot, fields) or [_("the whole document")]
     moved = change.kind == "moved"
@@ -241,8 +241,8 @@ def make_row(
 def get_step_names(key_path: str, snapshot: Json, fields: FieldTexts) -> list[str]:
     """Return the segments of a key path in words.
 
-    A field is shown by its label. A list item is shown by its name in the snapshot; without a name
-    by its shortened key, and without a key by its position.
+    A field is shown by its label. A list item is shown by its name in the snapshot, or else by its
+    shortened key, or else by its position.
     """
     names: list[str] = []
     value: Json = snapshot
@@ -255,11 +255,11 @@ def get_step_names(key_path: str, snapshot: Json, fields: FieldTexts) -> list[st
             names.append((isinstance(value, dict) and get_caption(value)) or _shorten_id(identity))
             path += "/0"
         elif isinstance(value, list):
-            place = int(segment) if segment.isdecimal() else 0
-            value = value[place] if place < len(value) else None
+            index = int(segment) if segment.isdecimal() else 0
+            value = value[index] if index < len(value) else None
             item_name = get_caption(value) if isinstance(value, dict) else ""
-            names.append(item_name or _("no. {place}").format(place=place + 1))
-            path += f"/{place}"
+            names.append(item_name or _("no. {place}").format(place=index + 1))
+            path += f"/{index}"
         else:
             key = unescape_segment(segment)
             value = value.get(key) if isinstance(value, dict) else None

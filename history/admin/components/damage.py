@@ -1,4 +1,4 @@
-"""Sentences on stored versions that a page cannot show because their packed rows are damaged."""
+"""Sentences on stored versions that a page cannot show because their blocks are damaged."""
 
 from functools import partial
 

@@ -59,7 +59,7 @@ class MomentField(forms.DateTimeField):
 
 
 class ZonedForm(forms.Form):
-    """A form whose moments are in the browser's time zone, which annals.js puts into `tz`.
+    """A form that reads moments in the time zone `tz`, which annals.js sets to the browser's.
 
     Without `tz` the moments are in the time zone that the viewer chose.
     """
@@ -150,9 +150,9 @@ class FilterForm(ZonedForm):
     """The conditions of a timeline. All fields are optional.
 
     Attributes:
-        strangers: The entered persons and services that are not in the list of people.
-        meant: If the entered name of a field is ambiguous, the name and path of each field with
-            this name.
+        unknown_names: The entered persons and services that are not in the list of people.
+        matching_fields: The name and path of each field that the entered name may mean. Empty if
+            the name is not ambiguous.
     """
 
     conditions: ClassVar[tuple[str, ...]] = CONDITIONS
@@ -180,8 +180,8 @@ class FilterForm(ZonedForm):
     def __init__(self, *args: Any, kinds: Iterable[EntityKind], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._kinds = [kind.name for kind in kinds]
-        self.strangers: list[str] = []
-        self.meant: Collection[tuple[str, str]] = ()
+        self.unknown_names: list[str] = []
+        self.matching_fields: Collection[tuple[str, str]] = ()
         self.fields["path"].validators = []  # Django refuses NUL, which a key may have
         for name, label in (("from", _("From")), ("to", _("Before"))):
             self.fields[name] = MomentField(
@@ -209,7 +209,7 @@ class FilterForm(ZonedForm):
             message = _("Several have this name: {found}. Enter the login.")
             raise forms.ValidationError(message.format(found=listed))
         if text and not authors:
-            self.strangers.append(text)
+            self.unknown_names.append(text)
         return authors[0].login if authors else text
 
     def clean_path(self) -> str:
@@ -236,7 +236,7 @@ class FilterForm(ZonedForm):
             raise forms.ValidationError(message)
         if len(labels_by_path) > 1:
             language = get_language() or "ru"
-            self.meant = [
+            self.matching_fields = [
                 (label.get_text(language), path) for path, label in labels_by_path.items()
             ]
             raise forms.ValidationError(_("Several fields fit. Choose one of them."))
@@ -311,7 +311,7 @@ class FilterForm(ZonedForm):
         return chips
 
     def _get_choice_text(self, name: str, value: str) -> str:
-        """Return the words for a choice, or the value itself if the field has no choices."""
+        """Return the label of a choice, or the value itself if the field has no choices."""
         field = self.fields[name]
         choices: Any = field.choices if isinstance(field, forms.ChoiceField) else ()
         return str(dict(choices).get(value, value))
@@ -326,6 +326,6 @@ class FilterForm(ZonedForm):
 
 
 def sort_by_name(authors: Iterable[NamedLogin | None]) -> list[NamedLogin]:
-    """Return each author once, sorted by name, for the lists of suggestions."""
+    """Return the different authors, sorted by name, for a list of suggestions."""
     authors_by_login = {author.login: author for author in authors if author}
     return sorted(authors_by_login.values(), key=lambda author: author.name)

@@ -36,7 +36,7 @@ def describe_fate(fate: Fate) -> list[str]:
 def describe_arrived(
     version: Version, describe: Callable[[Fate], list[str]] = describe_fate
 ) -> list[str]:
-    """Return sentences on missing versions whose messages arrived.
+    """Return sentences on the missing versions before this one that are in quarantine.
 
     At most MAX_SENTENCES versions are described, and a last sentence counts the others.
 
@@ -59,12 +59,12 @@ def describe_arrived(
 
 
 def format_request_time(at: datetime) -> str:
-    """Return, as HTML, the sentence that the services were asked to send the versions of a gap."""
+    """Return a sentence as HTML: when the services were asked to send the versions of a gap."""
     return format_html(_("Asked for on {at}; not arrived yet."), at=when(at))
 
 
 def explain_missing(version: Version) -> str:
-    """Return which missing versions did not arrive and why, or an empty text."""
+    """Return a text on the missing versions before this one that did not arrive, or ""."""
     sentences = []
     for number, run in enumerate(_split_into_runs(version)):
         if number == MAX_SENTENCES:
@@ -82,7 +82,10 @@ def link_missing_versions(version: Version) -> list[GapLink]:
 
 
 def link_older_version(version: Version) -> GapLink | None:
-    """Return a link to the version before the oldest stored one, if the store should have it."""
+    """Return a link to the number before the oldest stored version.
+
+    Returns None for other versions, and if the version with that number was removed by age.
+    """
     if version.version == 0 or not (
         version.quarantined or version.why_nothing_older is Absence.NEVER_ARRIVED
     ):
@@ -95,7 +98,7 @@ def link_older_version(version: Version) -> GapLink | None:
 
 
 def explain_absence(number: int, absence: Absence | None) -> str:
-    """Return the sentence that one version of a stored document is missing."""
+    """Return a sentence on why the version with this number is not in the store."""
     if absence is Absence.NEVER_ARRIVED:
         return _("Version {n} never arrived").format(n=number)
     text = _("Version {n} is not in the store: removed by age, or never arrived")
@@ -127,7 +130,7 @@ def _explain_run(run: range, absence: Absence | None) -> str:
 
 
 def _split_into_runs(version: Version) -> Iterator[range]:
-    """Yield the missing versions that did not arrive, as ranges of numbers."""
+    """Yield the ranges of missing versions before this one that are not in quarantine either."""
     if not version.missing:
         return
     start = version.missing[0]

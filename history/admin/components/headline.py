@@ -28,11 +28,11 @@ MOST_NAMES = 100  # how many people a page names; each takes a query
 
 @dataclass(slots=True)
 class RenderBudget:
-    """How much more a page draws, so that one page cannot take seconds.
+    """How much a page may still draw. The budget keeps a page from taking seconds.
 
     Attributes:
-        values_left: How many more values inside lists and objects; each takes 0.3 ms.
-        letters: How many more letters of long texts.
+        values_left: How many values inside lists and objects it may still draw, at 0.3 ms each.
+        letters: How many letters of long texts it may still draw.
         names: The full names looked up so far, by login.
     """
 
@@ -49,7 +49,7 @@ class FieldTexts:
         catalogue: The labels of all kinds.
         entity: The name of the kind.
         language: "ru" or "en".
-        budget: How much more the page draws.
+        budget: How much the page may still draw.
         unmask: Returns the address of the page that unmasks the value at a pointer. None if the
             login may not unmask.
     """
@@ -85,7 +85,7 @@ class FieldTexts:
         return "money" if _MONEY.search(path.rpartition("/")[2]) else ""
 
     def get_word(self, path: str, value: str) -> str:
-        """Return the name of a value of an enumeration, or ""."""
+        """Return the label of an enumeration's value, or "" if it does not have one."""
         label = self._find(path)
         words = label.words.get(value, {}) if label else {}
         return words.get(self.language) or words.get("ru") or words.get("en") or ""
@@ -108,15 +108,15 @@ CLIENT = "clientId"  # the key of the client's number among the kinds that come 
 
 @cache
 def _list_title_fields() -> tuple[str, ...]:
-    places = [pointer for kind in ENTITIES for key, pointer in kind.search if key == CLIENT]
-    numbers = [place[1:] for place in places if place.count("/") == 1]
+    pointers = [pointer for kind in ENTITIES for key, pointer in kind.search if key == CLIENT]
+    numbers = [pointer[1:] for pointer in pointers if pointer.count("/") == 1]
     return tuple(dict.fromkeys((*HEADLINE_KEYS, *STATUS_KEYS, NUMBER, MODEL, ROLE, *numbers)))
 
 
 def limit_to_title_fields(reader: HistoryReader) -> HistoryReader:
-    """Return a reader of only the title, status, role and client number of documents.
+    """Return a reader that loads only the fields with title, status, role and client number.
 
-    It does not load large documents from the database.
+    So it does not load large snapshots whole.
     """
     return reader.limit_to_fields(_list_title_fields())
 

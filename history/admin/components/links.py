@@ -49,7 +49,7 @@ def build_field_url(entity: EntityKind, id: str, path: str) -> str:
 
 
 def build_timeline_url_for_maker(timeline: str, version: Version, query: Mapping[str, str]) -> str:
-    """Return the timeline with only the versions that this version's person or service made."""
+    """Return the timeline with only the versions by the same person or service as this one."""
     person = version.author
     maker = {"author": person.login} if person else {"clientId": version.client_id}
     return _add_query(timeline, {**query, **maker})
@@ -61,9 +61,10 @@ def build_changes_url(query: Mapping[str, str]) -> str:
 
 
 def build_day_url(version: Version, *, by_service: bool = False) -> str:
-    """Return the address of all changes that a version's person made on the version's day.
+    """Return the address of all changes that a person made on one day.
 
-    With `by_service`, the address of all changes that the version's service made on that day.
+    The version has the person and the day. With `by_service`, or if the version has no person, the
+    changes are those that its service made.
     """
     moment = timezone.localtime(version.updated_at)
     person = None if by_service else version.author
@@ -216,9 +217,9 @@ def build_page_urls(
 def _build_page_url(
     address: str, parameters: Mapping[str, str], token: str, visited: list[str]
 ) -> str:
-    place = {PAGE: token, VISITED: ",".join(visited[-MAX_VISITED:])}
+    page = {PAGE: token, VISITED: ",".join(visited[-MAX_VISITED:])}
     return _add_query(
-        address, {**parameters, **{name: text for name, text in place.items() if text}}
+        address, {**parameters, **{name: text for name, text in page.items() if text}}
     )
 
 

@@ -34,22 +34,24 @@ class SentenceWriter:
     fill: FillTemplate = format_html
     when: Callable[[datetime], str] = when
 
-    def describe_message(self, message: QuarantinedMessage, *, whose: bool = False) -> str:
-        """Return a sentence on one message. `whose` adds the kind and id of its document."""
+    def describe_message(self, message: QuarantinedMessage, *, with_document: bool = False) -> str:
+        """Return a sentence on one message. `with_document` adds its document's kind and id."""
         text = _("A message with version {n} came on {at} and is in quarantine: {reason}.")
         if message.version is None:
             text = _(
                 "A message came on {at} and is in quarantine: {reason}. Its version cannot be "
                 "read, so its place is not known."
             )
-        return self._fill_sentence(message, text, whose=whose)
+        return self._fill_sentence(message, text, with_document=with_document)
 
-    def describe_newer_message(self, message: QuarantinedMessage, *, whose: bool = False) -> str:
+    def describe_newer_message(
+        self, message: QuarantinedMessage, *, with_document: bool = False
+    ) -> str:
         """Return a sentence on one message with a version that the store does not have."""
         if message.version is None:
-            return self.describe_message(message, whose=whose)
+            return self.describe_message(message, with_document=with_document)
         text = _("Version {n} came on {at} and is in quarantine: {reason}.")
-        return self._fill_sentence(message, text, whose=whose)
+        return self._fill_sentence(message, text, with_document=with_document)
 
     def describe_other_message(self, message: QuarantinedMessage) -> str:
         """Return a sentence on one message whose version number the store has."""
@@ -57,16 +59,16 @@ class SentenceWriter:
             "Another message with the number of this version came on {at} and is in quarantine: "
             "{reason}."
         )
-        return self._fill_sentence(message, text, whose=False)
+        return self._fill_sentence(message, text, with_document=False)
 
-    def _fill_sentence(self, message: QuarantinedMessage, text: str, *, whose: bool) -> str:
+    def _fill_sentence(self, message: QuarantinedMessage, text: str, *, with_document: bool) -> str:
         sentence = self.fill(
             text,
             n=message.version,
             at=self.when(message.came_at),
             reason=REASONS.get(message.reason, message.reason),
         )
-        if not whose:
+        if not with_document:
             return sentence
         kind = get_kind_title(BY_NAME[message.entity])
         return self.fill("{kind} {id}: {said}", kind=kind, id=message.id, said=sentence)
@@ -76,16 +78,16 @@ class SentenceWriter:
         messages: Sequence[QuarantinedMessage],
         describe: Callable[[QuarantinedMessage], str],
         *,
-        cut: bool,
+        has_more: bool,
     ) -> list[str]:
-        """Return a sentence on each of the first MAX_SENTENCES messages, and on the rest one.
+        """Return a sentence on each of the first MAX_SENTENCES messages, and one on the rest.
 
-        `cut` says that there are more messages than `messages` has.
+        `has_more` says that there are further messages that `messages` does not have.
         """
         sentences = [describe(message) for message in messages[:MAX_SENTENCES]]
         if more := len(messages) - MAX_SENTENCES:
             text = ngettext("And {n} more.", "And {n} more.", more)
-            sentences += [text.format(n=_format_count(more, cut=cut))] if more > 0 else []
+            sentences += [text.format(n=_format_count(more, has_more))] if more > 0 else []
         return sentences
 
 
@@ -115,11 +117,12 @@ def make_notice(
     messages: OpenMessages, *, merged: bool, words: SentenceWriter = HTML
 ) -> OpenMessagesNotice:
     """Return the notice of a page. `merged` says that the page shows several documents."""
-    say = words.describe_message
     return OpenMessagesNotice(
         format_headline(messages),
         words.describe_first_messages(
-            messages.messages, lambda message: say(message, whose=merged), cut=messages.has_more
+            messages.messages,
+            lambda message: words.describe_message(message, with_document=merged),
+            has_more=messages.has_more,
         ),
         _describe_nameless(messages.nameless),
     )
@@ -134,11 +137,11 @@ def format_headline(messages: OpenMessages) -> str:
         "{n} changes came and are not shown here: their messages are in quarantine.",
         messages.count,
     )
-    return text.format(n=_format_count(messages.count, cut=messages.has_more))
+    return text.format(n=_format_count(messages.count, messages.has_more))
 
 
 def format_mark(messages: Sequence[QuarantinedMessage]) -> str:
-    """Return the number of messages in quarantine for a line of a list, or an empty text."""
+    """Return a text with the number of messages in quarantine, or "" if there are none."""
     if not messages:
         return ""
     text = ngettext("{n} change in quarantine", "{n} changes in quarantine", len(messages))
@@ -148,15 +151,15 @@ def format_mark(messages: Sequence[QuarantinedMessage]) -> str:
 def describe_messages_above(
     messages: OpenMessages, versions: Iterable[Version], *, merged: bool
 ) -> list[str]:
-    """Return the sentences for the top of a list of versions, the newest message first.
+    """Return sentences on messages in quarantine that belong above a list of versions.
 
-    They describe messages whose version is above the highest stored one of its document, and
-    messages that do not name their version.
+    These messages have a higher version number than all stored versions of their document, or no
+    readable number.
     """
     highest: dict[tuple[str, str], int] = {}
     for version in versions:
-        place = version.entity.name, version.id
-        highest[place] = max(version.version, highest.get(place, 0))
+        document = version.entity.name, version.id
+        highest[document] = max(version.version, highest.get(document, 0))
     newer = [
         message
         for message in messages.messages
@@ -165,15 +168,15 @@ def describe_messages_above(
     ]
     return HTML.describe_first_messages(
         newer,
-        lambda message: HTML.describe_newer_message(message, whose=merged),
-        cut=messages.has_more,
+        lambda message: HTML.describe_newer_message(message, with_document=merged),
+        has_more=messages.has_more,
     )
 
 
 def describe_other_messages(messages: OpenMessages) -> Mapping[tuple[str, str, int], list[str]]:
-    """Return sentences on messages that have the number of a stored version.
+    """Return sentences on messages in quarantine, by kind, id and version number of the message.
 
-    The keys are kind, id and number of that version.
+    A card shows those with the number of its version.
     """
     sentences_by_version: dict[tuple[str, str, int], list[str]] = {}
     for message in messages.messages:
@@ -225,7 +228,8 @@ def describe_unknown_documents(
                 children = opened.list_of_application(entity.name, id)
                 child_messages = [message for message in children if message not in about]
                 sentences += [
-                    HTML.describe_newer_message(message, whose=True) for message in child_messages
+                    HTML.describe_newer_message(message, with_document=True)
+                    for message in child_messages
                 ]
             if sentences:
                 documents_in_quarantine.append(
@@ -245,5 +249,5 @@ def _describe_nameless(count: int) -> str:
     return text.format(n=format_figure(count))
 
 
-def _format_count(number: int, *, cut: bool) -> str:
-    return f"{format_figure(number)}+" if cut else format_figure(number)
+def _format_count(number: int, has_more: bool) -> str:
+    return f"{format_figure(number)}+" if has_more else format_figure(number)

@@ -27,18 +27,18 @@ class PageCompleteness:
     complete: StoreCompleteness
     _question: OpenMessagesQuestion | None = None
     _rows: FetchedRows = field(default_factory=list)
-    _told: OpenMessages | None = None
+    _visible_messages: OpenMessages | None = None
 
     def load_messages(self, reader: HistoryReader) -> OpenMessages:
         """Return the messages in quarantine on the page's documents that the viewer may know of."""
-        if self._told is None:
+        if self._visible_messages is None:
             question = self._question
-            self._told = (
+            self._visible_messages = (
                 timeline.select_open_messages(reader, question, self._rows)
                 if question
                 else NO_OPEN_MESSAGES
             )
-        return self._told
+        return self._visible_messages
 
 
 def read_completeness(request: HttpRequest, entity: EntityKind | None, id: str) -> None:
@@ -53,10 +53,10 @@ def read_completeness(request: HttpRequest, entity: EntityKind | None, id: str) 
         completeness = PageCompleteness(complete, question, rows)
     else:
         completeness = PageCompleteness(complete_to.read_completeness(kinds))
-    request.standing = completeness  # type: ignore[attr-defined]
+    request.page_completeness = completeness  # type: ignore[attr-defined]
 
 
 def get_completeness(request: HttpRequest) -> PageCompleteness:
     """Return the completeness that read_completeness attached to the request."""
-    completeness: PageCompleteness = request.standing  # type: ignore[attr-defined]
+    completeness: PageCompleteness = request.page_completeness  # type: ignore[attr-defined]
     return completeness

@@ -66,7 +66,7 @@ def make_context(
         name: The name of the page, if it differs from the name of its tab.
         then: Whether `newest` was current at a past moment.
         today: The version that is current now, if it was read.
-        last: The version of a child, if the last change of the application was made there.
+        last: The last change of the application, if it is a version of a child.
     """
     kind = get_kind_title(entity)
     tabs = _make_tabs(entity, id, tab)
@@ -113,11 +113,16 @@ def fetch_page(
 def _collect_facts(reader: HistoryReader, newest: Version, last: Version) -> dict[str, object]:
     """Return the template's variables about the document.
 
-    `last` is the version to name as the last change. In the result, `compare_from` is the number
-    of the version that the form offers to compare with the newest one. The fields of the
-    application are filled only for a child.
+    Args:
+        reader: Reads the snapshot for the title of a deleted document.
+        newest: The version that the head describes.
+        last: The version that the head names as the last change.
+
+    Returns:
+        The variables. `compare_from` is the number of the version that the form offers to compare
+        with the newest one. The fields of the application are filled only for a child.
     """
-    data = _load_document(reader, newest)
+    data = _load_title_snapshot(reader, newest)
     previous, application = newest.previous_version, newest.product_instance_id
     return {
         "title": get_headline(data),
@@ -139,10 +144,10 @@ def _get_version_status(version: Version) -> str:
     return get_status(version.data, make_field_names(version.entity))
 
 
-def _load_document(reader: HistoryReader, version: Version) -> Json:
-    """Return the snapshot of a version for its heading.
+def _load_title_snapshot(reader: HistoryReader, version: Version) -> Json:
+    """Return the snapshot that has the title of a version's document.
 
-    If the version is a deletion without a snapshot, return the newest snapshot before it.
+    For a deletion without a snapshot this is the newest snapshot before it.
     """
     if version.data is not None:
         return version.data
@@ -156,7 +161,7 @@ def get_maker_name(version: Version) -> str:
 
 
 def find_client_numbers(reader: HistoryReader, entity: EntityKind, data: Json) -> Iterator[str]:
-    """Yield the client numbers in a document that the viewer may search by."""
+    """Yield the client numbers in a snapshot, if the viewer may search by them."""
     allowed = masking.list_searchable_keys(reader.viewer)
     for key, pointer in entity.search:
         value = data.get(pointer[1:]) if isinstance(data, dict) and key == CLIENT else None
@@ -166,9 +171,9 @@ def find_client_numbers(reader: HistoryReader, entity: EntityKind, data: Json) -
 
 
 def group_children(reader: HistoryReader, application: ApplicationState) -> list[dict[str, object]]:
-    """Return the children by kind, in the order of CHILDREN, deleted ones at the end.
+    """Return a group of children for each kind, in the order of CHILDREN.
 
-    The page shows `first` at once and folds `more`.
+    In a group, deleted children come last. The page shows `first` at once and folds `more`.
     """
     groups: list[dict[str, object]] = []
     deleted = [version.entity_ref for version in application.deleted if version.data is None]
@@ -230,9 +235,9 @@ def find_other_versions(
         versions: The shown versions.
 
     Returns:
-        Variables for the template. `compare_url` compares the version with the last shown one of
-        its number. `old` says that the version comes from the old service; `from_old` says so of
-        the shown version.
+        Variables for the template. `compare_url` compares the other version with the shown one.
+        `old` says that the other version comes from the old service, and `from_old` that the shown
+        one does.
     """
     rows: list[dict[str, object]] = []
     for number in sorted({version.version for version in versions}):

@@ -29,7 +29,7 @@ MAX_CARRIERS = 3
 class SearchGroup:
     """The hits for one text of a search.
 
-    `limited` says that there are more hits than a search looks at.
+    `limited` says that the search stopped at its limit: there may be further hits.
     """
 
     query: str
@@ -50,7 +50,7 @@ def make_groups(
         if carrier.entity.parent is not None
     }
     entity_refs |= {
-        result.entity_ref for result in all_results if _is_deleted_without_document(result)
+        result.entity_ref for result in all_results if _is_deleted_without_snapshot(result)
     }
     documents = timeline.fetch_newest_snapshots(limit_to_title_fields(reader), entity_refs)
     latest = reader.store_lists.fetch_newest_child_moments(
@@ -85,9 +85,10 @@ def get_key_title(entity: EntityKind, key: str) -> str:
 def _order_by_change(
     results: Sequence[SearchResult], latest: Mapping[str, datetime]
 ) -> list[SearchResult]:
-    """Sort results by their last change. A change of a child also counts for its application.
+    """Sort results by their last change. For an application, changes of its children count too.
 
-    `latest` has the moment of the last change of any child, by the id of the application.
+    `latest` has the moment of the last change among an application's children, by the id of the
+    application.
     """
     changed = {
         result.id: max(result.updated_at, latest.get(result.id, result.updated_at))
@@ -105,11 +106,11 @@ def _make_hit(
 ) -> dict[str, object]:
     """Return the template's variables for one result.
 
-    `held` says how many changes of the document are in quarantine. `key` is the label of the
+    `quarantine_mark` says how many changes of the document are in quarantine. `key` is the label of the
     business key that matched, or empty if the id matched. `carriers` has the text and address of
     each child that has the key. `application_url` is filled only for a child.
     """
-    data = documents.get(result.entity_ref) if _is_deleted_without_document(result) else result.data
+    data = documents.get(result.entity_ref) if _is_deleted_without_snapshot(result) else result.data
     application = result.application if result.entity.parent is not None else None
     return {
         "kind": get_kind_title(result.entity),
@@ -123,7 +124,7 @@ def _make_hit(
             if carrier in documents
         ],
         "deleted": result.type is ChangeType.DELETE,
-        "held": open_messages.format_mark(
+        "quarantine_mark": open_messages.format_mark(
             timeline.select_messages_about(result.entity_ref, messages)
         ),
         "url": links.build_landing_url(result.entity, result.id),
@@ -132,8 +133,8 @@ def _make_hit(
     }
 
 
-def _is_deleted_without_document(result: SearchResult) -> bool:
-    """Return whether the newest version is a deletion that has no document."""
+def _is_deleted_without_snapshot(result: SearchResult) -> bool:
+    """Return whether the newest version is a deletion without a snapshot."""
     return result.type is ChangeType.DELETE and result.data is None
 
 

@@ -42,7 +42,7 @@ def render_row(row: ChangeRow) -> SafeString:
 
 
 class _Titles(NamedTuple):
-    """The title attributes in one language, escaped."""
+    """The texts of HTML attributes `title` in one language, escaped."""
 
     absent: str
     masked: str

@@ -150,14 +150,14 @@ class ShownValue:
     def around(self) -> tuple[str, ...]:
         """The highlighted parts of a long text, each with a few characters around it."""
         parts = list(self.marked or ())
-        for place, part in enumerate(parts):
-            if place % 2:
-                parts[place] = part[:LONG_TEXT] + "…" if len(part) > LONG_TEXT else part
+        for index, part in enumerate(parts):
+            if index % 2:
+                parts[index] = part[:LONG_TEXT] + "…" if len(part) > LONG_TEXT else part
             else:
-                before = part[:INLINE_TEXT] if place else ""
-                after = part[-INLINE_TEXT:] if place < len(parts) - 1 else ""
+                before = part[:INLINE_TEXT] if index else ""
+                after = part[-INLINE_TEXT:] if index < len(parts) - 1 else ""
                 if len(before) + len(after) < len(part):
-                    parts[place] = f"{before}…{after}"
+                    parts[index] = f"{before}…{after}"
         return tuple(parts)
 
 
@@ -177,7 +177,7 @@ def make_value(
 ) -> ShownValue:
     """Return a JSON value as a page shows it.
 
-    `path` is the pointer of the value in the snapshot, by which its label is found.
+    `path` is the pointer of the value in the snapshot. It leads to the label of the field.
     """
     if isinstance(value, msgspec.UnsetType):
         return ABSENT
@@ -189,7 +189,7 @@ def make_value(
         return _make_text_value(value, fields, path)
     if isinstance(value, int | Decimal):
         return _make_number_value(value, fields, path)
-    if isinstance(value, msgspec.Raw):  # a document that Python cannot hold
+    if isinstance(value, msgspec.Raw):  # a snapshot that Python cannot hold
         return _make_long_value(bytes(value).decode(), fields)
     if value == []:
         return ShownValue("null", _("empty list"), "[]")
@@ -211,9 +211,10 @@ def make_items(
     """
     plain_and_technical: tuple[list[ValueItem], list[ValueItem]] = ([], [])
     for key, member in islice(value.items(), fields.reserve_values(min(len(value), MAX_ITEMS))):
-        place = f"{path}/{escape_key(key)}"
-        item = ValueItem(fields.get_label(place) or key, make_value(member, fields, place, depth))
-        plain_and_technical[fields.get_kind(place) == "technical"].append(item)
+        pointer = f"{path}/{escape_key(key)}"
+        shown_value = make_value(member, fields, pointer, depth)
+        item = ValueItem(fields.get_label(pointer) or key, shown_value)
+        plain_and_technical[fields.get_kind(pointer) == "technical"].append(item)
     return (*plain_and_technical[0], *plain_and_technical[1])
 
 

@@ -113,7 +113,7 @@ def show_changes(request: HttpRequest, reader: HistoryReader) -> HttpResponse:
             "steps": _list_time_steps(form),
             "meant": [
                 (name, path, links.build_timeline_url_for_path(address, path, parameters))
-                for name, path in form.meant
+                for name, path in form.matching_fields
             ],
             "days": _group_by_day(builder.build_cards(versions)),
             "empty": "" if versions else _explain_empty(form, page, bool(notes)),
@@ -148,7 +148,7 @@ def _read_page(reader: HistoryReader, form: ChangesForm, token: str | None) -> _
             return _ReadChanges(None, None, [])
         kind = form.cleaned_data.get("entity")
         query = ChangesQuery(
-            filters=_widen(filters),
+            filters=_extend_to_retention(filters),
             entity=BY_NAME[kind] if kind else None,
             page_size=PAGE_SIZE,
             page_token=token,
@@ -173,8 +173,8 @@ def _read_page(reader: HistoryReader, form: ChangesForm, token: str | None) -> _
             token = None
 
 
-def _widen(filters: VersionFilters) -> VersionFilters:
-    """Return filters of a person or service, if they have no dates, extended to all days kept."""
+def _extend_to_retention(filters: VersionFilters) -> VersionFilters:
+    """Let filters without a beginning begin with retention if they name a person or a service."""
     if filters.since is not None or (filters.author is None and filters.client_id is None):
         return filters
     return VersionFilters(
@@ -188,7 +188,7 @@ def _widen(filters: VersionFilters) -> VersionFilters:
 
 
 def _load_titles(reader: HistoryReader, page: ChangesPage | None) -> dict[str, str]:
-    """Return the titles of a page's applications by id. Without a title, the id is the title."""
+    """Return the titles of a page's applications by id. A missing title is replaced by the id."""
     versions = page.versions if page else ()
     applications = {
         version.product_instance_id or version.id
@@ -247,9 +247,10 @@ def _summarize_fields(card: Mapping[str, Any]) -> str:
 
 
 def _list_time_steps(form: ChangesForm) -> list[tuple[str, str]]:
-    """Return links to the hours around a window, or to the last hour.
+    """Return links that move or narrow the time window of the page, or lead to the last hour.
 
-    Only where nobody in particular is asked about: then a window is an hour at most.
+    Returns none if the form names a person or a service: then the window may be longer than an
+    hour.
     """
     filters = form.to_filters()
     if filters.author or filters.client_id or form.refused:
@@ -269,7 +270,7 @@ def _list_time_steps(form: ChangesForm) -> list[tuple[str, str]]:
 
 
 def _build_window_url(form: ChangesForm, since: datetime, until: datetime) -> str:
-    """Return the page with the other conditions of the form and this window."""
+    """Return the address of the page with this window and the other conditions of the form."""
     zone = form.fields["from"].zone  # type: ignore[attr-defined]
     window = {"from": since, "to": until}
     texts = {
@@ -279,18 +280,18 @@ def _build_window_url(form: ChangesForm, since: datetime, until: datetime) -> st
 
 
 def _explain_empty(form: ChangesForm, page: ChangesPage | None, is_noted: bool) -> str:
-    """Return why the list is empty; an empty text if a note or the next page explains it."""
+    """Return a sentence on why the list is empty, or "" if a note explains it already."""
     if page is None:
         if is_noted:
             return ""
         return _("Enter a person or a service, or a time of at most an hour.")
     if page.next_token:
         return _("Nothing was found up to here. The search can go on among older ones.")
-    if form.strangers:
+    if form.unknown_names:
         return _(
             "The list of people and services has no name or login “{name}”, and no version that "
             "fits the filter has this login."
-        ).format(name=form.strangers[0])
+        ).format(name=form.unknown_names[0])
     return _("Nothing changed in this time that fits the filter.")
 
 
@@ -335,7 +336,7 @@ def show_person(request: HttpRequest, reader: HistoryReader, login: str) -> Http
 
 
 def _draw_days(counted: timeline.PersonActivity, address: str) -> dict[str, object]:
-    """Return the variables of the picture of days, as on a timeline."""
+    """Return the variables for the picture of days, which is like the one of a timeline."""
     if not counted.days:
         return {}
     kinds = [kind for kind in ENTITIES if any(kind in counts for counts in counted.days.values())]

@@ -110,7 +110,7 @@ def _fetch_pages(
     include: frozenset[Include] = CHANGES,
     **conditions: Any,
 ) -> Iterator[TimelinePage]:
-    """Yield the first page of each application."""
+    """Yield the first page of versions of each application that has any."""
     for id in ids:
         query = TimelineQuery(
             id=id, filters=filters, page_size=max_versions, include=include, **conditions
@@ -122,8 +122,10 @@ def _fetch_pages(
 def _find_nearest_weeks(
     reader: HistoryReader, ids: Sequence[str], number: str, monday: datetime
 ) -> list[tuple[datetime, str]]:
-    """Return pairs of a moment and an address: the last change before the week, and the first
-    change after it.
+    """Return the last change before the week and the first change after it, if there are such.
+
+    Returns:
+        Pairs of the moment of the change and the address of its week.
     """
     reader, no_parts = reader.omit_snapshots(), frozenset[Include]()
     before = _fetch_pages(reader, ids, VersionFilters(until=monday), 1, no_parts)
@@ -155,7 +157,7 @@ def _parse_monday(request: HttpRequest) -> datetime:
 
 
 def _make_week_urls(number: str, monday: datetime) -> dict[str, str]:
-    """Return the addresses of the weeks before and after; a future week has an empty one."""
+    """Return the addresses of the weeks before and after. Empty for a week in the future."""
     before, after = monday - WHOLE_WEEK, monday + WHOLE_WEEK
     is_to_come = after > clock.now().astimezone(UTC)
     return {

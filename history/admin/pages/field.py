@@ -72,7 +72,7 @@ def show_field(
 
 
 def _convert_number_text(value: FieldValue, shown_value: ShownValue) -> FieldValue:
-    """Return the value as a number if its text is shown as a number."""
+    """Return a text that the page shows as a number as a number; other values unchanged."""
     is_number_text = shown_value.form == "number" and isinstance(value.value, str)
     return replace(value, value=Decimal(value.value)) if is_number_text else value  # type: ignore[arg-type]
 
@@ -80,9 +80,10 @@ def _convert_number_text(value: FieldValue, shown_value: ShownValue) -> FieldVal
 def _make_lines(
     values: Sequence[FieldValue], shown_values: Sequence[ShownValue], newest: Version
 ) -> list[dict[str, object]]:
-    """Return a line for each value, the newest first.
+    """Return the template's variables for each value, the newest first.
 
-    `stood` says how long the field had the value, `note` whether it undoes an earlier change.
+    `stood` says how long the field had the value. `note` says that the value undoes an earlier
+    change, or is empty.
     """
     lines: list[dict[str, object]] = []
     for number, value in enumerate(values):

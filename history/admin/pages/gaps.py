@@ -86,9 +86,9 @@ def _parse_selection(request: HttpRequest) -> tuple[GapSelection, Mapping[str, s
 def _make_line(listed_gap: ListedGap, may_read: bool) -> dict[str, object]:
     """Return the template's variables for a gap.
 
-    `url` is the address of the timeline, or empty if the login may not open it. `came` has
-    sentences on versions that arrived and on requests for the others. `outcome` says how a closed
-    gap ended.
+    `url` is the address of the timeline, or empty if the login may not open it. `notes` has
+    sentences on versions that are in quarantine, and on requests for the others. `outcome` says
+    how a closed gap ended.
     """
     gap, entity = listed_gap.gap, BY_NAME.get(listed_gap.gap.entity)
     versions = gap.last - gap.first + 1
@@ -114,5 +114,5 @@ def _make_line(listed_gap: ListedGap, may_read: bool) -> dict[str, object]:
         "versions": str(gap.first) if versions == 1 else f"{gap.first}–{gap.last}",
         "count": format_figure(versions),
         "outcome": outcomes.get(gap.outcome, ""),
-        "came": sentences,
+        "notes": sentences,
     }

@@ -107,7 +107,7 @@ def show_moment(request: HttpRequest, reader: HistoryReader, id: str) -> HttpRes
 
 
 def _explain_nothing(error: timeline.NotFoundError) -> str:
-    """Return why a stored application has nothing to show at the moment."""
+    """Return a sentence on why the page can show nothing of a stored application."""
     if error.why is Absence.UNKNOWN:
         return _(
             "The versions of that moment are not in the store: removed by age, or never arrived."
@@ -150,7 +150,10 @@ def _find_messages_of_parts(
 def _make_parts(
     state: ApplicationState, today: ApplicationState | None, messages: MessagesOfParts
 ) -> list[dict[str, object]]:
-    """Return the parts of the page. If `today` is given, each is compared with its part there."""
+    """Return the template's variables for each part: the application and its children.
+
+    With `today`, each part is compared with its version there.
+    """
     budget = RenderBudget()
     newest_versions = (
         {version.entity_ref: version for version in _list_versions(today)} if today else {}
@@ -174,21 +177,21 @@ def _make_parts(
 def _describe_gap(
     following: Version | None, messages: Sequence[QuarantinedMessage]
 ) -> dict[str, object]:
-    """Return the notice on versions that are not in the store and may belong before the moment.
+    """Return the notice on missing versions that may have changed the part before the moment.
 
     Args:
-        following: The first version after missing ones, or None.
+        following: The first stored version after the missing ones, or None.
         messages: The messages in quarantine on the same document.
     """
     sentences = list(gaps.describe_arrived(following)) if following else []
-    told_messages = following.quarantined if following else {}
-    untold_messages = [
+    described = following.quarantined if following else {}
+    other_messages = [
         message
         for message in messages
-        if message.version is None or message.version not in told_messages
+        if message.version is None or message.version not in described
     ]
     sentences += open_messages.HTML.describe_first_messages(
-        untold_messages, open_messages.HTML.describe_message, cut=False
+        other_messages, open_messages.HTML.describe_message, has_more=False
     )
     if following is None and not sentences:
         return {}
@@ -196,16 +199,16 @@ def _describe_gap(
         "Not all versions are in the store"
     )
     text = _("{missing}: the state at this moment may have been different.")
-    return {"came": sentences, "gap": text.format(missing=missing)}
+    return {"messages": sentences, "gap": text.format(missing=missing)}
 
 
 def _compare_with_today(
     version: Version, today: Version | None, budget: RenderBudget
 ) -> dict[str, object]:
-    """Return the variables that say how a version differs from today's.
+    """Return the template's variables on how a version differs from the one that is current now.
 
-    `same` says that the version is the newest. `rows` are the differences, and `note` counts the
-    differences without a row.
+    `same` says that it is the same version. `rows` are the differences, and `note` counts the
+    differences without a row. Empty without `today`.
     """
     if today is None:
         return {}
@@ -269,8 +272,8 @@ def _get_name(version: Version) -> str:
 def _make_part(version: Version, budget: RenderBudget) -> dict[str, object]:
     """Return the template's variables for the application or a child.
 
-    `items` are the fields of its document. They are empty if the document was deleted before the
-    moment, or if the page may not draw more.
+    `items` are the fields of its snapshot. They are empty if the document was deleted before the
+    moment, or if the budget of the page is used up.
     """
     entity, data = version.entity, version.data
     deleted = version.type is ChangeType.DELETE

@@ -41,9 +41,8 @@ def require_history_permission(
 ) -> Callable[Concatenate[HttpRequest, P], HttpResponse]:
     """Decorate a view: allow only logins with PERMISSION, and pass the reader of the request.
 
-    Being logged in is required by the site itself. The reader masks documents for this login. The
-    decorator answers 403 for an application that the login may not see, and 404 with the reason
-    for a missing document.
+    The site itself requires a login. The reader masks snapshots for this login. The answer is 403
+    for an application that the login may not see, and 404 with the reason for a missing document.
     """
 
     @wraps(view)
@@ -55,8 +54,8 @@ def require_history_permission(
                 request.user, access_record.get_access_record(request)
             )
             damage.attach_damage(request, reader)
-            if place := _parse_document(kwargs):
-                page_completeness.read_completeness(request, *place)
+            if document := _parse_document(kwargs):
+                page_completeness.read_completeness(request, *document)
             try:
                 return view(request, reader, *args, **kwargs)
             except timeline.NotFoundError as error:

@@ -78,10 +78,11 @@ def show_search(request: HttpRequest, reader: HistoryReader) -> HttpResponse:
 def _run_search(
     reader: HistoryReader, query: str, token: str | None, notes: list[str]
 ) -> dict[str, SearchPage]:
-    """Return the results by text that was searched for.
+    """Search, and return the results of each text that was looked up.
 
-    The search tries the whole query first, as entered and without blanks around it. Then it tries
-    the parts of the query, and then other spellings of the parts without a result.
+    The first text is the whole query, as entered and without blanks around it. If it has no
+    result, the parts of the query are looked up, and then other spellings of parts without a
+    result.
 
     Args:
         notes: Gets sentences about the search for the viewer.
@@ -122,7 +123,7 @@ def _run_search(
 
 
 def _is_word(text: str) -> bool:
-    """Return whether a text is a Russian word, as in “заявка 7708-2026-1”. No id is one."""
+    """Return whether a text is a Russian word, as in “заявка 7708-2026-1”, and so not an id."""
     return unicodedata.normalize("NFC", text).isalpha() and not text.isascii()
 
 
@@ -179,7 +180,7 @@ def _build_search_url(query: Mapping[str, str]) -> str:
 
 
 def _find_client_number(results: Mapping[str, SearchPage]) -> str:
-    """Return the client number if the search was for one text and found it as such, else ""."""
+    """Return the text of the search if it was a single one and is a client number, else ""."""
     texts = [
         text
         for text, page in results.items()

@@ -65,37 +65,37 @@ def show_application(request: HttpRequest, reader: HistoryReader, id: str) -> Ht
     return _respond(request, reader, ShownTimeline(get_root(), id, whole=True))
 
 
-def _respond(request: HttpRequest, reader: HistoryReader, source: ShownTimeline) -> HttpResponse:
-    kinds = PARTS if source.whole else [source.entity]
+def _respond(request: HttpRequest, reader: HistoryReader, shown: ShownTimeline) -> HttpResponse:
+    kinds = PARTS if shown.whole else [shown.entity]
     form = FilterForm(request.GET, kinds=kinds)
     # Expensive: a filter by path reads the whole history, and a file has all rows of the page.
     with take_expensive_place(
         form.to_filters().path is not None or timeline_export.FORM_PARAMETER in request.GET
     ):
-        return _render_timeline(request, reader, source, form)
+        return _render_timeline(request, reader, shown, form)
 
 
 def _render_timeline(
-    request: HttpRequest, reader: HistoryReader, source: ShownTimeline, form: FilterForm
+    request: HttpRequest, reader: HistoryReader, shown: ShownTimeline, form: FilterForm
 ) -> HttpResponse:
     token = request.GET.get(PAGE) or None
-    page, token, notes = _read_page(reader, source, form, token)
+    page, token, notes = _read_page(reader, shown, form, token)
     is_nothing_shown = form.refused and not form.applied
     is_plain = token is None and not form.applied and not is_nothing_shown
-    newest = _load_newest(reader, source)
-    page_head.remember_opened(request, source.entity, source.id)
+    newest = _load_newest(reader, shown)
+    page_head.remember_opened(request, shown.entity, shown.id)
     parameters = form.get_parameters()
     address = (
-        links.build_application_url(source.id)
-        if source.whole
-        else links.build_timeline_url(source.entity, source.id)
+        links.build_application_url(shown.id)
+        if shown.whole
+        else links.build_timeline_url(shown.entity, shown.id)
     )
     if (as_file := timeline_export.FORM_PARAMETER in request.GET) and not notes:
-        return _respond_with_file(request, reader, source, form, page, newest)
+        return _respond_with_file(request, reader, shown, form, page, newest)
     messages = page_completeness.get_completeness(request).load_messages(reader)
     cards = CardBuilder(
         newest=(newest.version, newest.updated_at) if newest else None,
-        merged=source.whole,
+        merged=shown.whole,
         maker_filter=lambda version: links.build_timeline_url_for_maker(
             address, version, parameters
         ),
@@ -106,7 +106,7 @@ def _render_timeline(
             reader, page.versions, are_all_versions=is_plain and page.next_token is None
         ),
     )
-    children, members = _load_children(reader, source, is_shown=source.whole and is_plain)
+    children, members = _load_children(reader, shown, is_shown=shown.whole and is_plain)
     return render(
         request,
         "history/timeline.html",
@@ -114,34 +114,34 @@ def _render_timeline(
             **page_head.make_context(
                 request,
                 reader,
-                source.entity,
-                source.id,
+                shown.entity,
+                shown.id,
                 newest,
-                tab="whole" if source.whole else "card",
-                last=_find_last_child_change(reader, source, page if is_plain else None),
+                tab="whole" if shown.whole else "card",
+                last=_find_last_child_change(reader, shown, page if is_plain else None),
             ),
             **build_page_urls(request, address, parameters, token, page.next_token),
-            "more_links": admin.site.list_subject_links(request, source.entity, source.id),  # type: ignore[attr-defined]
+            "more_links": admin.site.list_subject_links(request, shown.entity, shown.id),  # type: ignore[attr-defined]
             **children,
-            "merged": source.whole,
+            "merged": shown.whole,
             "form": form,
             "notes": notes,
             "meant": [
                 (name, path, links.build_timeline_url_for_path(address, path, parameters))
-                for name, path in form.meant
+                for name, path in form.matching_fields
             ],
             "chips": form.make_chips(address),
             "files": []
             if is_nothing_shown or page is EMPTY_PAGE
             else timeline_export.list_file_links(address, parameters, token),
             "above": open_messages.describe_messages_above(
-                messages, page.versions, merged=source.whole
+                messages, page.versions, merged=shown.whole
             )
             if is_plain
             else [],
             "groups": group_cards(cards.build_cards(page.versions)),
-            "newer_poll": _build_poll_url(source, page) if is_plain else "",
-            **(_draw_picture(reader, source, address, members) if token is None else {}),
+            "newer_poll": _build_poll_url(shown, page) if is_plain else "",
+            **(_draw_picture(reader, shown, address, members) if token is None else {}),
             "known_authors": sort_by_name(version.author for version in page.versions),
             "known_services": sort_by_name(version.service for version in page.versions),
             "at_start": page.next_token is None and not form.applied and not is_nothing_shown,
@@ -150,26 +150,26 @@ def _render_timeline(
     )
 
 
-def _build_poll_url(source: ShownTimeline, page: TimelinePage) -> str:
+def _build_poll_url(shown: ShownTimeline, page: TimelinePage) -> str:
     """Return the address at which the page asks for newer versions, or an empty text."""
     if not page.versions:
         return ""
     newest = page.versions[0].updated_at
-    return links.build_newer_url(source.entity, source.id, newest, whole=source.whole)
+    return links.build_newer_url(shown.entity, shown.id, newest, whole=shown.whole)
 
 
 def _draw_picture(
-    reader: HistoryReader, source: ShownTimeline, address: str, members: Members | None
+    reader: HistoryReader, shown: ShownTimeline, address: str, members: Members | None
 ) -> dict[str, object]:
     url = activity.link_days_to_versions(address)
-    keys = (members or timeline.fetch_members(reader, source.id)) if source.whole else None
-    return activity.make_activity_context(reader, source.entity, source.id, url, keys)
+    keys = (members or timeline.fetch_members(reader, shown.id)) if shown.whole else None
+    return activity.make_activity_context(reader, shown.entity, shown.id, url, keys)
 
 
 def _respond_with_file(
     request: HttpRequest,
     reader: HistoryReader,
-    source: ShownTimeline,
+    shown: ShownTimeline,
     form: FilterForm,
     page: TimelinePage,
     newest: Version | None,
@@ -180,8 +180,8 @@ def _respond_with_file(
     messages = completeness.load_messages(reader)
     headline = get_headline(newest.data) if newest else ""
     export = timeline_export.TimelineExport(
-        f"{source.entity.name}-{source.id}",
-        f"{get_kind_title(source.entity)} {source.id} {headline}".rstrip(),
+        f"{shown.entity.name}-{shown.id}",
+        f"{get_kind_title(shown.entity)} {shown.id} {headline}".rstrip(),
         timeline_export.describe_export(
             request, form.make_chips(address), page, completeness.complete, messages
         ),
@@ -201,7 +201,7 @@ class _ReadTimeline(NamedTuple):
 
 
 def _read_page(
-    reader: HistoryReader, source: ShownTimeline, form: FilterForm, token: str | None
+    reader: HistoryReader, shown: ShownTimeline, form: FilterForm, token: str | None
 ) -> _ReadTimeline:
     """Read the page, ignoring conditions and a token that are wrong."""
     notes = []
@@ -209,9 +209,9 @@ def _read_page(
         try:
             page = page_head.fetch_page(
                 reader,
-                source.entity,
-                source.id,
-                whole=source.whole,
+                shown.entity,
+                shown.id,
+                whole=shown.whole,
                 filters=form.to_filters(),
                 page_size=PAGE_SIZE,
                 page_token=token,
@@ -238,41 +238,42 @@ def _read_page(
     return _ReadTimeline(page, token, notes)
 
 
-def _load_newest(reader: HistoryReader, source: ShownTimeline) -> Version | None:
+def _load_newest(reader: HistoryReader, shown: ShownTimeline) -> Version | None:
     """Return the newest version of the document, or None if the store has only its children."""
     try:
-        return timeline.fetch_newest_version(
-            limit_to_title_fields(reader), source.entity, source.id
-        )
+        return timeline.fetch_newest_version(limit_to_title_fields(reader), shown.entity, shown.id)
     except timeline.NotFoundError:
         return None
 
 
 def _find_last_child_change(
-    reader: HistoryReader, source: ShownTimeline, first_page: TimelinePage | None
+    reader: HistoryReader, shown: ShownTimeline, first_page: TimelinePage | None
 ) -> Version | None:
-    """Return the version of a child, if the last change of the application was made there.
+    """Return the last change of the application if it is a version of a child, else None.
 
-    `first_page` is the first page without a filter, if it was read.
+    `first_page` is the first page of the timeline without a filter. It is read if not given.
     """
-    if not source.whole:
+    if not shown.whole:
         return None
     query: dict[str, Any] = {"whole": True, "page_size": 1, "include": frozenset()}
     page = first_page or page_head.fetch_page(
-        reader.omit_snapshots(), source.entity, source.id, **query
+        reader.omit_snapshots(), shown.entity, shown.id, **query
     )
     return next((version for version in page.versions[:1] if version.entity.parent), None)
 
 
 def _load_children(
-    reader: HistoryReader, source: ShownTimeline, *, is_shown: bool
+    reader: HistoryReader, shown: ShownTimeline, *, is_shown: bool
 ) -> tuple[dict[str, object], Members | None]:
-    """Return the variables for an application's children, and the keys of all its versions."""
+    """Return the template's variables for an application's children, and its version keys.
+
+    The keys are those of the application and its children. With `is_shown` False, nothing is read.
+    """
     if not is_shown:
         return {}, None
     try:
         state = timeline.fetch_application_at(
-            limit_to_title_fields(reader), source.id, clock.now(), page_head.MOST_PARTS
+            limit_to_title_fields(reader), shown.id, clock.now(), page_head.MOST_PARTS
         )
     except timeline.NotFoundError:
         return {}, None

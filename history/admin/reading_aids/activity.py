@@ -130,8 +130,9 @@ def _find_deletions(
 
 
 def _find_day_states(kinds: Sequence[EntityKind], last: date) -> Iterator[tuple[str, date]]:
-    """Yield "packed" with each packed day of these kinds' tables, and "archived" with each
-    archived day. Days are UTC days.
+    """Yield the packed days of these kinds' tables as "packed", and archived days as "archived".
+
+    Days are in UTC, and none is later than `last`.
     """
     conditions = {"table__in": [kind.table for kind in kinds], "day__lte": last}
     packed = SealedDay.objects.filter(**conditions, packed_at__isnull=False)

@@ -1,4 +1,4 @@
-"""Shows on the first page the documents that a login opened last: title, status, last change."""
+"""Shows on the start page the documents that a login opened last: title, status, last change."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -34,7 +34,7 @@ CHANGES = frozenset({Include.CHANGES})
 
 
 def make_recent_context(request: HttpRequest) -> dict[str, object]:
-    """Return the first page's variables about documents that the login opened and may see.
+    """Return the start page's variables about documents that the login opened and may see.
 
     `recent` has a line for each of the last MAX_LINES documents. `others` has the kind, id, title
     and address of the documents opened before. `client` is the client of the last opened document,
@@ -60,7 +60,9 @@ def make_recent_context(request: HttpRequest) -> dict[str, object]:
             "kind": get_kind_title(document.entity),
             "url": links.build_landing_url(document.entity, document.id),
             "title": get_headline(documents.get(document)),
-            "held": open_messages.format_mark(timeline.select_messages_about(document, messages)),
+            "quarantine_mark": open_messages.format_mark(
+                timeline.select_messages_about(document, messages)
+            ),
             "status": ""
             if document in deleted
             else get_status(documents.get(document), make_field_names(document.entity)),
@@ -127,7 +129,7 @@ def _load_last_versions(
 def _load_changes(
     reader: HistoryReader, last: Mapping[EntityRef, Version | None]
 ) -> dict[EntityRef, Version | None]:
-    """Return the same versions with their changes, unless their documents are large."""
+    """Return the same versions, with their changes unless the snapshot is large."""
     versions = dict(last)
     whole = replace(reader, fields=None)
     compared = {

@@ -1,4 +1,4 @@
-"""Describes a version in plain words, for the first page and for a note to the client."""
+"""Describes a version in plain words, for the start page and for a note to the client."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
@@ -125,9 +125,9 @@ def describe_change(row: ChangeRow) -> str:
 
 
 def _quote_value(value: ShownValue) -> str:
-    """Return a value in quotes; empty for masked values and counts of fields.
+    """Return a value as a sentence has it: a text in quotes, a number as it is.
 
-    These tell a client nothing.
+    Returns "" for a masked value, a list and an object, which tell a client nothing.
     """
     if value.form in ("absent", "masked", "list", "object"):
         return ""

@@ -107,7 +107,7 @@ def describe_export(
 
 
 def _describe_open_messages(messages: OpenMessages) -> str:
-    """Return the screen's sentences on messages in quarantine, in one line."""
+    """Return the sentences on messages in quarantine that a page shows, in one line."""
     merged = len({(message.entity, message.id) for message in messages.messages}) > 1
     notice = open_messages.make_notice(messages, merged=merged, words=PLAIN)
     return " ".join(filter(None, [notice.headline, *notice.sentences, notice.nameless]))
@@ -187,7 +187,7 @@ def _list_unmentioned_messages(export: TimelineExport) -> Sequence[QuarantinedMe
 
 
 def _write_csv(export: TimelineExport) -> tuple[str, str]:
-    """Write CSV with a byte order mark and semicolons, as Excel on a Russian Windows reads it."""
+    """Write CSV for Excel on a Russian Windows: with a byte order mark and semicolons."""
     file = io.StringIO()
     file.write("\N{ZERO WIDTH NO-BREAK SPACE}")
     writer = csv.writer(file, delimiter=";")
@@ -210,9 +210,9 @@ def _write_xlsx(export: TimelineExport) -> tuple[bytes, str]:
         sheet.write_string(number, 1, value[:MAX_CELL_LETTERS])
     rows = list(_generate_rows(export))
     for number, row in enumerate(rows, len(export.head) + 2):
-        for place, (name, value) in enumerate(row.items()):
-            sheet.write_string(len(export.head) + 1, place, name, bold)
-            sheet.write_string(number, place, value[:MAX_CELL_LETTERS])
+        for column, (name, value) in enumerate(row.items()):
+            sheet.write_string(len(export.head) + 1, column, name, bold)
+            sheet.write_string(number, column, value[:MAX_CELL_LETTERS])
     sheet.set_column(0, 9, 22)
     book.close()
     kind = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
@@ -229,7 +229,7 @@ def _write_note(export: TimelineExport) -> tuple[str, str]:
 
     Each sentence is on one line, even if a value has line breaks.
     """
-    ends = [export.versions[place].updated_at for place in (-1, 0)] if export.versions else []
+    ends = [export.versions[index].updated_at for index in (-1, 0)] if export.versions else []
     days = dict.fromkeys(sentences.format_day(moment) for moment in ends)
     heading = ", ".join(filter(None, [export.title, " – ".join(days)]))
     sentences_ = [

@@ -146,7 +146,7 @@ class SitePage:
         may: Returns whether a user may open the page.
         view: The view.
         sends: Whether the page has a form to submit.
-        home: Whether the page is the first page of logins that may open it but not the history.
+        home: Whether the page is the start page of logins that may open it but not the history.
     """
 
     address: str
@@ -204,7 +204,7 @@ def _wrap_model_page(view: Callable[..., HttpResponseBase]) -> Callable[..., Htt
 
 
 class AnnalsSite(admin.AdminSite):
-    """Django's admin site, with the support screens as its first pages."""
+    """Django's admin site with the support screens."""
 
     site_header = "Annals"
     site_title = "Annals"
@@ -338,7 +338,7 @@ class AnnalsSite(admin.AdminSite):
             view: The view.
             superusers: Whether superusers may open the page without an explicit grant.
             sends: Whether the page has a form to submit.
-            home: Whether the page is the first page of logins that may not open the history.
+            home: Whether the page is the start page of logins that may not open the history.
         """
         may = (
             make_permission_check(permission)
@@ -376,7 +376,7 @@ class AnnalsSite(admin.AdminSite):
         return {"complete": complete_to.read_completeness(ENTITIES)}
 
     def _list_models(self, request: HttpRequest) -> list[dict[str, Any]]:
-        """Return the lists of models for the first page, without lists that a screen links to."""
+        """Return the lists of models for the start page, without lists that a screen links to."""
         screens = {site_page.name for site_page in self.screens if site_page.may(request.user)}
         return [
             model

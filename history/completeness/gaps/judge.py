@@ -14,7 +14,7 @@ from history.completeness.gaps.scan import lock_gaps
 from history.documents.record import ChangeType
 from history.kinds.entities import EntityKind
 from history.store.blocks.codec import DamagedBlockError
-from history.store.blocks.queries import build_versions_query, read_documents
+from history.store.blocks.queries import build_versions_query, read_snapshots
 
 log = logging.getLogger(__name__)
 
@@ -169,11 +169,11 @@ def _judge_beginnings(cursor: Any, entity: EntityKind) -> None:
 def _read_created_at(
     cursor: Any, entity: EntityKind, id: str, packed: bytes | None, stored_at: Any, position: int
 ) -> str | None:
-    """Return createdAt of a version in a packed row, or None if it has none or is damaged."""
+    """Return createdAt of a version in a block, or None if it has none or the block is damaged."""
     if packed is None:
         return None
     try:
-        text = read_documents(connection.connection, entity.table, id, stored_at, packed)[
+        text = read_snapshots(connection.connection, entity.table, id, stored_at, packed)[
             position - 1
         ]
     except DamagedBlockError as error:
@@ -185,9 +185,13 @@ def _read_created_at(
 
 
 def _parse_since(created: str | None, made_at: datetime | None) -> datetime | None:
-    """Parse createdAt, the moment before which a document has no versions.
+    """Parse createdAt, the moment before which a document does not have versions.
 
-    Returns None if it is not a moment, or if it is later than `made_at`, the moment of a version.
+    Args:
+        made_at: The moment of the version with this createdAt.
+
+    Returns:
+        None if `created` is not a moment, or is later than `made_at`.
     """
     try:
         moment = datetime.fromisoformat(created or "")

@@ -86,7 +86,7 @@ class GapSelection:
 
 @dataclass(frozen=True, slots=True)
 class ListedGap:
-    """A gap, with the messages in quarantine that have its versions."""
+    """A gap, with the quarantined messages that carry its missing versions."""
 
     gap: VersionGap
     # by version number, ascending
@@ -119,7 +119,7 @@ def fetch_totals() -> GapTotals:
 
 
 def fetch_page(selection: GapSelection, size: int, before: int | None = None) -> list[ListedGap]:
-    """Return up to `size` gaps whose id is below `before`, the latest found first."""
+    """Return up to `size` gaps, the newest first. `before`: only gaps with ids below this one."""
     rows = VersionGap.objects.filter(closed_at__isnull=not selection.closed).order_by("-id")
     if selection.entity is not None:
         rows = rows.filter(entity=selection.entity)

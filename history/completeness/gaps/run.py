@@ -56,7 +56,7 @@ class GapsOutcome:
 def find_gaps(
     window: Window, now: datetime, report: Callable[[], None] = lambda: None
 ) -> GapsOutcome:
-    """Bring the gaps up to date from the days that got rows since the last run.
+    """Read the days that got rows since the last run, and open and close gaps accordingly.
 
     The memory needed does not depend on the number of rows. A run may be killed at any moment, and
     two runs may run at once: each day, and each batch of documents, has a transaction of its own.

@@ -1,4 +1,4 @@
-"""Finds the days that got rows since they were last read, and notes their version numbers."""
+"""Reads the version numbers in the days that got rows since they were last read."""
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
@@ -31,15 +31,12 @@ _MARKS = """
 
 
 class ChangedDay(NamedTuple):
-    """A partition of a table to read: of one UTC day, or a longer one that somebody else made.
-
-    `start` and `end` are its bounds. `mark` is its mark before the reading, see _MARKS.
-    """
+    """A partition of a table to read: of one UTC day, or a longer one that somebody else made."""
 
     entity: EntityKind
-    start: datetime
-    end: datetime
-    mark: str
+    start: datetime  # the first moment of the partition
+    end: datetime  # the first moment after it
+    mark: str  # what _MARKS selected before the partition was read
 
     @property
     def day(self) -> date:

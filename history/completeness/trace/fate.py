@@ -36,7 +36,7 @@ class FateState(StrEnum):
 
 
 class FateCause(Enum):
-    """How a state came about. Each cause has its own sentence in fate_texts.py."""
+    """Why a version or message has its state. Each cause has its own sentence in fate_texts.py."""
 
     STORED = FateState.STORED, "stored"
     STORED_FROM = FateState.STORED, "stored, the message is known"
@@ -73,16 +73,16 @@ class VersionName(NamedTuple):
 
 
 class PossibleFates(NamedTuple):
-    """The messages that may have brought a version that Annals has never seen.
+    """What may have become of a version that Annals has never seen: its message was not stored.
 
-    They are messages in the topics of the version's kind.
+    The counts are of all messages in the topics of the version's kind.
     """
 
     unread: int | None  # how many are not read yet; None if not known
     lost: int  # how many the broker deleted before they were read
     expired: int  # how many were older than retention when they were read
     complete_to: datetime | None  # everything sent up to this moment was read; None if not known
-    silence: Silence | None  # the longest silence about the topics
+    silence: Silence | None  # the most important silence of the topics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ class Fate:
 
     cause: FateCause
     name: VersionName | None = None
-    position: MessagePosition | None = None  # the message, or the one with the version, if known
+    position: MessagePosition | None = None  # of the message with the version; None if not known
     at: datetime | None = None  # when the cause happened; None if not known
     made_at: datetime | None = None  # updatedAt of a stored version
     settled_at: datetime | None = None  # when the message was stored or discarded from quarantine
@@ -128,7 +128,7 @@ def trace_version(reader: HistoryReader, entity: EntityKind, id: str, number: in
     If the version is stored, its fate is `stored`, also if it was in quarantine before.
 
     Args:
-        id: An id that a document can have.
+        id: The id of the document. The caller has checked that a document can have it.
 
     Raises:
         NeedToKnowError, RuleFailedError: See need_to_know.check_permitted.
@@ -235,7 +235,7 @@ def _find_late_row(
 
 
 def _was_removed(reader: HistoryReader, entity: EntityKind, id: str, number: int) -> bool:
-    """Return whether other versions show that the store had this one, before retention."""
+    """Return whether retention removed this version. Other versions of the document show it."""
     try:
         timeline.fetch_version(reader, entity, id, number, frozenset())
     except timeline.NotFoundError as error:
@@ -273,7 +273,7 @@ _UNSTORED_CAUSES = (FateCause.REPEATED, FateCause.TOO_OLD, FateCause.NO_MESSAGE)
 
 
 class BrokerBounds(NamedTuple):
-    """What the broker has of a topic partition."""
+    """The offsets of a topic partition that the broker has."""
 
     low: int  # the first offset
     end: int  # the offset after the last message
@@ -281,14 +281,14 @@ class BrokerBounds(NamedTuple):
 
 
 class _ReadRange(NamedTuple):
-    """How far a topic partition was read."""
+    """What the ledger says about a topic partition: which offsets the consumer has read."""
 
     topic_id: str
-    first: int
-    next: int
-    end: int | None
-    checked_at: datetime
-    # whether some messages that were read did not become a row, nor are in quarantine
+    first: int  # the first offset that was read
+    next: int  # the offset that will be read next
+    end: int | None  # the end offset at the broker; None if not known
+    checked_at: datetime  # when a consumer last reported
+    # whether some messages that were read neither became rows nor are in quarantine
     some_unstored: bool
     noted_from: int  # from this offset on, ingest_unstored has all such messages
 
@@ -299,8 +299,8 @@ def trace_message(position: MessagePosition, broker: BrokerBounds | None = None)
     If the topic was deleted and created again, the message is looked up in the new topic.
 
     Args:
-        broker: What the broker has of the topic partition. None: use the end that the consumer
-            noted last.
+        broker: The offsets that the broker has. None: use the end offset that the consumer noted
+            last.
     """
     topic_id = broker.topic_id if broker else ""
     row = _fetch_one(_LEDGER, {**position._asdict(), "topic_id": topic_id})
@@ -352,9 +352,10 @@ def _find_unstored_fate(position: MessagePosition, partition_values: Sequence[An
 
 
 def _make_read_fate(position: MessagePosition, read_range: _ReadRange) -> Fate:
-    """Make the fate of a message that was read and for which nothing else was noted.
+    """Make the fate of a message that was read and is neither in quarantine nor noted as unstored.
 
-    It was stored. This is not certain for offsets that were read before such notes were made.
+    The message was stored. This is not certain if it was read before the consumer noted the
+    messages that it did not store.
     """
     is_certain = not read_range.some_unstored or position.offset >= read_range.noted_from
     cause = FateCause.READ if is_certain else FateCause.READ_BEFORE_NOTES
@@ -362,7 +363,7 @@ def _make_read_fate(position: MessagePosition, read_range: _ReadRange) -> Fate:
 
 
 def _is_within(runs: Sequence[int], offset: int) -> bool:
-    """Return whether an offset is in one of the runs. `runs` has their starts and ends in turn."""
+    """Return whether an offset is in one of the runs. `runs` alternates their starts and ends."""
     return any(start <= offset < end for start, end in zip(runs[::2], runs[1::2], strict=True))
 
 

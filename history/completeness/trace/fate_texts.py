@@ -213,7 +213,7 @@ def make_description(
 
     Args:
         format_moment: Formats a moment.
-        with_name: Whether to say which version a message has.
+        with_name: Whether the answer has the kind, id and number of the version.
     """
     name, position, may_be = fate.name if with_name else None, fate.position, fate.may_be
     return FateDescription(

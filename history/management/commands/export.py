@@ -96,7 +96,7 @@ class Command(BaseCommand):
             store = ArchiveStore(url) if url else None
             days, missing = choose_days(entity, options["from"], options["to"])
             if not days and not missing:
-                _refuse_nothing(entity, options["from"], options["to"])
+                _refuse_missing_days(entity, options["from"], options["to"])
             mask = _choose_mask(entity, options["unmasked"])
             export = ExportJob(entity, store, options["format"], mask)
             # Counted before the rows are read: a message that leaves the quarantine meanwhile is
@@ -156,13 +156,13 @@ def _parse_reason(text: str) -> str:
 def _get_span(
     days: Sequence[ExportDay], missing: Sequence[MissingDays]
 ) -> tuple[date | None, date | None]:
-    """Return the first day, and the day after the last one; None and None without days."""
+    """Return the first day, and the day after the last one. Both are None if there are no days."""
     firsts = [*(day.day for day in days), *(missing_days.first for missing_days in missing)]
     lasts = [*(day.day for day in days), *(missing_days.last for missing_days in missing)]
     return min(firsts, default=None), max(lasts) + timedelta(days=1) if lasts else None
 
 
-def _refuse_nothing(entity: EntityKind, since: date | None, until: date | None) -> None:
+def _refuse_missing_days(entity: EntityKind, since: date | None, until: date | None) -> None:
     """Raise CommandError if the command line names days and the table has none of these days."""
     if since and until and since >= until:
         raise CommandError(
@@ -172,7 +172,7 @@ def _refuse_nothing(entity: EntityKind, since: date | None, until: date | None) 
     if since or until:
         raise CommandError(
             f"{entity.table} has no day from {since or 'the oldest'} to {until or 'today'}: "
-            "`partitions list` says which it has.",
+            "`partitions list` shows its days.",
             returncode=2,
         )
 
@@ -180,7 +180,7 @@ def _refuse_nothing(entity: EntityKind, since: date | None, until: date | None) 
 def _export_days(
     command: BaseCommand, export: ExportJob, days: Sequence[ExportDay], options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Export the days and return the sums. A failed day is reported at once, unless with --json."""
+    """Export the days and return the sums. Report a failed day at once, except with --json."""
     from history.management.progress import show_progress
     from history.retention.export.run import to_directory, to_stream
 
@@ -233,7 +233,14 @@ def _print_sums(command: BaseCommand, sums: dict[str, Any]) -> None:
 
 
 def _choose_mask(entity: EntityKind, reason: str | None) -> masking.KindMask | None:
-    """Return how to mask the documents; None if a reason is given or nothing is marked."""
+    """Return the mask for the exported snapshots.
+
+    Args:
+        reason: Why the operator exports marked fields unmasked. None: mask them.
+
+    Returns:
+        None if nothing is marked, or a `reason` is given.
+    """
     from history.documents.exactjson import dumps
     from history.policy import masking
 
@@ -249,9 +256,9 @@ def _choose_mask(entity: EntityKind, reason: str | None) -> masking.KindMask | N
 
 
 def _refuse_own_key() -> None:
-    """Refuse to mask with a key that this process would make.
+    """Raise CommandError if no key is configured and this process would make one for the masks.
 
-    Equal values would get other tokens than on the screens and in the next export.
+    With such a key, equal values would get other tokens than on the screens and in the next export.
     """
     if settings.ANNALS.secret_key is None and not settings.ANNALS.demo:
         raise CommandError(

@@ -1,4 +1,4 @@
-"""annals labels load FILE.json: what people call the fields."""
+"""`annals labels load FILE.json`: loads the labels of fields."""
 
 from history.common.text_tables import pluralize
 from history.management.load_file import LoadFileCommand

@@ -1,4 +1,4 @@
-"""`annals search index`: indexes what was stored before a business key was declared."""
+"""`annals search index`: adds a newly declared business key of versions that are stored already."""
 
 import json
 import sys

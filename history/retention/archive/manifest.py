@@ -14,41 +14,35 @@ from history.retention.archive.store import ArchiveError, ArchiveStore, build_da
 from history.store.days.canonical import DayDigest
 
 FORMAT = 1
-# In the folder of its day; no path.
+# The name of a file in the folder of its day, without a path.
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\.parquet")
-# What the database can note.
+# A number that fits into a bigint column.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class ArchivedFile(msgspec.Struct, frozen=True, rename="camel"):
-    """One Parquet file of a day.
-
-    `sha256` is over the bytes of the file, `digest` over the SHA-256 of each row. `first` and
-    `last` are the ids of its first and last row.
-    """
+    """One Parquet file of a day."""
 
     name: str
     rows: Count
     bytes: Count
-    sha256: str
-    digest: str
-    first: str
-    last: str
+    sha256: str  # of the bytes of the file
+    digest: str  # over the SHA-256 of each row
+    first: str  # the id of the first row
+    last: str  # the id of the last row
 
 
 class Manifest(msgspec.Struct, frozen=True, rename="camel"):
-    """One day of one table, complete. digest: of the ordered rows, as history.store.days.canonical
-    computes it. table_bytes: the size of the day in PostgreSQL, with indexes and TOAST.
-    generation: 1, and one more with each merge of rows that came later."""
+    """The manifest of one archived day of one table: the files that have all of its rows."""
 
     table: str
     day: date
     rows: Count
-    digest: str
-    table_bytes: Count
+    digest: str  # of the ordered rows, as history.store.days.canonical computes it
+    table_bytes: Count  # the size of the day in PostgreSQL, with indexes and TOAST
     archived_at: datetime
     files: tuple[ArchivedFile, ...]
-    generation: Count = 1
+    generation: Count = 1  # how often the files were written; again if rows came later
     format: int = FORMAT
 
     @property
@@ -72,31 +66,35 @@ def load_manifest(store: ArchiveStore, table: str, day: date) -> Manifest | None
         raise ArchiveError(f"{name}: {error}") from None
     if (manifest.format, manifest.table, manifest.day) != (FORMAT, table, day):
         raise ArchiveError(
-            f"{name} is of format {manifest.format}, {manifest.table}, {manifest.day}"
+            f"{name} names format {manifest.format}, {manifest.table} and {manifest.day}, not "
+            f"format {FORMAT}, {table} and {day}"
         )
     if not _are_files_of_day(table, day, manifest.files) or manifest.rows != sum(
         file.rows for file in manifest.files
     ):
-        raise ArchiveError(f"{name} lists files that are not those of this day")
+        raise ArchiveError(
+            f"{name} is wrong: a file is in another folder or listed twice, or the numbers of "
+            "rows do not add up"
+        )
     return manifest
 
 
 def save_manifest(store: ArchiveStore, manifest: Manifest) -> None:
-    """Write the manifest: from now on exactly these files are the archived day."""
+    """Write the manifest. From then on the archived day consists of exactly the files in it."""
     text = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
     store.put(_build_path(manifest.table, manifest.day), text)
 
 
 def delete_manifest(store: ArchiveStore, table: str, day: date) -> None:
-    """Delete the manifest: the day is not archived any more. Its files are left to `tidy`."""
+    """Delete the manifest: from then on the day is not archived. See delete_unneeded_files."""
     store.delete(_build_path(table, day))
 
 
 def delete_unneeded_files(
     store: ArchiveStore, table: str, day: date, needed: Iterable[ArchivedFile]
 ) -> None:
-    """Delete the Parquet files of a day that are not needed, unfinished ones too."""
-    store.delete(f"{build_day_folder(table, day)}/progress.json")  # of a release that kept one
+    """Delete the Parquet files of a day that are not in `needed`, also unfinished ones."""
+    store.delete(f"{build_day_folder(table, day)}/progress.json")  # earlier releases wrote it
     needed_names = {file.name for file in needed}
     for name in store.list_names(build_day_folder(table, day)):
         if ".parquet" in name and name not in needed_names:
@@ -119,7 +117,7 @@ def read_checked_rows(store: ArchiveStore, manifest: Manifest) -> Iterator[Archi
     """Yield the archived rows of a day in their order, with one row group in memory.
 
     Raises:
-        ArchiveError: a file cannot be read. After the last row: the rows do not have the digest
+        ArchiveError: A file cannot be read. Or, after the last row: the rows do not have the digest
             that the manifest names.
     """
     digest = DayDigest()
@@ -133,5 +131,6 @@ def read_checked_rows(store: ArchiveStore, manifest: Manifest) -> Iterator[Archi
         raise ArchiveError(f"{manifest.table} {manifest.day} cannot be read: {error}") from error
     if (digest.rows, digest.finish()) != (manifest.rows, manifest.digest):
         raise ArchiveError(
-            f"the archived rows of {manifest.table} {manifest.day} are not as written"
+            f"the archived rows of {manifest.table} {manifest.day} differ from the rows written: "
+            "their number or digest is not the manifest's"
         )

@@ -1,4 +1,4 @@
-"""Decisions of an operator about archived days, and how the seals of these days follow."""
+"""Decisions of an operator about archived days, and their effect on the seals of these days."""
 
 from datetime import date
 from typing import Final
@@ -19,10 +19,10 @@ from history.store.days.day_reading import open_day
 def adopt_day(store: ArchiveStore, table: str, day: date) -> int:
     """Note the archived rows of a day in the database, and return their number.
 
-    Reads all files of the day. The caller holds the lock of the runs.
+    Reads all files of the day. The caller holds the run lock.
 
     Raises:
-        ArchiveError: the day is not archived, is damaged, is noted already, or has fewer rows than
+        ArchiveError: The day is not archived, is damaged, is noted already, or has fewer rows than
             the database noted.
     """
     archived, noted = (
@@ -44,17 +44,17 @@ def adopt_day(store: ArchiveStore, table: str, day: date) -> int:
     return archived.rows
 
 
-# In these files of a day's folder earlier releases kept the reasons.
+# Earlier releases wrote the operator's reasons into these files of a day's folder.
 REASON_FILES: Final = ("/adopted.json", "/forgotten.json")
 
 
 def forget_day(store: ArchiveStore, table: str, day: date) -> int:
     """Remove a day of one table from the archive, and return the number of its rows.
 
-    An interrupted call can be repeated. The caller holds the lock of the runs.
+    An interrupted call can be repeated. The caller holds the run lock.
 
     Raises:
-        ArchiveError: the archive has no rows of the day.
+        ArchiveError: The archive does not have rows of the day.
     """
     try:
         archived = manifest.load_manifest(store, table, day)
@@ -80,24 +80,24 @@ def seal_archived_rows(
     late_before: int,
     digest_before: str | None,
 ) -> None:
-    """Seal a day again if its archived rows are the sealed rows and the late ones.
+    """Seal a day again if the archive now has exactly its sealed rows and its late rows.
 
-    Otherwise the seal stays, and `verify` reports the day. Call it after the day is archived and
-    before the database notes that. The caller holds the lock of the runs.
+    Otherwise the seal stays, and `verify` reports the day. Call this after the day was archived,
+    and before the database notes it. The caller holds the run lock.
 
     Args:
-        late_before: the number of late rows before the day was archived.
-        digest_before: the digest of the archived rows before that; None if there were none.
+        late_before: The number of late rows before the day was archived.
+        digest_before: The digest of the rows that the archive had until then; None if it had none.
     """
     table, day = entity.table, new_manifest.day
     newest = DaySeal.objects.filter(table=table, day=day).order_by("-id").first()
     if newest is None:
         return
-    with open_day(connection, table, day) as place:
+    with open_day(connection, table, day) as day_table:
         count = late_rows.count_late_rows(connection, table, day)
         if not count or count != late_before:  # a row that came meanwhile waits for the next run
             return
-        digests = late_rows.compute_digests(connection, entity, day, place.child)
+        digests = late_rows.compute_digests(connection, entity, day, day_table.child)
         is_sealed_and_late = (
             digests.without_late.finish() == newest.digest
             and digests.all_rows.finish() == new_manifest.digest

@@ -1,4 +1,4 @@
-"""The Parquet files: the rows of one day, sorted, in row groups that are found by id."""
+"""The Parquet files: the rows of one day in order, in row groups that can be found by an id."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -45,7 +45,7 @@ class ArchiveFileWriter:
     """Writes canonical rows to a Parquet file, with one row group in memory.
 
     Args:
-        ordered: whether the rows come in the order of id and version, which the file declares.
+        ordered: Whether the rows come in the order of id and version. If so, the file declares it.
     """
 
     def __init__(self, sink: IO[bytes], entity: EntityKind, ordered: bool = True) -> None:
@@ -109,7 +109,11 @@ def check_columns(file: IO[bytes]) -> None:
 
 
 def find_row_groups(file: IO[bytes], id_: str) -> list[int]:
-    """Return the row groups that may have an id, by the smallest and largest id of each."""
+    """Return the numbers of the row groups that may contain a row with the id `id_`.
+
+    These are the groups with a smallest and a largest id around `id_`, and those without
+    statistics.
+    """
     metadata = pq.ParquetFile(file).metadata
     groups = []
     for number in range(metadata.num_row_groups):

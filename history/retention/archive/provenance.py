@@ -1,4 +1,4 @@
-"""Proves that Annals archived a row: the database notes what it archived."""
+"""Proves that Annals itself archived a row: the database notes what Annals archived."""
 
 from dataclasses import replace
 from datetime import date
@@ -21,7 +21,7 @@ from history.store.days.days import DayState, DayTable
 
 
 def load_noted_manifest(table: str, day: date) -> Manifest | None:
-    """Return the manifest of a day as the database noted it, or None."""
+    """Return the manifest that the database noted for a day, or None if it noted none."""
     archived_day = ArchivedDay.objects.filter(table=table, day=day).first()
     if archived_day is None:
         return None
@@ -37,10 +37,10 @@ def load_noted_manifest(table: str, day: date) -> Manifest | None:
 
 
 def note_archived_day(new_manifest: Manifest) -> None:
-    """Note in the database what is archived of a day, unless the same is noted already.
+    """Note the manifest of an archived day in the database, unless it is noted already.
 
     Args:
-        new_manifest: what this process wrote or read.
+        new_manifest: The manifest that this process wrote or read.
     """
     noted = load_noted_manifest(new_manifest.table, new_manifest.day)
     if noted and _are_equal(noted, new_manifest):
@@ -66,17 +66,23 @@ def _are_equal(first: Manifest, second: Manifest) -> bool:
 def check_provenance(
     connection: Connection, store: ArchiveStore, entity: EntityKind, day: date
 ) -> None:
-    """Raise ArchiveError if the archive has a row of the day that is neither noted nor in the
-    table, or lacks a noted one. Reads nothing if the manifest is the noted one; else all rows, in
-    one transaction. `connection` is in autocommit mode."""
+    """Check that the archive has exactly the noted rows of a day, and perhaps rows of its table.
+
+    Reads nothing if the manifest is the noted one. Otherwise reads all rows in one transaction.
+    `connection` is in autocommit mode.
+
+    Raises:
+        ArchiveError: The archive has a row that is neither noted nor in the table, or lacks a noted
+            row.
+    """
     stored_manifest, noted = (
         manifest.load_manifest(store, entity.table, day),
         load_noted_manifest(entity.table, day),
     )
     if stored_manifest is None or (noted and _are_equal(noted, stored_manifest)):
         return
-    with open_day(connection, entity.table, day) as place:
-        table = MergedDayRows(connection, store, entity, _build_source(place))
+    with open_day(connection, entity.table, day) as day_table:
+        table = MergedDayRows(connection, store, entity, _build_source(day_table))
         if scrubbing.find_damaged_file(store, stored_manifest):
             can_be_rewritten = noted is None or noted.digest == stored_manifest.digest
             # The files will be written again, from the table alone.
@@ -95,11 +101,11 @@ def check_provenance(
         raise ArchiveError(_explain_foreign_rows(stored_manifest, entity, extra_rows))
 
 
-def _build_source(place: DayTable) -> sql.Composable:
+def _build_source(day_table: DayTable) -> sql.Composable:
     """Return the table of a day, or a subquery without rows if the day does not have a table."""
-    if place.state is not DayState.ABSENT:
-        return place.child
-    return sql.SQL("(SELECT * FROM {} LIMIT 0) AS absent").format(place.parent)
+    if day_table.state is not DayState.ABSENT:
+        return day_table.child
+    return sql.SQL("(SELECT * FROM {} LIMIT 0) AS absent").format(day_table.parent)
 
 
 def _compute_digest(table: MergedDayRows, archived: Manifest | None) -> DayDigest:
@@ -112,7 +118,11 @@ def _compute_digest(table: MergedDayRows, archived: Manifest | None) -> DayDiges
 
 
 def _explain_foreign_rows(stored_manifest: Manifest, entity: EntityKind, extra_rows: int) -> str:
-    """Say which rows of the archive are foreign. `extra_rows` is their number, 0 if unknown."""
+    """Say which rows of the archive Annals did not write.
+
+    Args:
+        extra_rows: The number of these rows; 0 if it is not known.
+    """
     description = pluralize(extra_rows, "row") if extra_rows > 0 else "other or damaged rows"
     return (
         f"the archive has {description} of {stored_manifest.table} {stored_manifest.day} that "

@@ -1,4 +1,4 @@
-"""Reads the versions of one document from the archive, by row groups, never by whole files."""
+"""Reads the versions of one document from the archive. Reads row groups, never whole files."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +19,7 @@ READERS = 8
 
 
 def read_versions(store: ArchiveStore, entity: EntityKind, id_: str) -> list[SourceRow]:
-    """Return the archived versions of one document, also those of restored days.
+    """Return the archived versions of one document, also from days that were restored.
 
     Opens only files and row groups that may have the id.
 
@@ -43,7 +43,7 @@ def read_versions(store: ArchiveStore, entity: EntityKind, id_: str) -> list[Sou
 
 
 def _list_files(entity: EntityKind, id_: str) -> list[str]:
-    """Return the files that may have the id, as the database noted them."""
+    """Return the names of the files that may contain the id, as the database noted them."""
     days = ArchivedDay.objects.filter(table=entity.table).values_list("files", flat=True)
     return [file["name"] for day in days for file in day if file["first"] <= id_ <= file["last"]]
 

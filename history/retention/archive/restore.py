@@ -1,4 +1,4 @@
-"""Restoring a day from the archive: all its rows or none."""
+"""Restores a day from the archive: all its rows or none."""
 
 from collections.abc import Iterable
 from datetime import date
@@ -31,13 +31,13 @@ def restore_day(
 ) -> Manifest:
     """Bring a day of one table back as a partition that maintain keeps until `release`.
 
-    All in one transaction. Rows of that day that are in the table are kept. Readers and writers go
-    on. Only with the lock of maintain's runs; `connection` is in autocommit mode.
+    Works in one transaction. Rows of the day that are in the table stay. Readers and writers go on.
+    The caller holds the run lock, and `connection` is in autocommit mode.
 
     Raises:
-        ArchiveError: The archive lacks the day, has other rows than its manifest says, or has a row
-            that differs from the one in the table; all rows are in the table; or a transaction that
-            uses the table stays open.
+        ArchiveError: The archive does not have the day, or has other rows than its manifest says,
+            or a row that differs from the table's. Or the table has all rows already, is packed, or
+            is used by a transaction that stays open.
         ForeignTableError: Annals did not make the partition.
     """
     table = entity.table
@@ -61,19 +61,19 @@ def _restore_rows(
     table, day = stored_manifest.table, stored_manifest.day
     if days.locate_day(connection, table, day).state is DayState.PENDING:
         days.retry_lock(lambda: days.finalize_detach(connection, table, day), days.LOCK_WAIT_S)
-    place = days.locate_day(connection, table, day)
+    day_table = days.locate_day(connection, table, day)
     has_same_count = (
-        place.state is not DayState.ABSENT
-        and count_versions(connection, place.child) == stored_manifest.rows
+        day_table.state is not DayState.ABSENT
+        and count_versions(connection, day_table.child) == stored_manifest.rows
     )
     if (
         has_same_count
-        and compute_digest(connection, entity, place.child).finish() == stored_manifest.digest
+        and compute_digest(connection, entity, day_table.child).finish() == stored_manifest.digest
     ):
         name = days.build_partition_name(table, day)
         raise ArchiveError(
-            f"{name} is there and has {pluralize(stored_manifest.rows, 'row')}, all that the "
-            "archive has"
+            f"{name} exists and has all rows of the archive: "
+            f"{pluralize(stored_manifest.rows, 'row')}"
         )
     if days.is_packed(connection, table, day):
         raise ArchiveError(f"{table} {day} is packed: run `partitions unpack {day}` first")
@@ -83,7 +83,7 @@ def _restore_rows(
             connection, store, entity, stored_manifest, _RestoreMerge(connection, entity, None)
         )
         return
-    with table_swap.watch_table(connection, place) as watch:
+    with table_swap.watch_table(connection, day_table) as watch:
         _replace_day_table(
             connection, store, entity, stored_manifest, _RestoreMerge(connection, entity, watch)
         )
@@ -96,17 +96,21 @@ def _replace_day_table(
     stored_manifest: Manifest,
     merge: "_RestoreMerge",
 ) -> None:
-    """Fill a new table of the day, and put it in the place of the old one."""
+    """Fill a new table of the day, and replace the old table by it."""
     table, day = stored_manifest.table, stored_manifest.day
     with connection.transaction():
         distribution.use_one_connection(connection)
-        place = days.locate_day(connection, table, day)
-        days.create_detached_table(connection, place._replace(child=place.new), day, days.RESTORED)
-        _load_archived_rows(connection, store, entity, place.new, stored_manifest)
-        late_rows.forget_archived_rows(connection, entity, day, place.new, stored_manifest.digest)
-        if place.state is not DayState.ABSENT:
-            # Before any lock: later only rows that arrive meanwhile are left.
-            merge.add_all_rows(place)
+        day_table = days.locate_day(connection, table, day)
+        days.create_detached_table(
+            connection, day_table._replace(child=day_table.new), day, days.RESTORED
+        )
+        _load_archived_rows(connection, store, entity, day_table.new, stored_manifest)
+        late_rows.forget_archived_rows(
+            connection, entity, day, day_table.new, stored_manifest.digest
+        )
+        if day_table.state is not DayState.ABSENT:
+            # Before any lock is taken: then only rows that arrive meanwhile are left to copy.
+            merge.add_all_rows(day_table)
         days.replace_table(connection, table, day, merge.settle)
 
 
@@ -119,7 +123,7 @@ def _load_archived_rows(
 ) -> None:
     """Load the archived rows and compare their digest with the manifest's."""
     names = list_columns(entity)
-    # Frozen rows are seen also by who began before (history.store.days.table_swap).
+    # Transactions that began before see frozen rows, too (history.store.days.table_swap).
     options = "" if distribution.is_distributed(connection) else " (FREEZE)"
     query = sql.SQL("COPY {} ({}) FROM STDIN" + options).format(new, _list_columns(names))
     moment = names.index("updated_at")
@@ -132,11 +136,11 @@ def _load_archived_rows(
 
 
 class _RestoreMerge:
-    """Copies the rows of a day that its new table does not have.
+    """Copies the rows that the old table of a day has and the new one does not.
 
     Args:
-        watch: what notes the changes of the old table; None where nothing does: the table was made
-            meanwhile, or is in a cluster. Then all of its rows are compared under the lock.
+        watch: Notes the changes of the old table. None if nothing notes them, because the table was
+            made meanwhile or is in a cluster. Then all of its rows are compared under the lock.
     """
 
     def __init__(
@@ -146,51 +150,53 @@ class _RestoreMerge:
         self._entity = entity
         self._watch = watch
 
-    def settle(self, place: days.DayTable) -> None:
-        """Copy the last rows, and prove that none is missing, when all writers are locked out.
+    def settle(self, day_table: days.DayTable) -> None:
+        """Copy the last rows and prove that none is missing. The caller has locked out all writers.
 
         Raises:
-            ArchiveError: A row differs from the archived row with its key.
+            ArchiveError: A row differs from the archived row with the same key.
             psycopg.errors.LockNotAvailable: Rows were changed or removed meanwhile.
         """
         if self._watch is None:
-            self.add_all_rows(place)
+            self.add_all_rows(day_table)
         else:
-            self._refuse_differing_rows(place, self._watch.build_noted_query())
-            self._watch.settle(self._connection, self._entity, place)
+            self._refuse_differing_rows(day_table, self._watch.build_noted_query())
+            self._watch.settle(self._connection, self._entity, day_table)
 
-    def add_all_rows(self, place: days.DayTable) -> None:
-        """Copy the rows that are there now.
+    def add_all_rows(self, day_table: days.DayTable) -> None:
+        """Copy the rows that the old table has now.
 
         Raises:
             ArchiveError: See settle.
         """
-        self._refuse_differing_rows(place)
+        self._refuse_differing_rows(day_table)
         if not distribution.is_distributed(self._connection):
-            table_swap.add_missing_rows(self._connection, self._entity, place)
+            table_swap.add_missing_rows(self._connection, self._entity, day_table)
             return
-        # Otherwise Citus moves no more than a gigabyte.
+        # By default Citus moves at most a gigabyte.
         self._connection.execute("SET LOCAL citus.max_intermediate_result_size TO -1")
         self._connection.execute(
             sql.SQL(
                 "INSERT INTO {new} ({names}) SELECT {names} FROM {old} ON CONFLICT DO NOTHING"
             ).format(
-                names=_list_columns(list_columns(self._entity)), new=place.new, old=place.child
+                names=_list_columns(list_columns(self._entity)),
+                new=day_table.new,
+                old=day_table.child,
             )
         )
 
     def _refuse_differing_rows(
-        self, place: days.DayTable, keys: sql.Composable | None = None
+        self, day_table: days.DayTable, keys: sql.Composable | None = None
     ) -> None:
-        """Raise ArchiveError if a row differs from the archived row with its key."""
+        """Raise ArchiveError if a row differs from the archived row with the same key."""
         value_columns = [name for name in list_columns(self._entity) if name not in (*KEY, "data")]
         row = self._connection.execute(
             sql.SQL(
                 "SELECT id, version FROM {new} AS a JOIN {old} AS b USING ({key}) {among}"
                 " WHERE (a.data::text, {a}) IS DISTINCT FROM (b.data::text, {b}) LIMIT 1"
             ).format(
-                new=place.new,
-                old=place.child,
+                new=day_table.new,
+                old=day_table.child,
                 key=_list_columns(KEY),
                 among=sql.SQL("")
                 if keys is None

@@ -1,4 +1,4 @@
-"""The rows of a day from its table and from its files, as one ordered stream."""
+"""The rows of a day from its table and from its archived files, as one ordered stream."""
 
 import heapq
 from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ from history.store.days.canonical import stream_versions as table_rows
 
 @dataclass(frozen=True, slots=True)
 class MergedDayRows:
-    """The rows of a day: from its table (`source`) and from the archive, if it has some."""
+    """The rows of a day: those of its table (`source`) and those in the archive (`archived`)."""
 
     connection: Connection
     store: ArchiveStore
@@ -31,8 +31,8 @@ class MergedDayRows:
         """Stream each row once, in the order of the files.
 
         Raises:
-            ArchiveError: a row of the table differs from the archived row with its key. At the
-                end: the archived rows do not have the digest that the manifest names.
+            ArchiveError: A row of the table differs from the archived row with the same key. Or, at
+                the end: the archived rows do not have the digest that the manifest names.
         """
         with closing(table_rows(self.connection, self.entity, self.source)) as rows:
             if self.archived is None:
@@ -41,7 +41,7 @@ class MergedDayRows:
                 yield merge_rows(manifest.read_checked_rows(self.store, self.archived), rows)
 
     def compute_digest(self) -> str:
-        """Compute the digest of all rows. The server hashes them if all are in the table."""
+        """Compute the digest of all rows. PostgreSQL hashes them if all are in the table."""
         if self.archived is None:
             return compute_digest(self.connection, self.entity, self.source).finish()
         whole = DayDigest()
@@ -54,10 +54,10 @@ class MergedDayRows:
 def merge_rows(
     archived: Iterable[ArchivedRow], table: Iterable[ArchivedRow]
 ) -> Iterator[ArchivedRow]:
-    """Merge two ordered streams; a row that both have comes once.
+    """Merge two ordered streams. A row that is in both is yielded once.
 
     Raises:
-        ArchiveError: two rows have one key and different contents.
+        ArchiveError: Two rows have the same key and different contents.
     """
     last: ArchivedRow | None = None
     for row in heapq.merge(archived, table, key=_build_sort_key):
@@ -73,5 +73,5 @@ def merge_rows(
 
 
 def _build_sort_key(row: ArchivedRow) -> tuple[bytes, int, int]:
-    """Return the sort key of a row as the server orders rows: ids by their bytes."""
+    """Return the key that sorts rows as PostgreSQL does: ids by their bytes."""
     return row[0].encode(), row[1], row[2]

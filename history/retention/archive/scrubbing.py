@@ -1,4 +1,4 @@
-"""Reads the archive and compares its files with manifest, database and seal, one day at a time."""
+"""Reads the archive and compares its files with manifest, database and seal, day by day."""
 
 import hashlib
 import time
@@ -23,7 +23,7 @@ from history.store.days import days
 from history.store.days.canonical import DayDigest
 from history.store.days.days import DayState
 
-# A row and its SHA-256
+# Called with a row and its SHA-256.
 RowCallback = Callable[[ArchivedRow, bytes], None]
 
 
@@ -31,8 +31,8 @@ def describe_file(store: ArchiveStore, name: str) -> ArchivedFile:
     """Describe a file by its bytes and rows.
 
     Raises:
-        FileNotFoundError: the file does not exist.
-        ArchiveError: The file has no rows, or is not a file of the archive.
+        FileNotFoundError: The file does not exist.
+        ArchiveError: The file does not have rows, or is not a file of the archive.
     """
     sha256, size = store.compute_sha256(name)
     return _describe_rows(store, name, size, sha256)
@@ -46,7 +46,7 @@ def find_damage(
     Reads its bytes, then its rows, with one row group in memory.
 
     Args:
-        on_row: called with every row and its SHA-256.
+        on_row: Called with every row and its SHA-256.
     """
     try:
         sha256, size = store.compute_sha256(expected_file.name)
@@ -74,7 +74,7 @@ def find_damaged_file(store: ArchiveStore, manifest: Manifest) -> str | None:
 
 
 def find_fault(store: ArchiveStore, manifest: Manifest) -> str | None:
-    """Return what is wrong with the files of a day or with their rows together, or None."""
+    """Return what is wrong with the files of an archived day or with all its rows, or None."""
     whole = DayDigest()
     for file in manifest.files:
         if fault := find_damage(store, file, lambda row, hashed: whole.add(row[0], row[1], hashed)):
@@ -117,24 +117,20 @@ MOST_ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class ScrubResult:
-    """The result of checking one archived day.
-
-    `bytes` is the size of its files. `fault` says what is wrong, or is None. `note` says what the
-    files were compared with.
-    """
+    """The result of checking one archived day."""
 
     table: str
     day: date
     rows: int
-    bytes: int
-    fault: str | None
-    note: str
+    bytes: int  # the size of the files
+    fault: str | None  # what is wrong, or None
+    note: str  # what the files were compared with
 
 
 def list_days_to_check(
     entity: EntityKind | None = None, day: date | None = None
 ) -> QuerySet[ArchivedDay]:
-    """Return archived days: those with a fault first, then the ones checked longest ago."""
+    """Return archived days: first those with a fault, then the least recently checked ones."""
     archived_days = ArchivedDay.objects.all()
     if entity is not None:
         archived_days = archived_days.filter(table=entity.table)
@@ -148,12 +144,13 @@ def list_days_to_check(
 def scrub_days(
     store: ArchiveStore, archived_days: QuerySet[ArchivedDay], seconds: float | None = None
 ) -> Iterator[ScrubResult]:
-    """Check archived days in the given order, and store and yield each result.
+    """Check archived days in the given order. Store the result of each day and yield it.
 
-    The fault of a day that cannot be read says so.
+    If a day cannot be read, its fault says so.
 
     Args:
-        seconds: after this time no day is begun but the first; None: no limit.
+        seconds: After this time no further day is begun; the first day is always checked. None: no
+            limit.
     """
     began = time.monotonic()
     for number, (key, table, day) in enumerate(
@@ -187,7 +184,7 @@ def _check_day(store: ArchiveStore, table: str, day: date) -> ScrubResult | None
             id=archived_day.id, archived_at=archived_day.archived_at
         )
         if fault is None or same_generation.exists():
-            break  # else it has a newer generation since, or was removed from the archive
+            break  # otherwise the day was archived again or removed meanwhile: check once more
     return result
 
 
@@ -203,7 +200,13 @@ def _compare_day(store: ArchiveStore, archived_day: ArchivedDay) -> tuple[str | 
 def _compare_database(
     archived_day: ArchivedDay, stored_manifest: Manifest
 ) -> tuple[str | None, str]:
-    """Compare the manifest of sound files with what the database noted of the day."""
+    """Compare the manifest of a day with what the database noted of the day.
+
+    The files of the day were checked before and have no fault.
+
+    Returns:
+        What is wrong, or None; and a note on what was compared.
+    """
     in_table = (
         days.locate_day(connection.connection, archived_day.table, archived_day.day).state
         is not DayState.ABSENT
@@ -231,7 +234,11 @@ def _compare_database(
 def _compare_seals(
     archived_day: ArchivedDay, stored_manifest: Manifest, in_table: bool
 ) -> tuple[str | None, str]:
-    """Compare the manifest with the day's seals."""
+    """Compare the manifest of a day with the day's seals.
+
+    Returns:
+        What is wrong, or None; and a note on what was compared.
+    """
     seals = list(
         DaySeal.objects.filter(table=archived_day.table, day=archived_day.day)
         .order_by("-id")

@@ -23,11 +23,14 @@ _WRONG_URL = (
 
 
 class ArchiveError(ExplainedError, RuntimeError):
-    """Something is wrong with the archive; the text names the file or the day."""
+    """Something is wrong with the archive. The message names the file or the day."""
 
 
 class ArchiveStore:
-    """Files by names relative to the archive's root, `product_instance_aud/2026-08-21/...`."""
+    """The files of the archive. Their names are relative to its root.
+
+    An example is `product_instance_aud/2026-08-21/manifest.json`.
+    """
 
     def __init__(self, url: str) -> None:
         """Open the archive at this URL.
@@ -45,7 +48,7 @@ class ArchiveStore:
         except (ArrowInvalid, ArrowNotImplementedError, ValueError):
             raise ArchiveError(
                 _WRONG_URL
-            ) from None  # what pyarrow says quotes the URL with its key
+            ) from None  # pyarrow's message quotes the URL with its key
         # The URL for people: without a key in it.
         parts = urlsplit(self.url)
         self.place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
@@ -54,14 +57,14 @@ class ArchiveStore:
 
     @contextmanager
     def write(self, name: str) -> Iterator[IO[bytes]]:
-        """Open a new file. It gets its name, and is safe on the disk, when the block succeeds."""
+        """Open a new file. It gets its name, and is safe on disk, when the block succeeds."""
         path = self._path(name)
         if not self._local:
             try:
                 with self._files.open_output_stream(path) as sink:
                     yield cast(IO[bytes], sink)
             except BaseException:
-                self.delete(name)  # closing the stream has made an object of the part
+                self.delete(name)  # closing the stream has stored the unfinished object
                 raise
             return
         target = Path(path)
@@ -78,7 +81,7 @@ class ArchiveStore:
         _sync_directory(target.parent)
 
     def put(self, name: str, data: bytes) -> None:
-        """Write or replace a small file: a reader gets the old bytes or the new ones."""
+        """Write or replace a small file. A reader gets either the old bytes or the new ones."""
         if self._local:
             with self.write(name) as file:
                 file.write(data)
@@ -138,7 +141,7 @@ def build_day_folder(table: str, day: date) -> str:
 
 
 def _sync_directory(path: Path) -> None:
-    """Make the new name in a directory survive a power failure."""
+    """Write a directory to the disk, so that a new name in it survives a power failure."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""Archiving one day of one table, with proof that all its rows are in the archive."""
+"""Archives one day of one table, and proves that all its rows are in the archive."""
 
 import hashlib
 import secrets
@@ -29,18 +29,16 @@ FILE_ROWS = 500_000
 
 @dataclass
 class _Generation:
-    """The files of a day that are being written: the digest so far and the finished files.
-
-    `run` is in the names of its files, so that two runs never write to one name.
-    """
+    """The files of a day that are being written."""
 
     store: ArchiveStore
     entity: EntityKind
     day: date
     number: int
+    # In the names of the files, so that two runs never write to the same file.
     run: str = field(default_factory=lambda: secrets.token_hex(4))
-    digest: DayDigest = field(default_factory=DayDigest)
-    files: list[ArchivedFile] = field(default_factory=list)
+    digest: DayDigest = field(default_factory=DayDigest)  # of the rows written so far
+    files: list[ArchivedFile] = field(default_factory=list)  # the finished files
 
 
 def archive_day(
@@ -50,12 +48,18 @@ def archive_day(
     day: date,
     source: sql.Composable,
 ) -> Manifest:
-    """Make the archive have every row of `source`, the table of a day, and every row it had before.
+    """Archive all rows of a day's table, besides the rows of the day that the archive has already.
 
-    All rows go to new files, which are read back, and one manifest replaces the other; former files
-    stay until `manifest.tidy`. Memory: one row group. Only with the lock of maintain's runs. Raises
-    ArchiveError if an archived file is damaged, a row differs from its archived one, or the table
-    changes meanwhile.
+    All rows go to new files, which are read back. Then a new manifest replaces the former one. The
+    former files stay until `manifest.delete_unneeded_files`. One row group is in memory at a time.
+    The caller holds the run lock.
+
+    Args:
+        source: The table of the day.
+
+    Raises:
+        ArchiveError: An archived file is damaged, a row differs from the archived row with the same
+            key, or the table changes meanwhile.
     """
     table = MergedDayRows(connection, store, entity, source)
     former_manifest = manifest.load_manifest(store, entity.table, day)
@@ -91,8 +95,8 @@ def _write_generation(
     """Write and check the files of a generation, then its manifest.
 
     Args:
-        former_manifest: the manifest that is replaced; None for the first one.
-        expected_digest: the digest of all rows; None if it is not computed yet.
+        former_manifest: The manifest that is replaced; None if there is none.
+        expected_digest: The digest of all rows; None if it is not computed yet.
     """
     with rows.read_in_order() as stream:
         while _write_file(generation, stream):
@@ -106,7 +110,8 @@ def _write_generation(
         raise ArchiveError(
             f"{generation.entity.table} {generation.day} changed while it was archived: "
             f"{pluralize(row_count, 'row was', 'rows were')} written, the table has "
-            f"{count_versions(rows.connection, rows.source)}, or others; run it again"
+            f"{count_versions(rows.connection, rows.source)} now, or other ones. Run the command "
+            "again"
         )
     new_manifest = Manifest(
         table=generation.entity.table,
@@ -149,7 +154,8 @@ def _write_file(generation: _Generation, stream: Iterator[ArchivedRow]) -> bool:
     file = scrubbing.describe_file(generation.store, name)
     if (file.rows, file.digest) != (row_count, file_hash.hexdigest()):
         raise ArchiveError(
-            f"{name}: read back {pluralize(file.rows, 'row')}, not as the {row_count} written"
+            f"{name}: {pluralize(file.rows, 'row')} read back, which differ from the {row_count} "
+            "written"
         )
     generation.files.append(file)
     return True
@@ -164,12 +170,12 @@ def _measure_table(connection: Connection, source: sql.Composable) -> int:
     return int(row[0]) if row else 0
 
 
-# If none of this many days can be found, it is not the archive that they were written to.
+# If the archive has none of this many days, it is not the one to which they were written.
 LAST_DAYS = 10
 
 
 class DayArchiver:
-    """Archives days before they are dropped, and prevents the drop of others."""
+    """Archives days before they are dropped. A day that cannot be archived is not dropped."""
 
     def __init__(self, store: ArchiveStore) -> None:
         self.archived: dict[tuple[str, date], Manifest] = {}
@@ -185,13 +191,13 @@ class DayArchiver:
         """
         self._check_noted_day(table, day)
         provenance.check_provenance(connection, self._store, BY_TABLE[table], day)
-        place = days.locate_day(connection, table, day)
-        self._rows[table, day] = count_versions(connection, place.child)
+        day_table = days.locate_day(connection, table, day)
+        self._rows[table, day] = count_versions(connection, day_table.child)
         late, noted = (
             late_rows.count_late_rows(connection, table, day),
             provenance.load_noted_manifest(table, day),
         )
-        new_manifest = archive_day(connection, self._store, BY_TABLE[table], day, place.child)
+        new_manifest = archive_day(connection, self._store, BY_TABLE[table], day, day_table.child)
         digest_before = noted.digest if noted else None
         seal_archived_rows(
             connection, self._store, BY_TABLE[table], new_manifest, late, digest_before
@@ -200,20 +206,24 @@ class DayArchiver:
         provenance.note_archived_day(new_manifest)
         manifest.delete_unneeded_files(self._store, table, day, new_manifest.files)
 
-    def confirm(self, connection: Connection, table: str, day: date) -> None:
-        """Archive the day again if rows came after archive(). All writers are locked out.
+    def archive_rest(self, connection: Connection, table: str, day: date) -> None:
+        """Archive the day again if it got rows after archive(). All writers are locked out.
 
         Raises:
             ArchiveError: The day cannot be archived.
             OSError: The archive does not answer.
         """
-        place = days.locate_day(connection, table, day)
-        if count_versions(connection, place.child) != self._rows[table, day]:
+        day_table = days.locate_day(connection, table, day)
+        if count_versions(connection, day_table.child) != self._rows[table, day]:
             self.archive(connection, table, day)
 
     def _check_noted_day(self, table: str, day: date) -> None:
-        """Raise ArchiveError if the archive has less of a day than the database says, or if it has
-        none of the days that were archived last."""
+        """Check that the archive still has what was archived before.
+
+        Raises:
+            ArchiveError: The archive has fewer rows of the day than the database noted. Or the day
+                is not noted, and the archive has none of the newest archived days.
+        """
         archived_day = ArchivedDay.objects.filter(table=table, day=day).first()
         if archived_day is None:
             self._check_archive_place()

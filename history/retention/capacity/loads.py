@@ -21,16 +21,17 @@ from history.store.distribution.disk_use import measure_disk_use
 
 SECONDS_PER_DAY: Final = 86_400
 SAMPLE_DAYS: Final = 7
-# Bytes on disk for each byte of the simulator's messages, with TOAST and pglz (1.02 measured, times
-# 2,119 / 1,856: decision 31), and bytes of index for each row, with random keys.
+# Bytes on disk for each byte of the simulator's messages, with TOAST and pglz. Measured were 1.02,
+# times 2,119 / 1,856 (decision 31).
 DATA_PER_MESSAGE_BYTE: Final = 1.17
+# Bytes of index for each row, with random keys, by whether it is the main kind.
 INDEX_PER_ROW: Final = {True: 80.0, False: 155.0}  # the root kind has one index, the others two
-# Of the bytes of a day those that it has when it is packed, as `python -m benchmarks pack` prints
-# them for a simulated day of all kinds; and the days that are plain beside those that wait for it:
-# the current one, and one that is packed.
+# The size of a packed day as a share of its plain size. `python -m benchmarks pack` prints it for a
+# simulated day of all kinds.
 PACKED_SHARE: Final = 0.079
+# How many plain days there are besides those that wait for packing: today, and a day being packed.
 PLAIN_DAYS: Final = 2
-# Share added for vacuum, for the sort of a day that is sealed or archived, for time to react.
+# Share added for vacuum, for sorting a day that is sealed or archived, and for time to react.
 RESERVE: Final = 0.2
 # Share of messages of the root kind, and their size relative to the mean of all messages.
 ROOT_SHARE: Final = 0.8
@@ -64,15 +65,12 @@ class DiskNeed:
 
 @dataclass(frozen=True, slots=True)
 class TableLoad:
-    """The rows that one table receives in a day.
-
-    `data` and `index` are bytes on disk for each row.
-    """
+    """The rows that one table receives in a day."""
 
     table: str
     rows_per_day: float
-    data: float
-    index: float
+    data: float  # bytes of the table on disk for each row
+    index: float  # bytes of the indexes on disk for each row
 
     def compute_need(self, retention_days: int, pack_after_days: int) -> DiskNeed:
         """Compute the space for all days of retention and the current day.
@@ -90,7 +88,7 @@ class TableLoad:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredLoads:
-    """The loads, measured from the days since..until, both included."""
+    """The loads of all tables, measured on the days from `since` to `until`, both included."""
 
     loads: list[TableLoad]
     since: date
@@ -100,8 +98,8 @@ class MeasuredLoads:
 def from_rate(rps: float, average_bytes: float) -> list[TableLoad]:
     """Return the loads for a rate in messages per second and a mean message size in bytes.
 
-    The mix is the simulator's: four of five messages are of the main kind and larger than the
-    others. If no kind has a parent, all kinds get the same load.
+    The shares of the kinds are the simulator's: four of five messages are of the main kind, and
+    these are larger than the others. If no kind has a parent, all kinds get the same load.
     """
     has_root_and_children = ROOT is not None and CHILDREN
     root_share, root_size = (
@@ -122,8 +120,10 @@ def from_rate(rps: float, average_bytes: float) -> list[TableLoad]:
 def measure_loads(
     connection: BaseDatabaseWrapper, parts: Sequence[Partition], today: date
 ) -> MeasuredLoads | None:
-    """Measure the last SAMPLE_DAYS complete days that have plain rows, with ANALYZE; else return
-    None.
+    """Measure the loads on the last SAMPLE_DAYS complete days that have plain rows.
+
+    Returns:
+        None if there is no such day.
     """
     packed = set(SealedDay.objects.filter(packed_at__isnull=False).values_list("table", "day"))
     complete = [

@@ -1,4 +1,4 @@
-"""Chooses the days of an export, says where their rows are, and which days cannot be written."""
+"""Chooses the days of an export: where the rows of each are, and which days cannot be exported."""
 
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -18,21 +18,20 @@ from history.store.days.window import Window
 
 @dataclass(frozen=True, slots=True)
 class ExportDay:
-    """One day to export. part: its table, None if it has none. archived: its rows in the archive,
-    None if it is not there. With both, each row is exported once."""
+    """One day to export. Rows that are in its table and in the archive are exported once."""
 
-    name: str
+    name: str  # of the day's partition
     day: date
-    part: Partition | None
-    archived: int | None
+    part: Partition | None  # its table; None if it does not have one
+    archived: int | None  # how many rows the archive has; None if the day is not archived
 
     @property
     def rows(self) -> int:
-        """How many rows the day has, an estimate; 0 where nothing is known."""
+        """About how many rows the day has; 0 if it is not known."""
         return self.archived or (self.part.rows if self.part and self.part.day else 0)
 
     def build_source(self, table: str) -> sql.Composable:
-        """Return the rows that the database has of the day, for FROM.
+        """Return what selects the day's rows in the database, for FROM.
 
         Args:
             table: The partitioned table.
@@ -48,7 +47,7 @@ class ExportDay:
 
 @dataclass(frozen=True, slots=True)
 class MissingDays:
-    """Days first..last, both included, that cannot be exported."""
+    """The days from `first` to `last`, both included, which cannot be exported."""
 
     first: date
     last: date
@@ -62,9 +61,7 @@ class MissingDays:
 def choose_days(
     entity: EntityKind, since: date | None, until: date | None
 ) -> tuple[list[ExportDay], list[MissingDays]]:
-    """Return the days from `since` until before `until` to export, and those that are gone.
-
-    Both lists are oldest first.
+    """Return the days to export, and the days that are gone. Both lists are oldest first.
 
     Args:
         since: The first day. None: the oldest day that exists.
@@ -100,9 +97,9 @@ def choose_days(
 
 
 def _can_have_rows(part: Partition, day: date) -> bool:
-    """Return whether a table may have rows of a day.
+    """Return whether a partition or detached table can have rows of a day.
 
-    A default partition may have rows of any day.
+    A default partition can have rows of any day.
     """
     if part.state is not DayState.ATTACHED:
         return part.day == day

@@ -1,7 +1,7 @@
 """The formats of an export: JSON lines and Parquet.
 
-`add` appends one row as history.store.days.canonical.fields selects it, but with the document as
-the bytes of its JSON text.
+`add` writes one row with the columns of history.store.days.canonical.build_select_list. The
+snapshot is the bytes of its JSON text.
 """
 
 from datetime import timedelta
@@ -18,8 +18,10 @@ TYPE_NAMES = {kind.value: kind.name for kind in ChangeType}
 
 
 class JsonLinesWriter:
-    """One line for each version, with the fields of the message: id, version, type, updatedAt
-    (UTC), clientId, author, productInstanceId, data. Numbers are exact."""
+    """Writes one line for each version, with the fields of the message. Numbers are exact.
+
+    The fields are id, version, type, updatedAt (UTC), clientId, author, productInstanceId and data.
+    """
 
     def __init__(self, sink: IO[bytes], entity: EntityKind) -> None:  # noqa: ARG002 - as of all formats
         self._write = sink.write
@@ -41,11 +43,11 @@ class JsonLinesWriter:
         self._write(self._encode(line) + b"\n")
 
     def close(self) -> None:
-        """Write nothing: JSON lines end without a trailer."""
+        """Do nothing: the last line is complete already."""
 
 
 class ParquetExportWriter(ArchiveFileWriter):
-    """The columns of the archive's files; the rows are in no particular order."""
+    """Writes the columns of the archive's files. The rows are in no particular order."""
 
     def __init__(self, sink: IO[bytes], entity: EntityKind) -> None:
         super().__init__(sink, entity, ordered=False)

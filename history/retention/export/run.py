@@ -38,8 +38,8 @@ class ExportJob:
     Attributes:
         store: The archive; None if none is set.
         kind: A name in FORMATS.
-        mask: Masks the documents; None: they are exported as they are.
-        tick: Called with the number of rows written since the last call.
+        mask: Masks the snapshots; None: they are exported unmasked.
+        tick: Called with the number of rows that were written since the last call.
     """
 
     entity: EntityKind
@@ -49,7 +49,11 @@ class ExportJob:
     tick: Callable[[int], None] = lambda _: None
 
     def build_note(self, rows: int) -> str:
-        """Return the note about a complete file. A file with other masks is not kept."""
+        """Return the note that is stored beside a complete file.
+
+        It has the number of rows and the masked paths. A later export keeps the file only if both
+        are still the same.
+        """
         return str(rows) if self.mask is None else f"{rows} masked {' '.join(self.mask.paths)}"
 
 
@@ -61,7 +65,7 @@ class ExportedDay:
         rows: How many rows its file has.
         was_exported: Whether an earlier export has written the file.
         error: Why the file was not written.
-        damaged: Complaints about rows that its file lacks because they cannot be read.
+        damaged: A complaint about each row that cannot be read. The file does not have these rows.
     """
 
     day: ExportDay
@@ -74,10 +78,12 @@ class ExportedDay:
 def to_directory(
     export: ExportJob, days: Sequence[ExportDay], folder: Path
 ) -> Iterator[ExportedDay]:
-    """Write each day to its own file; yields each day when it is done. A file gets its name when it
-    is complete, and is kept if the day still has as many rows. Rows that cannot be read are left
-    out, and such a file is written again next time. A day that fails stops no other. One block of
-    rows is in memory."""
+    """Write each day to a file of its own, and yield each day when it is done.
+
+    A file gets its name when it is complete. An existing file is kept if the day still has as many
+    rows. Rows that cannot be read are left out; the next export writes such a file again. A failed
+    day does not stop the others. One block of rows is in memory at a time.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for day in days:
         yield _to_file(export, day, folder)
@@ -86,8 +92,12 @@ def to_directory(
 def to_stream(
     export: ExportJob, days: Sequence[ExportDay], sink: IO[bytes]
 ) -> Iterator[ExportedDay]:
-    """Write all days into one stream, in the given order; yields each day when it is done. Raises
-    one of FAILURES where a day cannot be read: the stream is incomplete then."""
+    """Write all days into one stream, in the given order. Yield each day when it is done.
+
+    Raises:
+        ArchiveError, DatabaseError, psycopg.Error, OSError: A day cannot be read (FAILURES). The
+            stream is incomplete then.
+    """
     connection.ensure_connection()
     with closing(FORMATS[export.kind](sink, export.entity)) as output:
         for day in days:
@@ -100,9 +110,9 @@ def _to_file(export: ExportJob, day: ExportDay, folder: Path) -> ExportedDay:
     note = folder / f".{target.name}.rows"
     try:
         connection.ensure_connection()
-        plain = connection.connection
+        pg_connection = connection.connection
         if target.exists() and note.exists():
-            row_count = _count_rows(export, day, plain)
+            row_count = _count_rows(export, day, pg_connection)
             if row_count is not None and note.read_text().strip() == export.build_note(row_count):
                 export.tick(day.rows)
                 return ExportedDay(day, was_exported=True)
@@ -110,7 +120,7 @@ def _to_file(export: ExportJob, day: ExportDay, folder: Path) -> ExportedDay:
             _write_complete_file(target) as sink,
             closing(FORMATS[export.kind](sink, export.entity)) as output,
         ):
-            result = _write_day(export, day, output, plain)
+            result = _write_day(export, day, output, pg_connection)
         # After the file: a note that does not belong to it would keep an incomplete file.
         if result.damaged:
             note.unlink(missing_ok=True)
@@ -125,12 +135,14 @@ def _to_file(export: ExportJob, day: ExportDay, folder: Path) -> ExportedDay:
 
 
 def _write_day(
-    export: ExportJob, day: ExportDay, output: ExportWriter, plain: Connection
+    export: ExportJob, day: ExportDay, output: ExportWriter, pg_connection: Connection
 ) -> ExportedDay:
     """Write the rows of a day that can be read."""
     row_count = 0
     damaged: list[str] = []
-    with closing(_read_rows(export, day, plain, lambda error: damaged.append(str(error)))) as rows:
+    with closing(
+        _read_rows(export, day, pg_connection, lambda error: damaged.append(str(error)))
+    ) as rows:
         for row in rows:
             data = from_store(row[-1] if isinstance(row[-1], bytes) else row[-1].encode())
             output.add((*row[:-1], data if export.mask is None else export.mask(row[0], data)))
@@ -144,47 +156,52 @@ def _write_day(
 def _read_rows(
     export: ExportJob,
     day: ExportDay,
-    plain: Connection,
+    pg_connection: Connection,
     on_damage: Callable[[DamagedBlockError], None],
 ) -> Generator[ArchivedRow]:
-    """Yield the rows of a day: from the database in any order, from the archive, or from both.
+    """Yield the rows of a day from the table, from the archive, or merged from both.
+
+    Rows that are in the table alone come in any order.
 
     Args:
-        on_damage: Gets the error of each row of the database that cannot be read.
+        on_damage: Called with the error of each row of the table that cannot be read.
     """
-    archived_rows = None if day.archived is None else _read_archived_rows(export, day, plain)
+    archived_rows = (
+        None if day.archived is None else _read_archived_rows(export, day, pg_connection)
+    )
     if archived_rows is not None and day.part is None:
         yield from archived_rows
         return
     source = day.build_source(export.entity.table)
     if archived_rows is None:
         yield from stream_versions(
-            plain, export.entity, source, ordered=False, data="bytea", on_damage=on_damage
+            pg_connection, export.entity, source, ordered=False, data="bytea", on_damage=on_damage
         )
     else:
         yield from merge_rows(
-            archived_rows, stream_versions(plain, export.entity, source, on_damage=on_damage)
+            archived_rows,
+            stream_versions(pg_connection, export.entity, source, on_damage=on_damage),
         )
 
 
 def _read_archived_rows(
-    export: ExportJob, day: ExportDay, plain: Connection
+    export: ExportJob, day: ExportDay, pg_connection: Connection
 ) -> Iterator[ArchivedRow]:
     if export.store is None:
-        raise ArchiveError(f"{day.name} is in the archive, and no archive is set")
+        raise ArchiveError(f"{day.name} is in the archive, but ANNALS_ARCHIVE_URL is not set")
     stored_manifest = manifest.load_manifest(export.store, export.entity.table, day.day)
     if stored_manifest is None:
-        raise ArchiveError(f"{day.name} is not in the archive, and the database says that it is")
-    provenance.check_provenance(plain, export.store, export.entity, day.day)
+        raise ArchiveError(f"{day.name} is not in the archive, although the database noted it")
+    provenance.check_provenance(pg_connection, export.store, export.entity, day.day)
     return manifest.read_checked_rows(export.store, stored_manifest)
 
 
-def _count_rows(export: ExportJob, day: ExportDay, plain: Connection) -> int | None:
-    """Count the rows of a day, or return None if it is in the table and in the archive."""
+def _count_rows(export: ExportJob, day: ExportDay, pg_connection: Connection) -> int | None:
+    """Count the rows of a day. Return None if it has rows in the table and in the archive."""
     if day.part is None:
         return day.archived
     return (
-        count_versions(plain, day.build_source(export.entity.table))
+        count_versions(pg_connection, day.build_source(export.entity.table))
         if day.archived is None
         else None
     )
@@ -192,7 +209,7 @@ def _count_rows(export: ExportJob, day: ExportDay, plain: Connection) -> int | N
 
 @contextmanager
 def _write_complete_file(target: Path) -> Iterator[IO[bytes]]:
-    """Open a file that gets its name when the block ends without an error."""
+    """Open a file that gets its name if the `with` block ends without an error."""
     # A name of its own: another export may be writing the same day.
     unfinished = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:

@@ -1,4 +1,4 @@
-"""One state of a day: its rows, and what ingest has noted of late ones."""
+"""Reads a day in one state: its rows, and the notes of the consumers about its late rows."""
 
 from collections.abc import Callable
 from datetime import date
@@ -15,12 +15,12 @@ from history.store.days.day_reading import open_day
 
 T = TypeVar("T")
 ROUNDS: Final = 3
-# For how long writers may wait for the question; lock_timeout counts on the session's node only.
+# How long the lock may wait, and with it the writers. lock_timeout counts on one node only.
 WAIT: Final = "1s"
 _NOTED: Final[LiteralString] = (
     'SELECT count(*), max(id) FROM late_row WHERE "table" = %s AND day = %s'
 )
-# A prepared transaction belongs to no session. What a node has left of one becomes visible later.
+# A prepared transaction does not belong to a session. Its rows on a node become visible later.
 _LEFT: Final[LiteralString] = """
 SELECT count(*) FROM pg_locks JOIN pg_class ON pg_class.oid = relation
 JOIN pg_dist_shard ON relname = {table} || '_' || shardid AND logicalrelid = {table}::regclass
@@ -32,27 +32,29 @@ WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND pid IS NULL
 def run_in_one_state(
     connection: Connection, table: str, day: date, work: Callable[[days.DayTable], T]
 ) -> T:
-    """Call `work` with the table of a day in a transaction that sees one state of it.
+    """Call `work` with the table of a day, in a transaction that sees one state of the day.
 
-    Where tables are distributed `work` may be called again. `connection` is in autocommit mode.
+    On a cluster a transaction may see the nodes at different moments. So `work` is called again if
+    late rows were noted meanwhile. `connection` is in autocommit mode.
 
     Returns:
         What `work` returns.
 
     Raises:
-        psycopg.errors.LockNotAvailable: A transaction that writes to the table stays open.
+        psycopg.errors.LockNotAvailable: A transaction that writes to the table stays open, or rows
+            of the day keep coming.
     """
     if not is_spread(connection, table):
-        with open_day(connection, table, day) as place:
-            return work(place)
+        with open_day(connection, table, day) as day_table:
+            return work(day_table)
     for _ in range(ROUNDS):
         noted_before = _load_noted(connection, table, day)
         with connection.transaction():
             result = work(days.locate_day(connection, table, day))
             if _load_noted(connection, table, day) == noted_before:
                 return result
-            raise psycopg.Rollback  # leaves the block, and is not seen outside
-    raise errors.LockNotAvailable("rows of this day keep coming; run it again later")
+            raise psycopg.Rollback  # ends the `with` block, which does not raise it again
+    raise errors.LockNotAvailable("rows of this day keep coming; run the command again later")
 
 
 def is_spread(connection: Connection, table: str) -> bool:
@@ -60,11 +62,11 @@ def is_spread(connection: Connection, table: str) -> bool:
     return distribution.is_spread(connection, table)
 
 
-def start_noting(connection: Connection, place: days.DayTable, table: str, day: date) -> None:
-    """Make writers note the origin of every row that enters the day from now on.
+def start_noting(connection: Connection, day_table: days.DayTable, table: str, day: date) -> None:
+    """Make writers note the message of every row that they add to the day from now on.
 
-    Returns when each row is visible or will be noted: waits for the transactions, on any node, that
-    wrote to the day. `connection` is in autocommit mode.
+    Waits for the transactions, on any node, that wrote to the day before. So after the return each
+    row is visible or will be noted. `connection` is in autocommit mode.
 
     Raises:
         psycopg.errors.LockNotAvailable: One of these transactions stays open.
@@ -73,11 +75,14 @@ def start_noting(connection: Connection, place: days.DayTable, table: str, day: 
     if is_spread(connection, table):
         days.retry_lock(lambda: stop_writers(connection, table), days.LOCK_WAIT_S)
     else:
-        late_rows.wait_for_others(connection, [place.child], "RowExclusiveLock")
+        late_rows.wait_for_others(connection, [day_table.child], "RowExclusiveLock")
 
 
 def _load_noted(connection: Connection, table: str, day: date) -> tuple[object, ...] | None:
-    """Load the notes about late rows while all writers are locked out."""
+    """Return the number and the highest id of the notes about late rows.
+
+    Locks out all writers while it reads them.
+    """
 
     def attempt() -> tuple[object, ...] | None:
         with connection.transaction():
@@ -88,13 +93,13 @@ def _load_noted(connection: Connection, table: str, day: date) -> tuple[object, 
 
 
 def stop_writers(connection: Connection, table: str) -> None:
-    """Lock the table on all nodes until the caller's transaction ends; readers go on.
+    """Lock the table on all nodes until the caller's transaction ends. Readers go on.
 
-    Not its days: who writes to a day goes through the table.
+    The partitions of the table are not locked: writers reach a day through the table.
 
     Raises:
-        psycopg.errors.LockNotAvailable: a transaction that writes to the table stays open, or a
-            node has left a prepared one.
+        psycopg.errors.LockNotAvailable: A transaction that writes to the table stays open, or a
+            node still has a prepared one.
     """
     row = connection.execute("SELECT current_setting('statement_timeout')").fetchone()
     former_timeout = row[0] if row else "0"

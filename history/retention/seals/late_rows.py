@@ -1,4 +1,4 @@
-"""Late rows: they entered a sealed day after its seal. A new seal includes them."""
+"""Late rows: rows that entered a sealed day after its seal. The next seal includes them."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ DELETE FROM late_row WHERE "table" = %s AND day = %s AND to_regclass(%s) IS NULL
 
 
 def mark_sealed_day(connection: Connection, table: str, day: date) -> None:
-    """Tell writers to note the origin of rows that enter the day from now on."""
+    """Mark a day, so that writers note the message of each row that they add to it from now on."""
     connection.execute(
         'INSERT INTO sealed_day ("table", day) VALUES (%s, %s)'
         ' ON CONFLICT ("table", day) DO UPDATE SET dropped_at = NULL',
@@ -69,12 +69,12 @@ def mark_sealed_day(connection: Connection, table: str, day: date) -> None:
 def wait_for_others(
     connection: Connection, tables: Sequence[sql.Identifier], mode: str = "%"
 ) -> None:
-    """Wait until the transactions that hold a lock of one of the tables now have ended.
+    """Wait until all other transactions that hold a lock of one of the tables now have ended.
 
-    They do not wait for this one.
+    Transactions that take a lock later are not waited for.
 
     Args:
-        mode: The mode of their lock, as a pattern of LIKE.
+        mode: The mode of the lock, as a pattern of LIKE.
 
     Raises:
         psycopg.errors.LockNotAvailable: One of them stays open.
@@ -94,10 +94,10 @@ def wait_for_others(
 
 
 def wait_for_transactions(connection: Connection) -> None:
-    """Return when the transactions of this database that are open now have ended.
+    """Wait until every transaction that is open now in this database has ended.
 
     Raises:
-        psycopg.errors.LockNotAvailable: one stays open.
+        psycopg.errors.LockNotAvailable: One of them stays open.
     """
     deadline = time.monotonic() + days.LOCK_WAIT_S
     transactions = set(connection.execute(_TRANSACTIONS))
@@ -122,12 +122,12 @@ def count_late_rows(connection: Connection, table: str, day: date) -> int:
 
 
 def count_late_rows_since(table: str, day: date, moment: datetime) -> int:
-    """Return how many rows have entered the day after a moment."""
+    """Return how many late rows the day has got after a moment."""
     return LateRow.objects.filter(table=table, day=day, noted_at__gt=moment).count()
 
 
 def include_late_rows(connection: Connection, table: str, day: date) -> None:
-    """Count the late rows as part of the newest seal."""
+    """Record that the newest seal includes the late rows of the day."""
     connection.execute(
         'UPDATE late_row SET sealed = true WHERE "table" = %s AND day = %s AND NOT sealed',
         [table, day],
@@ -154,12 +154,11 @@ def compute_digests(
 def forget_archived_rows(
     connection: Connection, entity: EntityKind, day: date, archived: sql.Composable, digest: str
 ) -> None:
-    """Delete the notes about late rows that are archived, before a restored day gets these rows
-    again.
+    """Delete the notes about late rows that a restored day will get from the archive.
 
     Args:
         archived: A table with the archived rows.
-        digest: The digest of these rows. If they are not the sealed rows, nothing is deleted.
+        digest: The digest of these rows. If they are not the sealed rows, no note is deleted.
     """
     newest = connection.execute(
         'SELECT digest FROM day_seal WHERE "table" = %s AND day = %s ORDER BY id DESC LIMIT 1',
@@ -179,16 +178,16 @@ def forget_archived_rows(
     )
 
 
-def forget_taken_out(
+def forget_removed_rows(
     connection: Connection, table: str, day: date, repeats: Mapping[bytes, int]
 ) -> None:
-    """Delete what is noted of rows that were taken out, because the day has the version twice.
+    """Delete the notes about rows that were removed because the day has their version twice.
 
-    A note says nothing of the row that stays, which the seal has, where there are only as many
-    notes as repeats.
+    The row that stays is in the seal. If a hash has more notes than removed rows, a note may be
+    about the row that stays: then the notes are kept.
 
     Args:
-        repeats: how many rows were taken out, by their hash.
+        repeats: How many rows were removed, by their hash.
     """
     for row_hash, number in repeats.items():
         connection.execute(
@@ -201,8 +200,7 @@ def forget_taken_out(
 
 
 def forget_dropped_days(connection: Connection) -> None:
-    """Delete what is noted of late rows of days that are neither in the table nor in the archive
-    any more."""
+    """Delete the notes about late rows of days that have neither a table nor an archive now."""
     # Two statements: Citus refuses to delete by what a table of the coordinator says.
     for table, day in connection.execute(_GONE).fetchall():
         connection.execute(_FORGET, [table, day, days.build_partition_name(table, day)])

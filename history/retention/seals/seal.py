@@ -1,4 +1,4 @@
-"""Sealing of finished days: finds the days that are due, and seals one day.
+"""Seals finished days: finds the days that are due, and seals each of them.
 
 Begin with `seal_day`. A seal is a digest of the rows of a day, chained to the previous seal of the
 table.
@@ -28,8 +28,8 @@ from history.store.days.canonical import Connection, DayDigest, compute_digest
 from history.store.days.days import DayState
 
 GENESIS = "0" * 64
-# A day is sealed from this many days after it began, and packed one day later. Before, its rows may
-# still be on their way, and a clock may be wrong.
+# A day can be sealed from this many days after its beginning, and packed one day later. Until then
+# its rows may still be on their way, and a clock may be wrong.
 YOUNGEST_DAYS = 2
 
 
@@ -48,7 +48,7 @@ VALUES (%(table)s, %(day)s, %(rows)s, %(digest)s, %(ranges)s, %(previous)s, %(se
 
 
 class NotSealableError(ExplainedError, RuntimeError):
-    """Raised when a day cannot be sealed. The text says why."""
+    """Raised when a day cannot be sealed. The message says why."""
 
 
 class DaysToSeal(NamedTuple):
@@ -87,13 +87,13 @@ def find_days_to_seal(
     if not after_days:
         return DaysToSeal([], {})
     end = today - timedelta(days=after_days)
-    done = set(DaySeal.objects.values_list("table", "day"))
-    done |= set(ArchivedDay.objects.values_list("table", "day"))
+    sealed_or_archived = set(DaySeal.objects.values_list("table", "day"))
+    sealed_or_archived |= set(ArchivedDay.objects.values_list("table", "day"))
     names = {
         (part.table, part.day): part.name
         for part in existing
         if part.day and part.day < end and part.state is DayState.ATTACHED
-        if (part.table, part.day) not in done
+        if (part.table, part.day) not in sealed_or_archived
     }
     filled_names = find_filled(list(names.values()))
     tables_by_name = {table.table: table for table in tables}
@@ -111,9 +111,9 @@ def find_days_to_seal(
 
 
 def seal_days(table_days: Sequence[tuple[DayRows, date]]) -> Iterator[SealAttempt]:
-    """Seal days one by one. After a day that fails, the next one is sealed.
+    """Seal days one by one. A failed day does not stop the next ones.
 
-    The caller holds the lock of the runs. After a lost connection it is taken again.
+    The caller holds the run lock. If a connection is lost, the lock is taken again.
     """
     default_connection.ensure_connection()
     for day_rows, day in table_days:
@@ -129,7 +129,7 @@ def seal_days(table_days: Sequence[tuple[DayRows, date]]) -> Iterator[SealAttemp
 def seal_day(connection: Connection, day_rows: DayRows, day: date) -> DaySeal:
     """Seal a day of one table as it is now, late rows included.
 
-    The caller holds the lock of the runs. `connection` is in autocommit mode.
+    The caller holds the run lock. `connection` is in autocommit mode.
 
     Raises:
         NotSealableError: The day is too young by the clock of this machine or of the server, has
@@ -205,7 +205,7 @@ def _check_rows(table: str, day: date, rows: int) -> None:
 def add_seal(connection: Connection, table: str, day: date, day_digest: DayDigest) -> str:
     """Add a seal to the chain of the table, in the caller's transaction, and return it.
 
-    The caller holds the lock of the runs.
+    The caller holds the run lock.
     """
     digest_hex = day_digest.finish()
     row = connection.execute(_SELECT_LAST_SEAL, {"table": table}).fetchone()
@@ -226,7 +226,7 @@ def add_seal(connection: Connection, table: str, day: date, day_digest: DayDiges
 
 
 def compute_seal(previous: str, table: str, day: date, rows: int, digest: str) -> str:
-    """Return a seal: the SHA-256 of the previous seal, and of what identifies the rows, in hex.
+    """Return a seal: the SHA-256, in hex, of the previous seal and of what identifies the rows.
 
     Args:
         rows: The number of rows.

@@ -30,11 +30,14 @@ from history.store.days.canonical import (
 from history.store.days.day_reading import open_day
 from history.store.days.days import DayState
 
-_LATE: Final = "rows are noted as late, and no row can be late here"
+_LATE: Final = "late rows are noted, but this table never gets late rows"
 
 
 def find_closed_fault(day_seal: DaySeal) -> str | None:
-    """Return the fault of a day that can get no late row, apart from its rows, or None."""
+    """Return a fault of a sealed day of a table that never gets late rows, or None.
+
+    Checks the notes and the seals of the day, not its rows.
+    """
     if LateRow.objects.filter(table=day_seal.table, day=day_seal.day).exists():
         return _LATE
     seals_of_day = DaySeal.objects.filter(table=day_seal.table, day=day_seal.day)
@@ -44,10 +47,10 @@ def find_closed_fault(day_seal: DaySeal) -> str | None:
 
 
 def find_unsealed_days(connection: Connection, day_rows: DayRows) -> Iterator[tuple[date, str]]:
-    """Return the days that must have a seal and do not, oldest first, each with the fault.
+    """Yield the days that must have a seal and do not have one, oldest first, each with its fault.
 
-    These are the days that a run of maintain had to seal, since the oldest seal or row, and the
-    days with late rows.
+    A run of maintain had to seal all finished days since the oldest seal or row. Days with late
+    rows must have a seal, too.
     """
     if day_rows.closing is None:
         return
@@ -62,7 +65,7 @@ def find_unsealed_days(connection: Connection, day_rows: DayRows) -> Iterator[tu
 
 
 def _compute_sealing_end(sealed: Collection[date], closing: DayClosing) -> date:
-    """Return the first day that maintain has not had to seal yet."""
+    """Return the first day that no run of maintain has had to seal yet."""
     run = runs.load_latest_complete_run()
     if run is None:
         return max(sealed, default=date.min)
@@ -79,16 +82,15 @@ def _find_first_filled_day(connection: Connection, day_rows: DayRows) -> date | 
 
 @dataclass(frozen=True, slots=True)
 class SealVerdict:
-    """The result of checking one day. rows: of the seal. late: how many rows have entered the day
-    since. fault: what is wrong, None if nothing is. note: what was compared."""
+    """The result of checking one day."""
 
     table: str
     day: date
-    rows: int
-    late: int
+    rows: int  # how many rows the seal has
+    late: int  # how many rows have entered the day since
     seal: str
-    fault: str | None
-    note: str
+    fault: str | None  # what is wrong, or None
+    note: str  # what was compared
 
 
 def find_chain_fault(day_rows: DayRows) -> str | None:
@@ -106,7 +108,7 @@ def find_chain_fault(day_rows: DayRows) -> str | None:
 
 
 def load_newest_seal(day_rows: DayRows) -> str | None:
-    """Return the newest seal of a table in hex, or None. It depends on all earlier seals."""
+    """Return the newest seal of a table in hex, or None. All earlier seals enter into it."""
     newest = DaySeal.objects.filter(table=day_rows.table).order_by("-id").first()
     return newest.seal if newest else None
 
@@ -114,12 +116,18 @@ def load_newest_seal(day_rows: DayRows) -> str | None:
 def verify_days(
     connection: Connection, day_rows: DayRows, day: date | None = None
 ) -> Iterator[SealVerdict]:
-    """Check each sealed day, or one, against its newest seal, oldest day first; then days without a
-    seal that must have one.
+    """Check each sealed day against its newest seal, oldest day first.
 
-    The digest is computed again from the rows of the day's table, without the late rows, or is that
-    which the database keeps of the archived day. A day that cannot be read has that as its fault; a
-    lost connection is raised. `connection` is in autocommit mode.
+    Then yield a fault for each day that must have a seal and does not have one. The digest of a day
+    is computed again from the rows of its table, without the late rows. If the day is archived and
+    not in the table, it is the digest that the database keeps. `connection` is in autocommit mode.
+
+    Args:
+        day: Check only this day. None: all days.
+
+    Raises:
+        psycopg.Error: The connection was lost. Any other error is the fault of the day that cannot
+            be read.
     """
     seals = DaySeal.objects.filter(table=day_rows.table)
     if day is not None:
@@ -141,7 +149,7 @@ def verify_days(
 
 
 class SealedDayChangedError(ExplainedError, RuntimeError):
-    """A sealed day has other rows than its seal."""
+    """Raised when a sealed day has other rows than its seal."""
 
 
 def check_sealed_day(connection: Connection, day_rows: DayRows, day: date) -> None:
@@ -160,44 +168,48 @@ def check_sealed_day(connection: Connection, day_rows: DayRows, day: date) -> No
 
 
 def check_locked(
-    connection: Connection, day_rows: DayRows, day: date, place: days.DayTable
+    connection: Connection, day_rows: DayRows, day: date, day_table: days.DayTable
 ) -> None:
-    """Compare a day with its newest seal in a transaction that locks all other writers out.
+    """Compare a day with its newest seal in a transaction that has locked out all other writers.
 
     Raises:
         SealedDayChangedError: The day has other rows than its seal.
     """
     day_seal = DaySeal.objects.filter(table=day_rows.table, day=day).order_by("-id").first()
     if day_seal is not None and (
-        fault := _compare_in_snapshot(connection, day_rows, day_seal, place).fault
+        fault := _compare_in_snapshot(connection, day_rows, day_seal, day_table).fault
     ):
         raise SealedDayChangedError(f"{day_rows.table} {day} is not as it was sealed: {fault}")
 
 
 def accept_changed_day(table: str, day: date) -> None:
-    """Let a day go that is not as it was sealed.
+    """Allow that a day is dropped although it is not as it was sealed.
 
-    Its drop is not recorded as one of maintain, so verify_days() names it for good.
+    Its drop will not be recorded as one by maintain, so verify_days() will always report the day.
     """
     SealedDay.objects.filter(table=table, day=day).delete()
 
 
 def _compare_day(connection: Connection, day_rows: DayRows, day_seal: DaySeal) -> SealVerdict:
-    """Compare a day; where one of several nodes seems to differ, once more in one state of all."""
-    with open_day(connection, day_rows.table, day_seal.day) as place:
-        verdict = _compare_in_snapshot(connection, day_rows, day_seal, place)
+    """Compare a day with its seal.
+
+    If they differ and the day is spread over several nodes, compare again in one state of all
+    nodes: the nodes may have been read at different moments.
+    """
+    with open_day(connection, day_rows.table, day_seal.day) as day_table:
+        verdict = _compare_in_snapshot(connection, day_rows, day_seal, day_table)
     if verdict.fault and day_snapshot.is_spread(connection, day_rows.table):
         return day_snapshot.run_in_one_state(
             connection,
             day_rows.table,
             day_seal.day,
-            lambda place: _compare_in_snapshot(connection, day_rows, day_seal, place),
+            lambda day_table: _compare_in_snapshot(connection, day_rows, day_seal, day_table),
         )
     return verdict
 
 
 def _compare_in_snapshot(
-    connection: Connection, day_rows: DayRows, day_seal: DaySeal, place: days.DayTable
+    connection: Connection, day_rows: DayRows, day_seal: DaySeal, day_table: days.DayTable
 ) -> SealVerdict:
     count = (
         0
@@ -206,10 +218,10 @@ def _compare_in_snapshot(
     )
     day_seal = _load_newest(connection, day_seal)
     digest, late_found = DayDigest(), 0
-    if place.state is not DayState.ABSENT and not count:
-        digest = compute_digest(connection, day_rows, place.child)
-    elif place.state is not DayState.ABSENT:
-        digests = late_rows.compute_digests(connection, day_rows, day_seal.day, place.child)
+    if day_table.state is not DayState.ABSENT and not count:
+        digest = compute_digest(connection, day_rows, day_table.child)
+    elif day_table.state is not DayState.ABSENT:
+        digests = late_rows.compute_digests(connection, day_rows, day_seal.day, day_table.child)
         digest, late_found = digests.without_late, digests.late_count
     note = "digest computed from the rows"
     fault: str | None = None
@@ -217,7 +229,7 @@ def _compare_in_snapshot(
         fault = _describe_difference(
             msgspec.convert(day_seal.ranges, list[RowRange]), digest, day_seal
         )
-        if not digest.rows and place.comment != days.RESTORED:
+        if not digest.rows and day_table.comment != days.RESTORED:
             fault, note = _compare_dropped(day_rows, day_seal, fault)
     if count > late_found:
         missing = f"{count - late_found} of {pluralize(count, 'late row')} missing or changed"
@@ -228,9 +240,10 @@ def _compare_in_snapshot(
 
 
 def _load_newest(connection: Connection, day_seal: DaySeal) -> DaySeal:
-    """Return the newest seal of the day in this transaction's snapshot.
+    """Return the newest seal of the day that this transaction's snapshot sees.
 
-    A day may have been sealed again since `day_seal` was read: then its late rows are of that seal.
+    A day may have been sealed again since `day_seal` was read. Then the newer seal includes its
+    late rows.
     """
     row = connection.execute(
         'SELECT max(id) FROM day_seal WHERE "table" = %s AND day = %s',
@@ -248,10 +261,13 @@ def _build_verdict(day_seal: DaySeal, late: int, fault: str | None, note: str) -
 
 
 def _compare_dropped(day_rows: DayRows, day_seal: DaySeal, fault: str) -> tuple[str | None, str]:
-    """Return fault and note for a seal if the table has none of its rows.
+    """Judge a sealed day with no rows in the table.
 
     Args:
         fault: The fault if the day was neither archived nor dropped by maintain.
+
+    Returns:
+        The fault, or None; and a note on what was compared.
     """
     archived = ArchivedDay.objects.filter(table=day_seal.table, day=day_seal.day).first()
     if archived and archived.digest == day_seal.digest:
@@ -303,11 +319,12 @@ def record_check(table: str, started_at: datetime, days: int, faults: int) -> No
 
 
 def load_latest_checks() -> Iterator[tuple[str, datetime, int | None]]:
-    """Return the latest complete check of each table that has, or at its check had, seals.
+    """Yield the latest complete check of each table that has seals, or had seals when checked.
 
     Returns:
-        The table, when the check began, and the number of faults: days that differ, and one more if
-        the chain is broken. Before the first check: the time of the first seal, and None.
+        The table, the moment when the check began, and the number of faults: the days that differ,
+            plus one if the chain is broken. Before the first check: the moment of the first seal,
+            and None.
     """
     checked = {table_check.table: table_check for table_check in VerifiedTable.objects.all()}
     sealed = DaySeal.objects.values("table").annotate(first=Min("sealed_at")).order_by("table")

@@ -1,1 +1,1 @@
-"""Packed versions: up to 64 of one document on one day in one row, their documents compressed."""
+"""Packed versions: up to 64 of one document on one day in one row, with compressed snapshots."""

@@ -1,8 +1,8 @@
-"""The form of a block: its columns, and the documents in it.
+"""The form of a block: its columns, and the snapshots in it.
 
-A block is the row of its newest version, with the documents of all its versions in `packed` and
+A block is the row of its newest version. It has the snapshots of all its versions in `packed`, and
 none in `data`. Its versions have one id, one UTC day and one application. They are in the order of
-their numbers, and their times do not go back.
+their numbers, and their moments do not decrease.
 """
 
 from __future__ import annotations
@@ -20,50 +20,48 @@ from history.common.complaints import ExplainedError
 from history.store.blocks.dictionaries import Dictionary, decompress
 
 MOST_VERSIONS: Final = 64
-# A larger document stays a plain row, which PostgreSQL compresses: packing it would need it several
+# A larger snapshot stays a plain row, which PostgreSQL compresses: packing would need it several
 # times in memory.
 MOST_BYTES: Final = 256 * 1024
 LEVEL: Final = 6
-# No document has a line feed: PostgreSQL's text of JSONB escapes it in texts, and has no other.
-DOCUMENT_SEPARATOR: Final = b"\n"
-# Documents of deletions that have none stay as they are: SQL looks for them.
-NULL_DOCUMENT: Final = b"null"
-DICTIONARY_NUMBER_BYTES: Final = (
-    4  # bytes, of the dictionary, in the place of the first ones of zstd, always these:
-)
+# No snapshot has a line feed: PostgreSQL's text of JSONB escapes it in texts and has no others.
+SNAPSHOT_SEPARATOR: Final = b"\n"
+# The data of a deletion without a snapshot. It is not packed: SQL looks for it.
+NULL_SNAPSHOT: Final = b"null"
+# `packed` begins with the number of the dictionary, instead of the bytes with which zstd begins.
+DICTIONARY_NUMBER_BYTES: Final = 4
 _MAGIC: Final = zstandard.FRAME_HEADER
 # In the number of the dictionary: the last bytes of `keys` are the checksum of the row. Blocks of
-# the first form have none. The documents have one of their own, of zstd, in both forms.
+# the first form have none. The snapshots have a checksum of zstd in both forms.
 _CHECKED: Final = 1 << 31
 CHECKSUM: Final = 4  # bytes
-# PostgreSQL has no larger value.
+# Bytes. PostgreSQL does not store larger values.
 _LARGEST: Final = 1 << 30
 
 CanonicalRow = tuple[Any, ...]
-"""A row as history.store.days.canonical.fields selects it: id, version, microseconds, client,
-author, type, the application of a child, the text of the document; here as bytes."""
+"""A row with the columns of history.store.days.canonical.build_select_list: id, version, moment in
+microseconds, client, author, type, the application of a child, and the snapshot as JSON text. In
+this module the text is bytes."""
 
 
 class DamagedBlockError(ExplainedError, RuntimeError):
-    """Raised if a block or its dictionary is not as it was written.
+    """Raised if a block or its dictionary is not as it was written."""
 
-    `day` is None if not known.
-    """
-
-    day: date | None = None
+    day: date | None = None  # the day of the block, if known
 
 
 class BlockColumns(NamedTuple):
-    """The columns that a block has and a plain row lacks.
+    """The columns that only a block has. In a plain row they are NULL.
 
     Attributes:
-        unpacked: How many bytes the documents have.
-        keys: Eight bytes for each version but the newest, in their order: five with the
-            microseconds until the newest, its type, its client, its author. Then the checksum of
-            the row.
-        names: Lines, one for each client and author other than the row's. `keys` has their numbers
-            from 1 on; 0 is the row's. An empty line stands for no author.
-        versions: All numbers; None if they follow one another.
+        unpacked: How many bytes the snapshots have.
+        keys: Eight bytes for each version except the newest, in their order: five with the
+            microseconds to the newest version, and one each for the type, the client and the
+            author. After them the checksum of the row.
+        versions: The numbers of all versions. None: each is one higher than the one before.
+        names: Lines, each with a client or author that is not the row's own. `keys` has the numbers
+            of the lines, from 1 on; 0 stands for the row's own. An empty line stands for no author.
+        packed: The number of the dictionary, and the compressed snapshots.
     """
 
     unpacked: int
@@ -74,7 +72,7 @@ class BlockColumns(NamedTuple):
 
 
 class BlockPacker:
-    """Packs rows, which come in the order of id, number and time, into blocks."""
+    """Packs rows into blocks."""
 
     def __init__(self, dictionary: Dictionary | None) -> None:
         data = None if dictionary is None else dictionary.data
@@ -85,14 +83,19 @@ class BlockPacker:
         ).compress
 
     def pack_block(self, rows: Sequence[CanonicalRow]) -> tuple[CanonicalRow, BlockColumns | None]:
-        """Return the row of a block without its document, and the block's columns.
+        """Pack versions of one document and day into a block.
 
-        A document that must not be packed stays a plain row: then the columns are None.
+        Args:
+            rows: The versions in the order of number and moment. See split_into_blocks.
+
+        Returns:
+            The block's row without its snapshot, and the block's columns. A row whose snapshot must
+            not be packed is returned whole, with None for the columns: it stays a plain row.
         """
         newest = rows[-1]
-        if newest[-1] == NULL_DOCUMENT or len(newest[-1]) > MOST_BYTES:
+        if newest[-1] == NULL_SNAPSHOT or len(newest[-1]) > MOST_BYTES:
             return newest, None
-        text = DOCUMENT_SEPARATOR.join([row[-1] for row in rows])
+        text = SNAPSHOT_SEPARATOR.join([row[-1] for row in rows])
         packed = self._number + self._compress(text)[len(_MAGIC) :]
         keys, versions = b"", None
         numbered: dict[str, int] = {}
@@ -117,7 +120,7 @@ class BlockPacker:
 
 
 def split_into_blocks(rows: Iterable[CanonicalRow]) -> Iterator[list[CanonicalRow]]:
-    """Yield the rows of one document and day, in the order of number and time, as blocks.
+    """Yield the rows of one document and day, in the order of number and moment, as blocks.
 
     Only the rows of one block are in memory.
     """
@@ -126,7 +129,7 @@ def split_into_blocks(rows: Iterable[CanonicalRow]) -> Iterator[list[CanonicalRo
     was_alone = False
     for row in rows:
         length = len(row[-1])
-        is_alone = row[-1] == NULL_DOCUMENT or _must_stay_plain(*row[3:6])
+        is_alone = row[-1] == NULL_SNAPSHOT or _must_stay_plain(*row[3:6])
         if block and (
             is_alone
             or was_alone
@@ -145,21 +148,21 @@ def split_into_blocks(rows: Iterable[CanonicalRow]) -> Iterator[list[CanonicalRo
 
 
 def _must_stay_plain(client: str, author: str | None, type: int) -> bool:
-    """Return whether `keys` and `names` cannot hold these values, so that the row stays plain."""
+    """Return whether `keys` and `names` cannot store these values, so that the row stays plain."""
     return "\n" in client or author == "" or "\n" in (author or "") or not 0 <= type < 256
 
 
 def compute_checksum(
     row: CanonicalRow, unpacked: int, keys: bytes, versions: list[int] | None, names: str | None
 ) -> bytes:
-    """Return the checksum of what the row of a block says besides its documents.
+    """Return the checksum of the columns of a block except `packed`.
 
-    It is the beginning of the SHA-256 of what PostgreSQL's record_send makes of these columns, so
-    that SQL computes the same: `SOUND` of history.store.blocks.queries.
+    It is the beginning of a SHA-256 over these columns in the form that PostgreSQL's record_send
+    gives them. So SQL can compute it too: `_SOUND` of history.store.blocks.queries.
 
     Args:
-        row: the block's own row, without a document or with one that does not count.
-        keys: without the checksum.
+        row: The block's own row. Its snapshot is ignored.
+        keys: The column without the checksum.
     """
     name = row[0].encode()
     content = b"".join(
@@ -203,12 +206,12 @@ def _encode_array(numbers: Sequence[int]) -> bytes:
 
 
 def get_dictionary_number(packed: bytes) -> int:
-    """Return the number of the dictionary that a block needs; 0: none."""
+    """Return the number of the dictionary that a block needs, or 0 if it needs none."""
     return int.from_bytes(packed[:DICTIONARY_NUMBER_BYTES]) & ~_CHECKED
 
 
-def unpack_documents(packed: bytes, dictionary: Dictionary | None) -> list[bytes]:
-    """Return the documents of a block in its order.
+def unpack_snapshots(packed: bytes, dictionary: Dictionary | None) -> list[bytes]:
+    """Return the snapshots of a block in the order of its versions.
 
     Raises:
         DamagedBlockError: They cannot be unpacked.
@@ -217,14 +220,14 @@ def unpack_documents(packed: bytes, dictionary: Dictionary | None) -> list[bytes
     try:
         # A changed length would ask for that much memory.
         if zstandard.frame_content_size(frame) > _LARGEST:
-            raise DamagedBlockError("it cannot be unpacked: its length is not that of documents")
-        return decompress(dictionary, frame).split(DOCUMENT_SEPARATOR)
+            raise DamagedBlockError("it cannot be unpacked: its header has an impossible length")
+        return decompress(dictionary, frame).split(SNAPSHOT_SEPARATOR)
     except (zstandard.ZstdError, MemoryError) as error:
         raise DamagedBlockError(f"it cannot be unpacked: {error}") from None
 
 
 def check_block(row: CanonicalRow, block: Sequence[Any]) -> BlockColumns:
-    """Return the columns of a block, `keys` without the checksum.
+    """Check the row of a block, and return its columns. `keys` is returned without the checksum.
 
     Raises:
         DamagedBlockError: The row is not as it was written.
@@ -245,13 +248,13 @@ def check_block(row: CanonicalRow, block: Sequence[Any]) -> BlockColumns:
 def expand_block(
     row: CanonicalRow, block: Sequence[Any], dictionary: Dictionary | None
 ) -> list[CanonicalRow]:
-    """Return the rows of a block as they were, in its order.
+    """Return the rows that were packed into a block, in the order of its versions.
 
     Raises:
         DamagedBlockError: The block cannot be read.
     """
     stored = check_block(row, block)
-    texts = unpack_documents(stored.packed, dictionary)
+    texts = unpack_snapshots(stored.packed, dictionary)
     id, newest, moment, client, author, *_ = row
     parent = row[6:-1]  # the id of the application, or nothing in a table of applications
     names = (stored.names or "").split("\n")
@@ -259,7 +262,7 @@ def expand_block(
     older = len(stored.keys or b"") // 8
     numbers = stored.versions or range(newest - older, newest + 1)
     if len(texts) != older + 1 or len(numbers) != older + 1:
-        raise DamagedBlockError(f"it has {len(texts)} documents for {older + 1} versions")
+        raise DamagedBlockError(f"it has {len(texts)} snapshots for {older + 1} versions")
     if numbers[-1] != newest:  # some answers take the newest version from the row alone
         raise DamagedBlockError(
             f"its row has version {newest}, but its newest packed version is {numbers[-1]}"

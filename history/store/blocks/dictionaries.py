@@ -1,7 +1,8 @@
-"""Dictionaries: what the documents of a kind have in common, so that a block need not say it.
+"""Dictionaries: what the snapshots of a kind have in common, so that blocks need not repeat it.
 
-A dictionary is named by its content, so one that was changed is not taken for another. Each is in
-the table pack_dictionary as long as the database exists, and so in each of its backups.
+The number of a dictionary is computed from its content, so a changed one is not taken for the
+original. Dictionaries stay in the table pack_dictionary as long as the database exists, and so are
+in each of its backups.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from history.common.complaints import ExplainedError
 Connection = psycopg.Connection[Any]
 
 DICTIONARY_BYTES: Final = 112_640
-# Fewer documents do not pay for a dictionary.
+# With fewer snapshots a dictionary does not pay.
 LEAST_SAMPLES: Final = 100
 
 _READ: Final = "SELECT number, content FROM pack_dictionary WHERE number <> ALL(%s)"
@@ -43,7 +44,7 @@ class Dictionary:
 
 
 class _Decompressors(threading.local):
-    """The decompressors of one thread, by dictionary number: threads must not share one."""
+    """The decompressors of one thread, by dictionary number. Threads must not share them."""
 
     def __init__(self) -> None:
         self.by_number: dict[int, Callable[[bytes], bytes]] = {}
@@ -53,7 +54,7 @@ _THREAD_DECOMPRESSORS: Final = _Decompressors()
 
 
 def decompress(dictionary: Dictionary | None, packed: bytes) -> bytes:
-    """Decompress the documents of a block.
+    """Decompress the snapshots of a block.
 
     Raises:
         zstandard.ZstdError: They cannot be decompressed.
@@ -77,7 +78,7 @@ _dictionaries_by_number: dict[int, Dictionary] = {}
 
 
 def get_dictionary(number: int) -> Dictionary | None:
-    """Return the dictionary with this number, or None for 0: the block needs none.
+    """Return the dictionary with this number, or None if the number is 0: no dictionary is needed.
 
     Raises:
         MissingDictionaryError: `read_new_dictionaries` has not found it.
@@ -101,14 +102,14 @@ def read_new_dictionaries(connection: Connection) -> None:
 
 
 def load_newest_dictionary(connection: Connection, table: str) -> Dictionary | None:
-    """Return the newest dictionary of a table, with which its days are packed, or None."""
+    """Return the newest dictionary of a table, or None. Days of the table are packed with it."""
     read_new_dictionaries(connection)
     row = connection.execute(_NEWEST, [table]).fetchone()
     return None if row is None else get_dictionary(row[0])
 
 
 def train_dictionary(samples: Sequence[bytes]) -> Dictionary | None:
-    """Train a dictionary on sample documents. Return None if they are too few or too different."""
+    """Train a dictionary on sample snapshots. Return None if they are too few or too different."""
     if len(samples) < LEAST_SAMPLES:
         return None
     try:
@@ -119,11 +120,11 @@ def train_dictionary(samples: Sequence[bytes]) -> Dictionary | None:
 
 
 def store_dictionary(connection: Connection, table: str, dictionary: Dictionary) -> None:
-    """Store a dictionary as the newest of its table."""
+    """Store a dictionary as the newest one of its table."""
     connection.execute(_ADD, [dictionary.number, table, dictionary.data.as_bytes()])
     _dictionaries_by_number[dictionary.number] = dictionary
 
 
 def _compute_number(content: bytes) -> int:
-    """Return the number that blocks name the dictionary by: 31 bits of the SHA-256."""
+    """Return the number by which blocks name a dictionary: 31 bits of its SHA-256."""
     return int.from_bytes(hashlib.sha256(content).digest()[:4]) >> 1 or 1

@@ -1,6 +1,6 @@
-"""Reads the tables of versions, with plain rows and blocks, as versions.
+"""Reads the plain rows and blocks of a table as versions.
 
-In SQL without their documents, in Python with them.
+In SQL the versions come without their snapshots, in Python with them.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from history.store.blocks.codec import (
     DamagedBlockError,
     expand_block,
     get_dictionary_number,
-    unpack_documents,
+    unpack_snapshots,
 )
 from history.store.blocks.dictionaries import Connection, Dictionary, MissingDictionaryError
 
 BLOCK_COLUMNS: Final = ("unpacked", "keys", "versions", "names", "packed")
-"""The columns of a block, in the order of history.store.blocks.codec.Stored; empty in a plain
-row."""
+"""The columns of a block, in the order of codec.BlockColumns. NULL in a plain row."""
 BLOCK_TYPES: Final = ("int4", "bytea", "int4[]", "text", "bytea")
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
-# The time of a version in `keys`, where its eight bytes begin.
+# The moment of a version in `keys`. The argument is where its eight bytes begin.
 _MOMENT: Final = """updated_at
     - ('x' || encode(substr(keys, {}, 5), 'hex'))::bit(40)::bigint * interval '1 microsecond'"""
 OLDEST: Final = f"CASE WHEN octet_length(keys) >= 8 THEN {_MOMENT.format(1)} END"
-"""The time of the oldest version of a block, in SQL; NULL of a row with one version."""
+"""The moment of the oldest version of a block, in SQL. NULL if the row has one version."""
 
-# As history.store.blocks.codec.checksum. Blocks of the first form have no checksum.
+# Whether the checksum is right, as codec.compute_checksum computes it. Blocks of the first form
+# have no checksum.
 _SOUND: Final = f"""((mod(octet_length(keys), 8) = {CHECKSUM}) IS NOT true OR
         substr(keys, octet_length(keys) - {CHECKSUM - 1}) = substr(sha256(record_send(ROW(
             version, updated_at, type, unpacked, id, client_id, author, {{product}},
@@ -55,11 +55,13 @@ _DAY_END: Final = (
 
 FIRST_KEY: Final = f"""coalesce(versions[1], version - coalesce(octet_length(keys), 0) / 8),
     coalesce({OLDEST}, updated_at)"""
-"""The number and time of the first version of a row, in SQL."""
+"""The number and the moment of the first version of a row, in SQL."""
 
-# Each version of a table, with the row that has it, which stored_at and stored_version name: bound
-# stored_at, or every day is read. position: of the version in its block, from 1. A row that is not
-# as it was written is one version with position 0: the highest number, at the end of its day.
+# Selects each version of a table.
+# stored_at and stored_version are the key of the row that has the version. Without a condition on
+# stored_at PostgreSQL reads every day.
+# position is the place of the version in its block, from 1. A damaged row is one version with
+# position 0, with the highest number and at the end of its day.
 # VALUES: over several shards Citus takes the function of the checksum only in a query with a FROM.
 _VERSIONS: Final = """(
     SELECT id, updated_at AS stored_at, version AS stored_version, {product} AS product, position,
@@ -88,10 +90,10 @@ _VERSIONS: Final = """(
 def build_versions_query(entity: EntityKind, table: str | None = None) -> str:
     """Build a subquery with one row for each version of a table.
 
-    A query that does not select `data` and `packed` reads no document.
+    As long as a query does not select `data` and `packed`, PostgreSQL does not read the snapshots.
 
     Args:
-        table: a table with the columns of the kind's table; None for that table itself.
+        table: A table with the columns of the kind's table. None: the kind's table itself.
     """
     product = "product_instance_id" if entity.parent else "NULL::varchar"
     words = {
@@ -106,7 +108,7 @@ def build_versions_query(entity: EntityKind, table: str | None = None) -> str:
 
 
 def build_version_count(entity: EntityKind) -> str:
-    """Build an SQL expression for the number of versions in a row; 0 if the row was changed."""
+    """Build an SQL expression for the number of versions in a row; 0 if the row is damaged."""
     return _COUNT.format(product="product_instance_id" if entity.parent else "NULL::varchar")
 
 
@@ -116,16 +118,17 @@ def iterate_versions(
     convert: Callable[[CanonicalRow], CanonicalRow] | None,
     on_damage: Callable[[DamagedBlockError], None] | None = None,
 ) -> Iterator[CanonicalRow]:
-    """Yield the rows of a table as versions; the versions of a document in the order of number and
-    time.
+    """Yield the rows of a table as versions.
 
-    Only the versions of blocks that overlap are in memory, and plain rows one at a time.
+    The versions of a document come in the order of number and moment. Only the versions of blocks
+    that overlap are in memory at a time, and one plain row. Call `read_new_dictionaries` before.
 
     Args:
-        stored: Rows with the columns of BLOCK at the end, in the order of id and of FIRST_KEY; read
-            dictionaries before. In another order no version is left out, but they come as they are.
-        convert: Makes of each row of a block what is yielded; keeps the first three values.
-        on_damage: Gets the error of each row that cannot be read, which is left out.
+        stored: Rows with BLOCK_COLUMNS at the end, in the order of id and FIRST_KEY. In another
+            order all versions are yielded, too, but in the order of their rows.
+        convert: Makes the row to yield from each version of a block. It must keep the first three
+            values.
+        on_damage: Called with the error of each row that cannot be read. These rows are left out.
 
     Raises:
         DamagedBlockError: A block cannot be read, and `on_damage` is None.
@@ -162,21 +165,21 @@ def iterate_versions(
 def _expand_row(table: str, plain_row: CanonicalRow, block: Sequence[Any]) -> list[CanonicalRow]:
     stored_at = EPOCH + timedelta(microseconds=plain_row[2])
     if block[-1] is None:
-        raise build_damage_error(table, plain_row[0], stored_at, "its documents are not there")
+        raise build_damage_error(table, plain_row[0], stored_at, "its snapshots are missing")
     with _name_damaged_block(table, plain_row[0], stored_at):
         return expand_block(plain_row, block, _get_dictionary(block[-1]))
 
 
-def read_documents(
+def read_snapshots(
     connection: Connection, table: str, id: str, stored_at: datetime, packed: bytes
 ) -> list[bytes]:
-    """Return the documents of a block in its order.
+    """Return the snapshots of a block in the order of its versions.
 
     Raises:
         DamagedBlockError: They cannot be read. The error has the day.
     """
     with _name_damaged_block(table, id, stored_at):
-        return unpack_documents(packed, _load_dictionary(connection, packed))
+        return unpack_snapshots(packed, _load_dictionary(connection, packed))
 
 
 def _load_dictionary(connection: Connection, packed: bytes) -> Dictionary | None:
@@ -194,7 +197,7 @@ def _get_dictionary(packed: bytes) -> Dictionary | None:
 def build_damage_error(
     table: str, id: str, stored_at: datetime, reason: object = "its row is not as it was written"
 ) -> DamagedBlockError:
-    """Return the error of a block that cannot be read; it names the day."""
+    """Return the error about a block that cannot be read. It has the day of the block."""
     day = stored_at.astimezone(UTC).date()
     error = DamagedBlockError(f"{table} {day}: the packed versions of {id}: {reason}")
     error.day = day

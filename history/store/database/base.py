@@ -1,5 +1,4 @@
-"""Django's backend for PostgreSQL, with sessions as Annals needs them, and with another check of
-what the pool gives."""
+"""Django's backend for PostgreSQL, with the sessions that Annals needs and its own checks."""
 
 import select
 import time
@@ -12,20 +11,20 @@ from django.db.backends.postgresql import base
 from history.store import distribution
 from history.store.database import forms, session
 
-_FITTED: Final = "_annals_plans"
+_PREPARED: Final = "_annals_plans"
 
 
 def prepare_session(connection: psycopg.Connection[Any]) -> None:
-    """Complete the settings of a session once for each connection, and announce what it can read.
+    """Complete the settings of a session and announce which form of data it reads.
 
-    Where the tables are distributed, the server chooses the plans: a plan for all values does not
-    name a shard.
+    Does this once for each connection. On a cluster PostgreSQL is left to choose between plans for
+    all values and plans for one value: a plan for all values does not choose the shard.
 
     Raises:
         psycopg.Error: The server refuses a setting.
         forms.NewerFormError: The database has rows in a form of a later release.
     """
-    if getattr(connection, _FITTED, False):
+    if getattr(connection, _PREPARED, False):
         return
     session.remove_time_limit(connection)
     forms.open_session(connection)
@@ -33,29 +32,29 @@ def prepare_session(connection: psycopg.Connection[Any]) -> None:
         connection.execute("SET plan_cache_mode TO auto")
     if not connection.autocommit:
         connection.commit()
-    setattr(connection, _FITTED, True)
+    setattr(connection, _PREPARED, True)
 
 
-# A connection that worked so recently is only looked at on this side: its socket knows most ends.
+# If a connection worked this recently, only its socket is checked, which shows most failures.
 TRUSTED_S: Final = 5.0
 REACHED_S: Final = 2
 _CHECKED: Final = "_annals_checked"
 
 
 def is_working(pool: Any, connection: psycopg.Connection[Any]) -> bool:
-    """Return whether a connection that this pool gave works. Closes it if it does not."""
+    """Return whether a connection from this pool works. Close it if it does not."""
     now = time.monotonic()
     try:
-        if now - getattr(connection, _CHECKED, -TRUSTED_S) >= TRUSTED_S or _has_news(connection):
+        if now - getattr(connection, _CHECKED, -TRUSTED_S) >= TRUSTED_S or _has_input(connection):
             type(pool).check_connection(connection)
-    except psycopg.Error:  # also where it was closed on this side
+    except psycopg.Error:  # also if this process has closed it
         connection.close()
         return False
     setattr(connection, _CHECKED, now)
     return True
 
 
-def _has_news(connection: psycopg.Connection[Any]) -> bool:
+def _has_input(connection: psycopg.Connection[Any]) -> bool:
     """Return whether the server sent something, or closed its end, since the last answer."""
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
@@ -64,11 +63,11 @@ def _has_news(connection: psycopg.Connection[Any]) -> bool:
 
 class DatabaseWrapper(base.DatabaseWrapper):
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
-        """Return a connection that works, from the pool.
+        """Return a connection that works, from the pool if there is one.
 
         Raises:
-            psycopg.OperationalError: At once if the server is away. The pool itself would try again
-                for all of its timeout, and not say why.
+            psycopg.OperationalError: The server does not answer. Raised at once: the pool itself
+                would try again for all of its timeout and not say why.
         """
         while True:
             if self.pool is not None and not self.pool.get_stats()["pool_available"]:

@@ -1,14 +1,14 @@
-"""The form of stored rows that this release reads, and who is connected that cannot read it.
+"""The forms of data: which one this release reads, and which connected processes cannot read it.
 
 A form of data may be written once every connected process can read it. Two facts show that:
 
 - Each session of Annals announces its form by an advisory lock that it keeps until it ends.
-- Before the first row of a form is written, the database is marked with the form. A session that
-  is opened later sees the mark, and refuses to work if the form is newer than its own.
+- Before the first row of a form is written, the database is marked with the form. A session that is
+opened later sees the mark, and refuses to work if the form is newer than its own.
 
-So a process of an older release either has a session, which `activate()` finds, or it sees the
-mark with its next one. The mark is a row of `django_migrations`, because release 0.1.0 looks there:
-a name with this end keeps its consumers and its web from starting.
+So a process of an older release either has a session now, which `activate()` finds, or its next
+session sees the mark. The mark is a row of `django_migrations`, because release 0.1.0 looks there:
+a name with this ending keeps its consumers and its web from starting.
 """
 
 import time
@@ -25,8 +25,8 @@ FORM: Final = 2
 
 SPACE: Final = 0x41_4E_4E_46  # "ANNF": the first key of the advisory locks that announce a form
 _MARKED: Final = r"^form_(\d+)_needs_stop$"
-# A session of this release announces itself right after it was opened. Packing gives it this long;
-# what only shows who is connected gives it the shorter time.
+# A session of this release announces itself right after it was opened. Packing waits ANNOUNCED_S
+# for that, pages and commands that only show who is connected wait SHOWN_S.
 ANNOUNCED_S: Final = 5.0
 SHOWN_S: Final = 0.5
 _LOOK_AGAIN_S: Final = 0.25
@@ -39,9 +39,10 @@ SELECT coalesce(has_table_privilege(to_regclass('public.django_migrations'), 'SE
 _MARK: Final = """
 SELECT max((regexp_match(name, %s))[1]::int) FROM public.django_migrations WHERE app = 'history'
 """
-# Everybody may read these columns. Of other logins the address is empty unless the reader has
-# pg_read_all_stats. A process may have been given another application_name in DATABASE_URL, so the
-# logins of the web and of the consumer count too; who made these roles has them with ADMIN OPTION.
+# Every login may read these columns. The address of another login's session is empty unless the
+# reader has pg_read_all_stats. DATABASE_URL may give a process another application_name, so
+# sessions of the logins of the web and of the consumer count, too. The login that created these two
+# roles also has them, with ADMIN OPTION: it is left out.
 _UNREADY: Final = """
 SELECT a.pid, coalesce(a.application_name, ''), a.usename, coalesce(host(a.client_addr), '')
 FROM pg_stat_activity a
@@ -60,22 +61,24 @@ ORDER BY a.pid
 
 
 class NewerFormError(psycopg.OperationalError):
-    """The database has rows that a newer release wrote and this one cannot read."""
+    """Raised when the database has rows of a newer release that this one cannot read."""
 
 
 class EarlierReleaseError(ExplainedError, RuntimeError):
-    """Sessions of a release are connected that cannot read the form of this one. The text names
-    them, and says what to do."""
+    """Raised when sessions are connected whose release cannot read the form of this one.
+
+    The message names them and says what to do.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadySession:
-    """A session that has not announced the form of this release. address: empty if not known."""
+    """A session that has not announced the form of this release."""
 
     pid: int
     application: str
     login: str
-    address: str
+    address: str  # empty if not known
 
     def __str__(self) -> str:
         place = f", from {self.address}" if self.address else ""
@@ -83,14 +86,14 @@ class UnreadySession:
 
 
 def open_session(connection: psycopg.Connection[Any]) -> None:
-    """Announce the form of this release for the session, then look for a newer one.
+    """Announce that the session reads the form of this release, then look for a newer form.
 
     Raises:
         NewerFormError: The database is marked with a form that this release does not read.
     """
     announce(connection)
     if connection.execute(_MAY_LOOK).fetchone() != (True,):
-        return  # others say what is missing
+        return  # the checks of migrations and rights report this
     if (marked := find_mark(connection)) is not None and marked > FORM:
         raise NewerFormError(
             f"a newer release has written rows of form {marked} into this database, and this one"
@@ -100,10 +103,10 @@ def open_session(connection: psycopg.Connection[Any]) -> None:
 
 
 def announce(connection: psycopg.Connection[Any]) -> None:
-    """Announce the form of this release for as long as the session lasts. Begins no transaction.
+    """Announce the form of this release until the session ends. Does not begin a transaction.
 
     Raises:
-        psycopg.OperationalError: The server did not answer as it should.
+        psycopg.OperationalError: The server did not answer as expected.
     """
     # By libpq itself: psycopg would begin a transaction, which a pool does not allow at this place.
     result = connection.pgconn.exec_(_ANNOUNCE)
@@ -123,8 +126,8 @@ def find_unready(
     """Return the sessions of Annals in this database that cannot read the form of this release.
 
     Args:
-        wait_s: How long such a session is given to announce itself or to end: it may have been
-            opened just now. Where all are announced nothing waits.
+        wait_s: How many seconds such a session has to announce itself or to end: it may have been
+            opened just now. If all are announced, the function does not wait.
     """
     until = time.monotonic() + wait_s
     sessions = _list_unannounced(connection)
@@ -168,8 +171,10 @@ def activate(connection: psycopg.Connection[Any]) -> None:
 
 
 def withdraw(connection: psycopg.Connection[Any]) -> None:
-    """Take the mark away: no row of the form of this release is left, and the release before can
-    work with the database again."""
+    """Remove the mark, so that the earlier release can work with the database again.
+
+    The database must not have rows in the form of this release any more.
+    """
     connection.execute(
         "DELETE FROM public.django_migrations WHERE app = 'history' AND name = %s",
         [f"form_{FORM}_needs_stop"],

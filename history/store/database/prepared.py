@@ -1,4 +1,4 @@
-"""Prepared statements on Django's connection, for the few questions that every request asks."""
+"""Prepared statements on Django's connection, for the few queries that every request runs."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,8 +10,8 @@ from django.db import connection
 from psycopg.pq import Format, TransactionStatus
 from psycopg.rows import tuple_row
 
-# A statement with %(name)s for each value, and the values by name. Each value must have one type
-# all the time, or the statement is prepared once more.
+# A statement with %(name)s for each value, and the values by name. A value must always have the
+# same type: otherwise the statement is prepared once more.
 Values: TypeAlias = Mapping[str, object]
 Statement: TypeAlias = tuple[str, Values]
 FetchedRows: TypeAlias = list[tuple[Any, ...]]
@@ -21,14 +21,16 @@ _NAME: Final = re.compile(r"%\((\w+)\)s")
 def fetch_rows(text: str, values: Values) -> FetchedRows:
     """Return all rows of a statement.
 
-    Raises Django's errors of the database, so that Django drops a broken connection.
+    Raises:
+        django.db.Error: The statement failed. These are Django's errors, not psycopg's, so that
+            Django closes a broken connection.
     """
     with connection.wrap_database_errors:
         return _execute(_open_cursor(), *_prepare_values(text, values))
 
 
 def fetch_pipelined(statements: Sequence[Statement]) -> list[FetchedRows]:
-    """Return the rows of each of these statements, in one round trip. See fetch_rows."""
+    """Return the rows of each of these statements, sent in one round trip. See fetch_rows."""
     if len(statements) < 2:
         return [fetch_rows(*statement) for statement in statements]
     prepared = [(_open_cursor(), *_prepare_values(*statement)) for statement in statements]
@@ -38,7 +40,7 @@ def fetch_pipelined(statements: Sequence[Statement]) -> list[FetchedRows]:
                 for cursor, statement, values in prepared:
                     cursor.execute(statement, values, prepare=True)
             return [cursor.fetchall() for cursor, *_ in prepared]
-        except psycopg.errors.FeatureNotSupported:  # as in _run
+        except psycopg.errors.FeatureNotSupported:  # see _execute
             if connection.connection.info.transaction_status != TransactionStatus.IDLE:
                 raise
             return [_execute(*call) for call in prepared]
@@ -59,7 +61,8 @@ def _execute(
     try:
         return cursor.execute(statement, values, prepare=True).fetchall()
     except psycopg.errors.FeatureNotSupported:
-        # A migration gave a column another type. In a transaction the rollback does the same.
+        # A migration gave a column another type, so statements must be prepared again. If a
+        # transaction is open, its rollback does the same.
         if cursor.connection.info.transaction_status != TransactionStatus.IDLE:
             raise
         cursor.execute("DEALLOCATE ALL")  # psycopg forgets what it has prepared, too
@@ -68,9 +71,9 @@ def _execute(
 
 @cache
 def _number_parameters(text: str) -> tuple[str, Sequence[str]]:
-    """Return the text with numbers in the place of names, and the names in their order.
+    """Replace the named parameters of a text by numbers. Return the names in their order, too.
 
-    psycopg would look for the names of a long text at each call.
+    psycopg itself would search the whole text for names at each call.
     """
     names = list(dict.fromkeys(_NAME.findall(text)))
     return _NAME.sub(lambda match: f"${names.index(match[1]) + 1}", text), names

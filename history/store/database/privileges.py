@@ -1,4 +1,4 @@
-"""Warns when a process that needs few rights in the database has them all, or lacks some."""
+"""Warns if a process has all rights in the database although it needs few, or lacks some."""
 
 import logging
 import re
@@ -17,9 +17,9 @@ MOST_NAMED: Final = 5
 
 Right = tuple[str, str, str]  # table, right, and column, "" for the whole table
 
-# One right of a list of them, and its columns.
+# Matches one right in a list of rights, and its columns.
 _RIGHT: Final = re.compile(r"([A-Z]+)(?: \(([^)]*)\))?")
-# A table that does not exist yet is a matter of the migrations.
+# Tables that do not exist yet are left out: the check of the migrations reports them.
 _MISSING: Final = """
 SELECT wanted.right_name || ' on ' || wanted.name
     || CASE WHEN wanted.col = '' THEN '' ELSE '.' || wanted.col END
@@ -32,16 +32,15 @@ ORDER BY 1
 
 
 def iterate_rights(table: str, rights: str) -> Iterator[Right]:
-    """Yield the rights of a list written as in GRANT: "INSERT, UPDATE (name, kind)"."""
+    """Yield each right in a list that is written as in GRANT: "INSERT, UPDATE (name, kind)"."""
     for right, columns in _RIGHT.findall(rights):
         yield from ((table, right, column) for column in (columns.split(", ")))
 
 
 def build_missing_query(rights: Iterable[Right]) -> tuple[str, list[list[str]]]:
-    """Return a statement, with its values, that finds the rights that the login of the session
-    lacks.
+    """Return a statement, and its values, that selects which of these rights the login lacks.
 
-    Its rows are words, for example "INSERT on access_journal.login".
+    Each row is a text, for example "INSERT on access_journal.login".
     """
     return _MISSING, [list(column) for column in zip(*rights, strict=True)]
 
@@ -49,10 +48,10 @@ def build_missing_query(rights: Iterable[Right]) -> tuple[str, list[list[str]]]:
 def explain_lacking_rights(
     connection: psycopg.Connection[Any], rights: Iterable[Right]
 ) -> str | None:
-    """Return a sentence that names the rights this login lacks, or None.
+    """Return a sentence that names the rights this login lacks, or None if it has all.
 
     Raises:
-        psycopg.Error: The server does not answer the question.
+        psycopg.Error: The server does not answer.
     """
     lacking_rights = [
         text for (text,) in connection.execute(*build_missing_query(rights)).fetchall()
@@ -71,10 +70,10 @@ def explain_lacking_rights(
 
 
 def explain_wrong_login(connection: psycopg.Connection[Any]) -> str | None:
-    """Return a sentence why this login is wrong for the web or the consumer, or None.
+    """Return a sentence that says why this login has too many rights, or None if it does not.
 
     Raises:
-        psycopg.Error: The server does not answer the question.
+        psycopg.Error: The server does not answer.
     """
     row = connection.execute(
         "SELECT current_user, r.rolsuper, coalesce(pg_has_role(c.relowner, 'USAGE'), false)"
@@ -95,8 +94,10 @@ def explain_wrong_login(connection: psycopg.Connection[Any]) -> str | None:
 def warn_in_background(
     connect: Callable[[], psycopg.Connection[Any]], rights: Iterable[Right] = ()
 ) -> None:
-    """Log a warning if there is a complaint about the login, and an error if it lacks a wanted
-    right. Nothing waits for the database."""
+    """Check the login of this process in a thread, so that nothing waits for the database.
+
+    Logs a warning if the login has too many rights, and an error if it lacks one of `rights`.
+    """
     Thread(target=_warn, args=[connect, tuple(rights)], daemon=True).start()
 
 

@@ -1,14 +1,14 @@
-"""The settings that each session of Annals in PostgreSQL makes itself."""
+"""The settings that Annals makes in each of its sessions in PostgreSQL."""
 
 from collections.abc import Mapping
 from typing import Any, Final
 
 import psycopg
 
-# PostgreSQL keeps a name that it does not know: a session that lacks it lost all of its options.
+# A setting that PostgreSQL only stores. A session that does not have it has lost all its options.
 SESSION_MARK: Final = "annals.session"
 
-# Parameters of a login with which Annals does not work, answers wrongly or loses its session.
+# Settings that a login may have otherwise. Then Annals would fail, answer wrongly or lose sessions.
 SESSION: Final[Mapping[str, str]] = {
     "timezone": "UTC",
     "datestyle": "ISO, MDY",
@@ -22,12 +22,12 @@ SESSION: Final[Mapping[str, str]] = {
     "standard_conforming_strings": "on",
     "array_nulls": "on",
     "temp_buffers": "8MB",
-    # To compile a plan over all days can take longer than to run it.
+    # Compiling a plan over all days can take longer than running it.
     "jit": "off",
     "local_preload_libraries": "",
     "default_table_access_method": "heap",
-    # In a cluster (docs/citus.md) a session opens one connection to each node, not sixteen, as
-    # limits count there and more cost the workers. To any other server it is a name like any other.
+    # On a cluster (docs/citus.md) a session opens one connection to each node instead of sixteen:
+    # the nodes limit connections, and each costs a worker memory. Other servers ignore the setting.
     "citus.max_adaptive_executor_pool_size": "1",
     "citus.enable_router_execution": "on",
     "citus.multi_task_query_log_level": "off",
@@ -59,7 +59,7 @@ def explain_dropped_settings(connection: psycopg.Connection[Any]) -> str | None:
     return (
         "A pooler between Annals and PostgreSQL drops the settings of its sessions, as PgBouncer "
         "does with ignore_startup_parameters = options: the consumer would store wrongly, and "
-        "locks of `partitions` would hold nothing. Let DATABASE_URL lead to PostgreSQL itself"
+        "locks of `partitions` would have no effect. Let DATABASE_URL lead to PostgreSQL itself"
     )
 
 
@@ -69,7 +69,9 @@ def build_options(parameters: Mapping[str, str]) -> str:
 
 
 def remove_time_limit(connection: psycopg.Connection[Any]) -> None:
-    """Take from a new session the limit of its login that servers before PostgreSQL 17 do not know.
+    """Remove the limit of its login on the duration of transactions from a new session.
+
+    Not part of the options at the connect: servers before PostgreSQL 17 do not know the setting.
 
     Raises:
         psycopg.Error: The server does not answer.

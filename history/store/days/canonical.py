@@ -1,4 +1,7 @@
-"""The canonical form of stored rows in SQL (seals) and Python (archive): order, bytes, digest."""
+"""The canonical form of stored rows, in SQL for seals and in Python for the archive.
+
+It defines the order of the rows, the bytes of each row, and the digest of a day.
+"""
 
 import hashlib
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -30,13 +33,13 @@ def list_columns(entity: EntityKind) -> tuple[str, ...]:
 
 
 def build_select_list(entity: EntityKind) -> sql.SQL:
-    """Build the select list of the rows that `encode_row` takes."""
+    """Build the select list that gives rows in the form that `encode_row` takes."""
     forms = {"updated_at": _MICROSECONDS.format("updated_at"), "data": "data::text"}
     return sql.SQL(", ".join(forms.get(name, name) for name in list_columns(entity)))
 
 
 def build_order(connection: Connection, rows: DayRows) -> sql.SQL:
-    """Build the ORDER BY of the rows; texts are ordered by their bytes."""
+    """Build the ORDER BY of the canonical order. Texts are ordered by their bytes."""
     row = connection.execute(
         "SELECT datlocprovider = 'b' OR datlocprovider = 'c' AND datcollate IN ('C', 'POSIX')"
         " FROM pg_database WHERE datname = current_database()"
@@ -48,14 +51,17 @@ def build_order(connection: Connection, rows: DayRows) -> sql.SQL:
 
 
 def build_stored_order(connection: Connection, entity: EntityKind) -> sql.Composable:
-    """Return ORDER BY of stored rows, a block where its first version is: then `stored.logical`
-    gives the versions in the canonical order, and need not know the next block."""
+    """Build the ORDER BY in which `queries.iterate_versions` needs the stored rows.
+
+    A block comes at the place of its first version. Then the versions come in the canonical order,
+    without a look at the next block.
+    """
     id, _ = build_order(connection, entity).as_string(connection).split(", ", 1)
     return sql.SQL(f"{id}, {queries.FIRST_KEY}")
 
 
 def encode_row(row: Sequence[Any]) -> bytes:
-    """Return the canonical bytes of one row. A text may be given as its bytes."""
+    """Return the canonical bytes of one row. A text in it can be given as bytes."""
     parts = []
     for value in row:
         if type(value) is int:
@@ -89,17 +95,20 @@ def build_encoding(rows: DayRows) -> sql.SQL:
 
 @dataclass(frozen=True, slots=True)
 class RowRange:
-    """Consecutive rows of a day: first and last as (id, version), number of rows, digest in hex."""
+    """Consecutive rows of a day."""
 
-    first: tuple[str, int]
-    last: tuple[str, int]
-    rows: int
-    digest: str
+    first: tuple[str, int]  # id and version of the first row
+    last: tuple[str, int]  # id and version of the last row
+    rows: int  # how many rows
+    digest: str  # in hex
 
 
 class DayDigest:
-    """The digest of a day's ordered rows, computed row by row. The digest of a range of RANGE_ROWS
-    rows is the SHA-256 of its rows' SHA-256; that of the day is the SHA-256 of its ranges'."""
+    """The digest of a day's rows in their order, computed row by row.
+
+    The digest of a range of RANGE_ROWS rows is the SHA-256 over the SHA-256 of each row. The digest
+    of the day is the SHA-256 over the digests of the ranges.
+    """
 
     def __init__(self) -> None:
         self.ranges: list[RowRange] = []
@@ -147,18 +156,20 @@ def stream_versions(
     data: str = "text",
     on_damage: Callable[[DamagedBlockError], None] | None = None,
 ) -> Generator[CanonicalRow]:
-    """Stream the canonical rows of a table of versions. Close it to use the connection again.
+    """Stream the canonical rows of a table of versions.
+
+    Close the stream before you use the connection again.
 
     Args:
-        ordered: whether the rows come in the canonical order.
-        data: the type of documents, `text` or `bytea`.
-        on_damage: gets the error of each row that cannot be read, which is left out.
+        ordered: Whether the rows come in the canonical order.
+        data: The type of the snapshots, `text` or `bytea`.
+        on_damage: Called with the error of each row that cannot be read. These rows are left out.
 
     Raises:
-        DamagedBlockError: a row cannot be read, and `on_damage` is None.
+        DamagedBlockError: A row cannot be read, and `on_damage` is None.
     """
     order = build_stored_order(connection, entity) if ordered else None
-    convert = _decode_document if data == "text" else None
+    convert = _decode_snapshot if data == "text" else None
     return _copy_rows(
         connection, entity, source, build_select_list(entity), data, order, convert, on_damage
     )
@@ -169,7 +180,7 @@ def stream_hashes(
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the id, the number and the SHA-256 of each row of a table in the canonical order.
 
-    The server hashes plain rows, this process the rows of blocks.
+    PostgreSQL hashes plain rows, and this process hashes the versions in blocks.
     """
     if isinstance(rows, EntityKind):
         *names, _ = list_columns(rows)
@@ -178,7 +189,7 @@ def stream_hashes(
             sql.SQL(", ".join(parts)), build_encoding(rows)
         )
         order = build_stored_order(connection, rows)
-        for row in _copy_rows(connection, rows, source, plain, "bytea", order, _hash_document):
+        for row in _copy_rows(connection, rows, source, plain, "bytea", order, _hash_version):
             yield row[0], row[1], row[-1]
         return
     query = sql.SQL(
@@ -201,11 +212,12 @@ def _copy_rows(
     convert: Callable[[CanonicalRow], CanonicalRow] | None = None,
     on_damage: Callable[[DamagedBlockError], None] | None = None,
 ) -> Generator[CanonicalRow]:
-    """Stream the rows of a table by one COPY, blocks as their versions.
+    """Stream the rows of a table by one COPY. Each block is streamed as its versions.
 
     Args:
-        select: the select list of plain rows: all fields but the document, then a `last_type`.
-        convert: makes a row from a version of a block, which ends with its document.
+        select: The select list of plain rows: all fields but the snapshot, then a value of the type
+            `last_type`.
+        convert: Makes such a row from a version in a block, which ends with its snapshot.
     """
     query = sql.SQL("COPY (SELECT {}, {} FROM {}{}) TO STDOUT (FORMAT BINARY)").format(
         select,
@@ -233,11 +245,11 @@ def _copy_rows(
         yield from queries.iterate_versions(entity.table, copy.rows(), convert, on_damage)
 
 
-def _decode_document(row: CanonicalRow) -> CanonicalRow:
+def _decode_snapshot(row: CanonicalRow) -> CanonicalRow:
     return (*row[:-1], row[-1].decode())
 
 
-def _hash_document(row: CanonicalRow) -> CanonicalRow:
+def _hash_version(row: CanonicalRow) -> CanonicalRow:
     return (*row[:-1], hashlib.sha256(encode_row(row)).digest())
 
 

@@ -1,4 +1,4 @@
-"""The locks under which the partition of a day is created, attached and dropped. Only psycopg.
+"""The locks for creating, attaching and dropping the partition of a day. Needs only psycopg.
 
 A lock request has a short timeout and is repeated, because a session that waits for a strong lock
 blocks every session behind it.
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def set_short_lock_timeout(connection: Connection) -> None:
-    """Limit how long this transaction waits for a lock, on each node, to LOCK_TIMEOUT_MS."""
+    """Let this transaction wait at most LOCK_TIMEOUT_MS for a lock, on each node."""
     connection.execute(
         "SET LOCAL citus.propagate_set_commands TO 'local';"
         f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}".encode()
@@ -35,14 +35,17 @@ def set_short_lock_timeout(connection: Connection) -> None:
 
 
 def lock_day(connection: Connection, name: str) -> None:
-    """Take the lock of one day's partition, in a transaction."""
+    """Lock the partition of one day until the caller's transaction ends."""
     set_short_lock_timeout(connection)
     connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [ADVISORY_SPACE, name])
 
 
 @contextmanager
 def hold_day_lock(connection: Connection, name: str) -> Iterator[None]:
-    """Hold the lock of one day's partition: whoever creates that day waits. A session lock."""
+    """Lock the partition of one day during the `with` block, for this session.
+
+    Other processes that want to create or drop the day wait.
+    """
     with override_lock_timeout(connection, LOCK_TIMEOUT_MS):
         connection.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", [ADVISORY_SPACE, name])
     try:
@@ -53,7 +56,7 @@ def hold_day_lock(connection: Connection, name: str) -> Iterator[None]:
 
 @contextmanager
 def override_lock_timeout(connection: Connection, milliseconds: int) -> Iterator[None]:
-    """Set the lock_timeout of the session, and restore it at the end."""
+    """Set the lock_timeout of the session during the `with` block."""
     row = connection.execute("SELECT current_setting('lock_timeout')").fetchone()
     former_timeout = row[0] if row else "0"
     connection.execute("SELECT set_config('lock_timeout', %s, false)", [str(milliseconds)])
@@ -64,7 +67,7 @@ def override_lock_timeout(connection: Connection, milliseconds: int) -> Iterator
 
 
 def retry_lock(attempt: Callable[[], T], wait_s: float) -> T:
-    """Repeat an attempt that did not get its locks, with pauses, for up to `wait_s` seconds."""
+    """Call `attempt` until it gets its locks, with pauses, for up to `wait_s` seconds."""
     deadline = time.monotonic() + wait_s
     was_refused = False
     while True:

@@ -1,8 +1,9 @@
-"""Reading a day in one state: the lock of its table comes before the snapshot.
+"""Reads a day in one state: the lock of its table comes before the snapshot.
 
-The table of a day is replaced when the day is packed, unpacked or restored. A snapshot that is
-older than the new table sees no row in it. LOCK TABLE takes no snapshot, so a reader that locks
-first sees either the old table, and whoever replaces it waits, or all rows of the new one.
+In this module a snapshot is PostgreSQL's. The table of a day is replaced when the day is packed,
+unpacked or restored. A snapshot from before the replacement sees no rows in the new table. LOCK
+TABLE does not take a snapshot. So a reader that locks first sees either the old table, and the
+process that replaces it waits, or all rows of the new one.
 """
 
 from collections.abc import Iterator
@@ -22,51 +23,53 @@ from history.store.days.days import DayState, DayTable
 Connection = psycopg.Connection[Any]
 
 _LOCK: Final[LiteralString] = "LOCK TABLE {} IN ACCESS SHARE MODE"
-# The cast sees the newest catalogue, the query that of the transaction's snapshot.
+# The cast reads the newest catalogue. The query reads the catalogue in the transaction's snapshot.
 _IN_SNAPSHOT: Final[LiteralString] = "SELECT EXISTS (SELECT FROM pg_class WHERE oid = {}::regclass)"
 
 
 @contextmanager
 def open_day(connection: Connection, table: str, day: date) -> Iterator[DayTable]:
-    """Open a day for reading in one state: all queries of the block see the same rows.
+    """Open a day for reading in one state: all queries of the `with` block see the same rows.
 
-    The table of the day is neither replaced nor dropped meanwhile. The day is located again after
-    the wait for the lock: DayTable says what the block sees. On a cluster the day is locked by the
-    first query of its table: each node takes a snapshot of its own, and only then. `connection` is
-    in autocommit mode.
+    Meanwhile the table of the day is neither replaced nor dropped. The DayTable is located again
+    after the wait for the lock, so it is the one that the block sees. On a cluster each node takes
+    its own PostgreSQL snapshot, and the lock with it, at the first query of the day's table.
+    `connection` is in autocommit mode.
     """
     is_spread = distribution.is_spread(connection, table)
     while True:
-        place_before = days.locate_day(connection, table, day)
+        former_day_table = days.locate_day(connection, table, day)
         with connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             # In a cluster one session, so one snapshot, of each node.
             connection.execute("SET LOCAL citus.max_adaptive_executor_pool_size TO 1")
-            if not is_spread and place_before.state is not DayState.ABSENT:
+            if not is_spread and former_day_table.state is not DayState.ABSENT:
                 try:
-                    connection.execute(sql.SQL(_LOCK).format(place_before.child))
+                    connection.execute(sql.SQL(_LOCK).format(former_day_table.child))
                 except errors.UndefinedTable:  # dropped while we waited
                     raise psycopg.Rollback from None
             # The first query: it takes the snapshot.
-            place = days.locate_day(connection, table, day)
-            if not is_spread and (place_before.state is DayState.ABSENT) != (
-                place.state is DayState.ABSENT
+            day_table = days.locate_day(connection, table, day)
+            if not is_spread and (former_day_table.state is DayState.ABSENT) != (
+                day_table.state is DayState.ABSENT
             ):
                 raise psycopg.Rollback  # made or dropped since we looked
-            yield place
+            yield day_table
             return
 
 
 @contextmanager
 def lock_source(connection: Connection, source: sql.Composable) -> Iterator[None]:
-    """Lock what is read in the block, in the caller's transaction or in one of its own.
+    """Lock `source` for reading during the `with` block.
+
+    Uses the caller's transaction, or a new one if there is none.
 
     Args:
-        source: a table, or a subquery with its alias.
+        source: A table, or a subquery with its alias.
 
     Raises:
-        psycopg.errors.SnapshotTooOld: the caller's transaction has a snapshot from before the
-            table was put in its place, and would see no row of it.
+        psycopg.errors.SnapshotTooOld: The table replaced another one after the caller's transaction
+            began to read. The transaction would not see its rows.
     """
     if connection.info.transaction_status == TransactionStatus.IDLE:
         with connection.transaction():

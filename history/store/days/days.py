@@ -1,4 +1,4 @@
-"""The SQL that creates and drops the partition of one UTC day. Only psycopg."""
+"""The SQL that creates and drops the partition of one UTC day. Needs only psycopg."""
 
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -31,10 +31,11 @@ MARK = "psqlextra_auto_partitioned"
 # The comment on a partition that was restored from the archive: it stays until it is released.
 RESTORED = "annals_restored"
 
-# For how long a swap, which has the locks of the tables, waits for autovacuum to leave their TOAST.
+# How long a swap that holds the locks of the tables waits for autovacuum to leave their TOAST
+# tables.
 SWAP_TIMEOUT_MS = 5_000
-# For how long a swap may be silent with these locks: a process that is frozen, or cut off from the
-# server, would stop all readers and writers. Between its statements it needs milliseconds.
+# How long a swap may be silent while it holds these locks. A process that is frozen, or cut off
+# from the server, would stop all readers and writers. Between its statements it needs milliseconds.
 SILENT_MS = 30_000
 
 Connection = psycopg.Connection[Any]
@@ -53,9 +54,9 @@ LEFT JOIN pg_inherits link ON link.inhrelid = child.oid AND link.inhparent = par
 WHERE parent.oid = %(table)s::regclass
 """
 
-# Which of some days an attached partition covers wholly.
-# To read the bounds of all partitions would take longer than to store some thousands of rows.
-# A bound has no columns: pg_get_expr needs no table, which may have been replaced meanwhile.
+# Selects the days that an attached partition covers completely.
+# Reading the bounds of all partitions would take longer than storing some thousands of rows.
+# pg_get_expr gets 0 instead of the table's oid, see history.retention.catalog.
 _ATTACHED = """
 WITH part AS MATERIALIZED (
     SELECT inhparent AS parent,
@@ -100,15 +101,15 @@ class DayState(Enum):
 
 
 class ForeignTableError(ExplainedError, RuntimeError):
-    """A table that Annals did not create has the name of a day's partition."""
+    """Raised if a table with the name of a day's partition was not created by Annals."""
 
 
 class DefaultPartitionError(ForeignTableError):
-    """Raised if a default partition has rows of the day to be attached."""
+    """Raised if a day cannot be attached because a default partition has rows of the day."""
 
-    def __init__(self, place: "DayTable", day: date, default: sql.Identifier) -> None:
+    def __init__(self, day_table: "DayTable", day: date, default: sql.Identifier) -> None:
         table, default_table = (
-            name.as_string().replace('"', "") for name in (place.parent, default)
+            name.as_string().replace('"', "") for name in (day_table.parent, default)
         )
         super().__init__(
             f"the default partition {default_table} of {table} has rows of {day}, so that day "  # noqa: S608 - for people
@@ -122,7 +123,7 @@ class DefaultPartitionError(ForeignTableError):
 
 
 class DayTable(NamedTuple):
-    """The table of one day and its partitioned table, with schema, quoted."""
+    """The table of one day, and what belongs to it. All names are quoted and have a schema."""
 
     parent: sql.Identifier  # the partitioned table
     child: sql.Identifier  # the table of the day
@@ -156,31 +157,31 @@ def create_partition(
 ) -> bool:
     """Create the partition of a day, or attach a detached one. Return False if it is attached.
 
-    Several processes may do this at once; readers and writers go on. `connection` is in autocommit
+    Several processes may do this at once. Readers and writers go on. `connection` is in autocommit
     mode.
 
     Raises:
-        psycopg.errors.LockNotAvailable: the locks were not available for `wait_s` seconds.
-        ForeignTableError: a table that Annals did not create has the name.
+        psycopg.errors.LockNotAvailable: The locks were not available for `wait_s` seconds.
+        ForeignTableError: A table that Annals did not create has the name.
     """
     name = build_partition_name(table, day)
 
     def attempt() -> bool:
         if locate_day(connection, table, day).state is DayState.PENDING:
-            # Not under a drop that is at work: it holds the lock and completes this itself.
+            # A drop that is running holds this lock: it completes its detach itself.
             with hold_day_lock(connection, name):
                 if locate_day(connection, table, day).state is DayState.PENDING:
                     finalize_detach(connection, table, day)
         with connection.transaction():
             lock_day(connection, name)
-            place = locate_day(connection, table, day)
-            if place.state is DayState.ATTACHED:
+            day_table = locate_day(connection, table, day)
+            if day_table.state is DayState.ATTACHED:
                 return False
-            if place.state is DayState.ABSENT:
-                create_detached_table(connection, place, day)
-            elif not place.ours:
+            if day_table.state is DayState.ABSENT:
+                create_detached_table(connection, day_table, day)
+            elif not day_table.ours:
                 raise ForeignTableError(f"{name} is a table that Annals did not create")
-            attach_table(connection, place, day)
+            attach_table(connection, day_table, day)
             return True
 
     return retry_lock(attempt, wait_s)
@@ -199,12 +200,12 @@ def drop_partition(
     Readers and writers of the table go on. `connection` is in autocommit mode.
 
     Args:
-        confirm: is called when nobody can write to the day any more; if it raises, the day is
-            attached again.
-        report_wait: is called with the seconds until the detach was made.
+        confirm: Called when nobody can write to the day any more. If it raises, the day is attached
+            again.
+        report_wait: Called with the seconds that the detach took, including the wait for locks.
 
     Raises:
-        psycopg.errors.LockNotAvailable: an open transaction delays the detach for `wait_s` seconds.
+        psycopg.errors.LockNotAvailable: An open transaction delays the detach for `wait_s` seconds.
             The next call completes it.
         ForeignTableError: Annals did not create the partition.
     """
@@ -213,23 +214,23 @@ def drop_partition(
 
     def attempt() -> bool:
         with hold_day_lock(connection, name):
-            place = locate_day(connection, table, day)
-            if place.state is DayState.ABSENT:
+            day_table = locate_day(connection, table, day)
+            if day_table.state is DayState.ABSENT:
                 return False
-            if not place.marked:
+            if not day_table.marked:
                 raise ForeignTableError(f"{name} is a partition that Annals did not create")
-            if place.state is DayState.ATTACHED:
-                _detach_table(connection, place, wait_s)
+            if day_table.state is DayState.ATTACHED:
+                _detach_table(connection, day_table, wait_s)
                 report_wait(time.monotonic() - began)
-            elif place.state is DayState.PENDING:
+            elif day_table.state is DayState.PENDING:
                 finalize_detach(connection, table, day)
             try:
-                confirm(place)
+                confirm(day_table)
             except Exception:
-                _attach_again(connection, place, day)
+                _attach_again(connection, day_table, day)
                 raise
             with override_lock_timeout(connection, LOCK_TIMEOUT_MS), connection.transaction():
-                connection.execute(sql.SQL("DROP TABLE {}").format(place.child))
+                connection.execute(sql.SQL("DROP TABLE {}").format(day_table.child))
                 _record_drop(connection, table, day)
             return True
 
@@ -266,25 +267,25 @@ def locate_day(connection: Connection, table: str, day: date) -> DayTable:
 def find_attached(
     connection: Connection, requested_days: Collection[tuple[str, date]]
 ) -> set[tuple[str, date]]:
-    """Return the days (table and UTC day) that an attached partition covers wholly. One query.
+    """Return the days (table and UTC day) that an attached partition covers completely.
 
-    The partition may be longer than the day. A default partition covers no day.
+    Runs one query. The partition may be longer than the day. A default partition does not count.
     """
-    places = list(requested_days)
-    days = [compute_bounds(day) for _, day in places]
+    table_days = list(requested_days)
+    days = [compute_bounds(day) for _, day in table_days]
     values = {
-        "tables": [table for table, _ in places],
-        "names": [build_partition_name(table, day) for table, day in places],
+        "tables": [table for table, _ in table_days],
+        "names": [build_partition_name(table, day) for table, day in table_days],
         "starts": [start for start, _ in days],
         "stops": [stop for _, stop in days],
     }
-    return {places[number - 1] for (number,) in connection.execute(_ATTACHED, values)}
+    return {table_days[number - 1] for (number,) in connection.execute(_ATTACHED, values)}
 
 
 def load_sealed_days(
     connection: Connection, table: str, requested_days: Sequence[date]
 ) -> dict[date, bool]:
-    """Return which of the days are sealed or packed, each with whether it is packed."""
+    """Return which of these days are sealed or packed. The value says whether the day is packed."""
     if not requested_days:
         return {}
     rows: list[tuple[date, bool]] = connection.execute(
@@ -300,41 +301,48 @@ def is_packed(connection: Connection, table: str, day: date) -> bool:
 
 
 def create_detached_table(
-    connection: Connection, place: DayTable, day: date, mark: str = MARK
+    connection: Connection, day_table: DayTable, day: date, mark: str = MARK
 ) -> None:
-    """Create the table of a day next to its parent, with all its properties, without attaching it.
+    """Create the table of a day with all properties of its parent, but do not attach it.
 
-    Because of the CHECK, ATTACH does not have to read the rows of a table that was filled before.
+    Its CHECK constraint proves that all rows are of the day, so ATTACH need not read them.
     """
     command = sql.SQL(
         "CREATE TABLE {child} (LIKE {parent} INCLUDING ALL EXCLUDING IDENTITY,"
         " CONSTRAINT in_day CHECK ({key} >= {start} AND {key} < {end})) WITH ({whole})"
     )
-    names = {"child": place.child, "parent": place.parent, "key": place.key, "whole": WHOLE_ROWS}
+    names = {
+        "child": day_table.child,
+        "parent": day_table.parent,
+        "key": day_table.key,
+        "whole": WHOLE_ROWS,
+    }
     connection.execute(command.format(**names, **_build_bound_literals(day)))
-    set_mark(connection, place, mark)
+    set_mark(connection, day_table, mark)
 
 
 def release_day(connection: Connection, table: str, day: date) -> bool:
-    """Make a restored day a day like any other again; return False if it was not restored."""
+    """Let `maintain` drop a restored day like any other. Return False if it was not restored."""
     with connection.transaction():
         lock_day(connection, build_partition_name(table, day))
-        place = locate_day(connection, table, day)
-        if place.comment != RESTORED:
+        day_table = locate_day(connection, table, day)
+        if day_table.comment != RESTORED:
             return False
-        set_mark(connection, place, MARK)
+        set_mark(connection, day_table, MARK)
         return True
 
 
-def set_mark(connection: Connection, place: DayTable, mark: str) -> None:
+def set_mark(connection: Connection, day_table: DayTable, mark: str) -> None:
     """Set the comment of a day's table: MARK or RESTORED."""
-    connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(place.child, sql.Literal(mark)))
+    connection.execute(
+        sql.SQL("COMMENT ON TABLE {} IS {}").format(day_table.child, sql.Literal(mark))
+    )
 
 
-def attach_table(connection: Connection, place: DayTable, day: date) -> None:
+def attach_table(connection: Connection, day_table: DayTable, day: date) -> None:
     """Attach a detached table of a day, in the caller's transaction.
 
-    Its indexes become parts of the parent's indexes. In a cluster its rows are copied to the
+    Its indexes become parts of the parent's indexes. On a cluster its rows are copied to the
     workers.
 
     Raises:
@@ -345,7 +353,7 @@ def attach_table(connection: Connection, place: DayTable, day: date) -> None:
         connection.execute(
             sql.SQL(
                 "ALTER TABLE {parent} ATTACH PARTITION {child} FOR VALUES FROM ({start}) TO ({end})"
-            ).format(parent=place.parent, child=place.child, **_build_bound_literals(day))
+            ).format(parent=day_table.parent, child=day_table.child, **_build_bound_literals(day))
         )
     except errors.CheckViolation as error:
         # For rows of the day itself PostgreSQL names the table of the day.
@@ -353,22 +361,24 @@ def attach_table(connection: Connection, place: DayTable, day: date) -> None:
         if (
             schema is None
             or table_name is None
-            or sql.Identifier(schema, table_name) == place.child
+            or sql.Identifier(schema, table_name) == day_table.child
         ):
             raise
-        raise DefaultPartitionError(place, day, sql.Identifier(schema, table_name)) from error
+        raise DefaultPartitionError(day_table, day, sql.Identifier(schema, table_name)) from error
     connection.execute(
-        sql.SQL("ALTER TABLE {} DROP CONSTRAINT IF EXISTS in_day").format(place.child)
+        sql.SQL("ALTER TABLE {} DROP CONSTRAINT IF EXISTS in_day").format(day_table.child)
     )
-    distribution.free_coordinator(connection, place.child)
+    distribution.free_coordinator(connection, day_table.child)
 
 
 def finalize_detach(connection: Connection, table: str, day: date) -> None:
-    """Complete a pending detach: the table of the day is detached afterwards."""
-    place = locate_day(connection, table, day)
+    """Complete an interrupted detach, so that the table of the day is detached."""
+    day_table = locate_day(connection, table, day)
     with override_lock_timeout(connection, LOCK_TIMEOUT_MS):
         connection.execute(
-            sql.SQL("ALTER TABLE {} DETACH PARTITION {} FINALIZE").format(place.parent, place.child)
+            sql.SQL("ALTER TABLE {} DETACH PARTITION {} FINALIZE").format(
+                day_table.parent, day_table.child
+            )
         )
 
 
@@ -380,11 +390,11 @@ def replace_table(
 ) -> None:
     """Make the table DayTable.new the partition of a day, in the caller's transaction.
 
-    The day's present table is dropped after `merge`, while the whole table is locked against
-    readers and writers.
+    The day's former table is dropped. Before that, `merge` is called, while the table is locked
+    against all readers and writers.
 
     Raises:
-        psycopg.errors.LockNotAvailable: The lock is not given within LOCK_WAIT_S seconds.
+        psycopg.errors.LockNotAvailable: The lock was not available for LOCK_WAIT_S seconds.
         ForeignTableError: Annals did not make the partition.
     """
     if distribution.is_distributed(connection):
@@ -395,11 +405,11 @@ def replace_table(
     def lock() -> None:
         with connection.transaction():
             lock_day(connection, name)
-            place = locate_day(connection, table, day)
+            day_table = locate_day(connection, table, day)
             lock_table = sql.SQL("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE")
-            connection.execute(lock_table.format(place.parent))
-            if place.state is not DayState.ABSENT:
-                connection.execute(lock_table.format(place.child))
+            connection.execute(lock_table.format(day_table.parent))
+            if day_table.state is not DayState.ABSENT:
+                connection.execute(lock_table.format(day_table.child))
 
     connection.execute(f"SET LOCAL idle_in_transaction_session_timeout = {SILENT_MS}".encode())
     retry_lock(lock, LOCK_WAIT_S)
@@ -416,10 +426,12 @@ def replace_distributed_table(
     *,
     merge: Callable[[DayTable], None] = lambda _: None,
 ) -> None:
-    """Do what `replace_table` does on a cluster, where only the DETACH locks all nodes.
+    """Replace the table of a day on a cluster. See `replace_table`.
+
+    Only the DETACH locks the table on all nodes.
 
     Args:
-        prepare: is called first in each attempt, while readers still go on.
+        prepare: Called first in each attempt, while readers still go on.
     """
 
     def swap() -> None:
@@ -437,29 +449,29 @@ def _swap_tables(
     connection: Connection, table: str, day: date, merge: Callable[[DayTable], None]
 ) -> None:
     """Swap the tables of a day while this transaction holds the locks of `replace_table`."""
-    place = locate_day(connection, table, day)
-    if place.state is not DayState.ABSENT:
-        if not place.ours:
+    day_table = locate_day(connection, table, day)
+    if day_table.state is not DayState.ABSENT:
+        if not day_table.ours:
             raise ForeignTableError(
                 f"{build_partition_name(table, day)} is a table that Annals did not create"
             )
-        if place.state is DayState.ATTACHED:
+        if day_table.state is DayState.ATTACHED:
             command = sql.SQL("ALTER TABLE {} DETACH PARTITION {}")
-            connection.execute(command.format(place.parent, place.child))
-        merge(place)
-        connection.execute(sql.SQL("DROP TABLE {}").format(place.child))
+            connection.execute(command.format(day_table.parent, day_table.child))
+        merge(day_table)
+        connection.execute(sql.SQL("DROP TABLE {}").format(day_table.child))
     name = build_partition_name(table, day)
     rename = sql.SQL("ALTER TABLE {} RENAME TO {}")
-    connection.execute(rename.format(place.new, sql.Identifier(name)))
-    _rename_indexes(connection, place.child, name)
-    attach_table(connection, place, day)
+    connection.execute(rename.format(day_table.new, sql.Identifier(name)))
+    _rename_indexes(connection, day_table.child, name)
+    attach_table(connection, day_table, day)
 
 
 def _rename_indexes(connection: Connection, child: sql.Identifier, name: str) -> None:
-    """Give the indexes of a table that was `_new` the names they have in a day made at once.
+    """Give the indexes of the table that was DayTable.new the names of a day's indexes.
 
-    Otherwise the names of a day that is replaced again and again get numbers, and the consumer of a
-    cluster knows a repeated row only by the name of the primary key.
+    Otherwise a day that is replaced again and again gets index names with numbers. On a cluster the
+    consumer recognizes a repeated row only by the name of the primary key.
     """
     renames = connection.execute(
         _RENAMES, {"child": child.as_string(connection), "name": name}
@@ -472,19 +484,21 @@ def _rename_indexes(connection: Connection, child: sql.Identifier, name: str) ->
         )
 
 
-def _attach_again(connection: Connection, place: DayTable, day: date) -> None:
+def _attach_again(connection: Connection, day_table: DayTable, day: date) -> None:
     """Undo a detach. If the locks are not available, the next run of maintain does it."""
     with (
         suppress(errors.LockNotAvailable),
         override_lock_timeout(connection, LOCK_TIMEOUT_MS),
         connection.transaction(),
     ):
-        attach_table(connection, place, day)
+        attach_table(connection, day_table, day)
 
 
 def _record_drop(connection: Connection, table: str, day: date) -> None:
-    """Record for `partitions verify` that the rows of a sealed day were not removed by somebody
-    else. The notes about its late rows go with the rows."""
+    """Record that `maintain` dropped a day, and delete the notes about its rows.
+
+    So `partitions verify` does not report that the rows of a sealed day are missing.
+    """
     connection.execute(
         "UPDATE sealed_day SET dropped_at = now(), packed_at = NULL"
         ' WHERE "table" = %s AND day = %s',
@@ -502,9 +516,11 @@ def _record_drop(connection: Connection, table: str, day: date) -> None:
         )
 
 
-def _detach_table(connection: Connection, place: DayTable, wait_s: float) -> None:
-    """Run DETACH CONCURRENTLY, which waits for open transactions and blocks none."""
-    command = sql.SQL("ALTER TABLE {} DETACH PARTITION {}").format(place.parent, place.child)
+def _detach_table(connection: Connection, day_table: DayTable, wait_s: float) -> None:
+    """Run DETACH CONCURRENTLY. It waits for open transactions and does not block others."""
+    command = sql.SQL("ALTER TABLE {} DETACH PARTITION {}").format(
+        day_table.parent, day_table.child
+    )
     try:
         with override_lock_timeout(connection, int(wait_s * 1000)):
             connection.execute(command + sql.SQL(" CONCURRENTLY"))

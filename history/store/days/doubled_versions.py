@@ -1,7 +1,8 @@
-"""Versions that a packed day has twice: a block has the version, and another row or block too.
+"""Finds versions that a packed day has twice: in a block, and in another row or block.
 
-Since release 0.2 a packed day refuses such a row (history.store.days.table_swap.guard). Days of
-earlier releases may have some, and `partitions repair` takes them out.
+Since release 0.2 a packed day refuses a row with such a version
+(history.store.days.table_swap.guard_table). Days of earlier releases may have some, and `partitions
+repair` removes them.
 """
 
 from datetime import datetime
@@ -34,7 +35,7 @@ def find_doubled_versions(
     """Return the versions that the table of a day has more than once, in the order of their keys.
 
     Args:
-        limit: how many at most; None for all.
+        limit: Return at most this many. None: all.
     """
     query = sql.SQL(_FIND).format(
         versions=sql.SQL(queries.build_versions_query(entity, table.as_string(connection))),

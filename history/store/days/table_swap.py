@@ -3,9 +3,9 @@
 Packing, unpacking and restoring a day first call `watch_table`. From then on triggers of the old
 table note the key of each row that changes, whoever changes it: the consumer of any release, SQL,
 COPY or a replication. PostgreSQL creates a trigger when all transactions that wrote to the table
-have ended. So each row is in the snapshot of a later reader, or it is noted. At the end, when all
-writers are locked out, `Watch.settle` adds the noted rows to the new table and checks that nothing
-else was done to the old one.
+have ended. So each row is either noted or visible to a reader that begins later. At the end, when
+all writers are locked out, `TableWatch.settle` copies the noted rows to the new table. It checks
+that the old table was not changed in any other way.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,11 +32,11 @@ from history.store.days.days import DayTable
 StoredRow: TypeAlias = tuple[CanonicalRow, BlockColumns | None]
 
 _EPOCH: Final = 946_684_800_000_000  # of COPY's moments: 2000, in microseconds since 1970
-# Noted rows are copied in portions: so many keys are looked up at once,
+# Noted rows are copied in portions. This many keys are looked up at once.
 KEYS_AT_ONCE: Final = 5_000
-# and documents with so many bytes are in memory, or one larger one.
+# This many bytes of snapshots are in memory, or one larger snapshot.
 BYTES_AT_ONCE: Final = 8 * 1024 * 1024
-# Seconds for which a left trigger may wait for its table.
+# How many seconds the removal of a leftover trigger may wait for its table.
 _STOP_WAIT_S: Final = 1.0
 
 _TRIGGERS: Final = ("annals_note_change", "annals_note_truncate")
@@ -97,8 +97,8 @@ WHERE old.packed IS NULL
 ORDER BY key.id, key.updated_at, key.version LIMIT {limit}
 """
 _FIRST: Final = ("", datetime(1, 1, 1, tzinfo=UTC), -1)
-# A day is counted in its index where so many bytes at most are in pages that are not known to be
-# visible to all: of these PostgreSQL looks at each row.
+# A day is counted by its index if at most this many bytes are in pages of which PostgreSQL does not
+# know that all rows are visible: it has to look at each row of these.
 UNKNOWN_BYTES: Final = 64 * 1024 * 1024
 _UNKNOWN: Final[LiteralString] = (
     "SELECT pg_relation_size(oid) - relallvisible::bigint * current_setting('block_size')::int"
@@ -107,39 +107,44 @@ _UNKNOWN: Final[LiteralString] = (
 
 
 class ChangedMeanwhileError(errors.LockNotAvailable):
-    """The old table of a day was changed so that its new one cannot take its place; try again."""
+    """Raised if the old table of a day was changed so that the new one cannot replace it.
+
+    A later attempt may succeed.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class TableWatch:
-    """The old table of a day while a new one is built."""
+    """The state of a day's old table when the building of its new one began."""
 
-    partition: int  # its OID
-    file: int  # PostgreSQL writes a table anew into another file
-    triggers: str  # their rows in the catalog
+    partition: int  # the OID of the table
+    file: int  # the number of its file; another one after PostgreSQL has rewritten the table
+    triggers: str  # the identity of the triggers; another one after somebody has touched them
 
-    def add_noted_rows(self, connection: Connection, entity: EntityKind, place: DayTable) -> int:
-        """Add the rows that came since the watch began to the new table. Return their number.
+    def add_noted_rows(
+        self, connection: Connection, entity: EntityKind, day_table: DayTable
+    ) -> int:
+        """Copy the rows that came since the watch began to the new table. Return their number.
 
-        The new table has its indexes. In the transaction that made it.
+        Call it in the transaction that made the new table, after its indexes were made.
         """
-        return add_missing_rows(connection, entity, place, self.build_noted_query())
+        return add_missing_rows(connection, entity, day_table, self.build_noted_query())
 
     def build_noted_query(self) -> sql.Composed:
-        """Return a query for id, updated_at and version of the rows that came."""
+        """Return a query for id, updated_at and version of the rows that came during the watch."""
         return sql.SQL(_NOTED).format(partition=sql.Literal(self.partition))
 
-    def settle(self, connection: Connection, entity: EntityKind, place: DayTable) -> int:
-        """Add the last noted rows, and prove that nothing else was done to the old table.
+    def settle(self, connection: Connection, entity: EntityKind, day_table: DayTable) -> int:
+        """Copy the last noted rows, and prove that the old table was not changed in any other way.
 
-        Nobody can write to the old table any more. Return how many rows were added.
+        The caller has locked out all writers. Returns how many rows were copied.
 
         Raises:
-            ChangedMeanwhileError: rows were changed or removed, or the table was replaced, or its
+            ChangedMeanwhileError: Rows were changed or removed, the table was replaced, or its
                 triggers were touched. A later attempt may succeed.
         """
-        if _load_state(connection, place) != self:
-            raise _build_changed_error(place, "its table or a trigger of it was replaced")
+        if _load_state(connection, day_table) != self:
+            raise _build_changed_error(day_table, "its table or a trigger of it was replaced")
         row = connection.execute(
             "SELECT change, row_id, version FROM changed_row"
             " WHERE partition = %s AND change <> 'insert' ORDER BY id LIMIT 1",
@@ -148,37 +153,39 @@ class TableWatch:
         if row is not None:
             change, id, version = row
             row_name = "" if id is None else f" of {id} version {version}"
-            raise _build_changed_error(place, f"somebody did this to its rows: {change}{row_name}")
-        added = self.add_noted_rows(connection, entity, place)
+            raise _build_changed_error(
+                day_table, f"somebody did this to its rows: {change}{row_name}"
+            )
+        added = self.add_noted_rows(connection, entity, day_table)
         connection.execute("DELETE FROM changed_row WHERE partition = %s", [self.partition])
         return added
 
 
 @contextmanager
-def watch_table(connection: Connection, place: DayTable) -> Iterator[TableWatch]:
-    """Note all changes of a day's table from now on. At an error the noting ends.
+def watch_table(connection: Connection, day_table: DayTable) -> Iterator[TableWatch]:
+    """Note all changes of a day's table from now on. If the `with` block raises, the noting ends.
 
-    A process that is killed leaves the triggers; `remove_left` removes them. `connection` is in
+    If the process is killed, the triggers stay until `remove_leftover_triggers`. `connection` is in
     autocommit mode.
 
     Raises:
-        psycopg.errors.LockNotAvailable: a transaction that wrote to the day stays open.
+        psycopg.errors.LockNotAvailable: A transaction that wrote to the day stays open.
     """
-    watch = retry_lock(lambda: _begin_watch(connection, place), days.LOCK_WAIT_S)
+    watch = retry_lock(lambda: _begin_watch(connection, day_table), days.LOCK_WAIT_S)
     try:
         yield watch
     except Exception:
         if not connection.closed:
             with suppress(psycopg.Error):
-                _stop_watch(connection, place.child)
+                _stop_watch(connection, day_table.child)
         raise
 
 
-def remove_left_triggers(connection: Connection) -> None:
-    """Remove the triggers that a killed process left. The caller holds the lock of the runs.
+def remove_leftover_triggers(connection: Connection) -> None:
+    """Remove the triggers of a process that was killed. The caller holds the run lock.
 
-    A table that is locked keeps them until the next call: they do no harm but note too much. What
-    was noted of tables that are gone is deleted too.
+    A locked table keeps its triggers until the next call. They do no harm, but note changes that
+    nobody needs. Notes about tables that do not exist any more are deleted, too.
     """
     for schema, name in connection.execute(_LEFT, [list(_TRIGGERS)]).fetchall():
         with suppress(errors.LockNotAvailable, errors.DeadlockDetected):
@@ -187,25 +194,25 @@ def remove_left_triggers(connection: Connection) -> None:
 
 
 def guard_table(connection: Connection, table: sql.Identifier) -> None:
-    """Let a packed table refuse each row if one of its blocks has the version.
+    """Let a packed table refuse a row with a version that one of its blocks has.
 
-    The error is the one of the primary key (SQLSTATE 23505), so every writer knows it.
+    The error is the one of a violated primary key (SQLSTATE 23505), which every writer handles.
     """
     connection.execute(sql.SQL(_GUARD).format(table=table))
 
 
 def guard_packed_days(connection: Connection) -> None:
-    """Guard the packed days that are not: an earlier release packed them.
+    """Guard the packed days that an earlier release packed without a guard.
 
-    The caller holds the lock of the runs. A table that is locked waits for the next call. On a
-    cluster, which has no triggers, the consumer alone looks into the blocks.
+    The caller holds the run lock. A locked table is left to the next call. A cluster does not have
+    triggers: there only the consumer looks into the blocks.
     """
     if distribution.is_distributed(connection):
         return
     for table, day in connection.execute(_UNGUARDED).fetchall():
-        place = days.locate_day(connection, table, day)
+        day_table = days.locate_day(connection, table, day)
 
-        def attempt(child: sql.Identifier = place.child) -> None:
+        def attempt(child: sql.Identifier = day_table.child) -> None:
             with connection.transaction():
                 set_short_lock_timeout(connection)
                 guard_table(connection, child)
@@ -215,19 +222,22 @@ def guard_packed_days(connection: Connection) -> None:
 
 
 def add_missing_rows(
-    connection: Connection, entity: EntityKind, place: DayTable, keys: sql.Composable | None = None
+    connection: Connection,
+    entity: EntityKind,
+    day_table: DayTable,
+    keys: sql.Composable | None = None,
 ) -> int:
-    """Copy rows of the old table that the new one lacks. Return their number.
+    """Copy the rows of the old table that the new one lacks. Return their number.
 
     Args:
-        keys: a query for id, updated_at and version of the rows to look at; None for all.
+        keys: A query for id, updated_at and version of the rows to look for. None: all rows.
     """
     if keys is None:
-        keys = sql.SQL(_ALL).format(old=place.child)
+        keys = sql.SQL(_ALL).format(old=day_table.child)
     query = sql.SQL(_MISSING).format(
         keys=keys,
-        old=place.child,
-        versions=sql.SQL(queries.build_versions_query(entity, place.new.as_string(connection))),
+        old=day_table.child,
+        versions=sql.SQL(queries.build_versions_query(entity, day_table.new.as_string(connection))),
         limit=sql.Literal(KEYS_AT_ONCE),
     )
     # Each row is found by its key.
@@ -246,14 +256,14 @@ def add_missing_rows(
                 " ON old.id = key.id AND old.updated_at = key.moment::timestamptz"
                 " AND old.version = key.number) AS late"
             ).format(
-                old=place.child,
+                old=day_table.child,
                 keys=sql.SQL(", ").join(
                     sql.SQL("({})").format(sql.SQL(", ").join(map(sql.Literal, key)))
                     for key in portion
                 ),
             )
             rows = list(stream_versions(connection, entity, source, ordered=False, data="bytea"))
-            added += write_rows(connection, entity, place.new, ((row, None) for row in rows))
+            added += write_rows(connection, entity, day_table.new, ((row, None) for row in rows))
         if len(missing) < KEYS_AT_ONCE:
             return added
         id, moment, version, _ = missing[-1]
@@ -271,9 +281,9 @@ def write_rows(
     """Write rows to a table. Return their number.
 
     Args:
-        frozen: Whether a transaction that began before sees the rows too, instead of an empty day
-            once the table has taken the place of another one. Only for a table that this
-            transaction has made.
+        frozen: Whether to write the rows as frozen. Transactions that began earlier see them too,
+            once the table has replaced another one; otherwise they would see an empty day. Only for
+            a table that this transaction has made.
     """
     child = () if entity.parent is None else ("text",)
     types = ["text", "int4", "int8", "text", "text", "int4", *child, "bytea", *queries.BLOCK_TYPES]
@@ -284,7 +294,7 @@ def write_rows(
         with cursor.copy(query, writer=writer(cursor) if writer else None) as copy:
             copy.set_types(types)
             for (id, version, moment, *labels, text), block in rows:
-                # COPY takes the bytes of a document for JSONB, and a number for a moment.
+                # COPY takes bytes for JSONB, and a number for a moment.
                 data = None if text is None else b"\1" + text
                 plain_values = (id, version, moment - _EPOCH, *labels, data)
                 copy.write_row((*plain_values, *(empty if block is None else block)))
@@ -294,16 +304,16 @@ def write_rows(
 def build_copy_command(
     entity: EntityKind, table: sql.Identifier, options: LiteralString
 ) -> sql.Composed:
-    """Return a COPY of all columns that a row of versions or a block has."""
+    """Build a COPY into all columns of versions and blocks."""
     names = map(sql.Identifier, (*list_columns(entity), *queries.BLOCK_COLUMNS))
     return sql.SQL("COPY {} ({}) " + options).format(table, sql.SQL(", ").join(names))
 
 
 def count_cheaply(connection: Connection, table: sql.Identifier, packed: bool) -> int | None:
-    """Return how many versions a table has, or None where counting would take seconds.
+    """Return how many versions a table has, or None if counting would take seconds.
 
-    A packed table is small. Of a plain one the index is enough where its pages are known to be
-    visible to all.
+    A packed table is small. A plain one is counted if PostgreSQL knows of most of its pages that
+    all rows are visible: then the index is enough.
     """
     if packed:
         return queries.count_versions(connection, table)
@@ -314,11 +324,11 @@ def count_cheaply(connection: Connection, table: sql.Identifier, packed: bool) -
     return int(row[0]) if row else None
 
 
-def _begin_watch(connection: Connection, place: DayTable) -> TableWatch:
+def _begin_watch(connection: Connection, day_table: DayTable) -> TableWatch:
     with connection.transaction():
         set_short_lock_timeout(connection)
-        connection.execute(sql.SQL(_WATCH).format(table=place.child))
-        watch = _load_state(connection, place)
+        connection.execute(sql.SQL(_WATCH).format(table=day_table.child))
+        watch = _load_state(connection, day_table)
         connection.execute("DELETE FROM changed_row WHERE partition = %s", [watch.partition])
         return watch
 
@@ -336,23 +346,26 @@ def _stop_watch(connection: Connection, table: sql.Identifier) -> None:
     retry_lock(attempt, _STOP_WAIT_S)
 
 
-def _load_state(connection: Connection, place: DayTable) -> TableWatch:
-    values = {"triggers": list(_TRIGGERS), "table": place.child.as_string(connection)}
+def _load_state(connection: Connection, day_table: DayTable) -> TableWatch:
+    values = {"triggers": list(_TRIGGERS), "table": day_table.child.as_string(connection)}
     # The cast to regclass raises if there is no such table.
     return TableWatch(*require_row(connection.execute(_STATE, values).fetchone()))
 
 
-def _build_changed_error(place: DayTable, reason: str) -> ChangedMeanwhileError:
-    name = place.child._obj[-1]
+def _build_changed_error(day_table: DayTable, reason: str) -> ChangedMeanwhileError:
+    name = day_table.child._obj[-1]
     return ChangedMeanwhileError(
-        f"{name} stays as it is, because while its new table was built {reason}. Try it again"
+        f"{name} stays as it is: while its new table was built, {reason}. Try again"
     )
 
 
 def _split_into_portions(
     missing: Sequence[tuple[str, datetime, int, int]],
 ) -> Iterator[list[tuple[str, datetime, int]]]:
-    """Cut rows into portions of at most BYTES_AT_ONCE, or of one larger document."""
+    """Yield the rows in portions.
+
+    The snapshots of a portion have at most BYTES_AT_ONCE, unless it is a single larger one.
+    """
     portion: list[tuple[str, datetime, int]] = []
     size = 0
     for id, moment, version, length in missing:

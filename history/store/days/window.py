@@ -21,7 +21,7 @@ class Window:
 
     @cached_property
     def start(self) -> int:
-        """The first moment inside, in microseconds since the epoch."""
+        """The first moment of the oldest day, in microseconds since the epoch."""
         return _count_microseconds(self.oldest)
 
     @cached_property
@@ -42,7 +42,7 @@ class Window:
 
 
 def compute_day(microseconds: int) -> date:
-    """Return the UTC day of a moment, which is in microseconds since the epoch."""
+    """Return the UTC day of a moment in microseconds since the epoch."""
     return EPOCH + timedelta(days=max(microseconds // MICROSECONDS_PER_DAY, _FIRST_DAY))
 
 

@@ -41,22 +41,24 @@ JOIN pg_dist_node USING (nodeid) ORDER BY nodeid
 """
 _ON_WORKER: Final[LiteralString] = "SELECT groupid <> 0 FROM pg_dist_local_group"
 
-# By host, port and name: databases of this process. None: it has the extension, and was not
-# distributed.
+# By host, port and name of the database: whether it is distributed. None: it has the extension but
+# was not distributed when this process asked.
 _answers_by_database: dict[tuple[object, ...], bool | None] = {}
 
 
 class NodeAnswer(NamedTuple):
-    """The answer of a node (host and port): a value as text, or the reason why it failed."""
+    """The answer of a node of a cluster."""
 
-    node: str
+    node: str  # host and port
     worker: bool
     success: bool
-    result: str
+    result: str  # the value as text, or the reason why the query failed
 
 
 def ask_nodes(connection: Connection, question: str) -> list[NodeAnswer]:
-    """Return the answer of each node to a query for one value; none in a plain installation.
+    """Send a query for one value to each node, and return the answers.
+
+    Returns no answers if the tables are not distributed.
 
     Raises:
         psycopg.Error: A node does not answer.
@@ -70,7 +72,7 @@ def ask_nodes(connection: Connection, question: str) -> list[NodeAnswer]:
 def is_distributed(connection: Connection) -> bool:
     """Return whether the tables of versions of this database are distributed.
 
-    Asked once for each process and database.
+    A process asks each database once.
 
     Raises:
         psycopg.Error: The database does not answer.
@@ -89,16 +91,16 @@ def is_spread(connection: Connection, table: str) -> bool:
 
 
 def forget_plain_answer(connection: Connection) -> None:
-    """Forget that the database was not distributed, for a new connection of a process.
+    """Forget the cached answer that this database is not distributed, so that it is asked again.
 
-    The installation may have been distributed while the process went on.
+    Called when a process opens a new connection: an operator may have distributed the tables since.
     """
     if not _answers_by_database.get(_identify_database(connection), True):
         forget_answer(connection)
 
 
 def has_citus(connection: Connection) -> bool:
-    """Return whether the database has the extension.
+    """Return whether the database has the extension Citus.
 
     Raises:
         psycopg.Error: The database does not answer.
@@ -116,11 +118,16 @@ def is_on_worker(connection: Connection) -> bool:
 
 
 class WorkerAddressError(ExplainedError, RuntimeError):
-    """DATABASE_URL names a worker, and only the consumer works there."""
+    """Raised if DATABASE_URL names a worker. Only the consumer works there."""
 
 
 def refuse_worker(connection: Connection) -> None:
-    """Raise WorkerAddressError if the server is a worker of a cluster. Raises psycopg.Error."""
+    """Check that the server is not a worker of a cluster.
+
+    Raises:
+        WorkerAddressError: It is one.
+        psycopg.Error: The database does not answer.
+    """
     if is_on_worker(connection):
         raise WorkerAddressError(
             "DATABASE_URL names a worker of a Citus cluster: only `consume` works there. Give the "
@@ -129,21 +136,23 @@ def refuse_worker(connection: Connection) -> None:
 
 
 def forget_answer(connection: Connection) -> None:
-    """Make this process ask again whether the tables are distributed."""
+    """Forget the cached answer whether this database is distributed."""
     _answers_by_database.pop(_identify_database(connection), None)
 
 
 def use_one_connection(connection: Connection) -> None:
     """Use one connection to each node for all shards of a table until the transaction ends.
 
-    A server without Citus accepts the setting as a name like any other.
+    A server without Citus accepts the setting, too: it accepts any name with a dot.
     """
     connection.execute("SET LOCAL citus.multi_shard_modify_mode TO sequential")
 
 
 def free_coordinator(connection: Connection, table: sql.Identifier) -> None:
-    """Free the disk of the rows that a table had before it was distributed; nothing in a plain
-    installation."""
+    """Free the disk space on the coordinator of a table that was distributed after it got rows.
+
+    Does nothing if the tables are not distributed.
+    """
     if not is_distributed(connection):
         return
     name = table.as_string(connection)

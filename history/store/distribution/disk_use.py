@@ -1,4 +1,4 @@
-"""Measures distributed tables on the disks of all nodes: the coordinator's tables are empty."""
+"""Measures distributed tables on all nodes. On the coordinator itself they are empty."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,8 +10,9 @@ from psycopg import sql
 
 from history.store import distribution
 
-# On each node, by shard: the table's name with its number. PostgreSQL's counts survive no crash or
-# failover (then the other parts of a mark differ), and come up to a minute after a commit.
+# Measures the shards on one node. The name of a shard is the table's name with a number. PostgreSQL
+# resets its counts after a crash or failover: then the other parts of a mark differ. The counts
+# come up to a minute after a commit.
 _OF_NODE: Final[LiteralString] = """
 SELECT coalesce(json_object_agg(name, figures), '{{}}') FROM (
     SELECT whole.relname AS name, json_build_array(
@@ -38,15 +39,13 @@ SELECT coalesce(json_object_agg(name, figures), '{{}}') FROM (
 
 
 class DiskUse(NamedTuple):
-    """Of a table, without the tables that are its partitions. rows: an estimate. table, indexes:
-    bytes; table with TOAST. mark: another one after rows were added. shards: of each, by its
-    number, the pages."""
+    """The size of a table on all nodes, without the tables that are its partitions."""
 
-    rows: int = 0
-    table: int = 0
-    indexes: int = 0
-    mark: str = ""
-    shards: Mapping[int, int] = MappingProxyType({})
+    rows: int = 0  # an estimate
+    table: int = 0  # bytes, with TOAST
+    indexes: int = 0  # bytes
+    mark: str = ""  # changes when rows are added
+    shards: Mapping[int, int] = MappingProxyType({})  # pages by the number of the shard
 
     @property
     def bytes(self) -> int:
@@ -54,17 +53,17 @@ class DiskUse(NamedTuple):
 
     @property
     def pages(self) -> int:
-        """Of the shard with the most."""
+        """The pages of the largest shard."""
         return max(self.shards.values(), default=0)
 
 
 def measure_disk_use(
     connection: psycopg.Connection[Any], tables: Sequence[str], whole: bool = True
 ) -> Mapping[str, DiskUse]:
-    """Measure those of these tables that are distributed; none in a plain installation.
+    """Measure those of these tables that are distributed. Others are left out.
 
     Args:
-        whole: Whether to raise if a node does not answer, instead of leaving it out.
+        whole: Whether to raise if a node does not answer. Otherwise the node is left out.
 
     Raises:
         psycopg.OperationalError: A node does not answer, and `whole` is true.

@@ -1,11 +1,12 @@
 """The rows of search_key by which the children of an application are found on a cluster.
 
-A child names its application in each of its versions. On one server an index finds them; on a
-cluster every shard would have to look. So a row of search_key lists each child of an application,
-with the first and the newest day of its versions that name it, on the shard of the application.
+A child names its application in each of its versions. On one server an index finds the children; on
+a cluster every shard would have to look. So search_key has a row for each child of an application,
+on the application's shard. It has the first and the newest day on which a version of the child
+names the application.
 
-The rows are only used once `annals search index` has listed the children of the versions that were
-stored before, which a mark says.
+The rows are not used before `annals search index` has listed the children of the versions that were
+stored earlier. A row of django_migrations (MARK) records that it has.
 """
 
 from collections.abc import Container
@@ -24,36 +25,42 @@ MARK: Final = "search_keys_of_children"
 
 
 class ChildRow(NamedTuple):
-    """A child of an application, in the order of insertion."""
+    """A child of an application. Rows are inserted in the order of these fields."""
 
     application: str
     entity: str
     id: str
-    first_day: int  # in days since the epoch: of the oldest version that names the application
-    day: int  # of the newest one
+    # The days of the oldest and of the newest version that names the application.
+    first_day: int  # in days since the epoch
+    day: int  # in days since the epoch
 
 
 class NewChildren:
-    """Collects the children that versions name, except those that are stored for that day already.
+    """Collects the children that versions are of, except those already listed for the day.
 
-    fingerprints: what was added, for the `known` of a later instance once it is stored.
+    Args:
+        known_fingerprints: The fingerprints of the children that are stored already.
+
+    Attributes:
+        fingerprints: The fingerprints of the children that were added. Once these are stored, the
+            caller can pass them to a later instance.
     """
 
-    def __init__(self, known: Container[int] = frozenset()) -> None:
-        self._known = known
+    def __init__(self, known_fingerprints: Container[int] = frozenset()) -> None:
+        self._known = known_fingerprints
         self._days: dict[tuple[str, str, str], tuple[int, int]] = {}
         self.fingerprints: set[int] = set()
 
     def add_record(self, record: Record) -> None:
-        """Add the child that a version is of; nothing for an application."""
+        """Add the document of a record if it is a child. Do nothing if it is an application."""
         self.add(record.entity, record.id, record.product_instance_id, record.updated_at)
 
     def add(self, entity: str, id: str, application: str | None, updated_at: int) -> None:
-        """Add the child that a version is of.
+        """Add a document if it is a child.
 
         Args:
-            application: None if the version is not of a child.
-            updated_at: Microseconds since the epoch.
+            application: The application that the version names. None: the document is not a child.
+            updated_at: The moment of the version, in microseconds since the epoch.
         """
         if application is None:
             return
@@ -80,7 +87,11 @@ _WIDEN: Final = """
 
 
 def upsert_children(connection: psycopg.Connection[Any], children: list[ChildRow]) -> None:
-    """Store children of a cluster inside the caller's transaction. They are sorted."""
+    """Store children on a cluster, inside the caller's transaction.
+
+    Args:
+        children: The children in the order of ChildRow.
+    """
     insert_distributed(
         connection,
         "value, name, entity, id, day, first_day",
@@ -100,7 +111,7 @@ def upsert_children(connection: psycopg.Connection[Any], children: list[ChildRow
 
 
 def mark_complete(connection: psycopg.Connection[Any]) -> None:
-    """Note that search_key lists the children of all stored versions."""
+    """Record that search_key lists the children of all stored versions."""
     connection.execute(
         "INSERT INTO django_migrations (app, name, applied) SELECT 'history', %(mark)s::text, now()"
         " WHERE NOT EXISTS (SELECT FROM django_migrations WHERE name = %(mark)s::text)",

@@ -1,4 +1,4 @@
-"""Takes the business keys of an entity kind out of a snapshot while it is stored. Pure."""
+"""Finds the business keys in snapshots that are being stored. Has no side effects."""
 
 import unicodedata
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class SearchKeyId(NamedTuple):
-    """The primary key of the search_key table. Writers insert in its order."""
+    """The primary key of the search_key table. Writers insert rows in its order."""
 
     value: str
     name: str
@@ -30,30 +30,36 @@ class SearchKeyRow(NamedTuple):
     """A row of the search_key table."""
 
     key: SearchKeyId
-    day: int  # of the latest version, in days since the epoch
+    day: int  # the day of the latest version with the key, in days since the epoch
 
 
-DecodedValues = object  # what a text has at an entity's pointers, from its lookup's decode()
-KeyValues = list[object]  # the values at an entity's pointers, in their order; UNSET if absent
-# A hash of an entity's kind, UTC day and values. Small: thousands fit in memory.
+DecodedValues = object  # what PointerLookup.decode() returns for a snapshot
+KeyValues = list[object]  # the values at the pointers of a kind, in their order; UNSET if absent
+# A hash of a kind, a UTC day and the values of keys. Small: thousands fit in memory.
 KeyFingerprint = int
 
 
 class KnownFingerprints(Protocol):
-    """By id, the fingerprint of the business keys that were stored last."""
+    """The fingerprint of the business keys that were stored last for each id."""
 
     def get(self, id: str, /) -> KeyFingerprint | None: ...
 
 
-# Letters with marks as one character each, as keyboards write them.
+# A letter and its mark are one character, which is what keyboards produce.
 STORED_FORM: Final = "NFC"
 NONE_KNOWN: KnownFingerprints = {}
 _encode = msgspec.json.Encoder().encode
 
 
 class NewSearchKeys:
-    """Collects the business keys of records, except those stored for that day already.
-    fingerprints: by id, the fingerprint of the keys that were added last."""
+    """Collects the business keys of records, except those already stored for the day.
+
+    Args:
+        known_fingerprints: The fingerprints of the keys that are stored already.
+
+    Attributes:
+        fingerprints: By id, the fingerprint of the keys that were added last.
+    """
 
     def __init__(self, known_fingerprints: KnownFingerprints = NONE_KNOWN) -> None:
         self._known = known_fingerprints
@@ -63,11 +69,11 @@ class NewSearchKeys:
     def add_record(self, record: Record, decoded: DecodedValues | None = None) -> None:
         """Add the keys of one record: texts and whole numbers.
 
-        A value that is missing, empty, longer than SEARCH_VALUE_LENGTH or of another type is
-        ignored.
+        A value is ignored if it is missing, empty, longer than SEARCH_VALUE_LENGTH, or of another
+        type.
 
         Args:
-            decoded: The values of the record's data at the pointers, if they were looked up before.
+            decoded: The result of the lookup in the record's data, if the caller has it already.
         """
         lookup = LOOKUPS[record.entity]
         if lookup is None:
@@ -99,7 +105,10 @@ class NewSearchKeys:
 
 
 def _decode_one_by_one(record: Record, lookup: PointerLookup) -> KeyValues:
-    """Return the values of a snapshot stored as a string, or with a value of another type."""
+    """Return the values of a snapshot that cannot be decoded at once.
+
+    It is stored as a string, or one of its values does not have the expected type.
+    """
     data = record.data if record.data[0] != QUOTE else from_store(bytes(record.data))
     try:
         return lookup(data)
@@ -108,7 +117,7 @@ def _decode_one_by_one(record: Record, lookup: PointerLookup) -> KeyValues:
 
 
 def _decode_one(pointer: str, data: bytes | memoryview) -> object:
-    """Return one value alone, when another one does not have the expected type."""
+    """Return one value, or None if it does not have the expected type."""
     try:
         (value,) = _make_lookup((pointer,))(data)
     except UNREADABLE:
@@ -127,9 +136,9 @@ def _generate_keys(record: Record, values: KeyValues) -> Iterator[SearchKeyId]:
 
 
 def list_stored_values(text: str) -> list[str]:
-    """Return the values of business keys that are this text: the text in the stored form first.
+    """Return the values of business keys that can stand for this text, the normalized form first.
 
-    The others were stored by releases that kept values as they came.
+    Earlier releases stored values without normalizing them.
     """
     stored = unicodedata.normalize(STORED_FORM, text)
     decomposed = unicodedata.normalize("NFD", text)
@@ -141,7 +150,7 @@ def _make_lookup(pointers: tuple[str, ...]) -> PointerLookup:
     return PointerLookup([(pointer, str | int) for pointer in pointers])
 
 
-# The collector of each entity, by its name; None if it does not declare keys.
+# By the name of a kind, the lookup of its keys. None if the kind does not declare keys.
 LOOKUPS = {
     entity.name: _make_lookup(tuple(pointer for _, pointer in entity.search))
     if entity.search

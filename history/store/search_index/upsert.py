@@ -29,7 +29,7 @@ _UPSERT: Final = f"""
 
 
 def upsert_keys(connection: psycopg.Connection[Any], keys: Sequence[SearchKeyRow]) -> None:
-    """Store sorted keys inside the caller's transaction."""
+    """Store keys inside the caller's transaction. `keys` are in the order of SearchKeyId."""
     dates = {day: format_day(day) for day in {row.day for row in keys}}
     if distribution.is_distributed(connection):
         rows = [(*row.key, dates[row.day]) for row in keys]
@@ -40,7 +40,7 @@ def upsert_keys(connection: psycopg.Connection[Any], keys: Sequence[SearchKeyRow
 
 
 def format_day(day: int) -> str:
-    """Return a day since the epoch as PostgreSQL reads it."""
+    """Format a day, given in days since the epoch, for PostgreSQL."""
     return (EPOCH + timedelta(day)).isoformat()
 
 
@@ -50,13 +50,14 @@ def insert_distributed(
     rows: Sequence[Sequence[str]],
     on_conflict: str,
 ) -> None:
-    """Store rows in the distributed table, many in one statement.
+    """Insert rows into the distributed table search_key, many in one statement.
 
-    With a SELECT instead, Citus would first write a file for each shard.
+    Uses VALUES: for a SELECT Citus would first write a file for each shard.
 
     Args:
-        columns: The names of the columns of each row, as SQL.
-        on_conflict: The clause of the statement for rows that are there.
+        columns: The names of the columns, as SQL.
+        rows: The values of each row, in the order of `columns`.
+        on_conflict: The clause of the statement for rows that exist.
     """
     for start in range(0, len(rows), _MAX_ROWS):
         # A value that several rows have is sent once for each column.

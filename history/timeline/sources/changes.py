@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from datetime import datetime
 from functools import cache
 from heapq import merge
 from itertools import islice
@@ -22,9 +23,17 @@ from history.store.database.prepared import Statement
 from history.store.versions import TimelinePosition, VersionRef
 from history.timeline.query import MICROSECOND, TimelineOrder, VersionFilters
 from history.timeline.sources import statements
-from history.timeline.sources.statements import FILTERS, find_next_day, format_sql
+from history.timeline.sources.field_filter import UNCHANGED_PLAIN
+from history.timeline.sources.statements import FILTERS, find_midnight, find_next_day, format_sql
 from history.timeline.sources.tables import make_ref_values
-from history.timeline.time_slices import ActivityRow, ChangesQuestion, ListedChange, TimeSlice
+from history.timeline.time_slices import (
+    ActivityRow,
+    BlockRef,
+    ChangesQuestion,
+    ListedChange,
+    PlaceInBlock,
+    TimeSlice,
+)
 
 
 def fetch_changes(question: ChangesQuestion) -> list[ListedChange]:
@@ -37,17 +46,28 @@ def fetch_changes(question: ChangesQuestion) -> list[ListedChange]:
     rows_by_kind = statements.fetch_pipelined(
         [make_statement(entity, question) for entity in question.kinds]
     )
-    changes_by_kind = (
-        [
-            ListedChange(
-                TimelinePosition(updated_at, kind, id, version), application or id, damaged
-            )
-            for kind, id, version, updated_at, application, damaged in rows
-        ]
-        for rows in rows_by_kind
-    )
+    changes_by_kind = ([_make_change(*row) for row in rows] for rows in rows_by_kind)
     merged = merge(*changes_by_kind, key=_get_position, reverse=reverse)
     return list(islice(merged, question.limit))
+
+
+def _make_change(
+    kind: int,
+    id: str,
+    version: int,
+    updated_at: datetime,
+    application: str | None,
+    is_damaged: bool,
+    stored_at: datetime | None,
+    stored_version: int | None,
+    position: int | None,
+) -> ListedChange:
+    """Make a change of a row of `make_changes_sql`."""
+    place = None
+    if position and stored_at is not None and stored_version is not None:
+        place = PlaceInBlock(BlockRef(id, stored_at, stored_version), position)
+    moment = TimelinePosition(updated_at, kind, id, version)
+    return ListedChange(moment, application or id, is_damaged, place)
 
 
 def _get_position(change: ListedChange) -> TimelinePosition:
@@ -56,9 +76,11 @@ def _get_position(change: ListedChange) -> TimelinePosition:
 
 # `packed IS NULL` and the author alone, or PostgreSQL would not use the indexes.
 _PLAIN = """
-    (SELECT {kind} AS kind, id, version, updated_at, {product} AS product, false AS damaged
-    FROM {table}
+    (SELECT {kind} AS kind, id, version, updated_at, {product} AS product, false AS damaged,
+        NULL::timestamptz AS stored_at, NULL::int4 AS stored_version, NULL::int4 AS position
+    FROM {table} AS stored
     WHERE packed IS NULL AND updated_at >= %(low)s AND updated_at < %(high)s {by_author} {filters}
+        {by_field}
         AND (updated_at, {kind}, id, version) {sign} (%(after_moment)s, %(after_kind)s::int4,
             %(after_id)s::varchar, %(after_version)s::int4)
     ORDER BY updated_at {order}, id {order}, version {order} LIMIT %(limit)s)
@@ -70,7 +92,8 @@ _BLOCK_ROWS = """(
         AND coalesce({oldest}, updated_at) < %(high)s {by_names}
 )"""
 _BLOCKS = """
-    (SELECT {kind} AS kind, id, version, updated_at, product, position = 0 AS damaged
+    (SELECT {kind} AS kind, id, version, updated_at, product, position = 0 AS damaged, stored_at,
+        stored_version, position
     FROM {versions} AS stored
     WHERE updated_at >= %(low)s AND updated_at < %(high)s
         AND (updated_at, {kind}, id, version) {sign} (%(after_moment)s, %(after_kind)s::int4,
@@ -79,7 +102,7 @@ _BLOCKS = """
     ORDER BY updated_at {order}, id {order}, version {order} LIMIT %(limit)s)
 """
 _BOTH = """
-    SELECT kind, id, version, updated_at, product, damaged
+    SELECT kind, id, version, updated_at, product, damaged, stored_at, stored_version, position
     FROM ({plain} UNION ALL {blocks}) AS merged
     ORDER BY updated_at {order}, id {order}, version {order} LIMIT %(limit)s
 """
@@ -87,7 +110,7 @@ _BOTH = """
 
 @cache
 def make_changes_sql(
-    entity: EntityKind, order: TimelineOrder, by_author: bool, by_client: bool
+    entity: EntityKind, order: TimelineOrder, by_author: bool, by_client: bool, by_field: bool
 ) -> str:
     """Make the statement for the changes of one kind in a slice."""
     names = [
@@ -101,6 +124,10 @@ def make_changes_sql(
         "order": order.value,
         "sign": "<" if order is TimelineOrder.DESC else ">",
         "by_author": "AND author = %(author)s" if by_author else "",
+        # A first version has no previous one.
+        "by_field": f"AND version > 0 AND NOT {format_sql(UNCHANGED_PLAIN, entity)}"
+        if by_field
+        else "",
     }
     rows = format_sql(_BLOCK_ROWS, entity, by_names=by_names)
     versions = queries.build_versions_query(entity, rows)
@@ -119,8 +146,10 @@ def make_statement(entity: EntityKind, question: ChangesQuestion) -> Statement:
         part.order,
         filters.author is not None,
         filters.client_id is not None,
+        question.field is not None,
     )
     return text, {
+        "first_day": find_midnight(part.low),
         "low": part.low,
         "high": part.high,
         "end": find_next_day(part.high - MICROSECOND),
@@ -132,6 +161,7 @@ def make_statement(entity: EntityKind, question: ChangesQuestion) -> Statement:
         "client_id": filters.client_id,
         "type": None if filters.type is None else str(filters.type.value),
         "limit": Int4(question.limit),
+        "field": question.field,
     }
 
 

@@ -230,7 +230,7 @@ class _Block(NamedTuple):
 
 def _unpack_block(entity: EntityKind, row: BoundedRow, packed: bytes) -> _Block:
     try:
-        texts = queries.read_documents(
+        texts = queries.read_snapshots(
             connection.connection, entity.table, row.id, row.stored_at, packed
         )
     except DamagedBlockError as error:
@@ -440,6 +440,11 @@ KEYS_OF_CHILD = """
     SELECT {kind}, id, version, updated_at, position = 0 FROM {versions} AS stored
     WHERE id = ANY(ARRAY(SELECT DISTINCT id FROM {table} WHERE product_instance_id = %(id)s))
 """
+
+
+def find_midnight(moment: datetime) -> datetime:
+    """Return the first moment of the UTC day of this one."""
+    return datetime.combine(moment.astimezone(UTC), time(), UTC)
 
 
 def find_next_day(moment: datetime) -> datetime:

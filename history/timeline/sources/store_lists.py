@@ -23,7 +23,7 @@ from history.store.versions import (
     VersionRef,
 )
 from history.timeline.query import VersionFilters
-from history.timeline.sources import changes, children, statements
+from history.timeline.sources import changes, children, field_filter, statements
 from history.timeline.sources.statements import BoundedRow, FieldNames, format_sql, keep_fields
 from history.timeline.sources.tables import TableSource
 from history.timeline.time_slices import ActivityRow, ChangesQuestion, ListedChange, TimeSlice
@@ -230,6 +230,10 @@ class StoreLists:
     def fetch_changes(self, question: ChangesQuestion) -> list[ListedChange]:
         """Return versions of all documents in a slice of time. See changes.fetch_changes."""
         return changes.fetch_changes(question)
+
+    def drop_unchanged(self, changes: Sequence[ListedChange], field: str) -> list[ListedChange]:
+        """Return the changes without those that certainly left a top-level field as it was."""
+        return field_filter.drop_unchanged_packed(changes, field)
 
     def fetch_listed(
         self, refs: Sequence[VersionRef], filters: VersionFilters

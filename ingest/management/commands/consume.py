@@ -55,17 +55,17 @@ class Command(BaseCommand):
             help="consumer group (default: that of ANNALS_CONSUMER_GROUP)",
         )
         add("--until-idle", type=make_number_parser(0, MAX_SECONDS), metavar="SECONDS",
-            help="exit after this many seconds without a message, with everything stored: 0, or "
-            "3 if partitions are halted and so not read to their end; 1 if for so long what cannot "
-            "pass by waiting was in the way: missing rights or tables, a refused login, none of "
-            "the topics (default: run until stopped)")  # fmt: skip
+            help="exit after this many seconds without a message, with everything stored. The "
+            "exit code is 0; 3 if partitions are halted and so not read to their end; 1 if missing "
+            "rights, tables or topics, or a refused login, prevented reading or storing for this "
+            "long (default: run until stopped)")  # fmt: skip
         add("--json", action="store_true", help="print a summary as one line of JSON at the end")
         add("--metrics-port", type=make_whole_parser(1, MAX_PORT),
-            help="serve Prometheus metrics on this port; with ANNALS_METRICS_TOKEN to those who "
-            "send it as Bearer token (default: none)")  # fmt: skip
+            help="serve Prometheus metrics on this port; if ANNALS_METRICS_TOKEN is set, only to "
+            "clients that send it as Bearer token (default: none)")  # fmt: skip
         add("--metrics-address", default="127.0.0.1",
-            help="the address for --metrics-port; one that others reach, as 0.0.0.0, needs "
-            "ANNALS_METRICS_TOKEN (default: %(default)s)")  # fmt: skip
+            help="the address for --metrics-port; an address that other machines reach, such as "
+            "0.0.0.0, needs ANNALS_METRICS_TOKEN (default: %(default)s)")  # fmt: skip
 
     def handle(self, *_: Any, **options: Any) -> None:
         """Consume until the process is stopped, or until idle if the options say so."""
@@ -111,7 +111,7 @@ class Command(BaseCommand):
 
 def _parse_group(text: str) -> str:
     if not text.strip():
-        raise ArgumentTypeError("a group has a name of at least one character")
+        raise ArgumentTypeError("the name of a group must not be empty")
     return text.strip()
 
 
@@ -120,7 +120,7 @@ def _parse_topics(text: str) -> tuple[str, ...]:
     unknown = [name for name in names if name not in BY_TOPIC]
     if unknown or not names:
         raise ArgumentTypeError(
-            f"no kind of entity has the topic {', '.join(unknown) or '(none)'}; there are "
+            f"no kind declares the topic {', '.join(unknown) or '(none)'}; the declared topics are "
             f"{', '.join(BY_TOPIC)}"
         )
     return names
@@ -132,8 +132,8 @@ def _serve_metrics(address: str, port: int) -> None:
     token = settings.ANNALS.metrics_token
     if token is None and address not in LOOPBACK and not settings.ANNALS.demo:
         raise CommandError(
-            f"--metrics-address {address}: others can reach it, and ANNALS_METRICS_TOKEN is not "
-            "set. Set it, and give Prometheus the same token, or listen on 127.0.0.1."
+            f"--metrics-address {address}: other machines can reach it, and ANNALS_METRICS_TOKEN "
+            "is not set. Set it, and give Prometheus the same token, or listen on 127.0.0.1."
         )
     try:
         metrics_server.start_server(address, port, token)
@@ -196,7 +196,7 @@ def build_consumer(topics: tuple[str, ...], group: str, until_idle: float | None
 
 
 def _measure_peak_mb() -> int:
-    """Return the peak of resident memory in MB.
+    """Return the peak of this process's resident memory in MB.
 
     ru_maxrss is only the fallback, because it includes the memory of the parent process.
     """

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import translation
 
-from history.common.consumer_silence import find_longest_silence
+from history.common.consumer_silence import find_main_silence
 from history.common.text_tables import build_table, pluralize, print_table
 from history.kinds.entities import BY_TOPIC
 from history.management.numbers import make_whole_parser
@@ -47,8 +47,8 @@ class Command(BaseCommand):
         commands = parser.add_subparsers(dest="command", metavar="COMMAND")
         acknowledge = commands.add_parser(
             "acknowledge",
-            help="record that the lost messages of a topic are known; only later losses are "
-            "reported",
+            help="record that the losses of a topic up to now are known; then only later losses "
+            "are reported",
         )
         acknowledge.add_argument("topic", metavar="TOPIC", help="the topic")
         acknowledge.add_argument(
@@ -60,7 +60,7 @@ class Command(BaseCommand):
         retire = commands.add_parser(
             "retire", help="declare a topic finished: completeness no longer waits for it"
         )
-        unretire = commands.add_parser("unretire", help="take `retire` back")
+        unretire = commands.add_parser("unretire", help="undo `retire`")
         for action in (retire, unretire):
             action.add_argument("topic", metavar="TOPIC", help="the topic")
         retire.add_argument("--why", required=True, help="the reason; it is shown")
@@ -117,7 +117,7 @@ class Command(BaseCommand):
             losses.update_entries(entries, outlooks)
         known_partitions = {(entry.topic, entry.partition) for entry in entries}
         never_read = {
-            place: outlook for place, outlook in outlooks.items() if place not in known_partitions
+            name: outlook for name, outlook in outlooks.items() if name not in known_partitions
         }
         with translation.override("en"):
             faults = ledger_rows.find_faults(entries)
@@ -252,13 +252,14 @@ class Command(BaseCommand):
         for entry in entries:
             if entry.log_cut:
                 self.stdout.write(
-                    f"CUT {entry.topic}[{entry.partition}]: the log at the broker was cut after it "
-                    f"was read to offset {entry.next_offset}; it was read again from its start. "
+                    f"CUT {entry.topic}[{entry.partition}]: the log at the broker was truncated "
+                    f"after it was read to offset {entry.next_offset}; it was read again from its "
+                    "start. "
                     "What was read before is stored; what was never read may be missing.",
                 )
         for fault in faults:
             self.stdout.write(f"FAULT {fault}")
-        if silence := find_longest_silence(entry.silence for entry in entries):
+        if silence := find_main_silence(entry.silence for entry in entries):
             self.stdout.write(f"SILENT {silence}: newer messages are not read.")
         if not faults:
             self.stdout.write("Every message read is accounted for.")

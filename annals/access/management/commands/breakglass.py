@@ -47,9 +47,9 @@ class Command(BaseCommand):
             hosts = os.environ.get(HOSTS, "").strip()
             fault = f"{HOSTS}={hosts} names no host" if hosts else f"{HOSTS} is not set"
             raise CommandError(
-                f"{fault}, so the link would lead nowhere. For this command, set it to the host "
-                "under which browsers reach Annals, such as annals.bank.example; and set "
-                "ANNALS_HTTPS, if the web has it. No login was made."
+                f"{fault}, so the link would have no host. No login was created. Run this command "
+                f"with {HOSTS} set to the host under which browsers reach Annals, such as "
+                "annals.bank.example, and with ANNALS_HTTPS, if it is set for the web."
             )
         try:
             with transaction.atomic():  # no superuser without its link

@@ -1,0 +1,163 @@
+"""Leaves out versions that certainly did not change a top-level field.
+
+A list of changes with a path looks at every version of its window. Most of them did not change the
+field that the path is in, and need not be read and compared as a timeline does it. What may be left
+out is decided only if the previous version is a row of the same days, or in the same block;
+everything else stays in the list. `UNCHANGED_PLAIN` is for plain rows, in SQL, and
+`drop_unchanged_packed` for versions in blocks.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from functools import cache
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from django.db import connection
+from psycopg.types.numeric import Int4
+
+from history.documents.top_level_fields import read_field
+from history.kinds.entities import ENTITIES, EntityKind
+from history.store.blocks import queries
+from history.store.blocks.codec import DamagedBlockError
+from history.store.database.prepared import Values
+from history.timeline.sources import statements
+from history.timeline.sources.statements import find_midnight, find_next_day, format_sql
+from history.timeline.time_slices import BlockRef, ListedChange, PlaceInBlock
+
+# Is true of a plain row `stored` whose previous version has the same value in the field. That is
+# certain if all rows from which the previous version can be are plain rows of these days. If two of
+# them have its number, both must have the value. Values are compared as texts, which is stricter
+# than the comparison that follows: 1 and 1.0 are different texts.
+UNCHANGED_PLAIN: Final = """(
+    SELECT bool_and(
+        previous.packed IS NULL
+        AND jsonb_typeof(previous.data) = 'object' AND jsonb_typeof(stored.data) = 'object'
+        AND (previous.data -> %(field)s::text)::text IS NOT DISTINCT FROM
+            (stored.data -> %(field)s::text)::text)
+    FROM {table} AS previous
+    WHERE previous.id = stored.id
+        AND previous.updated_at >= %(first_day)s AND previous.updated_at < %(end)s
+        AND (previous.packed IS NOT NULL
+            OR previous.version = stored.version - 1 AND previous.updated_at <= stored.updated_at)
+) IS TRUE"""
+
+# Blocks are read this many at a time. Larger ones are not looked into.
+_BLOCKS_AT_ONCE: Final = 250
+_LARGEST_BLOCK: Final = 128 * 1024
+
+# The versions of some blocks, without those of a document that has a plain row on the same day: it
+# may be the previous version.
+_VERSIONS_OF_BLOCKS: Final = """
+    SELECT id, stored_at, stored_version, position, version, updated_at,
+        CASE WHEN position = 1 THEN packed END
+    FROM {versions} AS stored
+    WHERE position > 0
+    ORDER BY id, stored_at, stored_version, position
+"""
+_BLOCK_ROWS: Final = """(
+    SELECT {table}.* FROM unnest(%(ids)s::varchar[], %(moments)s::timestamptz[],
+        %(numbers)s::int4[]) AS listed(id, updated_at, version)
+    JOIN {table} USING (id, updated_at, version)
+    WHERE packed IS NOT NULL AND unpacked <= {largest}
+        AND updated_at >= %(first)s AND updated_at <= %(last)s
+        AND NOT EXISTS (
+            SELECT FROM {table} AS plain
+            WHERE plain.id = listed.id AND plain.packed IS NULL
+                AND plain.updated_at >= %(first_day)s AND plain.updated_at < %(end)s)
+    OFFSET 0
+)"""
+
+
+def drop_unchanged_packed(changes: Sequence[ListedChange], field: str) -> list[ListedChange]:
+    """Return the changes without those versions in blocks that left a field as it was.
+
+    Runs a statement for each kind and 250 blocks. Versions of a block that cannot be read stay.
+    """
+    blocks: defaultdict[EntityKind, dict[BlockRef, None]] = defaultdict(dict)
+    for change in changes:
+        if change.place is not None:
+            blocks[ENTITIES[change.position.kind]][change.place.block] = None
+    unchanged = {
+        (entity, place)
+        for entity, kind_blocks in blocks.items()
+        for place in _generate_unchanged(entity, list(kind_blocks), field)
+    }
+    return [
+        change
+        for change in changes
+        if (ENTITIES[change.position.kind], change.place) not in unchanged
+    ]
+
+
+def _generate_unchanged(
+    entity: EntityKind, blocks: Sequence[BlockRef], field: str
+) -> Iterator[PlaceInBlock]:
+    """Generate the places of versions that have the same value as the version before them."""
+    for start in range(0, len(blocks), _BLOCKS_AT_ONCE):
+        values = _make_values(blocks[start : start + _BLOCKS_AT_ONCE])
+        rows = [_VersionInBlock(*row) for row in statements.fetch_rows(_make_sql(entity), values)]
+        for _, versions in groupby(rows, key=_VersionInBlock.get_block):
+            yield from _compare_versions(entity, list(versions), field)
+
+
+def _make_values(blocks: Sequence[BlockRef]) -> Values:
+    moments = [block.stored_at for block in blocks]
+    return {
+        "ids": [block.id for block in blocks],
+        "moments": moments,
+        "numbers": [Int4(block.stored_version) for block in blocks],
+        "first": min(moments),
+        "last": max(moments),
+        "first_day": find_midnight(min(moments)),
+        "end": find_next_day(max(moments)),
+    }
+
+
+@cache
+def _make_sql(entity: EntityKind) -> str:
+    rows = format_sql(_BLOCK_ROWS, entity, largest=str(_LARGEST_BLOCK))
+    return _VERSIONS_OF_BLOCKS.format(versions=queries.build_versions_query(entity, rows))
+
+
+class _VersionInBlock(NamedTuple):
+    """A row of _VERSIONS_OF_BLOCKS."""
+
+    id: str
+    stored_at: datetime
+    stored_version: int
+    position: int
+    version: int
+    updated_at: datetime
+    packed: bytes | None  # the documents of the block, with its first version
+
+    def get_block(self) -> BlockRef:
+        return BlockRef(self.id, self.stored_at, self.stored_version)
+
+
+def _compare_versions(
+    entity: EntityKind, versions: Sequence[_VersionInBlock], field: str
+) -> Iterator[PlaceInBlock]:
+    """Generate the places of the versions of a block that did not change the field.
+
+    In a block the versions are in the order of number and moment. So if the version before has the
+    number below and is not younger, it is the previous one.
+    """
+    first, block = versions[0], versions[0].get_block()
+    try:
+        texts = queries.read_snapshots(
+            connection.connection, entity.table, first.id, first.stored_at, first.packed or b""
+        )
+    except DamagedBlockError:
+        return
+    if len(texts) != len(versions):
+        return
+    values = [read_field(text, field) for text in texts]
+    for index in range(1, len(versions)):
+        older, newer = versions[index - 1], versions[index]
+        is_previous = older.version == newer.version - 1 and older.updated_at <= newer.updated_at
+        if is_previous and values[index] is not None and values[index] == values[index - 1]:
+            yield PlaceInBlock(block, newer.position)

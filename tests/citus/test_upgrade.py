@@ -1,0 +1,152 @@
+"""An upgrade of a cluster: data of an earlier release, and the code of today."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+from pytest_django import DjangoDbBlocker
+
+from annals.embedded.broker import EmbeddedBroker
+from history.common import clock
+from history.store import distribution
+from tests.citus.again import move
+from tests.citus.cluster import Citus, create_database, use_database
+from tests.consuming import ROOT
+from tests.db.commands import run_command
+from tests.db.partitioned import few_days, retire
+from tests.system.test_upgrade import has_history, list_lost_answers
+from tests.upgrade import earlier, keep, release
+from tests.upgrade.release import KeptRelease, ReleaseCommandError
+
+__all__ = ["few_days", "move"]
+
+NO_BROKER = {"KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
+# The last commit that can distribute the tables, and neither packs the days of a cluster nor lists
+# the children of its applications.
+EARLIER_CLUSTER = "a6bac2ff"
+SHARDS = ("--shards", "4")
+# The earlier code packs this day, by one server, and distributes it then.
+PACKED = (clock.now() - timedelta(days=3)).date()
+
+
+@pytest.fixture
+def empty_cluster(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[Citus]:
+    """A database without tables on all nodes. The commands of this process use it."""
+    with (
+        create_database(os.environ["ANNALS_TEST_CITUS"]) as cluster,
+        django_db_blocker.unblock(),
+        use_database(cluster.url),
+    ):
+        yield cluster
+
+
+def maintain() -> dict[str, Any]:
+    """Run `partitions maintain` in this process, and return what it did."""
+    ran = run_command("partitions", "maintain", "--json")
+    assert ran.code == 0, (ran.out, ran.err)
+    result: dict[str, Any] = json.loads(ran.out)
+    assert result["broken"] == []
+    return result
+
+
+@pytest.mark.parametrize("name", release.list_kept_releases())
+def test_data_of_a_release_is_the_same_on_a_cluster(
+    name: str,
+    empty_cluster: Citus,
+    few_days: None,
+    move: Callable[[datetime], None],
+    tmp_path: Path,
+) -> None:
+    """0.1.0 could not distribute its tables: `distribute` comes after `migrate`."""
+    kept_answers = json.loads(release.read_kept(name, "json"))
+    addresses = kept_answers["answers"]
+    empty_cluster.connect().execute(release.read_kept(name, "sql"))
+    current_release = KeptRelease(ROOT, empty_cluster.url, tmp_path, NO_BROKER)
+    current_release.env["ASKED_AT"] = release.get_end_of_day(name)
+    current_release.run_command("migrate", "--verbosity", "0")
+    assert list_lost_answers(current_release.fetch_answers(*addresses), addresses) == []
+    retire()
+    answers = current_release.fetch_answers(*addresses)
+    current_release.run_command("distribute", *SHARDS)
+    assert current_release.fetch_answers(*addresses) == answers
+    current_release.run_command("search", "index")
+    assert current_release.fetch_answers(*addresses) == answers
+    distribution.forget_answer(connection.connection)  # as in a new process
+    move(datetime.fromisoformat(release.get_end_of_day(name)) + timedelta(days=3))
+    assert maintain()["packed"] != []
+    assert current_release.fetch_answers(*addresses) == answers
+    assert current_release.read_ledger() == kept_answers["ledger"]
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
+    embedded = EmbeddedBroker(tmp_path / "broker")
+    embedded.start()
+    yield embedded
+    embedded.kill()
+
+
+def load_applications(loaded: KeptRelease, seed: int, days: int = 5) -> None:
+    """Simulate eight applications over the last days, and store them."""
+    simulated = ("--applications", "8", "--rps", "0", "--days", str(days), "--seed", str(seed))
+    loaded.run_command("simulate", *simulated)
+    loaded.run_command("consume", "--until-idle", "3")
+
+
+@pytest.mark.skipif(not has_history(), reason="needs the history of the repository")
+def test_cluster_of_earlier_code_is_the_same_after_the_upgrade(
+    empty_cluster: Citus,
+    broker: EmbeddedBroker,
+    tmp_path: Path,
+) -> None:
+    """A day that the earlier code packed before it distributed the tables included."""
+    env = {
+        "KAFKA_BOOTSTRAP_SERVERS": broker.get_bootstrap_servers(),
+        "ANNALS_RETENTION_DAYS": "6",
+        "ANNALS_AHEAD_DAYS": "1",
+    }
+    code = earlier.unpack_release(EARLIER_CLUSTER, tmp_path / "code")
+    earlier_release = KeptRelease(code, empty_cluster.url, tmp_path / "home", env)
+    current_release = KeptRelease(ROOT, empty_cluster.url, tmp_path / "home", env)
+    earlier_release.run_command("migrate", "--verbosity", "0")
+    earlier_release.run_command("partitions", "maintain")
+    load_applications(earlier_release, seed=1)
+    earlier_release.run_command("partitions", "pack", str(PACKED))
+    earlier_release.run_command("distribute", *SHARDS)
+    # Its consumer stores nothing in a packed day of a cluster.
+    load_applications(earlier_release, seed=2, days=2)
+    earlier_release.run_command("gaps")
+    addresses = keep.list_addresses(empty_cluster.url)
+    assert len(addresses) > 16
+    earlier_answers = earlier_release.fetch_answers(*addresses)
+    for answer in earlier_answers.values():
+        del answer["completeness"]  # depends on the moment at which it is asked
+    ledger = earlier_release.read_ledger()
+
+    with pytest.raises(ReleaseCommandError, match="lacks migrations of this release"):
+        current_release.run_command("consume", "--until-idle", "1")
+    current_release.run_command("migrate", "--verbosity", "0")
+    current_release.run_command("distribute")
+    current_answers = current_release.fetch_answers(*addresses)
+    assert list_lost_answers(current_answers, earlier_answers) == []
+    retire()
+    current_release.env["ASKED_AT"] = clock.now().isoformat()
+    answers = current_release.fetch_answers(*addresses)
+    current_release.run_command("search", "index")
+    assert current_release.fetch_answers(*addresses) == answers
+    result = json.loads(current_release.run_command("partitions", "maintain", "--json"))
+    assert (result["broken"], result["packing_waits"]) == ([], "")
+    assert result["packed"] != []
+    assert current_release.fetch_answers(*addresses) == answers
+    assert current_release.read_ledger() == ledger
+    current_release.run_command("partitions", "unpack", "--all")
+    assert current_release.fetch_answers(*addresses) == answers
+    load_applications(current_release, seed=3)
+    assert current_release.fetch_answers(*addresses) == answers
+    stored = sum(row["stored"] for row in current_release.read_ledger())
+    assert stored > sum(row["stored"] for row in ledger)
