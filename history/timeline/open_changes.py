@@ -79,7 +79,7 @@ def fetch_late_changes(reader: HistoryReader, question: LateQuestion) -> Fetched
         if len(cursors) == question.limit:
             end, has_more = cursor, True
             break
-    listed = reader.lists.fetch_listed(list(cursors), question.filters) if cursors else {}
+    listed = reader.store_lists.fetch_listed(list(cursors), question.filters) if cursors else {}
     refs, keys = _open(reader, [listed[ref] for ref in cursors if ref in listed])
     return FetchedLateChanges(refs, keys, cursors, end, has_more)
 
@@ -115,7 +115,7 @@ def _open(
         ref = change.ref
         if change.is_damaged:
             error = build_damage_error(ref.entity.table, ref.id, ref.key.updated_at)
-            reader.lists.note_damage(DamagedPlace(ref.entity, ref.id, None), error)
+            reader.store_lists.note_damage(DamagedPlace(ref.entity, ref.id, None), error)
         else:
             refs.append(ref)
     ids: defaultdict[EntityKind, dict[str, None]] = defaultdict(dict)
@@ -124,7 +124,7 @@ def _open(
     keys = {
         EntityRef(entity, id): document_keys
         for entity, kind_ids in ids.items()
-        for id, document_keys in reader.lists.fetch_keys(entity, kind_ids).items()
+        for id, document_keys in reader.store_lists.fetch_keys(entity, kind_ids).items()
     }
     return refs, keys
 
@@ -139,7 +139,7 @@ def _read_slice(
     changes: list[ListedChange] = []
     after = question.after
     while True:
-        rows = reader.lists.fetch_changes(replace(question, after=after))
+        rows = reader.store_lists.fetch_changes(replace(question, after=after))
         changes += rows
         if len(rows) < question.limit:
             return changes, None
@@ -182,7 +182,7 @@ def fetch_activity(
     """
     if need_to_know.is_rule_applied(reader.viewer):
         return None
-    return reader.lists.fetch_activity(ENTITIES, author, part, zone)
+    return reader.store_lists.fetch_activity(ENTITIES, author, part, zone)
 
 
 def _select_open_changes(

@@ -70,7 +70,7 @@ def select_open_messages(
     messages = {message.position: message for message in decoded.messages}
     children: Mapping[EntityRef, set[str]] = {}
     if decoded.may_have_nameless_children:
-        children = reader.lists.fetch_children(question.applications)
+        children = reader.store_lists.fetch_children(question.applications)
         if children:
             child_rows = prepared.fetch_rows(*OpenMessagesQuestion((), children).statement)
             child_messages = quarantine_queries.decode_open_messages(child_rows).messages

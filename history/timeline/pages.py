@@ -203,7 +203,7 @@ def _generate_application_slices(
     has_more = True
     while has_more:
         refs, keys = reader.policy.release(
-            reader.list_source.fetch_application_page(query, after, size + 1)
+            reader.tolerant_source.fetch_application_page(query, after, size + 1)
         )
         shown_refs, has_more = refs[:size], len(refs) > size
         indexes = {

@@ -134,7 +134,7 @@ class HistoryReader:
         return self._merge_sources(TableSource(self.fields))
 
     @property
-    def list_source(self) -> MergedSource:
+    def tolerant_source(self) -> MergedSource:
         """All sources as one, for lists: what cannot be read is left out and noted in `damaged`."""
         return self._merge_sources(TableSource(self.fields, self.damaged))
 
@@ -146,7 +146,7 @@ class HistoryReader:
         return MergedSource(supplements, tables)
 
     @property
-    def lists(self) -> StoreLists:
+    def store_lists(self) -> StoreLists:
         """Lists from the tables only. What cannot be read is left out, and noted in `damaged`."""
         return StoreLists(self.fields, self.damaged)
 

@@ -208,7 +208,7 @@ def fetch_newest_snapshots(
     """
     documents: dict[EntityRef, Json] = {}
     for entity in ENTITIES:
-        rows = reader.lists.fetch_newest_snapshots(entity, _list_ids(entity, carriers))
+        rows = reader.store_lists.fetch_newest_snapshots(entity, _list_ids(entity, carriers))
         for row in reader.policy.apply(rows):
             documents[row.entity_ref] = parse_snapshot(row.data)
     return documents
@@ -217,7 +217,7 @@ def fetch_newest_snapshots(
 def find_without_snapshot(reader: HistoryReader, carriers: Collection[EntityRef]) -> set[EntityRef]:
     """Return the documents with a newest version that is a deletion without a snapshot."""
     newest = _fetch_newest_keys(reader, carriers)
-    lists = reader.omit_snapshots().lists
+    lists = reader.omit_snapshots().store_lists
     rows = {
         row.entity_ref: row.key
         for entity in ENTITIES
@@ -265,7 +265,7 @@ def _find_results(reader: HistoryReader, texts: Sequence[str]) -> dict[str, Sear
         return {}
     results: dict[str, dict[EntityRef, SearchResult]] = {text: {} for text in texts}
     stored_values = {text: list_stored_values(text) for text in texts}
-    hits = reader.lists.fetch_search_hits(
+    hits = reader.store_lists.fetch_search_hits(
         texts=list(dict.fromkeys(value for values in stored_values.values() for value in values)),
         ids=list(filter(is_storable_id, texts)),
         # Keys that are masked for the viewer are not searched: the number of results would tell
@@ -381,7 +381,7 @@ def _fetch_newest_keys(
     return {
         EntityRef(entity, id): newest_version
         for entity in ENTITIES
-        for id, newest_version in reader.lists.fetch_newest_keys(
+        for id, newest_version in reader.store_lists.fetch_newest_keys(
             entity, _list_ids(entity, entity_refs)
         ).items()
     }
@@ -425,7 +425,7 @@ def select_visible(reader: HistoryReader, entity_refs: Collection[EntityRef]) ->
     }
     for entity in CHILDREN:
         if ids := _list_ids(entity, entity_refs):
-            owners_by_id = reader.lists.fetch_owners(entity, ids)
+            owners_by_id = reader.store_lists.fetch_owners(entity, ids)
             owners |= {
                 EntityRef(entity, id): applications for id, applications in owners_by_id.items()
             }

@@ -28,7 +28,9 @@ def fetch_application_titles(
     reader = replace(
         reader.limit_to_fields((*HEADLINE_KEYS, NUMBER, MODEL)).hide_old_service(), damaged={}
     )
-    rows = reader.policy.apply(reader.lists.fetch_newest_snapshots(ROOT, sorted(applications)))
+    rows = reader.policy.apply(
+        reader.store_lists.fetch_newest_snapshots(ROOT, sorted(applications))
+    )
     titles = {row.id: get_headline(parse_snapshot(row.data)) for row in rows}
     return {id: title for id, title in titles.items() if title}
 

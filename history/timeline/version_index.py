@@ -186,7 +186,7 @@ class _VersionsByRef(NamedTuple):
 def _fetch_versions(
     reader: HistoryReader, refs: Sequence[VersionRef], *, skip_damaged: bool
 ) -> _VersionsByRef:
-    source = reader.list_source if skip_damaged else reader.source
+    source = reader.tolerant_source if skip_damaged else reader.source
     fetched = reader.policy.release(source.fetch_versions(refs))
     rows = {row.ref: row for row in reader.policy.apply(fetched.rows)}
     return _VersionsByRef(rows, set(fetched.unread))
@@ -227,7 +227,7 @@ def fetch_members(reader: HistoryReader, application: str) -> dict[EntityRef, li
 
     A document that cannot be read is left out, and noted in HistoryReader.damaged.
     """
-    return reader.policy.release(reader.list_source.fetch_members(application))
+    return reader.policy.release(reader.tolerant_source.fetch_members(application))
 
 
 def _find_previous_ref(

@@ -121,13 +121,13 @@ def list_answers() -> list[Any]:
         answers += [
             timeline.fetch_members(HOST, application),
             timeline.search(HOST, application),
-            HOST.lists.fetch_newest_child_moments([application]),
+            HOST.store_lists.fetch_newest_child_moments([application]),
         ]
     answers += [
         timeline.search(HOST, "N1"),
-        HOST.lists.fetch_children(APPLICATIONS),
-        HOST.lists.fetch_owners(TASK, ["T1", "M1", "T3"]),
-        HOST.lists.fetch_keys(TASK, ["T1", "M1", "T3"]),
+        HOST.store_lists.fetch_children(APPLICATIONS),
+        HOST.store_lists.fetch_owners(TASK, ["T1", "M1", "T3"]),
+        HOST.store_lists.fetch_keys(TASK, ["T1", "M1", "T3"]),
     ]
     return answers
 

@@ -171,7 +171,7 @@ def test_measured_size_of_newest_snapshot_is_above_limit_only_when_snapshot_is(
 
 
 def measure_newest(id: str, limit: int) -> int:
-    return HOST.lists.measure_newest_snapshots([(get_root(), id)], limit)[get_root(), id]
+    return HOST.store_lists.measure_newest_snapshots([(get_root(), id)], limit)[get_root(), id]
 
 
 def test_title_of_packed_document_is_read(tables: None) -> None:
@@ -187,4 +187,6 @@ def test_title_of_packed_document_is_read(tables: None) -> None:
         (get_root(), "A1"): {"name": "Ипотека 2"}
     }
     assert timeline.fetch_newest_version(HOST.omit_snapshots(), get_root(), "A1").data == {}
-    assert HOST.lists.measure_newest_snapshots([(get_root(), "A1")], 1_000)[get_root(), "A1"] > 0
+    assert (
+        HOST.store_lists.measure_newest_snapshots([(get_root(), "A1")], 1_000)[get_root(), "A1"] > 0
+    )

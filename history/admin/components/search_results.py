@@ -53,7 +53,7 @@ def make_groups(
         result.entity_ref for result in all_results if _is_deleted_without_snapshot(result)
     }
     documents = timeline.fetch_newest_snapshots(limit_to_title_fields(reader), entity_refs)
-    latest = reader.lists.fetch_newest_child_moments(
+    latest = reader.store_lists.fetch_newest_child_moments(
         {result.id for result in all_results if result.entity.root}
     )
     messages = timeline.fetch_open_messages(reader, all_results)

@@ -124,7 +124,7 @@ def _find_deletions(
         page = reader.policy.release(reader.source.fetch_page(entity, query, None, MOST_DELETED))
         return (row.key for row in reader.policy.apply(page.rows))
     application_page = reader.policy.release(
-        reader.list_source.fetch_application_page(query, None, MOST_DELETED)
+        reader.tolerant_source.fetch_application_page(query, None, MOST_DELETED)
     )
     return (ref.key for ref in application_page.refs)
 

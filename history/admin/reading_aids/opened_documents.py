@@ -138,7 +138,7 @@ def _load_changes(
         if version is not None and version.previous_version is not None
     }
     documents = {version.entity_ref for version in compared.values()}
-    sizes = reader.lists.measure_newest_snapshots(documents, COMPARED_BYTES)
+    sizes = reader.store_lists.measure_newest_snapshots(documents, COMPARED_BYTES)
     for opened, version in compared.items():
         if sizes[version.entity_ref] <= COMPARED_BYTES:
             # Retention has just removed the version, or it cannot be read: the line has no change.
