@@ -47,7 +47,7 @@ def fetch_changes(reader: HistoryReader, question: ChangesQuestion) -> FetchedCh
     """
     changes, last = _read_slice(reader, question)
     if question.field is not None:
-        changes = reader.lists.drop_unchanged(changes, question.field)
+        changes = reader.store_lists.drop_unchanged(changes, question.field)
     return FetchedChanges(*_open(reader, changes), last)
 
 
