@@ -97,6 +97,12 @@ def _make_parser() -> argparse.ArgumentParser:
         "Measure lists of changes of all documents next to hand-written SQL.",
         ("--versions", 1_000_000, "versions in each of seven days"),
         ("--rounds", 200, "how often each question is asked"),
+    ).add_argument(
+        "--cluster",
+        default="",
+        metavar="DSN",
+        help="coordinator of a Citus cluster whose workers have joined, as a superuser: the same"
+        " questions there next to one server, a fiftieth of the versions",
     )
     add_bench(
         "pages",

@@ -13,6 +13,7 @@ import psycopg
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import changes_memory
 from benchmarks.harness import create_database, report_figures, run_command, use_database
 from benchmarks.timeline import HOST_READER
 from benchmarks.timeline_data import _make_environment
@@ -30,6 +31,8 @@ PEOPLE, SERVICES = 3_000, 40
 PAGE_SIZE: Final = 50
 
 Figures = dict[str, Any]
+Question = Callable[[int], None]
+PrintProgress = Callable[[str], None]
 
 # Makes nine versions of each document, spread over the day, by random people and services. A
 # document has 2 KB that zlib halves, as real ones; its rate changes in every twentieth version.
@@ -69,13 +72,20 @@ class Latency(NamedTuple):
     p99: float
 
 
-def run(versions: int = 1_000_000, rounds: int = 200, as_json: bool = False) -> int:
+def run(
+    versions: int = 1_000_000, rounds: int = 200, as_json: bool = False, cluster: str = ""
+) -> int:
     """Measure lists of changes, print the figures, and return the exit code.
 
     Args:
         versions: How many versions each day has.
         rounds: How many requests of each kind. Each is for another person or service.
+        cluster: The address of a Citus coordinator: compare it with one server, and nothing else.
     """
+    if cluster:
+        from benchmarks import changes_cluster
+
+        return changes_cluster.run(cluster, versions, rounds, as_json)
     with create_database(NAME) as conninfo:
         figures = _measure(conninfo, versions, rounds)
     figures["targets"] = _list_targets(figures)
@@ -83,17 +93,55 @@ def run(versions: int = 1_000_000, rounds: int = 200, as_json: bool = False) -> 
 
 
 def _measure(conninfo: str, versions: int, rounds: int) -> Figures:
-    say = Console(stderr=True).print
-    run_command(_make_environment(conninfo, ALL_DAYS), "migrate")
-    use_database(conninfo)
-    today = datetime.now(UTC).date()
-    full_days = [today - timedelta(days=number) for number in range(DAYS, 0, -1)]
+    print_progress = Console(stderr=True).print
+    full_days = list_full_days()
+    fill_database(conninfo, versions, print_progress)
     figures: Figures = {"versions": versions * DAYS, "rounds": rounds}
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        print_progress("the reference ...")
+        connection.execute(_REFERENCE.format(table=ROOT.table))
+        print_progress("documents of 36 KB and of 1 MB ...")
+        changes_memory.store_large_documents(connection, full_days[0] - timedelta(days=1))
+        pack_days(connection, print_progress)
+        figures["share"] = _measure_index_share(connection, full_days[0])
+        for name, ask in list_questions(full_days).items():
+            figures[name] = measure_latency(rounds, ask)
+        for name, ask in _list_reference_questions(connection, full_days).items():
+            figures[name] = measure_latency(rounds, ask)
+    figures["path"] = _measure_path(full_days[-1])
+    figures["path, packed"] = _measure_path(full_days[1])
+    print_progress("memory ...")
+    figures["memory"] = changes_memory.measure_pages(_make_environment(conninfo, ALL_DAYS))
+    return figures
+
+
+def list_full_days() -> list[date]:
+    """Return the days that have versions, oldest first. `pack_days` packs the first of them."""
+    today = datetime.now(UTC).date()
+    return [today - timedelta(days=number) for number in range(DAYS, 0, -1)]
+
+
+def fill_database(
+    conninfo: str, versions: int, print_progress: PrintProgress, shards: int | None = None
+) -> None:
+    """Create the tables and days of an empty database, fill the full days, and use it from now on.
+
+    Args:
+        versions: How many versions each full day has.
+        shards: Parts of each table on a cluster; None for one server.
+    """
+    environment = _make_environment(conninfo, ALL_DAYS)
+    run_command(environment, "migrate")
+    if shards is not None:
+        run_command(environment, "distribute", "--shards", str(shards))
+    use_database(conninfo)
+    full_days = list_full_days()
+    today = datetime.now(UTC).date()
     with psycopg.connect(conninfo, autocommit=True) as connection:
         for number in range(1, ALL_DAYS + 1):
             days.create_partition(connection, ROOT.table, today - timedelta(days=number))
         for number, day in enumerate(full_days):
-            say(f"{day}: {versions:,} versions ...")
+            print_progress(f"{day}: {versions:,} versions ...")
             connection.execute(
                 _FILL.format(table=ROOT.table),
                 {
@@ -104,17 +152,14 @@ def _measure(conninfo: str, versions: int, rounds: int) -> Figures:
                     "versions": versions,
                 },
             )
-        say("the reference ...")
-        connection.execute(_REFERENCE.format(table=ROOT.table))
-        for day in full_days[:PACKED_DAYS]:
-            say(f"{day}: packing ...")
-            packing.pack_day(connection, ROOT, day)
-        connection.execute("VACUUM (ANALYZE)")
-        figures["share"] = _measure_index_share(connection, full_days[0])
-        figures |= _measure_pages(connection, full_days, rounds)
-    figures["path"] = _measure_path(full_days[-1])
-    figures["path, packed"] = _measure_path(full_days[1])
-    return figures
+
+
+def pack_days(connection: psycopg.Connection[Any], print_progress: PrintProgress) -> None:
+    """Pack the older ones of the full days."""
+    for day in list_full_days()[:PACKED_DAYS]:
+        print_progress(f"{day}: packing ...")
+        packing.pack_day(connection, ROOT, day)
+    connection.execute("VACUUM (ANALYZE)")
 
 
 def _measure_index_share(connection: psycopg.Connection[Any], day: date) -> float:
@@ -134,53 +179,46 @@ def _measure_index_share(connection: psycopg.Connection[Any], day: date) -> floa
     return float(row[0]) if row else 0.0
 
 
-def _measure_pages(
-    connection: psycopg.Connection[Any], full_days: Sequence[date], rounds: int
-) -> Figures:
+def list_questions(full_days: Sequence[date]) -> dict[str, Question]:
+    """Return what is asked, by name. Each question gets a number, and asks about another name."""
     start = datetime.combine(full_days[0], clock(), UTC)
     end = datetime.combine(full_days[-1] + timedelta(days=1), clock(), UTC)
     packed_hour = datetime.combine(full_days[1], clock(12), UTC)
+    plain_hour = datetime.combine(full_days[-1], clock(12), UTC)
+    hour = timedelta(hours=1)
+    return {
+        "person": lambda n: _list_changes(author=_name_person(n), since=start, until=end),
+        "person, packed day": lambda n: _list_changes(
+            author=_name_person(n), since=start, until=start + timedelta(days=1)
+        ),
+        "person, 90 days, nothing": lambda n: _list_changes(
+            author=f"nobody-{n}", since=end - timedelta(days=ALL_DAYS), until=end
+        ),
+        "service, plain hour": lambda n: _list_changes(
+            client_id=_name_service(n), since=plain_hour, until=plain_hour + hour
+        ),
+        "service, packed hour": lambda n: _list_changes(
+            client_id=_name_service(n), since=packed_hour, until=packed_hour + hour
+        ),
+    }
+
+
+def _list_reference_questions(
+    connection: psycopg.Connection[Any], full_days: Sequence[date]
+) -> dict[str, Question]:
+    """Return the questions in hand-written SQL over a table without days."""
+    start = datetime.combine(full_days[0], clock(), UTC)
+    end = datetime.combine(full_days[-1] + timedelta(days=1), clock(), UTC)
     plain_hour = datetime.combine(full_days[-1], clock(12), UTC)
 
     def ask_reference(maker: str, name: str, low: datetime, high: datetime) -> None:
         values = {"maker": name, "low": low, "high": high}
         connection.execute(_REFERENCE_PAGE.format(maker=maker), values).fetchall()
 
-    hour = timedelta(hours=1)
     return {
-        "person": _time(
-            rounds, lambda n: _list_changes(author=_name_person(n), since=start, until=end)
-        ),
-        "person, packed day": _time(
-            rounds,
-            lambda n: _list_changes(
-                author=_name_person(n), since=start, until=start + timedelta(days=1)
-            ),
-        ),
-        "person, 90 days, nothing": _time(
-            rounds,
-            lambda n: _list_changes(
-                author=f"nobody-{n}", since=end - timedelta(days=ALL_DAYS), until=end
-            ),
-        ),
-        "service, plain hour": _time(
-            rounds,
-            lambda n: _list_changes(
-                client_id=_name_service(n), since=plain_hour, until=plain_hour + hour
-            ),
-        ),
-        "service, packed hour": _time(
-            rounds,
-            lambda n: _list_changes(
-                client_id=_name_service(n), since=packed_hour, until=packed_hour + hour
-            ),
-        ),
-        "SQL: person": _time(
-            rounds, lambda n: ask_reference("author", _name_person(n), start, end)
-        ),
-        "SQL: service, hour": _time(
-            rounds,
-            lambda n: ask_reference("client_id", _name_service(n), plain_hour, plain_hour + hour),
+        "SQL: person": lambda n: ask_reference("author", _name_person(n), start, end),
+        "SQL: service, hour": lambda n: ask_reference(
+            "client_id", _name_service(n), plain_hour, plain_hour + timedelta(hours=1)
         ),
     }
 
@@ -198,7 +236,8 @@ def _name_service(number: int) -> str:
     return f"service-{number % SERVICES}"
 
 
-def _time(rounds: int, ask: Callable[[int], None]) -> Latency:
+def measure_latency(rounds: int, ask: Question) -> Latency:
+    """Ask a question so often, after some that do not count."""
     for number in range(5):
         ask(number)
     times = []
@@ -256,6 +295,10 @@ def _list_targets(figures: Figures) -> list[Figures]:
             ("service, packed hour: p99, ms", figures["service, packed hour"].p99, 150),
             ("added to a packed day, %", round(100 * figures["share"], 2), 3),
             ("field: first entry, ms", path["first entry, ms"], 1_000),
+            *(
+                (f"memory of a page, {name}, MB", megabytes, changes_memory.MOST_MEGABYTES)
+                for name, megabytes in figures["memory"].items()
+            ),
             ("field: µs a version", round(1e6 / max(1, path["versions a second"])), 50),
             ("field, packed: first entry, ms", packed_path["first entry, ms"], 1_000),
             (

@@ -1,0 +1,112 @@
+"""`python -m benchmarks changes --cluster DSN`: lists of changes on a cluster next to one server.
+
+Both have the same numbers of versions. Each question is asked of the one and then of the other, by
+Python calls.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import psycopg
+from django.conf import settings
+from psycopg.conninfo import make_conninfo
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import cluster
+from benchmarks.changes import (
+    ALL_DAYS,
+    DAYS,
+    NAME,
+    Latency,
+    Question,
+    fill_database,
+    list_full_days,
+    list_questions,
+    measure_latency,
+    pack_days,
+)
+from benchmarks.harness import create_database, report_figures, use_database
+
+SHARDS: Final = 32
+SHARE_OF_VERSIONS: Final = 50
+"""The data are `--versions` divided by this: a cluster for trying is on one machine."""
+# The longest that a median on the cluster may take.
+MOST_MS: Final = 500
+
+Figures = dict[str, Any]
+
+
+def run(coordinator: str, versions: int, rounds: int, as_json: bool) -> int:
+    """Measure and print.
+
+    Args:
+        coordinator: The address of a database of a cluster whose workers have joined.
+        versions: Versions of a day for a benchmark of one server.
+        rounds: How many requests of each kind.
+    """
+    print_progress = Console(stderr=True).print
+    versions //= SHARE_OF_VERSIONS
+    with create_database(NAME) as plain_conninfo:
+        cluster.recreate_database(coordinator, NAME)
+        servers = {"plain": plain_conninfo, "cluster": make_conninfo(coordinator, dbname=NAME)}
+        try:
+            for name, shards in (("plain", None), ("cluster", SHARDS)):
+                fill_database(servers[name], versions, print_progress, shards)
+                with psycopg.connect(servers[name], autocommit=True) as connection:
+                    pack_days(connection, print_progress)
+            figures: Figures = {
+                "versions": versions * DAYS,
+                "shards": SHARDS,
+                "questions": {
+                    name: _ask_in_turn(servers, ask, rounds)
+                    for name, ask in list_questions(list_full_days()).items()
+                },
+            }
+        finally:
+            use_database(str(settings.ANNALS.database_url))
+            cluster.drop_database(coordinator, NAME)
+    figures["targets"] = _list_targets(figures["questions"])
+    return report_figures("changes", figures, _print_figures, as_json)
+
+
+def _ask_in_turn(servers: dict[str, str], ask: Question, rounds: int) -> dict[str, Latency]:
+    """Ask each server the same question, one after the other."""
+    latencies = {}
+    for name, conninfo in servers.items():
+        use_database(conninfo)
+        latencies[name] = measure_latency(rounds, ask)
+    return latencies
+
+
+def _list_targets(questions: dict[str, dict[str, Latency]]) -> list[Figures]:
+    return [
+        {
+            "name": f"{name}: p50 on the cluster, ms",
+            "value": latencies["cluster"].p50,
+            "limit": MOST_MS,
+            "met": latencies["cluster"].p50 <= MOST_MS,
+        }
+        for name, latencies in questions.items()
+    ]
+
+
+def _print_figures(figures: Figures) -> None:
+    console = Console()
+    title = (
+        f"{figures['versions']:,} versions in {DAYS} of {ALL_DAYS} days, {figures['shards']} "
+        "shards, p50 / p99, ms"
+    )
+    table = Table("", "one server", "cluster", "ratio", title=title)
+    for name, latencies in figures["questions"].items():
+        plain, spread = latencies["plain"], latencies["cluster"]
+        table.add_row(
+            name,
+            *(f"{latency.p50:.1f} / {latency.p99:.1f}" for latency in (plain, spread)),
+            f"{spread.p50 / plain.p50:.1f}",
+        )
+    console.print(table)
+    for target in figures["targets"]:
+        word = "met" if target["met"] else "MISSED"
+        console.print(f"{target['name']}: {target['value']} (limit {target['limit']}) {word}")

@@ -1,0 +1,137 @@
+"""The memory that a page of changes takes in a process of the web, for documents that are large.
+
+Each page is asked of a process of its own, so that none profits from what another one allocated.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from datetime import time as clock
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import psycopg
+from django.contrib.auth.models import User
+from django.test import Client
+
+from history.common import memory
+from history.kinds.entities import get_root
+from history.store.days import days
+from history.timeline import budget
+
+ROOT: Final = get_root()
+# How much more memory than before the page its process may have.
+MOST_MEGABYTES: Final = 300
+# So that a slow machine looks at as many versions as a fast one.
+SECONDS_OF_PAGE: Final = 300
+
+
+class LargeDocuments(NamedTuple):
+    """The versions of one person."""
+
+    author: str
+    items: int  # of 72 bytes in a document
+    versions: int
+    versions_of_document: int
+
+
+# The newest versions of a person have large documents: twice as many as a page looks at.
+LARGE_VERSIONS: Final = 2 * budget.SCAN_VERSIONS
+LARGE_DOCUMENTS: Final = (
+    LargeDocuments("robot", items=500, versions=200_000, versions_of_document=100),  # 36 KB
+    LargeDocuments("giant", items=14_500, versions=200, versions_of_document=200),  # 1 MB
+    LargeDocuments("single", items=1, versions=200_000, versions_of_document=200_000),
+)
+_FILL: Final = """
+INSERT INTO {table} (id, version, data, updated_at, client_id, author, type)
+SELECT %(author)s || n / %(versions_of_document)s, n %% %(versions_of_document)s,
+    CASE WHEN n >= %(versions)s - %(large_versions)s THEN items.data ELSE '{{}}' END
+        || jsonb_build_object('rate', n),
+    %(start)s::timestamptz + n * interval '20 hours' / %(versions)s, 'robot', %(author)s,
+    (n %% %(versions_of_document)s > 0)::int
+FROM generate_series(0, %(versions)s - 1) AS n, (
+    SELECT jsonb_build_object('items', jsonb_agg(jsonb_build_object(
+        'pid', i, 'name', md5(i::text), 'sum', i * 1000))) AS data
+    FROM generate_series(1, %(items)s) AS i
+) AS items
+"""
+
+# Each page, with its parameters besides the author and the window.
+_PAGES: Final[Mapping[str, Mapping[str, str]]] = {
+    "36 KB": {"author": "robot"},
+    "36 KB, 500 versions": {"author": "robot", "pageSize": "500", "include": "changes"},
+    "36 KB, path that changes": {"author": "robot", "path": "/rate", "pageSize": "500"},
+    "36 KB, path that stays": {"author": "robot", "path": "/items"},
+    "1 MB": {"author": "giant"},
+    "1 MB, path that stays": {"author": "giant", "path": "/items"},
+    "200,000 versions of a document": {"author": "single", "path": "/items"},
+}
+
+
+def store_large_documents(connection: psycopg.Connection[Any], day: date) -> None:
+    """Store LARGE_DOCUMENTS in a day."""
+    days.create_partition(connection, ROOT.table, day)
+    start = datetime.combine(day, clock(), UTC)
+    for documents in LARGE_DOCUMENTS:
+        values = {**documents._asdict(), "start": start, "large_versions": LARGE_VERSIONS}
+        connection.execute(_FILL.format(table=ROOT.table), values)
+
+
+def measure_pages(environment: Mapping[str, str]) -> dict[str, int]:
+    """Return by how many MB the memory of a process grows at most while it answers each page.
+
+    Args:
+        environment: Of a process that uses the database with the large documents.
+    """
+    return {name: _measure_page(environment, parameters) for name, parameters in _PAGES.items()}
+
+
+_PROGRAM: Final = """
+import json, sys, django
+django.setup()
+from benchmarks.changes_memory import print_growth
+print_growth(json.loads(sys.argv[1]))
+"""
+
+
+def _measure_page(environment: Mapping[str, str], parameters: Mapping[str, str]) -> int:
+    process = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, json.dumps(dict(parameters))],
+        env={**environment, "ANNALS_REQUEST_SECONDS": str(SECONDS_OF_PAGE)},
+        cwd=Path(__file__).parents[1],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    return int(process.stdout.splitlines()[-1])
+
+
+def print_growth(parameters: Mapping[str, str]) -> None:
+    """Answer a page as the web does, and print how many MB more than before it took."""
+    memory.limit_heaps()
+    budget.PAGE_SECONDS = SECONDS_OF_PAGE
+    client = Client(SERVER_NAME="localhost")
+    client.force_login(User.objects.get(username="auditor"))
+    window = {"from": "2020-01-01T00:00:00Z"}
+    _ask(client, {**window, "author": "nobody"})  # loads what every request needs
+    before = _read_status("VmRSS")
+    _ask(client, {**window, **parameters})
+    print((_read_status("VmHWM") - before) // 1024)
+
+
+def _ask(client: Client, parameters: Mapping[str, str]) -> None:
+    answer = client.get("/api/v1/changes", parameters)
+    if answer.status_code != 200:
+        raise RuntimeError(f"{parameters}: {answer.status_code} {answer.content[:200]!r}")
+
+
+def _read_status(name: str) -> int:
+    """Return a figure of this process in KB, as Linux says it."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1])
+    raise LookupError(name)
