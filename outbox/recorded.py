@@ -385,7 +385,7 @@ class OneVersion:
 
 
 def is_recording_all_rows(manager: BaseManager[Any]) -> bool:
-    """Return whether a manager records changes of many rows, and does not hide rows."""
+    """Return whether a manager records bulk changes such as `update()`, and returns all rows."""
     is_unfiltered = type(manager).get_queryset is BaseManager.get_queryset
     return is_unfiltered and issubclass(manager._queryset_class, RecordedQuerySet)  # type: ignore[attr-defined]
 

@@ -290,10 +290,14 @@ def _replace_table(name: str, table: str) -> str:
 
 
 def _replace_parts(page: str, parts: Mapping[str, str]) -> str:
-    """Return the text of a page with the lines between `<!-- begin NAME -->` and END replaced.
+    """Replace the lines between `<!-- begin NAME -->` and `<!-- end -->` in a page of docs/.
 
     Args:
-        parts: The new lines by NAME.
+        page: The file name in docs/.
+        parts: The new lines, by NAME.
+
+    Returns:
+        The new text of the page.
     """
     text = (DOCS / page).read_text()
     for name, part in parts.items():

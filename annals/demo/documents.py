@@ -72,7 +72,11 @@ def generate_id(rng: Random) -> str:
 
 
 def create_product(document: SimulatedDocument, context: ChangeContext) -> None:
-    """Fill the snapshot of a new application: terms, then lists and a remark up to its size."""
+    """Fill the snapshot of a new application.
+
+    It gets the terms of the loan, then lists and a remark until it has the size that the document
+    should have.
+    """
     rng, snapshot = context.rng, document.snapshot
     code, name, amounts, years, rates = rng.choice(vocabulary.OFFERS[document.role])
     amount = Decimal(rng.randint(*amounts) * 1000)

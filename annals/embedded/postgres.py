@@ -1,6 +1,7 @@
 """The embedded PostgreSQL. It listens on the loopback address only, and asks for a password.
 
-Its directory has the entries of a ServerProcess, and `data/`, `password` and `LOGIN.password`.
+Its directory has the files of every ServerProcess (`server.log`, `state.json`), and `data/`,
+`password` and `LOGIN.password`.
 """
 
 import importlib.util

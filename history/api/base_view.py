@@ -263,7 +263,7 @@ class ApiView(ReadOnlyView):
         return self.expensive
 
     def make_answer(self, request: ApiRequest) -> Answer:
-        """Return the `data` of the envelope."""
+        """Return what the API answers in `data`."""
         raise NotImplementedError
 
 

@@ -61,7 +61,7 @@ from history.store.days.table_swap import StoredRow, TableWatch
 
 
 class FormedRow(NamedTuple):
-    """A row for a new table, and the number of versions in it."""
+    """A row for the new table of a day, and how many versions this row stores."""
 
     row: StoredRow
     versions: int

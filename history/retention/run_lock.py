@@ -139,7 +139,10 @@ def _free_lock(connection: BaseDatabaseWrapper) -> None:
             forms.announce(lock_session)  # its advisory lock was freed too
             return
     except psycopg.Error as error:
-        log.warning("closing the session that has the run lock: %s", describe(error))
+        log.warning(
+            "the run lock could not be freed (%s): closing its session, which frees it",
+            describe(error),
+        )
     lock_session.close()
 
 

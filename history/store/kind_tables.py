@@ -38,9 +38,9 @@ def create_missing(
 ) -> None:
     """Create the missing tables of declared kinds, and complete all tables of versions.
 
-    Each new table is created in a transaction of its own, with its indexes. Then each table that
-    lacks them gets the columns of blocks and the indexes of changes, also those of the shipped
-    kinds.
+    Each table is created in its own transaction, with its indexes. Then every table of versions,
+    also of a shipped kind, gets the columns for blocks and the indexes for changes, if it lacks
+    them.
     """
     connection = connections[using]
     existing_tables = _list_tables(connection)

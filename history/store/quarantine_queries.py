@@ -115,11 +115,10 @@ class OpenMessageRows(NamedTuple):
 def make_open_messages_query(
     kinds: Iterable[EntityKind], documents: Collection[EntityRef], applications: Collection[str]
 ) -> Statement:
-    """Make the query for messages in quarantine: those about documents, and those of applications.
+    """Make the query for the open messages about documents, and about children of applications.
 
     Args:
-        kinds: Messages of these kinds that do not name a document are counted.
-        applications: Messages that name one of these as the application of a child are returned.
+        kinds: The query also counts the open messages of these kinds that do not name a document.
     """
     values = {
         "of": [entity.name for entity in kinds],

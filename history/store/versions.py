@@ -97,9 +97,9 @@ LoginKind: TypeAlias = Literal["person", "service", "unknown"]
 
 
 class LoginNames(NamedTuple):
-    """The names of the two logins of a version, if they were read together with the version.
+    """The full names of a version's author and service, if they were read with the version.
 
-    A name is None if history_person does not have a row of the login.
+    A name is None if history_person does not have a row for its login.
     """
 
     author: str | None

@@ -63,8 +63,8 @@ def fill_page(
 ) -> FilledPage[Position]:
     """Return the versions of a page that begins after `start`.
 
-    The page ends when it is full or its budget is spent. Versions are examined also after it is
-    full: the list has a next page only if another version passes the path filter.
+    The page ends when its budget is spent. After it is full, versions are examined until one more
+    passes the path filter: only then does the list have a next page.
 
     Args:
         slices: The versions after `start`. A slice is read when the one before it is examined.

@@ -1,4 +1,6 @@
-"""Forecasts from the ledger when unread messages are lost, and how long catching up takes.
+"""Forecasts when the broker deletes unread messages, and how long a consumer needs to catch up.
+
+Both are computed from the ledger.
 
 Begin with `forecast_losses`.
 """

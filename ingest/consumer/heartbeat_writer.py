@@ -95,6 +95,7 @@ class HeartbeatWriter:
             job(self._session.connection)
         except psycopg.Error as error:
             logger.warning(
-                "a heartbeat was not written; the next one follows in seconds: %s", describe(error)
+                "the heartbeat was not written (%s); the next attempt follows in a few seconds",
+                describe(error),
             )
             self._session.close()

@@ -88,7 +88,10 @@ class TopicWatch:
             raise NothingToReadError(problem)
 
     def _ask(self, member: GroupMember) -> None:
-        """Take the answer to the last request if it has come, and ask again."""
+        """Store the answer of the brokers to the last request, then send the next request.
+
+        Does nothing while the last request is unanswered.
+        """
         if self._request is not None:
             if not self._request.wait():
                 return

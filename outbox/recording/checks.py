@@ -70,7 +70,7 @@ def check_middleware(**_: Any) -> Problems:
         return []
     return [
         checks.Warning(
-            "Versions that requests record have no author.",
+            "Versions that are recorded during HTTP requests have no author.",
             hint=f"Add {MIDDLEWARE} to MIDDLEWARE, after AuthenticationMiddleware.",
             id="outbox.W001",
         )

@@ -208,7 +208,11 @@ def _note_related(
     block: RecordingBlock,
     _: object,
 ) -> Callable[[], None]:
-    """Note the rows at the other end of a deleted row's relations."""
+    """Record the rows that a deleted row was related to, as they are before the deletion.
+
+    Returns:
+        A function that records them as they are after it.
+    """
     model, keys = _find_related_keys(through, own_field, other_field, instance, block.using)
     block.note_before(model, keys)
     return partial(block.note_after, model, keys)

@@ -127,7 +127,7 @@ def test_no_screen_gives_roles_or_permissions(root: Client) -> None:
         assert not admin.user_permissions.exists()
 
 
-def test_no_screen_changes_marks_of_labels(root: Client) -> None:
+def test_mark_of_label_cannot_be_changed_on_any_screen(root: Client) -> None:
     """Marks come with a file of labels: nobody unmarks a field to read it, and marks it again."""
     label = FieldLabel.objects.create(path="/email", russian="Почта", sensitive=True)
     form_values = {"path": "/email", "russian": "Почта", "kind": "text", "words": "{}"}

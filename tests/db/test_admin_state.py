@@ -133,7 +133,7 @@ def test_heading_shows_highest_version_number_when_a_producer_clock_was_fast(
     assert "version 2 ·" in page
 
 
-def test_cards_compare_with_highest_version_number_when_a_producer_clock_was_fast(
+def test_compare_links_of_cards_end_at_highest_version_number_when_a_producer_clock_was_fast(
     document_of_fast_clock: Store, support: Client
 ) -> None:
     page = support.get(A1).content.decode()

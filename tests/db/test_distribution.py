@@ -54,7 +54,7 @@ def test_each_distributed_table_has_its_column(plain: psycopg.Connection[object]
         plain.execute(f"SELECT {column} FROM {table} LIMIT 0")
 
 
-def test_session_is_closed_when_it_breaks_while_it_is_asked_about_distribution(
+def test_new_session_is_closed_when_preparing_it_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sessions: list[psycopg.Connection[object]] = []

@@ -93,7 +93,7 @@ def test_application_timeline_has_children_of_old_service(
     assert len(application_in_both_services.requests) == 2  # one call for each answer
 
 
-def test_version_with_different_moments_in_both_services_is_shown_once_with_both(
+def test_version_with_another_moment_in_old_service_is_shown_once_with_both_moments(
     application_in_both_services: OldServiceServer, store: Store, support: Client
 ) -> None:
     application_in_both_services.add_version("A1", 4, {"rate": "old 4"}, minute(4.5))

@@ -218,7 +218,7 @@ def test_calls_to_old_service_ignore_proxy_and_netrc_settings(
         assert (proxy.requests, stored_application.tokens) == ([], [None])
 
 
-def test_id_cannot_direct_call_of_old_service_to_another_address(
+def test_document_id_cannot_change_address_of_call_to_old_service(
     stored_application: OldServiceServer, support: Client
 ) -> None:
     support.get("/api/v1/history/product-instance/..%2F..%2Fsecret")

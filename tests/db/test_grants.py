@@ -319,7 +319,9 @@ def test_command_without_rights_names_login_that_may_run_it(
     )
 
 
-def test_web_login_can_run_compare_old(ingested: Ingested, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_database_login_of_web_can_run_command_compare_old(
+    ingested: Ingested, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ingested.write(make_value(id="a"))
     sent = make_fields(id="a")
     moment = datetime.fromisoformat(sent["updatedAt"])

@@ -277,7 +277,7 @@ def test_operations_page_says_whether_brokers_delete_messages(
     assert message in read_text(operator.get("/admin/operations/"))
 
 
-def test_rates_come_from_recorded_figures(ingested: Ingested) -> None:
+def test_pace_chart_is_drawn_from_recorded_pace(ingested: Ingested) -> None:
     assert draw_pace() is None
     ingested.write(*(make_value(id=str(number)) for number in range(5)))
     with open_connection() as plain:

@@ -92,7 +92,7 @@ def test_result_of_a_run_has_every_field_of_its_steps() -> None:
     assert total == step
 
 
-def test_unmarked_partition_is_kept_with_reason(plain: Connection) -> None:
+def test_partition_not_made_by_annals_is_kept_with_reason(plain: Connection) -> None:
     foreign = build_partition_name(TABLE, get_day(-30))
     plain.execute(
         f"CREATE TABLE {foreign} PARTITION OF {TABLE}"

@@ -145,7 +145,9 @@ def test_retention_keeps_search_key_that_is_stored_meanwhile(ingested: Ingested)
     assert list_keys() == ["b"]
 
 
-def test_consumer_stores_search_key_during_removal(ingested: Ingested) -> None:
+def test_consumer_waits_for_removal_of_search_keys_and_stores_its_key_again(
+    ingested: Ingested,
+) -> None:
     """The consumer waits for the removal and stores the key again."""
     ingested.write(make_numbered_message("a", 30))
     batch = ingested.make_batch(make_value(id="id-a", data={"number": "a"}))

@@ -165,7 +165,9 @@ def test_scrub_finds_forged_rows(archive: ArchiveStore) -> None:
     assert find_faults(archive)[MIDDLE] == "the archived rows are not the sealed rows"
 
 
-def test_scrub_continues_after_previous_run(archive: ArchiveStore, tmp_path: Path) -> None:
+def test_scrub_continues_with_the_day_after_the_last_checked_one(
+    archive: ArchiveStore, tmp_path: Path
+) -> None:
     remove(tmp_path)
     words = ("verify", "--archive", "--seconds", "0", "--json")
 
@@ -206,7 +208,7 @@ def test_scrub_skips_day_forgotten_meanwhile(archive: ArchiveStore) -> None:
     assert [item.day for item in verdicts] == [LAST]
 
 
-def test_scrub_accepts_generation_replaced_meanwhile(
+def test_scrub_accepts_archived_day_that_is_rewritten_during_the_check(
     archive: ArchiveStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = scrubbing.find_damage

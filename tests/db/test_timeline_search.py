@@ -80,7 +80,7 @@ def test_applications_that_change_between_search_pages_are_listed_once(
     assert seen == ["A3", "A2", "A1", "A4"]
 
 
-def test_search_pages_lose_and_repeat_no_application_while_all_change(
+def test_search_pages_show_each_application_once_while_all_applications_change(
     store: Store, client: Client
 ) -> None:
     """Also with the most hits, and the token always fits into an address with the longest text."""

@@ -59,4 +59,5 @@ def test_check_warns_of_a_manager_that_records_no_bulk_changes(
 
 def test_check_warns_when_the_middleware_is_missing(service: str) -> None:
     with override_settings(MIDDLEWARE=[]):
-        assert list_problems() == [("outbox.W001", "Versions that requests record have no author.")]
+        text = "Versions that are recorded during HTTP requests have no author."
+        assert list_problems() == [("outbox.W001", text)]

@@ -32,9 +32,7 @@ MOMENTS = ("1999-12-31 23:59:59.999999", "2026-11-22 00:00:00", "2026-11-22 23:5
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_slot_of_a_moment_is_the_same_in_postgresql_and_in_the_relay(
-    service: str, moment: str
-) -> None:
+def test_day_table_of_a_moment_is_the_same_in_sql_and_in_python(service: str, moment: str) -> None:
     with connection.cursor() as cursor:
         source = "(SELECT %s::timestamptz) AS m (recorded_at)"
         cursor.execute(f"SELECT {day_tables.SLOT} FROM {source}", [moment])

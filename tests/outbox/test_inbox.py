@@ -118,7 +118,7 @@ def test_message_that_no_attempt_can_process_is_dead_at_once(
         b"01", b"1.", b"+1", b"{'n': 1}", b'{"n": 1}{}', b'"\t"', b"1e9999999999999999999",
     ],
 )  # fmt: skip
-def test_json_of_a_message_is_refused_unless_it_is_json_in_utf_8(value: bytes) -> None:
+def test_message_json_rejects_value_that_is_not_utf_8_json(value: bytes) -> None:
     with pytest.raises(inbox.Reject, match=r"not JSON|cannot be parsed as JSON"):
         inbox.Message(EVENTS, 0, 1, None, value).json()
 

@@ -43,7 +43,9 @@ def test_killed_consumers_process_each_message_once(
     assert report.dead == 2
 
 
-def test_consumer_stores_commits_and_counts_until_idle(service: str, apache: Apache) -> None:
+def test_inbox_consumer_stores_messages_and_commits_their_offsets_until_idle(
+    service: str, apache: Apache
+) -> None:
     """Offsets are committed once messages are stored, and messages that came twice are counted."""
     brokers.create_topics(apache, [EVENTS])
     load = events.EventSender(events.make_topic_delivery(apache), 2)

@@ -155,7 +155,7 @@ def test_change_of_a_part_is_a_version_of_its_document(service: str) -> None:
     ]
 
 
-def test_thread_with_a_copy_of_the_context_has_a_block_of_its_own(service: str) -> None:
+def test_thread_with_a_copy_of_the_context_gets_its_own_recording_block(service: str) -> None:
     """Its row is committed by its own connection, whatever becomes of ours."""
 
     def write_in_thread() -> None:

@@ -471,7 +471,7 @@ def write_at_random(random_source: random.Random) -> None:  # noqa: C901 - a lis
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_each_document_equals_its_rows_after_random_writes(seed: int) -> None:
+def test_recorded_document_matches_model_rows_after_random_writes(seed: int) -> None:
     choose = random.Random(seed)
     for _ in range(12):
         try:

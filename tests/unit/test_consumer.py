@@ -307,7 +307,7 @@ STEPS = st.lists(st.tuples(st.sampled_from([0, 0, 0, 0, 0, 1, 3]), BODIES), max_
 
 
 @given(STEPS, st.integers(1, 8), st.sampled_from([1, 2_000, 1 << 30]), st.booleans())
-def test_batch_adds_many_messages_in_one_call_as_it_adds_them_one_by_one(
+def test_adding_many_messages_at_once_has_same_result_as_adding_one_by_one(
     steps: list[tuple[int, bytes]], rows: int, size: int, skipping: bool
 ) -> None:
     """Up to a hole that nobody explained, to what does not fit, and to the first bad message."""

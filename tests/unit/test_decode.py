@@ -131,7 +131,7 @@ OFFSETS = st.none() | st.integers(-14 * 60, 14 * 60)
 
 
 @given(st.datetimes(), OFFSETS, st.integers(0, 9), st.integers(0, 999))
-def test_moment_is_parsed_as_datetime_does(
+def test_parsed_moment_equals_that_of_datetime(
     naive: datetime, offset: int | None, digits: int, nanoseconds: int
 ) -> None:
     """Up to nine digits, cut off after the sixth; UTC where no offset is named."""

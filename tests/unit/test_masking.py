@@ -65,7 +65,7 @@ def test_value_nested_too_deep_is_masked_whole_when_a_mark_may_be_inside() -> No
     assert KindMask("k", ("/z",))("A", text).replace(b'"a"', b"").count(b"canary") == 1
 
 
-def test_document_that_python_cannot_hold_becomes_one_token() -> None:
+def test_document_with_number_too_large_for_python_is_masked_whole() -> None:
     text = b'{"a": 1e999999999999999999999, "n": "canary"}'
     assert is_token(loads(KindMask("k", ("/n",))("A", text)))
 

@@ -91,7 +91,7 @@ def test_only_listed_sqlstates_send_a_row_to_quarantine() -> None:
     ],
     ids=repr,
 )
-def test_errors_without_known_sqlstate_have_a_cause(
+def test_error_without_known_sqlstate_is_classified(
     error: psycopg.Error, expected: ErrorCause
 ) -> None:
     assert classify_error(error) is expected

@@ -65,7 +65,7 @@ class LoginHandshake(CookieStore):
         return states if isinstance(states, dict) else {}
 
     def send_cookie(self, response: HttpResponse) -> None:
-        """Set the cookie in a response, or delete it if the browser has no begun login."""
+        """Set the cookie in a response, or delete it if no login is in progress."""
         if not self.states:
             response.delete_cookie(_get_cookie_name(), path=_get_cookie_path())
             return

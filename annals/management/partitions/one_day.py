@@ -154,7 +154,7 @@ def release_restored_day(call: PartitionsCall) -> int:
     def release_table(pg_connection: Connection, entity: EntityKind) -> str:
         if not release_day(pg_connection, entity.table, day):
             name = build_partition_name(entity.table, day)
-            raise ArchiveError(f"{name} was not restored from the archive")
+            raise ArchiveError(f"{name} is not a restored day, so there is nothing to release")
         return f"Released {entity.table} {day}."
 
     return call.run_locked(release_table)

@@ -150,7 +150,7 @@ class FilterForm(ZonedForm):
     """The conditions of a timeline. All fields are optional.
 
     Attributes:
-        unknown_names: The entered persons and services that are not in the list of people.
+        unknown_names: The entered names that the list of people and services does not have.
         matching_fields: The name and path of each field that the entered name may mean. Empty if
             the name is not ambiguous.
     """

@@ -229,7 +229,7 @@ MOST_ROWS = 500
 
 
 def parse_number(text: str) -> int | None:
-    """Parse the number of a version or a position in a table; return None for any other text."""
+    """Parse a version number, or the number of a row in a table. Return None for other texts."""
     value = int(text) if re.fullmatch(r"[0-9]{1,10}", text) else None
     return value if value is not None and value <= MAX_VERSION else None
 

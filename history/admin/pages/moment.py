@@ -177,7 +177,9 @@ def _make_parts(
 def _describe_gap(
     following: Version | None, messages: Sequence[QuarantinedMessage]
 ) -> dict[str, object]:
-    """Return the notice on missing versions that may have changed the part before the moment.
+    """Return the notice that versions before the moment are missing; empty if none is.
+
+    They may have changed what the part was at the moment.
 
     Args:
         following: The first stored version after the missing ones, or None.

@@ -84,7 +84,7 @@ def make_recent_context(request: HttpRequest) -> dict[str, object]:
 
 
 def _list_opened(request: HttpRequest) -> list[EntityRef]:
-    """Return the documents that the login opened in this and earlier sessions, the last first."""
+    """Return the documents that the login opened in this and earlier sessions, newest first."""
     opened = dict.fromkeys(page_head.list_opened(request))
     answers: Iterable[tuple[Any, Any]] = looks_back.send(None, user=request.user)
     for _receiver, before in answers:

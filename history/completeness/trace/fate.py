@@ -363,7 +363,11 @@ def _make_read_fate(position: MessagePosition, read_range: _ReadRange) -> Fate:
 
 
 def _is_within(runs: Sequence[int], offset: int) -> bool:
-    """Return whether an offset is in one of the runs. `runs` alternates their starts and ends."""
+    """Return whether an offset is in one of the runs.
+
+    Args:
+        runs: The start and the end of each run, in turn. The end is not part of the run.
+    """
     return any(start <= offset < end for start, end in zip(runs[::2], runs[1::2], strict=True))
 
 

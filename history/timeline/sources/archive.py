@@ -30,7 +30,7 @@ class ArchiveSource:
     def find_oldest_day(self, entity: EntityKind) -> date | None:
         """Return the oldest archived day of a kind, or None if there is none.
 
-        Runs one query for each kind.
+        Only the first call for a kind runs a query. Its answer is kept.
         """
         if entity not in self._oldest:
             days = ArchivedDay.objects.filter(table=entity.table).order_by("day")

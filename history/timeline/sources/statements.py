@@ -472,7 +472,9 @@ def make_page_sql(entity: EntityKind, sort: TimelineSort, order: TimelineOrder, 
     """Make the statement of one page of a document's versions.
 
     Args:
-        below: Read the rows of _BELOW instead of all rows.
+        below: Look only at the rows next below the position where the page begins: see _BELOW.
+            Only for pages in the order of moments, newest first, without filters that may skip
+            versions.
     """
     names = (
         ["updated_at", "version"] if sort is TimelineSort.UPDATED_AT else ["version", "updated_at"]

@@ -326,7 +326,10 @@ class _KeyRow(NamedTuple):
 
 
 class _RefGroup(NamedTuple):
-    """Versions of one document or, with the id None, of one kind, for one statement."""
+    """What the versions that one statement reads have in common.
+
+    On a cluster it is the document, otherwise only the kind: then `id` is None.
+    """
 
     entity: EntityKind
     id: str | None
