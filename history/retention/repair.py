@@ -105,9 +105,7 @@ def _find_change(
 def _stop_writers(connection: Connection, day_table: DayTable) -> None:
     with connection.transaction():
         set_short_lock_timeout(connection)
-        connection.execute(
-            f"SET LOCAL idle_in_transaction_session_timeout = {days.SILENT_MS}".encode()
-        )
+        days.limit_silence(connection)
         lock = sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE")
         connection.execute(lock.format(day_table.child))
 

@@ -3,6 +3,7 @@
 import json
 from datetime import timedelta
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,6 +13,9 @@ from psycopg.conninfo import conninfo_to_dict
 
 from history.common import clock
 from history.retention import catalog, cluster_swap, packing
+from history.retention.archive import restore
+from history.retention.archive.store import ArchiveStore
+from history.retention.archive.write import archive_day
 from history.retention.cluster_swap import IdRange
 from history.store.days import days
 from history.store.days.canonical import Connection, stream_versions
@@ -169,3 +173,24 @@ def test_pack_does_not_replace_table_of_day_when_its_rows_change_meanwhile(
     assert len(read_rows(plain, ROOT)) == expected
     assert packing.pack_day(plain, ROOT, DAY).rows == expected
     connection.close()
+
+
+def test_restore_keeps_row_written_meanwhile(
+    citus: Citus, plain: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(plain)
+    before, store = read_rows(plain, ROOT), ArchiveStore(str(tmp_path))
+    archive_day(plain, store, ROOT, DAY, days.locate_day(plain, ROOT.table, DAY).child)
+    plain.execute(f"DELETE FROM {ROOT.table} WHERE id = %s", [before[0][0]])
+    load_rows = restore._load_archived_rows
+
+    def load_and_insert(*arguments: Any) -> None:
+        load_rows(*arguments)
+        with citus.connect() as other_session:
+            insert(other_session, "late")
+
+    monkeypatch.setattr(restore, "_load_archived_rows", load_and_insert)
+    restore.restore_day(plain, store, ROOT, DAY)
+    rows = read_rows(plain, ROOT)
+    assert [row for row in rows if row[0] != "late"] == before
+    assert len(rows) == len(before) + 1

@@ -10,6 +10,7 @@ from history import timeline
 from history.retention import packing
 from history.store.days import days
 from history.store.days.canonical import Connection
+from history.store.versions import VersionKey
 from history.timeline import (
     ChangesPage,
     ChangesQuery,
@@ -18,6 +19,7 @@ from history.timeline import (
     TimelineQuery,
     VersionFilters,
 )
+from history.timeline.sources.changes import fetch_listed
 from tests.citus.again import own_labels, tables, transactional_db
 from tests.citus.cluster import Citus
 from tests.db.partitioned import plain
@@ -97,3 +99,15 @@ def test_every_answer_is_the_same_when_the_days_are_packed(
     connection.close()
     for name, call in CALLS.items():
         assert take_answer(call()) == before[name], name
+
+
+def test_versions_are_found_by_their_keys_on_plain_and_packed_days(
+    application: None, plain: Connection
+) -> None:
+    """As the late list of the feed finds them."""
+    refs = [(ROOT, "A1", VersionKey(2, minute(6))), (TASK, "T1", VersionKey(3, minute(10)))]
+    before = fetch_listed(refs, VersionFilters())
+    assert set(before) == set(refs)
+    for entity in (ROOT, TASK):
+        packing.pack_day(plain, entity, DAY)
+    assert fetch_listed(refs, VersionFilters()) == before

@@ -48,11 +48,19 @@ def zone(request: pytest.FixtureRequest) -> object:
     time.tzset()
 
 
+# The sessions of Annals have ISO. Citus passes bounds to the nodes in the style of the session.
+STYLES = [
+    pytest.param("German", marks=pytest.mark.plain_only("its nodes would not read other dates")),
+    "ISO",
+]
+
+
+@pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("of", DAYS)
-def test_day_is_utc_in_every_time_zone(zone: str, of: date) -> None:
+def test_day_is_utc_in_every_time_zone(zone: str, of: date, style: str) -> None:
     begin = datetime(of.year, of.month, of.day, tzinfo=UTC)
     end = begin + timedelta(days=1)
-    with connect_plainly(options=f"-c timezone={zone} -c datestyle=German") as plain:
+    with connect_plainly(options=f"-c timezone={zone} -c datestyle={style}") as plain:
         assert days.create_partition(plain, TABLE, of)
         insert(plain, begin, "first")
         insert(plain, end - timedelta(microseconds=1), "last")

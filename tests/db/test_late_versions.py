@@ -262,7 +262,9 @@ def test_killed_writer_leaves_no_late_versions_and_no_lock(ingested: Ingested) -
         killed.execute("BEGIN")
         late_list.lock_horizon(killed)
         late_list.add_late_versions(killed, [LateVersion("product-instance", "A", 0, 0)])
-        killer.execute("SELECT pg_terminate_backend(%s, 10000)", [killed.info.backend_pid])
+        killer.execute(
+            "SELECT pg_terminate_backend(%s::int, 10000::bigint)", [killed.info.backend_pid]
+        )
         with pytest.raises(psycopg.Error):
             killed.execute("COMMIT")
     ingested.write(make("B", 0, 1))

@@ -48,7 +48,7 @@ def run(rewrite: Rewrite) -> Callable[[], None]:
 def is_packed() -> bool:
     """Whether the table has blocks; the mark must say the same."""
     with connect_plainly() as plain:
-        cursor = plain.execute(f"SELECT EXISTS (SELECT FROM {NAME} WHERE packed IS NOT NULL)")
+        cursor = plain.execute(f"SELECT EXISTS (SELECT 1 FROM {NAME} WHERE packed IS NOT NULL)")
         blocks = cursor.fetchone() == (True,)
     marked = SealedDay.objects.filter(day=DAY, packed_at__isnull=False).exists()
     assert blocks is marked

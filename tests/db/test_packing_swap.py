@@ -287,7 +287,7 @@ def test_table_is_unlocked_when_packing_process_freezes_during_swap(
         began.set()
         thawed.wait(120)
 
-    monkeypatch.setattr(packing.DayRewrite, "prove_equal_versions", freeze)
+    monkeypatch.setattr(days, "attach_table", freeze)
 
     def pack() -> None:
         with connect_plainly() as frozen, suppress(psycopg.Error):
@@ -325,6 +325,7 @@ def test_packing_notes_of_a_dropped_day_are_removed(
 
 
 @pytest.mark.parametrize("rewrite", [pack_root, unpack_root])
+@pytest.mark.plain_only("each node takes its snapshot when it is first asked")
 def test_reader_with_postgresql_snapshot_from_before_swap_sees_all_rows(
     rewrite: Callable[[Connection], object], filled: list[tuple[str, int]], plain: Connection
 ) -> None:
@@ -485,6 +486,7 @@ def run_quietly(*words: str) -> None:
     raise AssertionError((code, out, err)) if code == 0 else RuntimeError(err + out)
 
 
+@pytest.mark.plain_only("triggers note what is written during the swap")
 def test_restore_keeps_rows_written_meanwhile(
     filled: list[tuple[str, int]],
     tmp_path: Path,

@@ -136,6 +136,7 @@ def test_search_key_is_removed_with_its_last_version(ingested: Ingested) -> None
     assert list_keys() == ["kept", "young"]
 
 
+@pytest.mark.plain_only("a cluster waits for a locked key")
 def test_retention_keeps_search_key_that_is_stored_meanwhile(ingested: Ingested) -> None:
     ingested.write(*(make_numbered_message(name, 30) for name in ("a", "b", "c")))
     before = (NOW - timedelta(days=20)).date()

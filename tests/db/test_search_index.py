@@ -56,6 +56,7 @@ def documents_without_keys(store: Store) -> Store:
     return store
 
 
+@pytest.mark.plain_only("the nodes are asked in sessions that do not see the test's transaction")
 def test_backfill_indexes_every_key_of_every_kind(
     documents_without_keys: Store, capsys: Any
 ) -> None:
@@ -68,6 +69,7 @@ def test_backfill_indexes_every_key_of_every_kind(
     assert list(days) == [T0.date()]
 
 
+@pytest.mark.plain_only("the nodes are asked in sessions that do not see the test's transaction")
 def test_backfill_stores_same_keys_as_ingest(documents_without_keys: Store, capsys: Any) -> None:
     """Also of documents that are not objects, hold a NUL, or have values that are not keys."""
     documents = [
@@ -96,6 +98,7 @@ def test_backfill_stores_same_keys_as_ingest(documents_without_keys: Store, caps
     }
 
 
+@pytest.mark.plain_only("a cluster lists children")
 def test_search_index_lists_children_only_on_a_cluster(ingested: Ingested) -> None:
     ingested.write(make_value(id="t1", productInstanceId="a1"), source=CHILD_SOURCE)
     call_command("search", "index", stdout=io.StringIO())
@@ -104,6 +107,7 @@ def test_search_index_lists_children_only_on_a_cluster(ingested: Ingested) -> No
     assert query("SELECT id FROM django_migrations WHERE name = %s", children.MARK) == []
 
 
+@pytest.mark.plain_only("the nodes are asked in sessions that do not see the test's transaction")
 def test_search_index_can_be_rebuilt_after_its_keys_were_deleted(
     documents_without_keys: Store, capsys: Any
 ) -> None:
@@ -113,6 +117,7 @@ def test_search_index_can_be_rebuilt_after_its_keys_were_deleted(
     assert find_ids("777") == ["A1"]
 
 
+@pytest.mark.plain_only("the nodes are asked in sessions that do not see the test's transaction")
 def test_backfill_indexes_key_declared_later(
     documents_without_keys: Store, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,6 +133,7 @@ def test_backfill_indexes_key_declared_later(
     assert SearchKey.objects.get(name="taskClient").id == "T1"
 
 
+@pytest.mark.plain_only("the nodes are asked in sessions that do not see the test's transaction")
 def test_search_keys_of_interrupted_backfill_are_kept(
     documents_without_keys: Store, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +160,7 @@ def test_search_keys_of_interrupted_backfill_are_kept(
     assert SearchKey.objects.filter(name="number").count() == 399
 
 
+@pytest.mark.plain_only("the nodes are asked in sessions that do not see the test's transaction")
 def test_backfill_continues_when_a_day_is_dropped_meanwhile(
     documents_without_keys: Store, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +209,7 @@ def test_backfill_runs_next_to_consumer(ingested: Ingested) -> None:
     assert len(query("SELECT 1 FROM search_key")) == 200
 
 
+@pytest.mark.plain_only("the wait for a lock is on a node")
 def test_backfill_waits_for_lock_of_consumer(ingested: Ingested) -> None:
     """A consumer has written a key and has not committed yet."""
     ingested.write(make_value(id="a", data={"number": "N1"}))

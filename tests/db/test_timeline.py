@@ -117,6 +117,7 @@ def test_page_takes_fixed_number_of_queries(
     assert not [text for text in texts if "OFFSET" in text or "COUNT(" in text]
 
 
+@pytest.mark.plain_only("generic plans are PostgreSQL's own")
 def test_timeline_statements_are_prepared_and_shared_by_all_filters(seven_versions: Store) -> None:
     for filters in (
         VersionFilters(),

@@ -106,6 +106,7 @@ def stop_writers(connection: Connection, table: str) -> None:
     set_timeout = "SELECT set_config('statement_timeout', %s, true)"
     lock = sql.SQL("LOCK TABLE ONLY {} IN SHARE MODE").format(sql.Identifier(table))
     with connection.transaction():
+        days.limit_silence(connection)
         connection.execute(set_timeout, [WAIT])
         try:
             connection.execute(lock)

@@ -411,7 +411,7 @@ def replace_table(
             if day_table.state is not DayState.ABSENT:
                 connection.execute(lock_table.format(day_table.child))
 
-    connection.execute(f"SET LOCAL idle_in_transaction_session_timeout = {SILENT_MS}".encode())
+    limit_silence(connection)
     retry_lock(lock, LOCK_WAIT_S)
     # Not in a savepoint: COPY can freeze rows only in the transaction that made their table.
     connection.execute(f"SET LOCAL lock_timeout = {SWAP_TIMEOUT_MS}".encode())
@@ -436,6 +436,7 @@ def replace_distributed_table(
 
     def swap() -> None:
         with connection.transaction():
+            limit_silence(connection)
             # Before the DETACH, as for all that follows.
             distribution.use_one_connection(connection)
             prepare()
@@ -443,6 +444,11 @@ def replace_distributed_table(
             _swap_tables(connection, table, day, merge)
 
     retry_lock(swap, LOCK_WAIT_S)
+
+
+def limit_silence(connection: Connection) -> None:
+    """Let the server end the caller's transaction, and its locks, if it is silent for SILENT_MS."""
+    connection.execute(f"SET LOCAL idle_in_transaction_session_timeout = {SILENT_MS}".encode())
 
 
 def _swap_tables(

@@ -175,13 +175,15 @@ _LISTED_ROWS = """(
 # As _PLAIN and _BLOCKS, of versions that are known by key. A block of their document and day may
 # have any of them if it is not as it was written.
 _LISTED = """
-    SELECT {kind} AS kind, id, version, updated_at, stored.product, false AS damaged
+    SELECT {kind} AS kind, stored.id, stored.version, stored.updated_at, stored.product,
+        false AS damaged
     FROM unnest(%(ids)s::varchar[], %(moments)s::timestamptz[], %(numbers)s::int4[])
         AS listed(id, updated_at, version)
     JOIN (
         SELECT id, version, updated_at, {product} AS product, author, client_id, type FROM {table}
         WHERE packed IS NULL AND updated_at BETWEEN %(first)s AND %(last)s
-    ) AS stored USING (id, updated_at, version)
+    ) AS stored ON stored.id = listed.id AND stored.updated_at = listed.updated_at
+        AND stored.version = listed.version
     WHERE true {filters}
     UNION ALL
     SELECT {kind}, listed.id, listed.version, listed.updated_at, stored.product, position = 0
