@@ -82,8 +82,8 @@ class PlacePool:
         """Hold a place during the `with` block.
 
         Args:
-            owner: The login, or another key, for which the place is counted. Places are shared fairly
-                between owners. None: the request counts as an owner of its own.
+            owner: The login, or another key, for which the place is counted. Places are shared
+                fairly between owners. None: the request counts as an owner of its own.
 
         Raises:
             BusyError: No place became free within `WAIT_S`. Raised at once if the queue is full.

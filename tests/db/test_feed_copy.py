@@ -155,7 +155,7 @@ class Simulation:
                     writer, source, bodies, window, random
                 ):
                     pass
-        writer.writer.close()
+        writer.batch_writer.close()
 
     def _write_or_be_killed(
         self,
@@ -183,7 +183,7 @@ class Simulation:
             killer.cancel()
             if killer.ident is not None:
                 killer.join()
-        writer.writer.close()
+        writer.batch_writer.close()
         with open_connection() as plain:
             claim = ledger.claim_partition(plain, source, 0)
         writer.claims[source], writer.next[source] = claim, claim.next_offset

@@ -371,5 +371,5 @@ def test_writer_gives_up_only_between_two_attempts(ingested: Ingested) -> None:
     writer = RetryingWriter(BatchWriter(open_connection))
     writer.stop_waiting()
     writer.write(ingested.make_batch(make_value(id="a")), ingested.claims, {})
-    writer.writer.close()
+    writer.batch_writer.close()
     assert list_ids() == ["a"]

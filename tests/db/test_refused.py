@@ -215,7 +215,7 @@ def test_consumer_reports_missing_privilege_and_waits_for_it(
         finally:
             writer.stop_waiting()
             writing.join(120)
-            writer.writer.close()
+            writer.batch_writer.close()
             plain.execute("DROP OWNED BY nobody_special")
             plain.execute("DROP ROLE nobody_special")
     assert list_ids() == ["a", "b"]
@@ -313,14 +313,14 @@ def test_consumer_waits_while_postgresql_refuses_its_login(
                 BatchWriter(lambda: psycopg.connect(build_url(login), autocommit=True))
             )
             assert writer.claim({}) == []  # it works
-            writer.writer.close()
+            writer.batch_writer.close()
             plain.execute(f"ALTER ROLE {login} PASSWORD 'another'")
             claiming = thread.submit(writer.claim, {})
             wait_until(read_refused_metric, "the refusal is in no metric")
             assert writer.failing
             plain.execute(f"ALTER ROLE {login} PASSWORD '{PASSWORD}'")
             assert claiming.result(120) == []
-            writer.writer.close()
+            writer.batch_writer.close()
         finally:
             plain.execute(f"DROP ROLE {login}")
     assert read_refused_metric() == 0

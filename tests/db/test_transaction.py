@@ -352,7 +352,7 @@ def test_two_writers_of_same_rows_store_each_row_once(ingested: Ingested) -> Non
                 sent = make_message(body, offset, source.topic)
                 batch.add(decode_message(sent, WINDOW), source, offset)
             writer.write(batch, claims, {})
-        writer.writer.close()
+        writer.batch_writer.close()
 
     with ThreadPoolExecutor(2) as pool:
         futures = [
