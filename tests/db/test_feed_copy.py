@@ -170,7 +170,7 @@ class Simulation:
         The consumer that takes the place of a killed one goes on where the ledger says.
         """
         before = writer.next[source]
-        killer = threading.Timer(random.uniform(0, 0.02), writer.writer.break_connection)
+        killer = threading.Timer(random.uniform(0, 0.02), writer.batch_writer.break_connection)
         if random.random() < 0.2:
             killer.start()
         try:
