@@ -34,7 +34,7 @@ Figures = dict[str, Any]
 Question = Callable[[int], None]
 PrintProgress = Callable[[str], None]
 
-# Makes nine versions of each document, spread over the day, by random people and services. A
+# Makes nine versions of each document, spread over the day, by three people and two services. A
 # document has 2 KB that zlib halves, as real ones; its rate changes in every twentieth version.
 _FILL: Final = """
 INSERT INTO {table} (id, version, data, updated_at, client_id, author, type)
@@ -44,7 +44,8 @@ SELECT 'D' || %(day)s || '-' || n / 9, n %% 9,
             SELECT string_agg(md5((n / 9)::text || number), '')
             FROM generate_series(1, 60) AS number)),
     %(start)s::timestamptz + (n %% 9 + random()) * interval '1 day' / 9.001,
-    'service-' || (random() * %(services)s)::int, 'person-' || (random() * %(people)s)::int,
+    'service-' || (n / 9 + 20 * floor(random() * 2)::int) %% %(services)s,
+    'person-' || (n / 9 * 7 + 1000 * floor(random() * 3)::int) %% %(people)s,
     (n %% 9 > 0)::int
 FROM generate_series(0, %(versions)s - 1) AS n
 """
@@ -147,8 +148,8 @@ def fill_database(
                 {
                     "day": number,
                     "start": datetime.combine(day, clock(), UTC),
-                    "services": SERVICES - 1,
-                    "people": PEOPLE - 1,
+                    "services": SERVICES,
+                    "people": PEOPLE,
                     "versions": versions,
                 },
             )
