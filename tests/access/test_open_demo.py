@@ -126,7 +126,7 @@ def test_demo_with_real_database_is_refused(
     for name, value in (values | more).items():
         monkeypatch.setenv(name, value)
     for words in ("migrate", "runserver"):
-        with pytest.raises(SystemExit, match="ANNALS_DEMO=true makes logins") as caught:
+        with pytest.raises(SystemExit, match="ANNALS_DEMO=true creates logins") as caught:
             start.check_settings([words])
         assert reason in str(caught.value)
 

@@ -163,7 +163,7 @@ def list_entries(lines: str) -> list[tuple[str, int]]:
 def test_changes_command_lists_long_window_by_path_without_author(
     busy_night: Store, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(budget, "SCAN_VERSIONS", 40)
+    monkeypatch.setattr(budget, "PAGE_SECONDS", 0)
     complete_to_end(monkeypatch)
     expected = [(f"N{number}", 3) for number in range(60)]
     lines = run(*NIGHT, "--path", "/rate", "--json", "--order", order)
@@ -182,7 +182,7 @@ def test_interrupted_changes_command_continues_with_its_token(
     busy_night: Store, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is interrupted in each page after the first, and goes on with the token it printed."""
-    monkeypatch.setattr(budget, "SCAN_VERSIONS", 40)
+    monkeypatch.setattr(budget, "PAGE_SECONDS", 0)
     complete_to_end(monkeypatch)
     words = (*NIGHT, "--path", "/rate", "--json", "--order", order)
     fetch, token, entries = timeline.fetch_changes_page, None, []
@@ -215,7 +215,7 @@ def test_interrupted_changes_command_continues_with_its_token(
 def test_changes_command_shows_how_much_of_the_window_was_read(
     busy_night: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(budget, "SCAN_VERSIONS", 40)
+    monkeypatch.setattr(budget, "PAGE_SECONDS", 0)
     shown: list[tuple[str, int | None]] = []
     steps: list[int] = []
 

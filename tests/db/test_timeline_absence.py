@@ -164,7 +164,7 @@ def test_state_at_moment_names_child_when_its_version_was_removed(store: Store) 
         (PERSON, "P6", Absence.NEVER_ARRIVED),
     ]
     members = state.members | {
-        (ROOT, f"R{n}"): [VersionKey(0, minute(1))] for n in range(9)
+        EntityRef(ROOT, f"R{n}"): [VersionKey(0, minute(1))] for n in range(9)
     }  # gone
     state = timeline.fetch_application_at(HOST, "A1", minute(30), members=members)
     assert [part.id for part in state.missing[3:]] == [f"R{n}" for n in range(9)]
