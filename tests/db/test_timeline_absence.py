@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from history import timeline
 from history.documents.record import ChangeType
 from history.kinds.entities import ROOT
-from history.store.versions import CLOCK_TOLERANCE, VersionKey
+from history.store.versions import CLOCK_TOLERANCE, EntityRef, VersionKey
 from history.timeline import (
     Absence,
     NotFoundError,
