@@ -221,7 +221,7 @@ def test_restore_commands_refuse_during_another_run(with_archive: None, action: 
         code, _, err = run(*words)
         assert (code, "another run" in err) == (1, True)
     if action == "release":
-        assert "was not restored" in run(*words)[2]
+        assert "is not a restored day" in run(*words)[2]
     else:
         assert run(*words)[0] == 0
 
