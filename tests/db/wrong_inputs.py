@@ -171,7 +171,7 @@ INPUTS: Final = (
     usage("partitions verify --archive", "ANNALS_ARCHIVE_URL"),
     # What is not there
     usage("export --entity product-house", "product-house", "product-car"),
-    usage("consume --topics nonsense", "topic nonsense", "there are top-storage"),
+    usage("consume --topics nonsense", "topic nonsense", "the declared topics are top-storage"),
     usage("consume --topics top-storage.export.product-cra", TOPIC),
     usage("quarantine list --reason bad_jsn", "invalid choice: 'bad_jsn'"),
     wrong(
