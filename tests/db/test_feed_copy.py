@@ -155,7 +155,7 @@ class Simulation:
                     writer, source, bodies, window, random
                 ):
                     pass
-        writer.batch_writer.close()
+        writer.writer.close()
 
     def _write_or_be_killed(
         self,
@@ -170,7 +170,7 @@ class Simulation:
         The consumer that takes the place of a killed one goes on where the ledger says.
         """
         before = writer.next[source]
-        killer = threading.Timer(random.uniform(0, 0.02), writer.batch_writer.break_connection)
+        killer = threading.Timer(random.uniform(0, 0.02), writer.writer.break_connection)
         if random.random() < 0.2:
             killer.start()
         try:
@@ -183,7 +183,7 @@ class Simulation:
             killer.cancel()
             if killer.ident is not None:
                 killer.join()
-        writer.batch_writer.close()
+        writer.writer.close()
         with open_connection() as plain:
             claim = ledger.claim_partition(plain, source, 0)
         writer.claims[source], writer.next[source] = claim, claim.next_offset
