@@ -49,8 +49,6 @@ UNCHANGED_PLAIN: Final = """(
 _BLOCKS_AT_ONCE: Final = 250
 _LARGEST_BLOCK: Final = 128 * 1024
 
-# The versions of some blocks, without those of a document that has a plain row on the same day: it
-# may be the previous version.
 _VERSIONS_OF_BLOCKS: Final = """
     SELECT id, stored_at, stored_version, position, version, updated_at,
         CASE WHEN position = 1 THEN packed END
@@ -58,15 +56,18 @@ _VERSIONS_OF_BLOCKS: Final = """
     WHERE position > 0
     ORDER BY id, stored_at, stored_version, position
 """
+# Blocks by key, without those of a document that has a plain row in these days: that row may be the
+# previous version. On a cluster, tables must be joined by their own ids.
 _BLOCK_ROWS: Final = """(
-    SELECT {table}.* FROM unnest(%(ids)s::varchar[], %(moments)s::timestamptz[],
+    SELECT block.* FROM unnest(%(ids)s::varchar[], %(moments)s::timestamptz[],
         %(numbers)s::int4[]) AS listed(id, updated_at, version)
-    JOIN {table} USING (id, updated_at, version)
-    WHERE packed IS NOT NULL AND unpacked <= {largest}
-        AND updated_at >= %(first)s AND updated_at <= %(last)s
+    JOIN {table} AS block ON block.id = listed.id AND block.updated_at = listed.updated_at
+        AND block.version = listed.version
+    WHERE block.packed IS NOT NULL AND block.unpacked <= {largest}
+        AND block.updated_at >= %(first)s AND block.updated_at <= %(last)s
         AND NOT EXISTS (
             SELECT FROM {table} AS plain
-            WHERE plain.id = listed.id AND plain.packed IS NULL
+            WHERE plain.id = block.id AND plain.packed IS NULL
                 AND plain.updated_at >= %(first_day)s AND plain.updated_at < %(end)s)
     OFFSET 0
 )"""
@@ -132,7 +133,7 @@ class _VersionInBlock(NamedTuple):
     position: int
     version: int
     updated_at: datetime
-    packed: bytes | None  # the documents of the block, with its first version
+    packed: bytes | None  # the snapshots of the block, with its first version
 
     def get_block(self) -> BlockRef:
         return BlockRef(self.id, self.stored_at, self.stored_version)
