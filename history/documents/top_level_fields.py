@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import lru_cache
 
 import msgspec
 
@@ -42,25 +42,20 @@ def is_readable_name(name: str) -> bool:
 
 
 def read_field(text: bytes, name: str) -> bytes | None:
-    """Return the JSON text of one top-level field, or b"" if the document lacks it.
+    """Return the JSON text of one top-level field, or b"" if the snapshot lacks it.
 
-    None if the document is not an object or cannot be read.
+    None if the snapshot is not an object or cannot be read.
 
     Args:
         name: See is_readable_name.
     """
     try:
-        return _make_requested_reader(name)(text)[0]
+        return _make_field_reader((name,))(text)[0]
     except _UNREADABLE:
         return None
 
 
-@lru_cache(maxsize=64)  # the names come from requests
-def _make_requested_reader(name: str) -> Callable[[bytes], list[bytes]]:
-    return _make_field_reader.__wrapped__((name,))
-
-
-@cache
+@lru_cache(maxsize=256)  # requests choose names, too
 def _make_field_reader(names: tuple[str, ...]) -> Callable[[bytes], list[bytes]]:
     """Make a function that returns the JSON text of each field; b"" if the snapshot lacks it."""
     attributes = [f"field{number}" for number in range(len(names))]  # a name may be any text
