@@ -318,8 +318,3 @@ def _print_figures(figures: Figures) -> None:
         if isinstance(value, Latency):
             table.add_row(name, str(value.p50), str(value.p99))
     console.print(table)
-    targets = Table("target", "measured", "at most", "met")
-    for target in figures["targets"]:
-        met = "yes" if target["met"] else "NO"
-        targets.add_row(target["name"], str(target["value"]), str(target["limit"]), met)
-    console.print(targets)

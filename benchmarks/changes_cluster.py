@@ -12,7 +12,6 @@ import psycopg
 from django.conf import settings
 from psycopg.conninfo import make_conninfo
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks import cluster
 from benchmarks.changes import (
@@ -93,20 +92,17 @@ def _list_targets(questions: dict[str, dict[str, Latency]]) -> list[Figures]:
 
 
 def _print_figures(figures: Figures) -> None:
-    console = Console()
     title = (
         f"{figures['versions']:,} versions in {DAYS} of {ALL_DAYS} days, {figures['shards']} "
         "shards, p50 / p99, ms"
     )
-    table = Table("", "one server", "cluster", "ratio", title=title)
-    for name, latencies in figures["questions"].items():
-        plain, spread = latencies["plain"], latencies["cluster"]
-        table.add_row(
-            name,
-            *(f"{latency.p50:.1f} / {latency.p99:.1f}" for latency in (plain, spread)),
-            f"{spread.p50 / plain.p50:.1f}",
-        )
-    console.print(table)
-    for target in figures["targets"]:
-        word = "met" if target["met"] else "MISSED"
-        console.print(f"{target['name']}: {target['value']} (limit {target['limit']}) {word}")
+    cluster.print_comparison(
+        title,
+        {
+            name: (
+                cluster.Milliseconds(*latencies["plain"]),
+                cluster.Milliseconds(*latencies["cluster"]),
+            )
+            for name, latencies in figures["questions"].items()
+        },
+    )

@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import NamedTuple
+
 import psycopg
 from psycopg.conninfo import make_conninfo
+from rich.console import Console
+from rich.table import Table
 
 _WORKERS = """
     SELECT nodename, nodeport FROM pg_dist_node
     WHERE noderole = 'primary' AND groupid <> 0 AND isactive ORDER BY nodeport
 """
+
+
+class Milliseconds(NamedTuple):
+    """How long a request took, over many requests."""
+
+    p50: float
+    slow: float  # a high percentile, which the title of the table names
+
+
+def print_comparison(
+    title: str, questions: Mapping[str, tuple[Milliseconds, Milliseconds]]
+) -> None:
+    """Print a table of questions, each with the milliseconds of one server and of a cluster."""
+    table = Table("", "one server", "cluster", "ratio", title=title)
+    for name, (plain, spread) in questions.items():
+        table.add_row(
+            name,
+            *(f"{server.p50:.1f} / {server.slow:.1f}" for server in (plain, spread)),
+            f"{spread.p50 / plain.p50:.2f}",
+        )
+    Console().print(table)
 
 
 def recreate_database(coordinator: str, name: str) -> None:

@@ -269,11 +269,11 @@ def print_json(bench: str, figures: Mapping[str, Any], is_met: bool | None = Non
 def report_figures(
     bench: str, figures: Mapping[str, Any], print_figures: Callable[[Any], None], as_json: bool
 ) -> int:
-    """Print the figures, and return the exit code: 0 if all targets are met, else 1.
+    """Print the figures and the targets. Return 0 if all targets are met, else 1.
 
     Args:
-        figures: They have a list `targets`. Each target has `met`.
-        print_figures: Prints the figures for people.
+        figures: They have a list `targets`. Each target has `name`, `value`, `limit` and `met`.
+        print_figures: Prints the figures for people, but not the targets.
         as_json: Print JSON instead.
     """
     is_met = all(target["met"] for target in figures["targets"])
@@ -281,4 +281,7 @@ def report_figures(
         print_json(bench, figures, is_met)
     else:
         print_figures(figures)
+        for target in figures["targets"]:
+            word = "met" if target["met"] else "MISSED"
+            print(f"{target['name']}: {target['value']} (limit {target['limit']}) {word}")
     return 0 if is_met else 1

@@ -390,6 +390,3 @@ def _print_figures(figures: Figures) -> None:
     console.print(
         "99 of 100 writes at 2,000/s, ms: {alone}, beside: {beside}".format(**figures["again"])
     )
-    for target in figures["targets"]:
-        verdict = "met" if target["met"] else "MISSED"
-        console.print(f"{target['name']}: {target['value']} (limit {target['limit']}) {verdict}")

@@ -231,6 +231,3 @@ def _print_figures(figures: Figures) -> None:
     for name, text in names.items():
         table.add_row(text, *(f"{figures[server][name]:,}" for server in ("plain", "cluster")))
     console.print(table)
-    for target in figures["targets"]:
-        verdict = "met" if target["met"] else "MISSED"
-        console.print(f"{target['name']}: {target['value']} (limit {target['limit']}) {verdict}")

@@ -373,6 +373,3 @@ def _print_figures(figures: Figures) -> None:
         console.print(table)
     if "parallel" in figures:
         console.print(figures["parallel"])
-    for target in figures["targets"]:
-        word = "met" if target["met"] else "MISSED"
-        console.print(f"{target['name']}: {target['value']} (limit {target['limit']}) {word}")

@@ -15,8 +15,8 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
 from rich.console import Console
-from rich.table import Table
 
+from benchmarks import cluster
 from benchmarks.harness import report_figures, use_database
 from benchmarks.timeline import ROOT, _ApiClient, _compute_percentiles, _serve_data
 from benchmarks.timeline_data import TimelineData, prepare_data
@@ -146,17 +146,14 @@ def _list_targets(questions: Figures) -> list[Figures]:
 
 
 def _print_figures(figures: Figures) -> None:
-    console = Console()
     title = f"{figures['days']} days, {figures['shards']} shards, p50 / p95 over HTTP, ms"
-    table = Table("", "one server", "cluster", "ratio", title=title)
-    for name, measured in figures["questions"].items():
-        plain, spread = measured["plain"], measured["cluster"]
-        table.add_row(
-            name,
-            *(f"{part['p50']:.1f} / {part['p95']:.1f}" for part in (plain, spread)),
-            f"{spread['p50'] / plain['p50']:.2f}",
-        )
-    console.print(table)
-    for target in figures["targets"]:
-        word = "met" if target["met"] else "MISSED"
-        console.print(f"{target['name']}: {target['value']} (limit {target['limit']}) {word}")
+    cluster.print_comparison(
+        title,
+        {
+            name: (
+                cluster.Milliseconds(times["plain"]["p50"], times["plain"]["p95"]),
+                cluster.Milliseconds(times["cluster"]["p50"], times["cluster"]["p95"]),
+            )
+            for name, times in figures["questions"].items()
+        },
+    )
