@@ -159,22 +159,22 @@ def list_entries(lines: str) -> list[tuple[str, int]]:
     return [(entry["id"], entry["version"]) for entry in map(json.loads, lines.splitlines())]
 
 
+def make_short_pages_of_complete_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """End each page after one slice, and let an ascending list show all of NIGHT."""
+    monkeypatch.setattr(budget, "PAGE_SECONDS", 0)
+    state = replace(complete_to.read_completeness(ENTITIES), complete_to=minute(2_900))
+    monkeypatch.setattr(complete_to, "read_completeness", lambda _kinds: state)
+
+
 @pytest.mark.parametrize("order", ["desc", "asc"])
 def test_changes_command_lists_long_window_by_path_without_author(
     busy_night: Store, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(budget, "PAGE_SECONDS", 0)
-    complete_to_end(monkeypatch)
+    make_short_pages_of_complete_store(monkeypatch)
     expected = [(f"N{number}", 3) for number in range(60)]
     lines = run(*NIGHT, "--path", "/rate", "--json", "--order", order)
     assert list_entries(lines) == (expected if order == "asc" else expected[::-1])
     assert len(run(*NIGHT, "--order", order).splitlines()) == 360
-
-
-def complete_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the store be complete up to the end of NIGHT, so that an ascending list shows it."""
-    state = replace(complete_to.read_completeness(ENTITIES), complete_to=minute(2_900))
-    monkeypatch.setattr(complete_to, "read_completeness", lambda _kinds: state)
 
 
 @pytest.mark.parametrize("order", ["desc", "asc"])
@@ -182,8 +182,7 @@ def test_interrupted_changes_command_continues_with_its_token(
     busy_night: Store, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is interrupted in each page after the first, and goes on with the token it printed."""
-    monkeypatch.setattr(budget, "PAGE_SECONDS", 0)
-    complete_to_end(monkeypatch)
+    make_short_pages_of_complete_store(monkeypatch)
     words = (*NIGHT, "--path", "/rate", "--json", "--order", order)
     fetch, token, entries = timeline.fetch_changes_page, None, []
     interruptions = 0
