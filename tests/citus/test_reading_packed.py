@@ -4,13 +4,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection
+from django.test import Client
 
 from history import timeline
 from history.retention import packing
 from history.store.days import days
 from history.store.days.canonical import Connection
-from history.store.versions import VersionKey
+from history.store.versions import VersionKey, VersionRef
 from history.timeline import (
     ChangesPage,
     ChangesQuery,
@@ -22,6 +24,7 @@ from history.timeline import (
 from history.timeline.sources.changes import fetch_listed
 from tests.citus.again import own_labels, tables, transactional_db
 from tests.citus.cluster import Citus
+from tests.db.calls import read_data
 from tests.db.partitioned import plain
 from tests.db.store import HOST, Store, minute
 from tests.db.test_packing import DAY, ROOT, TASK, read_blocks
@@ -105,9 +108,36 @@ def test_versions_are_found_by_their_keys_on_plain_and_packed_days(
     application: None, plain: Connection
 ) -> None:
     """As the late list of the feed finds them."""
-    refs = [(ROOT, "A1", VersionKey(2, minute(6))), (TASK, "T1", VersionKey(3, minute(10)))]
+    refs = [
+        VersionRef(ROOT, "A1", VersionKey(2, minute(6))),
+        VersionRef(TASK, "T1", VersionKey(3, minute(10))),
+    ]
     before = fetch_listed(refs, VersionFilters())
     assert set(before) == set(refs)
     for entity in (ROOT, TASK):
         packing.pack_day(plain, entity, DAY)
     assert fetch_listed(refs, VersionFilters()) == before
+
+
+def test_changes_call_with_path_lists_the_same_versions_when_days_are_packed(
+    application: None, client: Client, plain: Connection
+) -> None:
+    """The task changes `/n` in each version. The application changes `/rate`, and has no `/n`."""
+    client.force_login(User.objects.get(username="auditor"))
+
+    def list_versions(path: str) -> list[tuple[str, int]]:
+        window = {"from": minute(0).isoformat(), "to": minute(60).isoformat()}
+        entries = read_data(client.get("/api/v1/changes", {**window, "path": path}))["history"]
+        return sorted((entry["id"], entry["version"]) for entry in entries)
+
+    before = {path: list_versions(path) for path in ("/n", "/rate", "/absent")}
+    assert before["/n"] == [
+        *[("T1", number) for number in range(1, 12)],
+        *[("T2", number) for number in range(1, 4)],
+    ]
+    assert before["/absent"] == []
+    for entity in (ROOT, TASK):
+        packing.pack_day(plain, entity, DAY)
+        assert read_blocks(plain, entity) != []
+    connection.close()
+    assert {path: list_versions(path) for path in before} == before

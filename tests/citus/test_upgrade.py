@@ -19,11 +19,12 @@ from tests.citus.cluster import Citus, create_database, use_database
 from tests.consuming import ROOT
 from tests.db.commands import run_command
 from tests.db.partitioned import few_days, retire
+from tests.kafka.fixtures import embedded
 from tests.system.test_upgrade import has_history, list_lost_answers
 from tests.upgrade import earlier, keep, release
 from tests.upgrade.release import KeptRelease, ReleaseCommandError
 
-__all__ = ["few_days", "move"]
+__all__ = ["embedded", "few_days", "move"]
 
 NO_BROKER = {"KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
 # The last commit that can distribute the tables, and neither packs the days of a cluster nor lists
@@ -83,14 +84,6 @@ def test_data_of_a_release_is_the_same_on_a_cluster(
     assert current_release.read_ledger() == kept_answers["ledger"]
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
-    embedded = EmbeddedBroker(tmp_path / "broker")
-    embedded.start()
-    yield embedded
-    embedded.kill()
-
-
 def load_applications(loaded: KeptRelease, seed: int, days: int = 5) -> None:
     """Simulate eight applications over the last days, and store them."""
     simulated = ("--applications", "8", "--rps", "0", "--days", str(days), "--seed", str(seed))
@@ -101,12 +94,12 @@ def load_applications(loaded: KeptRelease, seed: int, days: int = 5) -> None:
 @pytest.mark.skipif(not has_history(), reason="needs the history of the repository")
 def test_cluster_of_earlier_code_is_the_same_after_the_upgrade(
     empty_cluster: Citus,
-    broker: EmbeddedBroker,
+    embedded: EmbeddedBroker,
     tmp_path: Path,
 ) -> None:
     """A day that the earlier code packed before it distributed the tables included."""
     env = {
-        "KAFKA_BOOTSTRAP_SERVERS": broker.get_bootstrap_servers(),
+        "KAFKA_BOOTSTRAP_SERVERS": embedded.get_bootstrap_servers(),
         "ANNALS_RETENTION_DAYS": "6",
         "ANNALS_AHEAD_DAYS": "1",
     }
