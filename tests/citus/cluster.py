@@ -18,6 +18,12 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 TRIES = 5
 Plain = psycopg.Connection[Any]
 
+# As the embedded server: its letters are those of Unicode, whatever the locale of the nodes.
+_CREATE = """
+CREATE DATABASE {} TEMPLATE template0 ENCODING 'UTF8'
+LOCALE_PROVIDER builtin BUILTIN_LOCALE 'C.UTF-8' LOCALE 'C'
+"""
+
 _WORKERS = """
 SELECT nodename, nodeport FROM pg_dist_node
 WHERE noderole = 'primary' AND groupid <> 0 AND isactive ORDER BY nodeport
@@ -73,7 +79,7 @@ def create_database(coordinator: str) -> Iterator[Citus]:
     former_roles = [_list_roles(node) for node in nodes]
     try:
         for node in nodes:
-            _on(node, "CREATE DATABASE {}", name)
+            _on(node, _CREATE, name)
         for url in citus.urls:
             with psycopg.connect(url, autocommit=True) as plain:
                 plain.execute("CREATE EXTENSION citus")

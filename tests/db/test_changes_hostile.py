@@ -211,6 +211,7 @@ def busy_person(store: Store) -> Store:
     return store
 
 
+@pytest.mark.plain_only("a cluster asks one shard for each document of a page")
 def test_page_of_a_busy_person_is_bounded(
     busy_person: Store, auditor: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -166,6 +166,7 @@ def make_short_pages_of_complete_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(complete_to, "read_completeness", lambda _kinds: state)
 
 
+@pytest.mark.plain_only("its hundreds of pages of one slice take minutes there")
 @pytest.mark.parametrize("order", ["desc", "asc"])
 def test_changes_command_lists_long_window_by_path_without_author(
     busy_night: Store, order: str, monkeypatch: pytest.MonkeyPatch
@@ -177,6 +178,7 @@ def test_changes_command_lists_long_window_by_path_without_author(
     assert len(run(*NIGHT, "--order", order).splitlines()) == 360
 
 
+@pytest.mark.plain_only("its hundreds of pages of one slice take minutes there")
 @pytest.mark.parametrize("order", ["desc", "asc"])
 def test_interrupted_changes_command_continues_with_its_token(
     busy_night: Store, order: str, monkeypatch: pytest.MonkeyPatch

@@ -195,7 +195,16 @@ def test_seal_waits_for_writer_that_began_before_sealing(
     assert check().fault is None
 
 
-@pytest.mark.parametrize("when", ["before the digest", "after the seal"])
+@pytest.mark.parametrize(
+    "when",
+    [
+        "before the digest",
+        pytest.param(
+            "after the seal",
+            marks=pytest.mark.plain_only("a seal of a cluster waits for every open writer"),
+        ),
+    ],
+)
 def test_writer_notes_rows_while_day_is_sealed(
     unsealed: Ingested, monkeypatch: pytest.MonkeyPatch, when: str, plain: Connection
 ) -> None:
