@@ -15,7 +15,12 @@ from ingest.messages.explanations import Code, Explanation
 from ingest.messages.rejection import Reason
 from ingest.store.batch import BadMessage, DecodedRow
 from ingest.store.ledger import Connection
-from ingest.store.sqlstate import ErrorCause, classify_error, convert_shard_error
+from ingest.store.sqlstate import (
+    ErrorCause,
+    classify_error,
+    convert_shard_error,
+    get_constraint_name,
+)
 
 HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 TRAILER = b"\xff\xff"
@@ -188,5 +193,5 @@ def make_bad_message(refused: RefusedRow) -> BadMessage:
         reason, code = Reason.BAD_NUMBER, Code.NUMBER_TOO_LONG
     elif isinstance(error, psycopg.IntegrityError):
         code = Code.CONSTRAINT
-        parameters["name"] = str(error.diag.constraint_name)
+        parameters["name"] = str(get_constraint_name(error))
     return BadMessage(refused.row.message, reason, Explanation(code, **parameters))

@@ -92,8 +92,25 @@ def is_missing_partition(error: psycopg.Error) -> bool:
     return isinstance(error, errors.CheckViolation) and error.diag.constraint_name is None
 
 
+class ShardConstraintError(errors.IntegrityConstraintViolation):
+    """Raised for a row that a shard refuses because of a constraint that somebody added."""
+
+    def __init__(self, text: str, constraint: str) -> None:
+        super().__init__(text)
+        self.constraint = constraint
+
+
+def get_constraint_name(error: psycopg.IntegrityError) -> str | None:
+    """Return the name of the constraint that a row violates, also on a shard."""
+    if isinstance(error, ShardConstraintError):
+        return error.constraint
+    return error.diag.constraint_name
+
+
 # The name of a primary key of a shard. PostgreSQL puts a number after _pkey if the name is taken.
 _SHARD_KEY = re.compile(r"_pkey\d*_\d+\b")
+# The shard of a day, and the constraint that its row violates, in the quotes of any language.
+_SHARD_CONSTRAINT = r'["«]{table}_\d{{8}}\w*_\d+["»].*["«](.+)["»]'
 # libpq's message about a worker that dies while it receives rows.
 _WORKER_DIED = "server closed the connection unexpectedly"
 
@@ -114,4 +131,6 @@ def convert_shard_error(error: errors.InternalError_, table: str) -> psycopg.Err
         return errors.UniqueViolation(text)
     if re.search(rf"\b{table}_\d+\b", text):
         return errors.CheckViolation(text)  # the shard has no partition for a row
+    if constraint := re.search(_SHARD_CONSTRAINT.format(table=table), text):
+        return ShardConstraintError(text, constraint[1])
     return error

@@ -286,7 +286,8 @@ def test_pace_chart_is_drawn_from_recorded_pace(ingested: Ingested) -> None:
         noted = Pace.objects.get()
         assert (noted.came, noted.read, noted.stored) == (5, 5, 5)
         plain.execute(
-            "UPDATE ingest_pace SET at = at - interval '10 min', slot = slot - 1, read = 2"
+            "UPDATE ingest_pace SET at = %s, slot = slot - 1, read = 2",
+            [noted.at - timedelta(minutes=10)],
         )
         ledger.record_pace(plain)
         actual = draw_pace()
@@ -295,7 +296,7 @@ def test_pace_chart_is_drawn_from_recorded_pace(ingested: Ingested) -> None:
         assert actual.highest_rate == pytest.approx(3 / 600, rel=0.1)
         assert f" {HEIGHT}v-0.0h5.0V{HEIGHT}z" in actual.arrived_path
         assert re.fullmatch(r"M71[45]\.\d -?0\.0h5\.0", actual.read_path)
-        plain.execute("UPDATE ingest_pace SET at = at - interval '2 days'")
+        plain.execute("UPDATE ingest_pace SET at = %s", [noted.at - timedelta(days=2)])
     assert draw_pace() is None
 
 

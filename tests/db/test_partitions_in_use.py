@@ -117,6 +117,7 @@ def test_ingest_never_waits_and_reader_never_fails_while_days_are_dropped() -> N
 
 
 @pytest.mark.usefixtures("tables")
+@pytest.mark.plain_only("Citus locks shards as well")
 def test_all_days_of_a_year_take_few_locks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run holds the locks of one day at a time, however many it makes and drops."""
     maximum = 0

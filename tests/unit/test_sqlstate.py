@@ -6,8 +6,10 @@ from psycopg import errors
 
 from ingest.store.sqlstate import (
     ErrorCause,
+    ShardConstraintError,
     classify_error,
     convert_shard_error,
+    get_constraint_name,
     is_missing_partition,
 )
 
@@ -105,6 +107,14 @@ def test_error_without_known_sqlstate_is_classified(
         ('violates "product_task_aud_20261123_new_pkey1_102059"', errors.UniqueViolation),
         ('no partition of relation "product_task_aud_102008" found', errors.CheckViolation),
         ("server closed the connection unexpectedly\n\tThis", errors.ConnectionFailure),
+        (
+            'relation "product_task_aud_20261123_102008" violates check constraint "theirs"',
+            ShardConstraintError,
+        ),
+        (
+            'null value in "author" of "product_task_aud_20261123_102008" is a violation',
+            errors.InternalError_,
+        ),
         ("something else in product_task_aud_20261123_102008", errors.InternalError_),
     ],
 )
@@ -112,3 +122,14 @@ def test_errors_of_a_shard_are_classified(text: str, expected: type[psycopg.Erro
     result = convert_shard_error(errors.InternalError_(text), "product_task_aud")
     assert type(result) is expected
     assert is_missing_partition(result) is (expected is errors.CheckViolation)
+
+
+def test_row_that_a_constraint_of_a_shard_refuses_is_bad() -> None:
+    text = (
+        'new row for relation "product_task_aud_20261123_102008" violates check constraint "theirs"'
+        '\nDETAIL:  Failing row contains (c, "x").'
+    )
+    error = convert_shard_error(errors.InternalError_(text), "product_task_aud")
+    assert classify_error(error) is ErrorCause.BATCH
+    assert isinstance(error, psycopg.IntegrityError)
+    assert get_constraint_name(error) == "theirs"

@@ -1,11 +1,12 @@
 """The SQL that creates and drops the partition of one UTC day. Needs only psycopg."""
 
+import re
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import date, timedelta
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import psycopg
 from psycopg import errors, sql
@@ -357,7 +358,7 @@ def attach_table(connection: Connection, day_table: DayTable, day: date) -> None
         )
     except errors.CheckViolation as error:
         # For rows of the day itself PostgreSQL names the table of the day.
-        schema, table_name = error.diag.schema_name, error.diag.table_name
+        schema, table_name = _find_violating_table(error, day_table)
         if (
             schema is None
             or table_name is None
@@ -369,6 +370,25 @@ def attach_table(connection: Connection, day_table: DayTable, day: date) -> None
         sql.SQL("ALTER TABLE {} DROP CONSTRAINT IF EXISTS in_day").format(day_table.child)
     )
     distribution.free_coordinator(connection, day_table.child)
+
+
+# In the message of a node, in the quotes of any language: a table and the number of its shard.
+_SHARD_NAME: Final = re.compile(r'["«](.+)_\d+["»]')
+
+
+def _find_violating_table(
+    error: errors.CheckViolation, day_table: DayTable
+) -> tuple[str | None, str | None]:
+    """Return schema and name of the table that has rows of the day, if the error says which.
+
+    Citus passes on the message of a node without the fields that have the names.
+    """
+    if error.diag.table_name is not None:
+        return error.diag.schema_name, error.diag.table_name
+    shard = _SHARD_NAME.search(error.diag.message_primary or "")
+    if shard is None:
+        return None, None
+    return day_table.parent.as_string().split(".")[0].strip('"'), shard[1]
 
 
 def finalize_detach(connection: Connection, table: str, day: date) -> None:
