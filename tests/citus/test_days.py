@@ -179,3 +179,18 @@ def test_retention_removes_old_search_keys_on_all_nodes(distributed: Citus) -> N
     assert remove_old_keys(plain, before) == 1
     assert distributed.fetch_rows("SELECT value FROM search_key") == [("2",)]
     connection.close()
+
+
+def test_default_partition_with_rows_is_named(distributed: Citus) -> None:
+    plain = distributed.connect()
+    day = TODAY - timedelta(8)
+    plain.execute(f"CREATE TABLE product_default PARTITION OF {TABLE} DEFAULT")
+    try:
+        plain.execute(
+            f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, type)"
+            f" VALUES ('a', 1, '{{}}', '{day} 12:00+00', 'c', 1)"
+        )
+        with pytest.raises(days.DefaultPartitionError, match=r"partition public\.product_default "):
+            days.create_partition(plain, TABLE, day)
+    finally:
+        plain.execute("DROP TABLE product_default")

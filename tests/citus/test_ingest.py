@@ -175,3 +175,21 @@ def test_ingest_pace_is_recorded_at_most_once_in_ten_minutes(
         for _ in range(2):
             ledger.record_pace(session)
     assert distributed.fetch_rows("SELECT read, stored FROM ingest_pace") == [(1, 1)]
+
+
+def test_row_refused_by_added_constraint_of_a_shard_is_quarantined_with_its_name(
+    distributed: Citus, ingested: Ingested
+) -> None:
+    plain = distributed.connect()
+    plain.execute(
+        "ALTER TABLE product_instance_aud ADD CONSTRAINT theirs CHECK (author <> 'refused')"
+    )
+    try:
+        ingested.write(make_value(id="a"), make_value(id="b", author="refused"), make_value(id="c"))
+    finally:
+        plain.execute("ALTER TABLE product_instance_aud DROP CONSTRAINT theirs")
+    [row] = list_quarantined()
+    assert row["offset"] == 1
+    assert "the constraint theirs" in row["detail"]
+    assert read_counts() == {"next_offset": 3, "read": 3, "stored": 2, "quarantined": 1}
+    assert find_faults() == []

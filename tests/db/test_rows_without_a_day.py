@@ -158,6 +158,7 @@ def test_message_does_not_count_as_repeated_when_its_day_is_detached_before_the_
     assert read_counts() == {"next_offset": 2, "read": 2, "stored": 1, "expired": 1}
 
 
+@pytest.mark.plain_only("only DETACH CONCURRENTLY leaves a day half dropped")
 def test_writer_does_not_wait_for_day_that_is_being_dropped(
     ingested: Ingested, plain: Connection
 ) -> None:
@@ -215,6 +216,7 @@ def restrict_rights(ingested: Ingested) -> Iterator[Connection]:
         yield connection
 
 
+@pytest.mark.plain_only("Citus logs in to the nodes as the role that is set, which is not a login")
 @pytest.mark.django_db(transaction=True)
 def test_missing_day_that_consumer_may_not_create_stops_no_other_row(
     ingested: Ingested, plain: Connection
@@ -243,6 +245,7 @@ def test_missing_day_that_consumer_may_not_create_stops_no_other_row(
     assert find_faults() == []
 
 
+@pytest.mark.plain_only("Citus logs in to the nodes as the role that is set, which is not a login")
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("number", [1, 0, -1, -89])
 def test_consumer_waits_for_missing_day_that_only_maintain_may_create(
@@ -268,6 +271,7 @@ def test_consumer_waits_for_missing_day_that_only_maintain_may_create(
     assert find_faults() == []
 
 
+@pytest.mark.plain_only("Citus logs in to the nodes as the role that is set, which is not a login")
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("passed", [1, SPARE_DAYS])
 def test_newest_accepted_day_exists_even_when_maintain_did_not_run_recently(
