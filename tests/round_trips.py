@@ -30,6 +30,8 @@ class RoundTripQuestion(NamedTuple):
 
 TASK: Final = BY_NAME["product-task"]
 
+# On a cluster these read the list of children first.
+ONE_MORE_ON_CLUSTER: Final = frozenset({"timeline of an application", "application at"})
 # When all is warm, on one server and on a cluster.
 ROUND_TRIPS: Final[dict[str, tuple[Callable[[RoundTripQuestion], object], int]]] = {
     "timeline of an application": (

@@ -5,10 +5,13 @@ import io
 import os
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 import pytest_django
+from django.conf import settings
 from django.core.management import call_command
 
+from history.store.search_index import children
 from tests.citus.cluster import create_database, disconnect, use_database
 
 SHARDS = 2  # a day of a table costs as much as its shards
@@ -33,6 +36,17 @@ class Fixtures:
             )
             disconnect()
             yield
+
+    @pytest.fixture(autouse=True)
+    @classmethod
+    def unlisted_children(cls, django_db_setup: None) -> Iterator[None]:  # noqa: ARG003
+        """Forget after a test that the children of all applications are listed.
+
+        Tests store versions by SQL, which lists no children.
+        """
+        yield
+        with psycopg.connect(settings.ANNALS.database_url, autocommit=True) as plain:
+            plain.execute("DELETE FROM django_migrations WHERE name = %s", [children.MARK])
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

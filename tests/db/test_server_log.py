@@ -20,6 +20,7 @@ from tests.postgres import HOME
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
+    pytest.mark.plain_only("each node of a cluster has a log of its own"),
     pytest.mark.skipif(
         "ANNALS_TEST_DATABASE_URL" in os.environ, reason="the log of that server is not ours"
     ),

@@ -404,6 +404,7 @@ def list_sorted_rows(plan: dict[str, Any]) -> Iterator[float]:
         yield from list_sorted_rows(node)
 
 
+@pytest.mark.plain_only("a plan of PostgreSQL")
 def test_latest_retriable_message_is_found_without_sorting(resent_versions: None) -> None:
     statements: list[tuple[str, Any]] = []
 

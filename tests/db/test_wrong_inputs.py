@@ -127,6 +127,7 @@ def find_faults(
         yield "shows a secret"
 
 
+@pytest.mark.plain_only("its processes connect to the tests' own server, with a password")
 def test_wrong_inputs_are_refused_in_a_sentence(
     forking: CommandForker, env: dict[str, str], places: Places
 ) -> None:
