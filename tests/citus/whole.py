@@ -44,8 +44,9 @@ class Fixtures:
 
         Tests store versions by SQL, which lists no children.
         """
+        url = settings.ANNALS.database_url
         yield
-        with psycopg.connect(settings.ANNALS.database_url, autocommit=True) as plain:
+        with psycopg.connect(url, autocommit=True) as plain:
             plain.execute("DELETE FROM django_migrations WHERE name = %s", [children.MARK])
 
 
