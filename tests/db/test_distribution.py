@@ -26,10 +26,12 @@ def plain() -> Iterator[psycopg.Connection[object]]:
         distribution.forget_answer(session)
 
 
+@pytest.mark.plain_only("an installation that is not distributed is its subject")
 def test_plain_installation_is_not_distributed(plain: psycopg.Connection[object]) -> None:
     assert distribution.is_distributed(plain) is False
 
 
+@pytest.mark.plain_only("an installation that is not distributed is its subject")
 def test_answer_whether_tables_are_distributed_is_remembered(
     plain: psycopg.Connection[object],
 ) -> None:
