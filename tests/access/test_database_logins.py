@@ -47,7 +47,7 @@ def make_environment(database: ProductDatabase, login: str, home: Path) -> dict[
     return env | {"DATABASE_URL": database.build_url(login), "ANNALS_HOME": str(home)}
 
 
-def test_login_can_write_after_changing_its_own_settings(
+def test_database_login_can_write_to_tables_after_it_changed_its_own_role_settings(
     database: ProductDatabase, tmp_path: Path
 ) -> None:
     with psycopg.connect(database.build_url(logins.WEB), autocommit=True) as plain:
@@ -101,7 +101,7 @@ def test_test_database_has_the_rights_that_the_grants_command_gives(
 def test_consumer_does_not_start_when_pooler_drops_session_settings(
     database: ProductDatabase, tmp_path: Path
 ) -> None:
-    """A pooler drops them: PgBouncer with ignore_startup_parameters = options."""
+    """PgBouncer does this with `ignore_startup_parameters = options`."""
     env = make_environment(database, logins.CONSUMER, tmp_path)
     lost = {"history.store.database.session.SESSION_MARK": "annals.lost"}
     result = get_forker().run_command(

@@ -159,7 +159,7 @@ def wait_for_place(share: PlacePool, owner: object, got: list[object]) -> Iterat
         thread.join(120)
 
 
-def test_place_pool_reserves_half_of_places_and_queue_when_one_login_takes_all_it_can(
+def test_place_pool_limits_one_login_to_half_of_places_and_half_of_queue_while_it_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(worker_shares, "WAIT_S", 30.0)
@@ -336,10 +336,10 @@ def test_login_with_many_requests_leaves_threads_to_other_logins(
     assert not worker_shares._answered_work
 
 
-def test_further_request_of_login_waits_when_open_requests_of_login_are_quick(
+def test_request_over_limit_of_login_waits_when_its_running_requests_are_quick(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A program that asks many cheap questions in parallel is refused none."""
+    """A program may ask many cheap questions in parallel: none of them is refused."""
     monkeypatch.setattr(worker_shares, "MAX_REQUESTS_OF_LOGIN", 1)
     monkeypatch.setattr(worker_shares, "QUICK_S", 60.0)
     begun, answered = threading.Event(), threading.Event()
@@ -360,10 +360,10 @@ def test_further_request_of_login_waits_when_open_requests_of_login_are_quick(
     assert answered.is_set()
 
 
-def test_further_request_of_login_is_refused_when_open_requests_of_login_are_slow(
+def test_request_over_limit_of_login_is_refused_when_its_running_requests_are_slow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """They may wait for PostgreSQL, which is no computing, and keep all threads meanwhile."""
+    """Slow requests may only wait for PostgreSQL, but they occupy all threads."""
     monkeypatch.setattr(worker_shares, "MAX_REQUESTS_OF_LOGIN", 2)
     monkeypatch.setattr(worker_shares, "QUICK_S", 0.0)
     with (
@@ -395,10 +395,10 @@ def test_every_page_of_site_counts_as_request_of_its_login(
     assert not worker_shares._answered_work
 
 
-def test_request_leaves_no_place_or_count_behind_in_its_thread(
+def test_place_and_count_of_request_are_released_when_request_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The place that a check takes is given back later than the login ends."""
+    """`deadline.check` takes the place; it is released after the count of the login's requests."""
     monkeypatch.setattr(worker_shares, "MAX_CHEAP_S", 0.0)
     full = PlacePool(1, 0)
     monkeypatch.setattr(worker_shares, "EXPENSIVE_POOL", full)

@@ -80,7 +80,8 @@ def test_login_with_hostile_id_token_is_refused(
 def test_login_is_accepted_only_in_browser_that_began_it(
     client: Client, issuer: LocalIssuer, db: None
 ) -> None:
-    """It leaves no row before its end, cannot be forged, and serves once."""
+    """An unfinished login stores no session, its cookie cannot be forged, and it works only
+    once."""
     callback, other_client = begin_login(client, issuer), Client()
     issuer.id_token = issuer.make_token()
     assert other_client.get(callback).status_code == 403
@@ -94,7 +95,7 @@ def test_login_is_accepted_only_in_browser_that_began_it(
 def test_bearer_token_is_ignored_outside_the_authorization_header(
     client: Client, issuer: LocalIssuer, store: Store
 ) -> None:
-    """In the query, in a cookie, in the form, with another scheme: it counts for nothing."""
+    """Also ignored in the query, in a cookie, in another header, and with another scheme."""
     store.add("A1", 0, {"rate": RATE}, 0)
     token = issuer.make_token()
     client.cookies["access_token"] = token
@@ -126,7 +127,7 @@ def test_two_authorization_headers_are_refused(
 def test_token_is_refused_when_key_belongs_to_another_issuer(
     client: Client, issuer: LocalIssuer, settings: Any, store: Store
 ) -> None:
-    """Both are accepted here. The keys of one sign nothing for the other."""
+    """Annals accepts both issuers here, but a key of one issuer does not sign for the other."""
     with LocalIssuer() as other_issuer:
         (bank,) = settings.OIDC_PROVIDERS
         second = Provider(name="second", title="Second", issuer=other_issuer.url, client_id=CLIENT)
@@ -155,7 +156,9 @@ def test_login_cookie_has_host_prefix_behind_https(
     assert client.get(callback, secure=True).status_code == 302
 
 
-def test_production_has_host_cookies_and_no_password_logins(tmp_path: Path) -> None:
+def test_production_sets_cookies_with_host_prefix_and_has_no_password_backend(
+    tmp_path: Path,
+) -> None:
     code = (
         "import django; django.setup()\n"
         "from django.test import Client\n"
@@ -217,7 +220,7 @@ def test_api_answers_valid_bearer_token(
         assert send_with_token(client, issuer.make_token(), address).status_code == 200
 
 
-def test_program_can_be_named_by_its_subject(
+def test_program_can_be_identified_by_claim_sub_instead_of_client_id(
     client: Client, issuer: LocalIssuer, store_with_application: Store, settings: Any
 ) -> None:
     token = issuer.make_token(client_id=None)
@@ -287,7 +290,7 @@ def test_token_of_undeclared_client_is_refused(
     settings: Any,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A person's token of another application names that client, and a person as its subject."""
+    """A person's token for another application has that client as `azp` and the person as `sub`."""
     for client_id in (CLIENT, "crm-spa"):
         answer = send_with_token(
             client, issuer.make_token(client_id=None, azp=client_id, sub="alice")

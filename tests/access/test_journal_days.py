@@ -78,7 +78,9 @@ def list_journal_days() -> list[date]:
         return [date.fromisoformat(name) for (name,) in cursor.fetchall()]
 
 
-def test_web_login_can_only_add_and_read_journal_entries(journal_with_few_days: Connection) -> None:
+def test_database_login_of_web_can_only_add_and_read_journal_entries(
+    journal_with_few_days: Connection,
+) -> None:
     call_command("grants", apply=True)
     partition = build_partition_name(TABLE, get_today())
     journal_with_few_days.execute(f"SET ROLE {WEB}")
@@ -133,7 +135,7 @@ def test_maintain_drops_journal_days_older_than_journal_retention(
     assert run("verify", "--entity", "journal")[0] == 0
 
 
-def test_journal_days_are_listed_planned_and_measured(
+def test_partitions_commands_and_metrics_include_journal_days(
     client: Client, journal_with_few_days: Connection
 ) -> None:
     assert build_partition_name(TABLE, get_today()) in run("list")[1]
@@ -212,7 +214,7 @@ def assert_day_has_fault(day: date, *faults: str) -> None:
     assert any(f"{TABLE} {day}: {fault}" in out for fault in faults), out
 
 
-def test_verify_finds_row_noted_as_late(
+def test_verify_finds_added_journal_entry_that_has_a_forged_late_row(
     sealed_days: list[date], journal_with_few_days: Connection
 ) -> None:
     day = sealed_days[2]
@@ -249,7 +251,7 @@ def test_verify_finds_day_dropped_before_its_retention(
 def test_verify_finds_journal_day_without_seal(
     place: int, sealed_days: list[date], journal_with_few_days: Connection
 ) -> None:
-    """Also where somebody has made the whole chain again."""
+    """It finds the day also when somebody deleted all seals and sealed the other days again."""
     journal_with_few_days.execute("DELETE FROM day_seal")
     journal_with_few_days.execute(f"DELETE FROM {build_partition_name(TABLE, sealed_days[place])}")
     for day in sealed_days:

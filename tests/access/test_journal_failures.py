@@ -108,7 +108,7 @@ def test_journal_resets_timeouts_of_surrounding_transaction(support: Client) -> 
 
 @pytest.mark.parametrize("method", ["HEAD", "GET"])
 @pytest.mark.parametrize("address", [f"{API}/versions/0", f"{API}/versions/99"])
-def test_head_and_404_are_refused_when_journal_fails(
+def test_head_request_and_request_for_unknown_version_get_503_when_journal_fails(
     address: str, method: str, support: Client
 ) -> None:
     with rename_journal_table():

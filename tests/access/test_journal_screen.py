@@ -167,7 +167,7 @@ def test_filter_includes_its_last_day(officer: Client) -> None:
     assert list_logins(officer, until="31.12.9999", since=f"{today:%d.%m}") == ["today"]
 
 
-def test_pages_lose_no_entry_while_new_entries_arrive(
+def test_journal_pages_show_each_entry_once_while_new_entries_arrive(
     officer: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(screen, "PAGE_SIZE", 3)
@@ -185,7 +185,7 @@ def test_pages_lose_no_entry_while_new_entries_arrive(
     assert sorted(actual) == [f"l{number}" for number in range(10)]
 
 
-def test_old_entries_are_read_by_month(officer: Client) -> None:
+def test_journal_page_shows_entries_of_a_whole_year(officer: Client) -> None:
     for days in (20, 100, 200, 364):
         create_day_of_moment(days * 24 * 60)
         add_entry(f"d{days}", days * 24 * 60)
@@ -232,8 +232,8 @@ FORMULAS = [
 ]
 
 
-def test_second_download_of_login_is_refused(officer: Client) -> None:
-    """A file may be read slowly, and keeps a thread."""
+def test_download_is_refused_while_login_has_another_unfinished_download(officer: Client) -> None:
+    """A slow reader of a file occupies a thread."""
     first: Any = officer.get(f"{JOURNAL}?format=csv")
     assert officer.get(f"{JOURNAL}?format=csv").status_code == 503
     assert b"login" in b"".join(first.streaming_content)
@@ -363,7 +363,7 @@ def test_export_is_refused_when_journal_fails(store: Store, tmp_path: Any, setti
 
 
 def test_journal_page_shows_entry_as_one_line_with_folded_details(officer: Client) -> None:
-    """What else is known of it is folded, and nothing of it is left out."""
+    """The folded details have every field of the entry."""
     add_entry(
         "first", reason="Жалоба 17", entity_id="R1", path="/a", moment="2026-01-01T00:00:00+00:00"
     )

@@ -122,7 +122,8 @@ def test_each_login_of_compose_demo_has_its_role(site: KeycloakSite) -> None:
 
 
 def test_administrator_of_keycloak_ends_all_sessions_of_person(site: KeycloakSite) -> None:
-    """Keycloak calls once and names one session: the others here are asked about again."""
+    """Keycloak calls Annals for one session. Annals then asks it about the person's other
+    sessions."""
     end_all = f"/staff/users/{site.keycloak.find_user_id('m.petrov')}/logout"
     site.keycloak.call_admin_api("POST", end_all)  # those of the tests before
     sessions, other_session = [site.log_in(), site.log_in(), site.log_in()], site.log_in("boss")

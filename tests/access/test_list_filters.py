@@ -113,8 +113,8 @@ def test_administrator_cannot_read_passwords_or_switch_break_glass_off(
     assert not second.is_active
 
 
-def test_no_screen_gives_roles_or_permissions(root: Client) -> None:
-    """Roles are what the provider's claims say: nobody grants to themselves, or to somebody."""
+def test_roles_and_permissions_cannot_be_granted_on_screen_of_login(root: Client) -> None:
+    """Roles come only from the claims of the provider: an administrator cannot grant any."""
     admin = User.objects.get(username="admin")
     groups = {group.name: group.pk for group in Group.objects.all()}
     sensitive = Permission.objects.get(codename="view_sensitive").pk
@@ -128,7 +128,7 @@ def test_no_screen_gives_roles_or_permissions(root: Client) -> None:
 
 
 def test_mark_of_label_cannot_be_changed_on_any_screen(root: Client) -> None:
-    """Marks come with a file of labels: nobody unmarks a field to read it, and marks it again."""
+    """Marks come from a file, so that an administrator cannot unmask a field for a moment."""
     label = FieldLabel.objects.create(path="/email", russian="Почта", sensitive=True)
     form_values = {"path": "/email", "russian": "Почта", "kind": "text", "words": "{}"}
     address_of_one = reverse("admin:history_fieldlabel_change", args=[label.pk])

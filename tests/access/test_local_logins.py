@@ -73,7 +73,7 @@ def test_password_logs_in_to_demo(way: Any, db: None) -> None:
 
 
 def test_session_of_demo_is_refused_in_production(client: Client, db: None, settings: Any) -> None:
-    """A web with the demo's key on the demo's database, before `migrate` has run."""
+    """A production web may use the demo's key and database before `migrate` has run."""
     client.force_login(User.objects.get(username="support"))
     assert client.get("/admin/").status_code == 200
     settings.AUTHENTICATION_BACKENDS = PRODUCTION
@@ -137,7 +137,7 @@ def test_break_glass_link_ends_after_ten_minutes(
 
 
 def test_break_glass_link_is_not_in_database(db: None) -> None:
-    """Who reads a dump cannot log in with it."""
+    """A reader of a database dump must not be able to log in."""
     user = create_break_glass_login("glass", NOW)
     token = create_link_path(user).rstrip("/").rpartition("/")[2]
     user.refresh_from_db()
@@ -341,7 +341,7 @@ def stored_logins(db: None) -> None:
 def test_demo_login_does_not_replace_stored_password_hash(
     client: Client, store: Store, settings: Any
 ) -> None:
-    """The web may change no password, and a real one would be hashed with one iteration."""
+    """Otherwise the demo would replace a strong hash by one with a single iteration."""
     settings.PASSWORD_HASHERS = ["annals.access.local_logins.DemoHasher"]
     hasher = PBKDF2PasswordHasher()
     words = "a real one"

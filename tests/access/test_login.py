@@ -111,7 +111,7 @@ def test_role_that_claims_no_longer_give_is_removed_even_when_journal_fails(
 
 
 def test_journal_log_writes_entries_to_standard_output(site: TwoProviderSite) -> None:
-    """Where the owner of the tables cannot change them until they are sealed."""
+    """The owner of the tables cannot change what is on standard output."""
     before = len(site.web.output.read_text().splitlines())
     person = Person()
     person.log_in(site.web.url, site.bank, "1")
@@ -232,7 +232,7 @@ def test_login_error_names_provider_that_is_down_while_another_provider_works(
 
 
 def test_break_glass_link_works_with_database_rights_of_web(site: TwoProviderSite) -> None:
-    """Also a link of a command that has neither the key of the web nor its ANNALS_HOME."""
+    """The command that made the link has neither the key nor the ANNALS_HOME of the web."""
     elsewhere = {"ANNALS_HOME": str(site.web.folder / "elsewhere"), "ANNALS_SECRET_KEY": ""}
     printed = site.web.run_command("breakglass", "breakglass", **elsewhere)
     assert not (site.web.folder / "elsewhere").exists()
@@ -245,7 +245,7 @@ def test_break_glass_link_works_with_database_rights_of_web(site: TwoProviderSit
 
 
 def test_session_continues_only_while_provider_confirms_the_person(site: TwoProviderSite) -> None:
-    """The time since the provider was asked is set back in the stored session."""
+    """`age_sessions` makes the provider's last confirmation older."""
     person = Person()
     person.log_in(site.web.url, site.bank, "1")
     age_sessions(site.web, 120)
@@ -259,7 +259,7 @@ def test_session_continues_only_while_provider_confirms_the_person(site: TwoProv
 
 
 def test_api_refuses_session_until_provider_confirms_it(site: TwoProviderSite) -> None:
-    """A person without a role any more opens no page, and keeps the cookie."""
+    """A person who lost their role opens no page any more, but still has the cookie."""
     person = Person()
     person.log_in(site.web.url, site.bank, "1")
     search = f"{site.web.url}/api/v1/search?q=A1"

@@ -103,7 +103,7 @@ def test_answers_have_no_marked_values(role: str, store_with_marked_fields: Stor
     assert not wrong
 
 
-def test_permission_for_sensitive_fields_shows_documents_unmasked(
+def test_login_with_permission_for_sensitive_fields_sees_unmasked_snapshots(
     store_with_marked_fields: Store,
 ) -> None:
     client = log_in("underwriter")
@@ -161,7 +161,9 @@ def test_filter_by_masked_value_finds_nothing(store_with_marked_fields: Store) -
     assert json.loads(right)["data"]["history"] == json.loads(wrong)["data"]["history"] == []
 
 
-def test_key_path_with_mask_token_can_be_requested(store_with_marked_fields: Store) -> None:
+def test_key_path_that_contains_mask_token_works_as_path_filter(
+    store_with_marked_fields: Store,
+) -> None:
     FieldLabel.objects.update_or_create(
         path="/phones/*/pid", defaults={"russian": "x", "sensitive": True}
     )
@@ -205,7 +207,7 @@ def test_superuser_needs_permission_for_sensitive_fields(store_with_marked_field
 def test_export_is_masked_unless_reason_is_given(
     store_with_marked_fields: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In this process: an export of its own transaction's rows."""
+    """The export runs in this process, so that it sees the uncommitted rows of the test."""
     assert find_leaks(run_export(PERSON, "jsonl"), SECRETS) == []
     clear = run_export(PERSON, "jsonl", "--unmasked", "court order 12\nforged")
     assert find_leaks(clear, SECRETS)
@@ -302,7 +304,7 @@ def test_screen_has_no_title_from_masked_value(store_with_marked_fields: Store) 
 def test_etag_of_version_differs_between_masked_and_unmasked_answer(
     store_with_marked_fields: Store,
 ) -> None:
-    """Somebody who sees the values does not confirm them to somebody who does not."""
+    """Otherwise a 304 would tell a viewer of masked values that unmasked values are unchanged."""
     address = f"/api/v1/history/{PERSON.name}/P1/versions/1"
     masked, whole = log_in("support"), log_in("underwriter")
     tags = [item.get(address).headers["ETag"] for item in (masked, whole)]
@@ -389,7 +391,9 @@ def test_journal_has_path_and_reason_of_unmasking(store_with_marked_fields: Stor
     ]
 
 
-def test_unmasking_entry_has_path_whatever_the_query_is(store_with_marked_fields: Store) -> None:
+def test_journal_entry_of_unmasking_has_path_of_form_whatever_the_query_string_is(
+    store_with_marked_fields: Store,
+) -> None:
     form = {"path": "/passport", "reason": "complaint 17"}
     for query in ("a" * 1100, "%20%2FfullName", "path=/fullName"):
         officer = log_in("privacy")

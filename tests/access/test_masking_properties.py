@@ -285,8 +285,9 @@ def test_answers_do_not_depend_on_marked_values(
     root: bool,
     seeds: tuple[int, int],
 ) -> None:
-    """Two histories that differ in their marked values only, equal where the other one is equal:
-    what is said of them is the same, byte by byte, but for the tokens, and has none of them."""
+    """Compare the answers for two histories that differ only in marked values: two marked values
+    are equal in both histories or in neither. The answers must be the same bytes, apart from the
+    mask tokens, and must not contain a marked value."""
     entity, histories, answers_text = OF[root], [], []
     for turn, seed in enumerate(seeds):
         id, picks_cycle, pools = f"H{next(NUMBER):06}", itertools.cycle(picks), ValuePools(seed)

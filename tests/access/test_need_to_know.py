@@ -130,7 +130,7 @@ def test_answers_have_nothing_of_refused_application(
     assert client.get("/admin/applications/A1/").status_code == 200
 
 
-def test_lists_leave_out_refused_applications_without_gaps(
+def test_search_pages_are_full_when_refused_applications_are_left_out(
     store_with_hidden_application: Store, set_rule: Any
 ) -> None:
     for number in range(NUMBER):
@@ -199,7 +199,7 @@ def test_search_for_hidden_application_is_in_journal(
     assert (hidden.action, hidden.reason) == ("search", "need-to-know: left out of the list")
 
 
-def test_first_page_leaves_out_hidden_applications(
+def test_start_page_leaves_out_hidden_applications(
     store_with_hidden_application: Store, set_rule: Any
 ) -> None:
     store_with_hidden_application.add(
@@ -321,7 +321,7 @@ def test_failed_need_to_know_rule_is_noted_as_failure_in_journal(
 def test_child_is_refused_when_one_of_its_applications_is_refused(
     store_with_hidden_application: Store, set_rule: Any
 ) -> None:
-    """Whatever the rule does at another one."""
+    """It is refused also when the rule fails for another of its applications."""
     store_with_hidden_application.add(
         "P9", 2, {"fullName": "VIP-CHILD"}, 4, entity=PERSON, application="NO-ROOT"
     )
@@ -338,7 +338,7 @@ def test_need_to_know_rule_is_called_once_per_request(
     assert ids == ["A1"]
 
 
-def test_application_without_document_is_closed(
+def test_request_gets_503_when_need_to_know_rule_fails_for_application_without_snapshot(
     store_with_hidden_application: Store, set_rule: Any
 ) -> None:
     store_with_hidden_application.add(

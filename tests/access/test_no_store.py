@@ -103,7 +103,6 @@ def test_unknown_http_methods_add_no_metric_label_values(client: Client, db: Non
 
 
 def test_refusal_is_in_both_languages_when_language_of_viewer_is_not_known_yet(db: None) -> None:
-    """Before it is known which language somebody reads."""
     client = Client(enforce_csrf_checks=True)
     for answer, status, title in (
         (client.get("/admin/", headers={"Host": "evil.example"}), 400, "Запрос не понят"),

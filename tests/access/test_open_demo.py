@@ -47,7 +47,7 @@ def make_accidental_demo_environment(folder: Path) -> dict[str, str]:
         ),
     ],
 )
-def test_accidental_demo_is_refused_when_others_can_reach_it(
+def test_demo_that_starts_because_database_url_is_unset_is_refused_when_others_can_reach_it(
     command: tuple[str, ...], more: dict[str, str], reason: str, tmp_path: Path
 ) -> None:
     env = make_accidental_demo_environment(tmp_path) | {"TMPDIR": str(tmp_path)} | more
@@ -113,7 +113,7 @@ def test_migrate_switches_demo_logins_off_in_production(db: None, settings: Any)
         ({"ANNALS_ALLOWED_HOSTS": "annals.bank.example"}, "has annals.bank.example"),
     ],
 )
-def test_demo_with_real_database_is_refused(
+def test_demo_logins_are_refused_when_database_or_hosts_look_like_production(
     more: dict[str, str], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = {

@@ -64,7 +64,7 @@ def test_logins_take_few_threads_when_token_endpoint_hangs(
 def test_bearer_tokens_take_few_threads_when_key_endpoint_hangs(
     issuer: LocalIssuer, pool: ThreadPoolExecutor
 ) -> None:
-    """Tokens with unknown keys wait in a few threads; known keys serve."""
+    """Few threads wait for tokens with unknown keys. Tokens with known keys are still accepted."""
     headers = {"Authorization": f"Bearer {issuer.make_token()}"}
     assert Client().get(ADDRESS, headers=headers).status_code == 404
     issuer.requests.clear()

@@ -116,7 +116,7 @@ def test_hidden_quarantined_message_is_answered_like_unknown_id(
 def test_quarantined_message_is_shown_when_no_need_to_know_rule_is_set(
     case: str, store_with_hidden_application: Store
 ) -> None:
-    """It proves that the test above asks the right questions."""
+    """This proves that the pages of the test above can show the message."""
     entity, come = HIDDEN[case]
     come("H00")
     client = log_in("support")
@@ -145,7 +145,8 @@ def test_search_does_not_reveal_hidden_application(
 def test_messages_of_hidden_application_are_not_shown_on_pages_of_another_application(
     store_with_hidden_application: Store, set_rule: Any
 ) -> None:
-    """A child of A1 whose message names V1; and a child of V1 whose message names A1."""
+    """A1 is visible and V1 is hidden. One message is about a child of A1 and names V1, another one
+    is about a child of V1 and names A1."""
     hold(PERSON, "P1", 4711, application="V1")
     hold(PERSON, "P9", 4712, application="A1")
     hold(TASK, "T9", 4713, application="A1")

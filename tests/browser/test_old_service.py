@@ -66,7 +66,7 @@ def take_pictures(page: Page, name: str) -> None:
         take_in_both_languages(page, f"{folder}/{name}", full_page=True)
 
 
-def test_versions_of_old_service_are_marked_and_version_with_two_times_links_to_the_old_one(
+def test_timeline_marks_versions_of_old_service_and_links_to_version_with_another_moment(
     visit: Open,
 ) -> None:
     page = visit(O1)

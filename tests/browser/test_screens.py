@@ -161,7 +161,7 @@ def test_filter_uses_browser_time_zone(visit: Open) -> None:
     expect(page.locator("#id_from")).to_have_value(f"{local:%Y-%m-%dT%H:%M}")
 
 
-def test_timeline_buttons_fold_cards_copy_texts_and_compare_versions(visit: Open) -> None:
+def test_timeline_has_buttons_to_fold_versions_to_copy_texts_and_to_compare(visit: Open) -> None:
     page = visit(A1)
     page.click("[data-fold]")
     expect(page.locator(".version details:not([open])")).to_have_count(0)

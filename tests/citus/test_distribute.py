@@ -235,7 +235,7 @@ def test_day_packed_before_distribution_can_be_unpacked(filled: Citus) -> None:
 
 
 def test_day_packed_before_distribution_can_be_restored(filled: Citus, tmp_path: Path) -> None:
-    """When it was dropped, and when it is there and lacks rows."""
+    """Restore works after the day was dropped, and after an unpacked day lost a row."""
     plain, before, store = filled.connect(), fetch_versions(filled), ArchiveStore(str(tmp_path))
     source = days.locate_day(plain, ARCHIVED.table, PACKED).child
     archived = archive_day(plain, store, ARCHIVED, PACKED, source)
@@ -273,15 +273,14 @@ def test_changed_day_packed_before_distribution_can_be_accepted(filled: Citus) -
     assert fetch_versions(filled) == before
 
 
-def test_row_numbers_on_coordinator_continue_after_those_of_existing_rows(filled: Citus) -> None:
-    """The first numbers are those of rows that were there before."""
+def test_ids_of_new_rows_are_above_ids_of_rows_stored_before_distribution(filled: Citus) -> None:
     for node in range(len(filled.urls)):
         [(id,)] = filled.fetch_rows(NOTED, [f"of node {node}"], node=node)
         assert id == 2 if node == 0 else id > 1
 
 
 def test_migration_after_distribution_changes_tables_on_all_nodes(filled: Citus) -> None:
-    """A column with a default and an index: of a table of versions, of one on the coordinator."""
+    """Add a column with a default and an index to tables of versions and to a coordinator table."""
     old = MigrationLoader(connection).project_state()
     for model in (VERSION_MODELS[CHILD.name], VERSION_MODELS[get_root().name], LateRow):
         table, name = model._meta.db_table, model.__name__

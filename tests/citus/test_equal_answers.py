@@ -240,7 +240,7 @@ def describe_difference(address: str, first: tuple[int, bytes], second: tuple[in
     )
 
 
-def test_both_got_the_same_versions_in_packed_and_plain_days(twins: Twins) -> None:
+def test_cluster_and_one_server_have_the_same_ledger_and_packed_days(twins: Twins) -> None:
     rows: list[list[tuple[Any, ...]]] = []
     for installation in (twins.one_server, twins.cluster):
         with installation.used(), connect_plainly() as plain:

@@ -27,7 +27,7 @@ __all__ = ["ingested", "on_worker"]
 # Other days are not made: see below.
 OTHERWISE = {
     "test_only_needed_days_are_created",
-    "test_rows_are_stored_by_id_and_within_an_id_in_order_of_arrival",  # of one table on disk
+    "test_rows_of_a_batch_are_stored_sorted_by_id_then_by_offset",  # of one table on disk
     "test_rows_that_a_trigger_drops_do_not_count_as_stored",  # Citus has no triggers
     # They look for sessions that wait, which are the workers' own here.
     "test_refused_row_has_no_search_keys",
@@ -66,7 +66,8 @@ def test_writing_search_keys_and_days_opens_one_connection_to_each_node(
 def test_batch_is_stored_once_when_writer_is_killed_before_any_statement(
     distributed: Citus, ingested: Ingested
 ) -> None:
-    """The batch is new, then of repeats: the fast and the slow path, each ended everywhere."""
+    """Each batch is stored as new (fast path) and as repeats (slow path), with a kill before each
+    statement."""
     body = [make_value(id=f"a{n}", version=0) for n in range(8)]
     ends = 0
     for source_rows, source in (

@@ -63,7 +63,7 @@ def test_pack_and_unpack_keep_every_version(citus: Citus, plain: Connection) -> 
 def test_day_is_packed_and_unpacked_in_ranges_of_ids(
     plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So no node needs space for a whole day: even the least that Citus may collect is enough."""
+    """So Citus never collects a whole day on one node: the smallest limit for results is enough."""
     fill(plain)
     before = read_rows(plain, ROOT)
     monkeypatch.setattr(cluster_swap, "RANGE_BYTES", 16 * 1024)
@@ -81,7 +81,7 @@ def test_day_is_packed_and_unpacked_in_ranges_of_ids(
 def test_pack_refuses_day_when_some_rows_were_not_read(
     plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when the nodes order ids differently."""
+    """This would happen if the nodes sorted ids differently."""
     fill(plain)
     before = read_rows(plain, ROOT)
     parts = [IdRange(None, before[9][0]), IdRange(before[-1][0], None)]

@@ -135,8 +135,8 @@ def test_pack_changes_nothing_when_a_worker_dies(
 def test_pack_leaves_one_table_when_coordinator_dies_during_commit(
     hanging: str, citus: Citus, nodes: Nodes, day: list[CanonicalRow]
 ) -> None:
-    """The workers have prepared the swap. Where a worker hangs, the commit is not decided; where
-    the coordinator hangs, it is written there."""
+    """The workers have prepared the swap. If a worker hangs, the coordinator has not decided on the
+    commit yet; if the coordinator hangs, it has already recorded the commit."""
     node = nodes.coordinator if hanging == "coordinator" else nodes.list_workers()[-1]
     packing_connection = citus.connect()
     errors: list[BaseException] = []

@@ -104,10 +104,10 @@ def test_every_answer_is_the_same_when_the_days_are_packed(
         assert take_answer(call()) == before[name], name
 
 
-def test_versions_are_found_by_their_keys_on_plain_and_packed_days(
+def test_versions_are_found_by_their_version_keys_on_plain_and_packed_days(
     application: None, plain: Connection
 ) -> None:
-    """As the late list of the feed finds them."""
+    """The late list of the feed reads versions in this way."""
     refs = [
         VersionRef(ROOT, "A1", VersionKey(2, minute(6))),
         VersionRef(TASK, "T1", VersionKey(3, minute(10))),

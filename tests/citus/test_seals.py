@@ -91,7 +91,7 @@ def test_writer_that_stays_open_delays_the_seal(
 def test_prepared_transaction_left_on_node_delays_seal(
     citus: Citus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its row becomes visible later, and would seem to be nobody's."""
+    """The row of this transaction becomes visible later, and would seem to be added by nobody."""
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.1)
     table, worker = get_root().table, citus.connect(1)
     with connect_plainly() as plain:
@@ -117,7 +117,7 @@ def test_prepared_transaction_left_on_node_delays_seal(
 def test_row_that_arrives_during_sealing_is_in_the_seal_or_noted_as_late(
     citus: Citus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One state of all nodes: the first digest has the row that its notes do not have."""
+    """The row arrives after the late rows were read, so the day is read a second time."""
     table, calls = get_root().table, []
     include = late_rows.include_late_rows
 
@@ -141,7 +141,7 @@ def test_row_that_arrives_during_sealing_is_in_the_seal_or_noted_as_late(
 
 
 def test_maintain_seals_day_with_rows_only_on_workers(citus: Citus) -> None:
-    """The coordinator's own tables have no bytes, and the day is still not taken for empty."""
+    """The coordinator's own table is empty then, but the day is not."""
     from django.db import connection
 
     from history.retention import catalog

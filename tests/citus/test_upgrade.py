@@ -56,14 +56,14 @@ def maintain() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", release.list_kept_releases())
-def test_data_of_a_release_is_the_same_on_a_cluster(
+def test_answers_of_kept_release_are_the_same_after_upgrade_and_distribution(
     name: str,
     empty_cluster: Citus,
     few_days: None,
     move: Callable[[datetime], None],
     tmp_path: Path,
 ) -> None:
-    """0.1.0 could not distribute its tables: `distribute` comes after `migrate`."""
+    """Release 0.1.0 could not distribute its tables: `distribute` runs after `migrate`."""
     kept_answers = json.loads(release.read_kept(name, "json"))
     addresses = kept_answers["answers"]
     empty_cluster.connect().execute(release.read_kept(name, "sql"))
@@ -92,12 +92,12 @@ def load_applications(loaded: KeptRelease, seed: int, days: int = 5) -> None:
 
 
 @pytest.mark.skipif(not has_history(), reason="needs the history of the repository")
-def test_cluster_of_earlier_code_is_the_same_after_the_upgrade(
+def test_answers_of_cluster_are_the_same_after_upgrade_from_earlier_code(
     empty_cluster: Citus,
     embedded: EmbeddedBroker,
     tmp_path: Path,
 ) -> None:
-    """A day that the earlier code packed before it distributed the tables included."""
+    """The earlier code packed one of the days before it distributed the tables."""
     env = {
         "KAFKA_BOOTSTRAP_SERVERS": embedded.get_bootstrap_servers(),
         "ANNALS_RETENTION_DAYS": "6",

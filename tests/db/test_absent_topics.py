@@ -41,13 +41,13 @@ def live_read(transactional_db: None) -> None:
         read_to_end(topic)
 
 
-def test_topic_holds_every_day_of_its_table_when_brokers_did_not_answer(live_read: None) -> None:
+def test_days_are_held_when_it_is_not_known_whether_topic_exists(live_read: None) -> None:
     reasons = holds.find_days_to_hold({(TABLE, DAY)})
     assert reasons == {(TABLE, DAY): f"{BY_TOPIC[LIVE[0]].topics[1]} was never read"}
     assert complete_to.read_completeness(ENTITIES).complete_to is None
 
 
-def test_topic_that_does_not_exist_holds_no_day_and_does_not_limit_freshness(
+def test_days_are_not_held_and_completeness_is_current_when_topic_does_not_exist(
     live_read: None,
 ) -> None:
     answer(LIVE, MIGRATION)
@@ -66,7 +66,9 @@ def test_topic_that_does_not_exist_holds_no_day_and_does_not_limit_freshness(
     ] == {(): 0}
 
 
-def test_outdated_answer_of_brokers_holds_days_and_limits_freshness(live_read: None) -> None:
+def test_days_are_held_and_completeness_is_old_when_answer_of_brokers_is_outdated(
+    live_read: None,
+) -> None:
     answer(LIVE, MIGRATION, age=2 * 86_400)
     [reason] = holds.find_days_to_hold({(TABLE, DAY)}).values()
     assert reason.startswith("no consumer has asked since ")
@@ -77,7 +79,7 @@ def test_outdated_answer_of_brokers_holds_days_and_limits_freshness(live_read: N
     assert fresh.silence is not None
 
 
-def test_topic_that_appears_holds_days_at_once(live_read: None) -> None:
+def test_days_are_held_as_soon_as_missing_topic_appears(live_read: None) -> None:
     answer(LIVE, MIGRATION, age=10)
     answer([*LIVE, *MIGRATION], [])
     assert set(ledger_rows.find_never_read_topics(ledger_rows.load_entries())) == set(MIGRATION)
@@ -97,7 +99,7 @@ def test_older_answer_of_brokers_is_ignored_when_written_after_newer_answer(
     assert AskedTopic.objects.filter(absent=True).count() == len(MIGRATION)
 
 
-def test_topic_that_was_read_holds_days_after_it_is_deleted(live_read: None) -> None:
+def test_days_are_held_after_topic_that_was_read_is_deleted(live_read: None) -> None:
     """Its messages may not all have been read when it was deleted."""
     deleted = BY_TOPIC[LIVE[0]].topics[1]
     create_ledger_row(deleted, high_watermark=12, end_known_at=clock.now())

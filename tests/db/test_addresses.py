@@ -106,7 +106,7 @@ def test_every_screen_opens_for_every_id(auditor: Client, store: Store, id: str)
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Moscow", "Pacific/Kiritimati", "America/New_York"])
 @pytest.mark.parametrize("time", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z"])
-def test_earliest_and_latest_moment_are_answered(
+def test_api_accepts_earliest_and_latest_moment(
     auditor: Client, store: Store, zone: str, time: str
 ) -> None:
     store.add("A1", 0, {"n": 0}, 0)

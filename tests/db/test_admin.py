@@ -62,7 +62,9 @@ def test_timeline_folds_and_counts_technical_fields(store: Store, support: Clien
     assert "Tag 1 2" in page_text
 
 
-def test_card_folds_changes_beyond_the_first_twelve(store: Store, support: Client) -> None:
+def test_timeline_folds_changes_of_a_version_beyond_the_first_twelve(
+    store: Store, support: Client
+) -> None:
     store.add("A1", 0, {f"f{n}": 0 for n in range(40)}, 0)
     store.add("A1", 1, {f"f{n}": 1 for n in range(40)}, 1)
     page_text = read_text(support.get(A1))
@@ -113,7 +115,7 @@ def test_window_titles_of_pages_differ(documents: Store, support: Client) -> Non
 def test_heading_shows_the_id_once(
     data: dict[str, object], count: int, store: Store, support: Client
 ) -> None:
-    """As its title where the document has no other, else after the title."""
+    """The id is the title of a document without a name; otherwise it follows the name."""
     store.add("A1", 0, data, 0)
     for address in (A1, WHOLE, f"{A1}state/"):
         page = support.get(address).content.decode()
@@ -206,7 +208,7 @@ def test_application_page_merges_versions_of_children(documents: Store, support:
 
 
 def test_deleted_document_keeps_its_name(documents: Store, support: Client) -> None:
-    """Also on its own page and in the search, where the newest version has no document."""
+    """Also on its own page and in search results, although the newest version has no snapshot."""
     documents.add("R1", 1, "null", 3, entity="participant-role", type=ChangeType.DELETE)
     documents.add("R1", 2, "null", 4, entity="participant-role", type=ChangeType.DELETE)
     documents.add("R2", 0, "null", 4, entity="participant-role", type=ChangeType.DELETE)
@@ -308,5 +310,7 @@ def test_poll_for_newer_versions_does_not_prolong_session(
     assert support.session[sessions.LAST_SEEN] > seen
 
 
-def test_filtered_page_does_not_poll(documents: Store, support: Client) -> None:
+def test_filtered_timeline_does_not_poll_for_newer_versions(
+    documents: Store, support: Client
+) -> None:
     assert "data-newer" not in support.get(A1, {"author": "x.unknown"}).content.decode()

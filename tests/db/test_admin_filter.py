@@ -199,7 +199,7 @@ def test_filter_before_retention_says_from_when_versions_are_kept(
 
 
 @pytest.mark.parametrize("address", [A1, WHOLE])
-def test_name_on_card_links_to_versions_of_that_person(
+def test_name_of_author_or_service_in_timeline_links_to_timeline_filtered_by_that_name(
     named_versions: Store, support: Client, address: str
 ) -> None:
     named_versions.add("A1", 3, {"rate": "9.5", "stage": "x"}, 3, author=None)

@@ -50,7 +50,7 @@ def test_gap_pages_show_every_gap_once(open_and_closed_gaps: None, operator: Cli
     assert shown_text == [f"A{number}" for number in range(119, -1, -1)]
 
 
-def test_gap_page_explains_quarantined_versions_and_links_no_documents_for_operators(
+def test_gap_page_of_operator_explains_quarantined_versions_and_has_no_links_to_documents(
     open_and_closed_gaps: None, operator: Client
 ) -> None:
     answer = operator.get(ADDRESS)

@@ -163,7 +163,7 @@ def test_pages_are_russian_until_language_is_switched(
 
 
 @pytest.mark.parametrize("address", [A1, WHOLE])
-def test_card_links_to_changes_beyond_those_shown(
+def test_timeline_links_to_changes_of_a_version_that_it_does_not_show(
     address: str, store: Store, support: Client
 ) -> None:
     FieldLabel.objects.update_or_create(
@@ -285,7 +285,7 @@ def kind_with_awkward_business_key(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize("levels", [60, 150, 450, 900, 2500])
-def test_calls_and_pages_open_for_awkward_ids_and_keys(
+def test_api_calls_and_pages_open_for_deep_snapshot_with_awkward_business_key(
     store: Store, support: Client, levels: int, kind_with_awkward_business_key: str
 ) -> None:
     store.add("A1", 0, make_nested_document(levels, "1", kind_with_awkward_business_key), 0)

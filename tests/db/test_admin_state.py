@@ -79,7 +79,7 @@ def test_state_page_links_fields_with_unusual_names_to_their_versions(
     assert list_shown_versions(support, second[0]) == [2]
 
 
-def test_state_page_links_items_without_key_to_history_of_their_list(
+def test_state_page_links_list_item_without_identity_field_to_history_of_its_list(
     store: Store, support: Client
 ) -> None:
     store_versions(
@@ -133,7 +133,7 @@ def test_heading_shows_highest_version_number_when_a_producer_clock_was_fast(
     assert "version 2 ·" in page
 
 
-def test_compare_links_of_cards_end_at_highest_version_number_when_a_producer_clock_was_fast(
+def test_comparison_links_of_timeline_end_at_highest_version_number_when_producer_clock_was_fast(
     document_of_fast_clock: Store, support: Client
 ) -> None:
     page = support.get(A1).content.decode()

@@ -150,10 +150,10 @@ def test_field_page_lists_all_values(store: Store, support: Client) -> None:
     assert support.get("/admin/history/product-instance/NO/field/?path=/a").status_code == 404
 
 
-def test_field_page_gives_bounds_for_duration_of_value_next_to_missing_version(
+def test_field_page_says_at_least_or_at_most_for_duration_when_a_version_is_missing(
     store: Store, support: Client
 ) -> None:
-    """Between 1 and 3 a version is missing, and so is one between 3 and 5; 0 is the first."""
+    """Version 2 is missing, and so is version 4. Version 0 is the first."""
     for number, day in ((0, 0), (1, 1), (3, 3), (5, 6), (6, 7)):
         store.add("A1", number, {"rate": str(number)}, day * 24 * 60)
     page = support.get(FIELD, {"path": "/rate"})
@@ -216,7 +216,9 @@ def test_timeline_picture_shows_deletions_missing_versions_and_states_of_days(
     assert f"Days in the archive: from {ends[0]} to {ends[1]}." in read_text(whole)
 
 
-def test_day_of_moment_picture_links_to_end_of_day(store: Store, support: Client) -> None:
+def test_day_in_picture_of_moment_page_links_to_end_of_that_day(
+    store: Store, support: Client
+) -> None:
     for number in range(3):
         store.add("A1", number, {"rate": f"{number}.5"}, number * 24 * 60)
     page = support.get("/admin/at/A1/").content.decode()
@@ -277,7 +279,9 @@ def test_export_of_timeline_has_what_the_page_shows(documents: Store, support: C
     assert result["changes"][0]["Became"] == "17.9\N{NO-BREAK SPACE}%"
 
 
-def test_note_for_client_is_in_plain_words(documents: Store, support: Client) -> None:
+def test_text_for_client_describes_changes_in_plain_words(
+    documents: Store, support: Client
+) -> None:
     support.cookies["annals_zone"] = "moscow"
     documents.add("A1", 2, {"name": "Ипотека", "status": "APPROVED", "stage": "Approved"}, 2)
     documents.add("A1", 3, {"name": "Ипотека", "status": "SIGNING", "stage": "Signing"}, 3)

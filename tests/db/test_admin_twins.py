@@ -38,7 +38,7 @@ def find_json_urls_of_both(page: HttpResponse) -> list[str]:
     return [link for link in find_links(page.content.decode(), "as=json") if "/versions/6/" in link]
 
 
-def test_card_links_to_its_own_snapshot_when_two_versions_have_one_number(
+def test_timeline_links_each_of_two_versions_of_one_number_to_its_own_snapshot(
     document_with_number_given_twice: Store, support: Client
 ) -> None:
     shown_text = find_json_urls_of_both(support.get(A1))
@@ -94,7 +94,7 @@ def test_two_versions_of_one_number_can_be_compared(
         assert "Interest rate middle younger" in read_text(support.get(third))
 
 
-def test_card_links_to_comparison_with_newest_version(
+def test_timeline_links_each_version_to_comparison_with_newest_version(
     document_with_number_given_twice: Store, support: Client
 ) -> None:
     document_with_number_given_twice.add("A1", 7, {"rate": "other seven"}, 50)

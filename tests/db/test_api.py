@@ -75,7 +75,7 @@ def test_version_answer_has_fields_of_contract(
     assert answer_data["completeness"]["missingVersions"] == 0
 
 
-def test_version_answer_has_only_included_parts(
+def test_version_answer_has_only_parts_that_parameter_include_names(
     auditor: Client, application_with_seven_versions: Store
 ) -> None:
     (newest, *_) = read_data(auditor.get(f"{BASE}/A1?include=diff"))["history"]
@@ -220,7 +220,7 @@ def test_version_that_client_already_has_is_answered_with_304(
     assert auditor.head(VERSION, headers={"If-None-Match": tag}).status_code == 304
 
 
-def test_etag_of_version_changes_when_the_viewer_sees_something_else(
+def test_etag_of_version_changes_with_time_zone_language_included_parts_and_names(
     auditor: Client, application_with_seven_versions: Store
 ) -> None:
     def get_tag(query: str = "", **headers: str) -> str:
@@ -331,7 +331,7 @@ def test_screen_says_that_database_is_unreachable(
     application_with_seven_versions: Store,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In a page, and before it."""
+    """The database fails in the view, or in a middleware before the view."""
     from django.db import OperationalError
 
     def raise_gone(*_: object) -> None:

@@ -32,7 +32,7 @@ TOPIC = "top-storage.export.product-instance"
 TWIN = "top-storage.export.migration.product-instance"
 
 
-def test_completeness_ends_at_newest_message_read_when_store_is_behind(
+def test_complete_to_is_moment_of_newest_message_read_when_store_is_behind(
     auditor: Client, loan_application: Store
 ) -> None:
     hour_ago = NOW - timedelta(hours=1)

@@ -59,7 +59,7 @@ def test_documented_example_runs(served_address: dict[str, str], language: str, 
         assert finished.stdout.count('{"status":"success"') == text.count("curl ")
 
 
-def test_documented_feed_program_keeps_a_copy_in_step_and_can_restart(
+def test_documented_feed_program_copies_each_new_version_and_continues_after_restart(
     served_address: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     completeness = complete_to.read_completeness(ENTITIES)

@@ -81,7 +81,7 @@ def test_wrong_request_is_refused_with_documented_error(api: Any, call: str) -> 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_valid_request_is_answered_as_documented(api: Any, call: str) -> None:
-    """Three of four about an entity that is there."""
+    """Three requests in four are about a document that is stored."""
     path_values = {
         "entity": "product-instance",
         "id": "A1",

@@ -164,7 +164,7 @@ def test_every_error_code_is_translated(
 def test_unknown_host_is_refused_in_language_of_request_with_https(
     auditor: Client, settings: Any
 ) -> None:
-    """Before the middleware that sets the language."""
+    """The host is refused before the middleware that sets the language."""
     settings.SECURE_SSL_REDIRECT = True
     read_error_in_both_languages(
         lambda h: auditor.get(BASE, headers={**h, "Host": "evil.example"}), "bad_request"
@@ -172,7 +172,7 @@ def test_unknown_host_is_refused_in_language_of_request_with_https(
 
 
 def test_wrong_token_is_refused_in_language_of_request(auditor: Client, settings: Any) -> None:
-    """The header for programs stays in English, as RFC 6750 wants it in ASCII."""
+    """The WWW-Authenticate header stays in English: RFC 6750 requires ASCII."""
     with LocalIssuer() as issuer:
         bank = Provider(name="bank", title="Bank", issuer=issuer.url, client_id=CLIENT)
         settings.OIDC_PROVIDERS = (bank,)

@@ -47,7 +47,7 @@ def test_answer_fits_its_schema(
     request: pytest.FixtureRequest,
     status: int | None,
 ) -> None:
-    """status: of the old service, where there is one."""
+    """`status`: what the old service answers with. None: no old service is configured."""
     if status is not None:
         old = request.getfixturevalue("old")
         old.add_version("A1", 5, {"rate": 0}, minute(5))
@@ -110,7 +110,7 @@ def test_openapi_document_names_the_components_of_answers(openapi_document: Any)
 
 
 def test_answer_of_version_at_moment_has_fields_of_version_in_same_order() -> None:
-    """VersionAtAnswer repeats them, because `time` stands before them."""
+    """VersionAtAnswer lists the fields again, because `time` must be its first field."""
     members = VersionAtAnswer.__struct_fields__
     assert members[0] == "time"
     assert (

@@ -79,7 +79,7 @@ def fetch_all_rows(plain: Connection, table: str = NAME) -> list[tuple[Any, ...]
     ).fetchall()
 
 
-def test_canonical_bytes_of_two_rows_differ() -> None:
+def test_canonical_bytes_of_similar_rows_differ() -> None:
     assert encode_row(("a", 1, 2, "b", None)) != encode_row(("a", 1, 2, "b", "-"))
     assert encode_row(("a,1:b", 1)) != encode_row(("a", "b", 1))
 
@@ -201,7 +201,7 @@ class LateRowArchiver(DayArchiver):
 
 
 def test_day_with_new_row_is_not_dropped_when_archiving_it_again_fails(store: ArchiveStore) -> None:
-    """The archive is away when the day is archived for the second time."""
+    """The archive cannot be reached when the day is archived for the second time."""
 
     class Away(LateRowArchiver):
         def archive(self, connection: Connection, table: str, of: Any) -> None:

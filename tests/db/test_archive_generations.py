@@ -244,8 +244,8 @@ def test_interrupted_forget_can_be_repeated(tmp_path: Path) -> None:
 
 
 def test_frozen_run_does_not_change_files_of_next_run(store: ArchiveStore) -> None:
-    """The first process stops in a write, the server ends its session and frees the lock of the
-    runs, a second one does the work, and the first one wakes up."""
+    """The first process freezes during a write, and its session ends, which releases the run lock.
+    A second process archives the day; then the first one wakes up."""
 
     class Frozen(ArchiveStore):
         @contextmanager
@@ -272,7 +272,7 @@ def test_frozen_run_does_not_change_files_of_next_run(store: ArchiveStore) -> No
     assert list_archived_ids(store) == [*make_ids("b", 9), "late"]
 
 
-def test_archiving_refuses_archive_that_lacks_rows_noted_in_database(
+def test_archiving_refuses_archive_without_the_archived_rows_that_the_database_records(
     tmp_path: Path, plain: Connection
 ) -> None:
     fill(plain, *make_ids("b", 12))
@@ -283,8 +283,10 @@ def test_archiving_refuses_archive_that_lacks_rows_noted_in_database(
     assert "ANNALS_ARCHIVE_URL" in reason
 
 
-def test_archiving_refuses_archive_that_lacks_days_noted_in_database(tmp_path: Path) -> None:
-    """A volume that is not mounted is an empty directory: what is written there is lost later."""
+def test_archiving_refuses_archive_without_the_archived_days_that_the_database_records(
+    tmp_path: Path,
+) -> None:
+    """A volume that is not mounted looks like an empty archive: files written there get lost."""
     place, away = tmp_path / "archive", tmp_path / "away"
     store, second_day = ArchiveStore(str(place)), days.build_partition_name(TABLE, get_day(-4))
     with connect_plainly() as plain:
@@ -316,7 +318,7 @@ def test_damaged_archive_files_are_rewritten_when_table_has_all_rows(store: Arch
 
 
 @pytest.mark.parametrize("back", [0, 3])
-def test_damaged_archive_files_prevent_drop_of_day_that_returned(
+def test_archived_day_that_has_a_table_again_is_not_dropped_when_its_archive_files_are_damaged(
     store: ArchiveStore, back: int
 ) -> None:
     with connect_plainly() as plain:

@@ -137,7 +137,7 @@ def test_day_is_not_dropped_when_its_archived_day_was_replaced(
     read_refusal(store)
 
 
-def test_archived_rows_are_accepted_when_run_was_killed_before_noting_them(
+def test_archived_rows_are_accepted_when_run_was_killed_before_database_recorded_them(
     store: ArchiveStore, plain: Connection
 ) -> None:
     fill(plain, *make_ids("b", 12))
@@ -148,7 +148,9 @@ def test_archived_rows_are_accepted_when_run_was_killed_before_noting_them(
     assert ArchivedDay.objects.get().rows == 13
 
 
-def test_adopt_notes_archived_rows_in_older_database(store: ArchiveStore) -> None:
+def test_adopt_records_archived_rows_in_database_restored_from_earlier_backup(
+    store: ArchiveStore,
+) -> None:
     with connect_plainly() as plain:
         archive_rows_of_day(store, *make_ids("b", 12))
         ArchivedDay.objects.all().delete()  # the database is restored from an earlier backup
@@ -163,10 +165,10 @@ def test_adopt_notes_archived_rows_in_older_database(store: ArchiveStore) -> Non
 
 
 @pytest.mark.parametrize("is_noted", [False, True])
-def test_forged_rows_under_true_digest_do_not_replace_day(
+def test_day_is_not_dropped_when_archive_has_forged_rows_under_the_true_digest(
     store: ArchiveStore, is_noted: bool
 ) -> None:
-    """Who knows the rows can compute their digest. The day would be dropped as archived."""
+    """Somebody who knows the rows can compute their digest."""
     with connect_plainly() as plain:
         fill(plain, *make_ids("b", 12))
         true = archive_day(plain, store, PRODUCT, OLD, SOURCE)
@@ -241,7 +243,9 @@ def test_adopt_refuses_damaged_day(
     assert not ArchivedDay.objects.exists()
 
 
-def test_adopt_refuses_archived_day_that_lacks_rows_noted_in_database(store: ArchiveStore) -> None:
+def test_adopt_refuses_archived_day_with_fewer_rows_than_the_database_records(
+    store: ArchiveStore,
+) -> None:
     archive_rows_of_day(store, *make_ids("b", 12))
     assert "knows these rows" in decide("adopt", "--why", "test")[1]
     replant(store, *make_ids("b", 3))
@@ -271,17 +275,16 @@ def test_restore_and_export_refuse_planted_rows(store: ArchiveStore, tmp_path: P
 
 
 def test_reader_reads_only_archive_files_that_the_database_lists(store: ArchiveStore) -> None:
-    """What somebody wrote there is not read: the database says which files count."""
     archive_rows_of_day(store, *make_ids("b", 3))
     replant(store, "b001x", *make_ids("b", 3))
     with pytest.raises(FileNotFoundError):
         read.read_versions(store, PRODUCT, "b001")
 
 
-def test_maintain_drops_no_day_when_archive_is_unset(
+def test_maintain_does_not_drop_archived_day_when_archive_url_is_not_set(
     store: ArchiveStore, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
-    """As after a line that was forgotten in the settings of one cron job."""
+    """The setting may be missing in the environment of one cron job."""
     archive_rows_of_day(store, *make_ids("b", 3))
     fill(plain, *make_ids("c", 2))
     monkeypatch.setattr(settings, "ANNALS", env.read_settings({"ANNALS_RETENTION_DAYS": "3"}))

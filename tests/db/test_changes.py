@@ -357,7 +357,9 @@ def list_nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.parametrize("is_packed", [False, True])
 @pytest.mark.plain_only("a plan of PostgreSQL")
-def test_first_page_uses_an_index_and_sorts_no_day(tables: None, is_packed: bool) -> None:
+def test_first_page_of_changes_is_read_by_index_and_does_not_sort_a_whole_day(
+    tables: None, is_packed: bool
+) -> None:
     day = T0.replace(hour=0)
     fill_day(day)
     if is_packed:

@@ -171,7 +171,7 @@ def test_feed_ends_at_complete_to_and_its_token_continues_with_later_versions(
     assert list_numbers(feed(None)) == []
 
 
-def test_completeness_of_one_kind_is_read_once(
+def test_feed_of_one_kind_reads_completeness_of_only_that_kind_and_only_once(
     store: Store, auditor: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     completeness, asked_kinds = complete_to.read_completeness(ENTITIES), []

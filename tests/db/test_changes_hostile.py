@@ -84,7 +84,7 @@ def replace_parameter(name: str, encoded: str) -> str:
     return f"{urlencode(rest)}&{name}={encoded}"
 
 
-def test_error_names_parameter_that_has_a_wrong_text(
+def test_error_of_changes_call_names_parameter_with_malformed_value(
     ask_raw: Callable[[str], tuple[int, dict[str, str], bytes]],
 ) -> None:
     cases = [(name, text) for name in NAMES for text in WRONG_TEXTS]
@@ -212,7 +212,7 @@ def busy_person(store: Store) -> Store:
 
 
 @pytest.mark.plain_only("a cluster asks one shard for each document of a page")
-def test_page_of_a_busy_person_is_bounded(
+def test_page_of_changes_of_a_busy_person_has_bounded_size_and_few_statements(
     busy_person: Store, auditor: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(budget, "PAGE_SECONDS", 1.0)

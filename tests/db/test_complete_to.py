@@ -65,7 +65,7 @@ def test_completeness_is_unknown_when_topic_was_never_read(topic: str) -> None:
 
 
 def test_topic_that_nobody_reads_limits_completeness_until_it_is_retired() -> None:
-    """Nobody reads the migration topic any more: what is known of its end grows old."""
+    """No consumer reads the migration topic any more, so its end offset was confirmed long ago."""
     add_read_partition(TOPIC)
     add_read_partition(TWIN_TOPIC, end_known_at=NOW - timedelta(days=30))
     assert get_completeness() == (NOW - timedelta(days=30), 0)

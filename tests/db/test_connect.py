@@ -52,8 +52,8 @@ def test_text_is_stored_unchanged_whatever_encoding_the_login_has(ingested: Inge
 
 @pytest.mark.usefixtures("set_for_the_login")
 def test_session_has_settings_that_consumer_needs() -> None:
-    """No limit of time: a batch that takes longer would be repeated for ever. Each statement sees
-    what was committed before it: writers look for a sealer's mark after they locked a day."""
+    """A time limit would make the consumer repeat a slow batch for ever. `read committed` lets a
+    writer that has locked a day see that the day is being sealed."""
     expected = {
         "transaction_isolation": "read committed",
         "statement_timeout": "0",

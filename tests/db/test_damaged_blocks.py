@@ -416,7 +416,7 @@ def test_search_and_application_show_undamaged_documents_when_a_block_is_damaged
     assert f"stored versions of {DAY} are damaged" in page.text
 
 
-def test_verify_seal_archive_and_index_continue_when_a_block_is_damaged(
+def test_other_days_are_verified_sealed_archived_and_indexed_when_a_block_is_damaged(
     tmp_path: Path, plain: Connection
 ) -> None:
     fill(plain)

@@ -169,7 +169,7 @@ def test_export_has_all_rows_of_day_that_is_packed_after_days_were_chosen(
 def test_timeline_is_whole_when_day_is_swapped_between_statements(
     act: str, reader: Connection, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A version is looked up as a row, then in a block: at any time it is one of both."""
+    """Separate statements look for plain rows and for blocks: neither may miss the version."""
     if act == "unpack":
         packing.pack_day(plain, ROOT, DAY)
     expected = timeline.compare_versions(HOST, ROOT, "A1", 3, 20)
@@ -205,7 +205,7 @@ def test_timeline_is_whole_when_day_is_swapped_between_statements(
 def test_search_index_is_complete_when_day_is_packed_meanwhile(
     reader: Connection, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rows are on other pages then."""
+    """Packing moves the rows to other pages of the table."""
     name, pointer = ROOT.search[0]
     store = Store()
     for number in range(300):

@@ -73,7 +73,9 @@ def test_day_is_utc_in_every_time_zone(zone: str, of: date, style: str) -> None:
         assert not days.drop_partition(plain, TABLE, of)
 
 
-def test_day_table_has_properties_of_parent_once(plain: Connection) -> None:
+def test_day_table_has_each_index_of_its_parent_once_and_no_check_constraint(
+    plain: Connection,
+) -> None:
     table = "product_task_aud"
     days.create_partition(plain, table, TODAY)
     indexes = plain.execute(
@@ -180,15 +182,15 @@ def read_expected_compression() -> str:
     return "lz4" if row and row[0] else "default"
 
 
-def test_days_created_by_maintain_compress_long_documents() -> None:
-    """With lz4 where the server can."""
+def test_days_created_by_maintain_compress_long_snapshots() -> None:
+    """They use lz4 if the server supports it."""
     call_command("partitions", "maintain", verbosity=0)
     compression_by_table = read_compressions()
     assert len(compression_by_table) > 20 * len(ENTITIES)
     assert set(compression_by_table.values()) == {read_expected_compression()}
 
 
-def test_days_created_by_consumer_or_restore_compress_long_documents() -> None:
+def test_days_created_by_consumer_or_restore_compress_long_snapshots() -> None:
     tomorrow = get_day(1)
     with connect_plainly() as plain:
         days.create_partition(plain, TABLE, tomorrow)
@@ -201,7 +203,7 @@ def test_days_created_by_consumer_or_restore_compress_long_documents() -> None:
     )
 
 
-def test_document_of_a_few_kb_is_stored_uncompressed(plain: Connection) -> None:
+def test_snapshot_of_a_few_kb_is_stored_uncompressed(plain: Connection) -> None:
     text = json.dumps({"comment": "заявка " * 500}, ensure_ascii=False)
     days.create_partition(plain, TABLE, TODAY)
     plain.execute(

@@ -110,7 +110,7 @@ def test_missing_and_wide_proxy_networks_are_listed(
 def test_check_command_prints_warnings(
     variables: dict[str, str], expected: list[str], embedded_home: Path
 ) -> None:
-    """Without a DATABASE_URL the command starts the demo's PostgreSQL, and names that."""
+    """Without a DATABASE_URL the command starts the demo's PostgreSQL and warns about it."""
     plain = {
         name: value
         for name, value in os.environ.items()
@@ -129,7 +129,6 @@ def test_check_command_prints_warnings(
 def test_warnings_of_new_database_disappear_when_their_hints_are_followed(
     settings: Settings,
 ) -> None:
-    """Each warning disappears by doing what its hint says."""
     use_production_settings(settings)
     before = list_warning_ids(databases=["default"])
     assert [item for item in before if item not in ("W114", "W121")] == [

@@ -51,7 +51,9 @@ def test_distribution_can_be_turned_on_for_test(plain: psycopg.Connection[object
     assert distribution.is_distributed(plain)
 
 
-def test_each_distributed_table_has_its_column(plain: psycopg.Connection[object]) -> None:
+def test_each_distributed_table_has_its_distribution_column(
+    plain: psycopg.Connection[object],
+) -> None:
     for table, column in DISTRIBUTED_BY.items():
         plain.execute(f"SELECT {column} FROM {table} LIMIT 0")
 
@@ -76,7 +78,7 @@ def test_new_session_is_closed_when_preparing_it_fails(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_commands_refuse_worker_of_a_cluster_in_one_sentence(
+def test_command_exits_with_one_sentence_when_database_url_names_a_worker(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(distribution, "is_on_worker", lambda _: True)
@@ -98,7 +100,7 @@ def test_commands_refuse_worker_of_a_cluster_in_one_sentence(
         connection_created.disconnect(dispatch_uid=WORKER_REFUSAL)
 
 
-def test_web_refuses_worker_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_web_reports_that_database_url_names_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     assert explain_schema_mismatch() is None
     monkeypatch.setattr(distribution, "is_on_worker", lambda _: True)
     assert str(explain_schema_mismatch()).startswith("DATABASE_URL names a worker")

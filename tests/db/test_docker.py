@@ -60,7 +60,9 @@ def test_compose_sets_only_settings_that_exist() -> None:
     assert requested == values - {"COMPOSE_PROFILES"}
 
 
-def test_make_env_fills_in_each_value_once(tmp_path: Path) -> None:
+def test_script_make_env_generates_distinct_secrets_and_does_not_overwrite_its_file(
+    tmp_path: Path,
+) -> None:
     for name in ("make_env", "example.env"):
         shutil.copy(DOCKER / name, tmp_path)
     subprocess.run([tmp_path / "make_env"], check=True, capture_output=True)

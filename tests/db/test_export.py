@@ -364,7 +364,7 @@ def choose_both_days() -> list[choose.ExportDay]:
 
 
 def test_export_fails_for_day_dropped_meanwhile(tmp_path: Path, plain: Connection) -> None:
-    """Not a file without rows, in the place of a complete one."""
+    """The complete file of an earlier export is not replaced by an empty one."""
     fill(FIRST)
     export("--output", str(tmp_path), span=(FIRST, FIRST + timedelta(days=1)))
     [name], chosen_days = list_files(tmp_path), choose_both_days()
@@ -379,7 +379,7 @@ def test_export_fails_for_day_dropped_meanwhile(tmp_path: Path, plain: Connectio
 def test_export_is_complete_when_day_is_packed_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The export waits for the packing of its day, and reads what came of it."""
+    """The export waits until the day is packed, and reads the new table."""
     fill(FIRST)
     chosen_days, replace, swapped = choose_both_days(), days.replace_table, Event()
 

@@ -118,7 +118,7 @@ def test_version_with_another_moment_in_old_service_is_shown_once_with_both_mome
     )
 
 
-def test_timeline_continues_after_page_of_old_service_with_only_a_repeated_number(
+def test_timeline_continues_after_page_of_old_service_that_adds_no_version_number(
     application_in_both_services: OldServiceServer, support: Client
 ) -> None:
     application_in_both_services.page = 1
@@ -126,7 +126,7 @@ def test_timeline_continues_after_page_of_old_service_with_only_a_repeated_numbe
     assert list_numbers(get_data(support, API)) == [5, 4, 3, 2, 1, 0]
 
 
-def test_state_of_old_service_is_none_when_request_was_refused_as_busy() -> None:
+def test_old_service_does_not_count_as_failed_when_annals_refused_the_call_as_busy() -> None:
     def raise_busy(subject: TimelineSubject, seconds: float) -> list[SourceRow]:
         raise BusyError
 
@@ -278,12 +278,13 @@ def test_fallback_reads_answers_of_another_annals(store: Store, support: Client)
 @pytest.mark.parametrize(
     "address, form", [(API, {}), (API, {"sort": "version", "order": "asc"}), (WHOLE, {})]
 )
-def test_each_version_is_on_one_page_when_old_service_fails_at_one_page(
+def test_each_version_is_on_one_page_when_old_service_fails_while_one_page_is_read(
     application_in_both_services: OldServiceServer, store: Store, support: Client,
     monkeypatch: pytest.MonkeyPatch,
     address: str, form: dict[str, str], broken: int,
 ) -> None:  # fmt: skip
-    """It answers in pages too, and is back at the next one. All other questions: tests/oracle."""
+    """The old service answers again when the next page is read. tests/oracle compares other
+    requests."""
     # Ours is of another time.
     application_in_both_services.add_version("A1", 4, {"rate": "old 4"}, minute(4.5))
     application_in_both_services.add_version(
@@ -317,7 +318,7 @@ def test_version_of_old_service_is_shown_once_when_it_is_stored_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
     address: str,
 ) -> None:
-    """It is on the page once, whichever of the two services is asked first."""
+    """The consumer stores the version between the reads of the store and of the old service."""
     pending = [2]
 
     def store_meanwhile(name: str) -> None:
@@ -337,7 +338,7 @@ def test_version_of_old_service_is_shown_once_when_it_is_stored_meanwhile(
     assert pending == []
 
 
-def test_missing_version_is_not_called_older_than_retention_while_old_service_fails(
+def test_error_for_missing_version_says_that_old_service_may_have_it_while_old_service_fails(
     application_in_both_services: OldServiceServer, support: Client
 ) -> None:
     application_in_both_services.status = 503
@@ -425,11 +426,11 @@ def test_trace_asks_need_to_know_rule_about_document_of_old_service(
 
 
 @pytest.mark.parametrize("more", ["", "&archive=true"])
-def test_viewer_is_refused_when_need_to_know_rule_has_no_document_to_judge(
+def test_viewer_is_refused_when_old_service_fails_and_store_has_no_snapshot_of_the_application(
     store: Store, old: OldServiceServer, support: Client, monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path, more: str,
 ) -> None:  # fmt: skip
-    """An old service that is away opens nothing; nor does an answer that is of the store alone."""
+    """The rule then has no snapshot to decide on."""
     rule = f"{__name__}.is_open_to_viewer"
     use(old, monkeypatch, ANNALS_NEED_TO_KNOW=rule, ANNALS_ARCHIVE_URL=str(tmp_path))
     old.add_version("A1", 0, {"vip": True}, minute(0))

@@ -269,7 +269,7 @@ def test_wrong_answer_of_old_service_does_not_open_circuit_breaker(
     monkeypatch: pytest.MonkeyPatch,
     name: str,
 ) -> None:
-    """It is about one document, and who asks for that again and again harms nobody else."""
+    """The answer is wrong for one document only: other documents must still be requested."""
     monkeypatch.setattr(client, "MAX_TIMELINE_BYTES", 100_000)
     stored_application.hostile = WRONG[name]
     for _ in range(5):

@@ -208,7 +208,8 @@ def test_mark_for_packing_is_taken_back_when_earlier_release_connects_meanwhile(
 def test_database_stays_marked_as_packed_until_all_days_are_unpacked(
     filled: Connection,
 ) -> None:
-    """Release 0.1.0 refuses a database that has an unknown migration with this end."""
+    """The mark is a migration name: release 0.1.0 refuses an unknown migration that ends in
+    `needs_stop`."""
     run("maintain")
     assert is_packed()
     names = filled.execute("SELECT name FROM django_migrations WHERE name LIKE '%needs_stop'")

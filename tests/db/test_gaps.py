@@ -96,7 +96,7 @@ def test_gap_run_reads_only_days_that_got_rows(committed: Store) -> None:
 
 
 def test_version_that_arrives_during_gap_run_is_not_called_missing(committed: Store) -> None:
-    """As while a demo, or a consumer that was away, reads the history of many days."""
+    """A consumer may be catching up with many days while the run reads them."""
     committed.add("A1", 0, {}, 0)
     committed.add("B1", 0, {}, T0 + timedelta(days=1))
     coming = [(1, T0 + timedelta(minutes=1)), (2, T0 + timedelta(days=1))]
@@ -133,10 +133,10 @@ def test_late_version_closes_only_its_own_part_of_the_version_gap(committed: Sto
     assert list_closed_gaps() == [(1, 2, "arrived"), (3, 3, "arrived"), (4, 4, "arrived")]
 
 
-def test_gap_run_looks_only_once_for_first_version_of_a_document(
+def test_gap_run_does_not_look_again_for_first_version_of_a_document_that_it_has_found(
     committed: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A look into each day for each document with a gap would be wasted."""
+    """The search would read every day for each document with a gap."""
     read_rows: list[tuple[int, ...]] = []
     beginnings = judge._judge_beginnings
 
@@ -179,7 +179,7 @@ def test_version_missing_at_edge_of_window_is_not_a_gap(committed: Store, data: 
     assert list_open_gaps() == []
 
 
-def test_gap_ends_when_its_neighbour_reaches_edge_of_window(
+def test_gap_expires_when_previous_version_reaches_oldest_day_of_window(
     committed: Store,
 ) -> None:
     now = clock.now()
@@ -221,7 +221,7 @@ def test_repeated_versions_and_known_gaps_open_no_further_gap(committed: Store) 
     assert VersionGap.objects.count() == 1
 
 
-def test_gap_sums_of_small_services_are_added_up(committed: Store) -> None:
+def test_gap_sums_combine_services_beyond_the_maximum_number(committed: Store) -> None:
     for number in range(read.MAX_CLIENTS + 5):
         committed.add(f"A{number}", 0, {}, 0)
         committed.add(f"A{number}", 2 + number, {}, 1, client=f"c{number:02}")
@@ -285,10 +285,10 @@ class KilledError(Exception):
 
 
 @pytest.mark.parametrize("after", range(12))
-def test_killed_gap_run_loses_and_doubles_nothing(
+def test_next_gap_run_finds_each_gap_once_when_gap_run_was_killed(
     committed: Store, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
-    """Killed when it asks for the lock of its nth transaction, or inside of it."""
+    """The run is killed before or after it takes the lock of its nth transaction."""
     for number in range(0, 12, 2):
         committed.add("A1", number, {}, T0 + timedelta(days=number % 3, minutes=number))
     real, remaining = scan.lock_gaps, [after // 2]

@@ -166,8 +166,8 @@ def test_postgresql_refuses_statements_that_a_role_does_not_need(role: str) -> N
 
 
 def test_only_owner_can_create_objects_in_schema() -> None:
-    """In a cluster that began as PostgreSQL 14, everybody may. A function of the web's would then
-    run with the rights of an owner who means PostgreSQL's own."""
+    """In databases made before PostgreSQL 15 every role could. A function of the web login could
+    then run with the rights of the owner in place of PostgreSQL's own function."""
     function = "CREATE FUNCTION public.lower(varchar) RETURNS text LANGUAGE sql AS $$ SELECT 'x' $$"
     with open_connection("test-owner") as owner:
         owner.execute("GRANT CREATE ON SCHEMA public TO PUBLIC")
@@ -199,7 +199,7 @@ def test_web_cannot_create_superuser_or_password() -> None:
 
 
 def test_web_can_change_only_last_login_of_superuser() -> None:
-    """Nobody who took over the web keeps the break-glass login out."""
+    """An attacker who controls the web cannot disable the break-glass login."""
     user = create_break_glass_login("breakglass", NOW)
     changes = (
         "is_active = false",
@@ -265,7 +265,7 @@ def harden_database() -> Iterator[None]:
 
 
 @pytest.mark.plain_only("Citus logs in to the nodes as the role that is set, which is not a login")
-def test_repeats_are_recognised_when_public_has_no_temporary_right(
+def test_consumer_recognises_repeats_when_role_public_may_not_create_temporary_tables(
     ingested: Ingested,
 ) -> None:
     ingested.write(make_value(id="a"))

@@ -323,7 +323,7 @@ CREATE TABLE customer_aud (id bigint NOT NULL, at date) PARTITION BY LIST (at)
 
 
 def test_migrate_does_not_change_tables_of_other_django_applications(env: dict[str, str]) -> None:
-    """Their names end as those of Annals do. No check takes them for tables of a kind."""
+    """Their names end in `_aud` too. The checks do not mention them either."""
     tables = ['"Invoice_aud"', "invoice_aud", "customer_aud"]
     columns = [["sql", COLUMNS.format(table=table)] for table in tables]
     with psycopg.connect(env["DATABASE_URL"], autocommit=True) as connection:
@@ -346,7 +346,7 @@ def test_migrate_does_not_change_tables_of_other_django_applications(env: dict[s
 def test_mark_in_kinds_file_masks_field_whatever_the_labels_say(
     env: dict[str, str], tmp_path: Path
 ) -> None:
-    """Before migrate, which changes no label that is there, and against a file of labels."""
+    """It masks before `migrate`, and after a labels file that says the field is not sensitive."""
     file, load = tmp_path / "kinds.toml", tmp_path / "labels.json"
     file.write_text(ALONE.replace('kind = "money"', "sensitive = true"), encoding="utf-8")
     load.write_text(
@@ -372,8 +372,9 @@ def test_mark_in_kinds_file_masks_field_whatever_the_labels_say(
     assert totals[1].startswith("masked:")
 
 
-def test_kinds_that_do_not_fit_tables_are_reported(env: dict[str, str]) -> None:
-    """Of a table whose kind is not declared any more, and of a kind that became another one."""
+def test_kind_that_became_a_child_is_reported_when_its_table_has_no_parent_column(
+    env: dict[str, str],
+) -> None:
     place = env["ANNALS_ENTITIES_FILE"]
     run(env, ["command", "migrate"])
     turned = env | {

@@ -125,7 +125,7 @@ def test_labels_are_loaded_from_file(tmp_path: Path, capsys: pytest.CaptureFixtu
         ),
     ],
 )
-def test_error_names_place_of_mistake_in_labels_file(text: str, sentence: str) -> None:
+def test_error_names_entry_and_mistake_in_labels_file(text: str, sentence: str) -> None:
     with pytest.raises(LabelsFileError, match=sentence):
         labels.parse_labels_file(text.encode())
 

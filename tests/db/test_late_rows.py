@@ -307,7 +307,9 @@ def test_verify_reports_forged_row_after_archiving(writer: Ingested, archive: Ar
     assert DaySeal.objects.count() == 1
 
 
-def test_verify_accepts_only_drops_of_maintain(writer: Ingested, plain: Connection) -> None:
+def test_verify_accepts_dropped_day_only_when_maintain_dropped_it(
+    writer: Ingested, plain: Connection
+) -> None:
     writer.write(make_old_message("late"))
     leave(None)
     assert (check().fault, check().note) == (None, "dropped, not archived")

@@ -70,7 +70,7 @@ def test_claim_of_new_partition_starts_at_first_offset_of_broker(ingested: Inges
 
 
 def test_fenced_consumer_writes_nothing(ingested: Ingested) -> None:
-    """Rows, rejects, search keys and counts of the fenced one: nothing of it is there."""
+    """It writes no rows, quarantined messages, search keys or counts."""
     ingested.write(make_value(id="a"))
     late = ingested.make_batch(make_value(id="late", data={"realtyCrmId": "late"}), b"late")
     newer = claim_all()
@@ -110,7 +110,7 @@ def test_one_lost_partition_fences_the_whole_batch(ingested: Ingested) -> None:
 
 
 def test_claim_waits_for_the_running_write(ingested: Ingested) -> None:
-    """A consumer that takes a partition over starts after what the one before has just written."""
+    """The new owner of a partition then begins after the offsets that its former owner wrote."""
     batch = ingested.make_batch(make_value(id="a"))
     with ThreadPoolExecutor(1) as pool:
         with ingested.writer.connection.transaction():
@@ -202,7 +202,7 @@ def test_ledger_exits_1_when_sums_do_not_add_up(
     assert complaint in "".join(figures["faults"])
 
 
-def test_recreated_topic_has_its_own_row(ingested: Ingested) -> None:
+def test_recreated_topic_gets_its_own_ledger_row(ingested: Ingested) -> None:
     ingested.write(make_value(id="a"), make_value(id="b"))
     again = TopicPartition(SOURCE.topic, "made-again", 0)
     with open_connection() as plain:
@@ -219,7 +219,7 @@ def test_recreated_topic_has_its_own_row(ingested: Ingested) -> None:
 def test_ledger_command_reads_ledger_and_quarantine_counts_at_one_moment(
     ingested: Ingested,
 ) -> None:
-    """Asked while bad messages pour in: never a fault that is none."""
+    """Otherwise it would report a false fault while bad messages arrive."""
     stop = threading.Event()
 
     def write_bad_messages() -> None:
@@ -246,7 +246,7 @@ def test_lag_is_broker_end_minus_next_offset(ingested: Ingested) -> None:
 
 
 def test_heartbeat_skips_rows_locked_by_a_write(ingested: Ingested) -> None:
-    """The row that a write has locked is left to it; the others get their beat."""
+    """The heartbeat is still recorded in the other rows."""
     claims = ingested.claims
     with open_connection() as writing, writing.transaction(force_rollback=True):
         writing.execute("UPDATE ingest_ledger SET read = read WHERE topic = %s", [SOURCE.topic])
@@ -266,8 +266,8 @@ def test_heartbeat_skips_rows_locked_by_a_write(ingested: Ingested) -> None:
 def test_delayed_heartbeat_of_old_topic_does_not_seem_newer_than_claim_of_recreated_topic(
     ingested: Ingested,
 ) -> None:
-    """A topic was made again and claimed while the beat for the old one waited for the database:
-    the new one stays the current one."""
+    """The topic was recreated and claimed while a heartbeat for the old topic waited for the
+    database. The recreated topic stays the current one."""
     claims, beat_at = ingested.claims, time.monotonic()
     time.sleep(0.1)
     new = TopicPartition(SOURCE.topic, "made-again", 0)
@@ -339,7 +339,7 @@ def run_probe(ahead: str, claim: Claim) -> int | None:
         ("x" * 100 + "." * 20, 130),  # fixed: what is between them goes to quarantine
     ],
 )
-def test_halted_partition_resumes_when_messages_ahead_are_good(
+def test_halted_partition_resumes_when_enough_of_its_next_messages_are_good(
     ingested: Ingested, ahead: str, until: int | None
 ) -> None:
     assert run_probe(ahead, ingested.claims[SOURCE]) == until

@@ -42,7 +42,7 @@ def alter_login(login: str, clause: str) -> None:
 
 
 @pytest.mark.parametrize("role", [WEB, CONSUMER])
-def test_each_login_has_limits(role: str) -> None:
+def test_each_database_login_gets_its_connection_limit_and_settings(role: str) -> None:
     with create_member(role) as login:
         call_command("grants", apply=True, stdout=StringIO())
         expected = grants.LIMITS[role]
@@ -119,7 +119,7 @@ def test_process_login_that_is_superuser_or_owner_is_reported() -> None:
     assert "'made_owner' of this process owns the tables" in actual
 
 
-def test_login_with_role_of_another_process_is_reported_to_lack_rights() -> None:
+def test_lacking_rights_are_explained_when_web_uses_database_login_of_consumer() -> None:
     with create_member(CONSUMER) as login, psycopg.connect(build_url(login)) as plain:
         actual = privileges.explain_lacking_rights(plain, list_web_rights()) or ""
     assert f"'{login}' of this process lacks rights: " in actual
@@ -149,6 +149,8 @@ def test_consumer_logs_missing_rights(caplog: pytest.LogCaptureFixture) -> None:
     assert "ingest_ledger.stored. Run `annals grants --apply`" in caplog.text
 
 
-def test_complaint_about_login_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_warning_about_database_login_is_logged_in_background(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     privileges.warn_in_background(partial(open_connection, "test-check"))
     wait_until(lambda: "annals grants" in caplog.text, "nothing is logged")

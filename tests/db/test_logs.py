@@ -105,7 +105,7 @@ def test_copy_error_line_has_no_values_of_row() -> None:
 
 
 def test_error_message_of_two_lines_is_logged_as_one_line() -> None:
-    """As Citus says that a node is away."""
+    """Citus reports an unreachable node in two lines."""
     raised = "RAISE connection_failure USING MESSAGE = E'refused\\n\\tIs it running?'"
     with pytest.raises(OperationalError) as caught, connection.cursor() as cursor:
         cursor.execute(f"DO $$ BEGIN {raised}; END $$")

@@ -32,7 +32,9 @@ NUL = {"a": "x\0y", "b\0": ["\0", {"c": 1}], "number": "17", "q": '"\\u0000', "s
 BASE = "/api/v1/history/product-instance/A1"
 
 
-def test_document_with_nul_is_stored_repeated_and_distinguished(ingested: Ingested) -> None:
+def test_snapshot_with_nul_is_stored_and_told_apart_from_repeat_and_from_other_content(
+    ingested: Ingested,
+) -> None:
     text = dumps(NUL)
     turned = json.dumps(dict(reversed(NUL.items())), indent=1).encode()
     other_document = dumps({**NUL, "a": "xy\0"})

@@ -120,7 +120,7 @@ BAD: dict[str, tuple[bytes, int | None]] = {
 
 
 @pytest.mark.parametrize("place", BAD)
-def test_every_answer_lists_a_message_in_quarantine(
+def test_api_answers_and_pages_list_quarantined_message_of_their_document(
     place: str, stored: Ingested, english: Client
 ) -> None:
     body, number = BAD[place]

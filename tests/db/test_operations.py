@@ -124,7 +124,7 @@ def test_each_check_has_limit_and_severity_of_its_alert() -> None:
             assert f"> {late.total_seconds():.0f}" in load_rules()[alert]["expr"]
 
 
-def test_every_alert_on_current_metrics_of_this_process_has_a_check() -> None:
+def test_every_alert_that_needs_no_earlier_metric_values_has_a_check() -> None:
     checked = {*(check.alert for check in CHECKS), *jobs.LATE_AFTER}
     local_rows = "|".join(map(re.escape, REGISTER.described))
     requested = {
@@ -137,7 +137,7 @@ def test_every_alert_on_current_metrics_of_this_process_has_a_check() -> None:
     assert requested - checked == set()
 
 
-def test_problems_name_their_places_and_are_listed_worst_first(settings: Settings) -> None:
+def test_problems_name_affected_partitions_and_are_listed_worst_first(settings: Settings) -> None:
     halted = make_gauge("annals_store_halted", 1, **PLACE)
     actual = find_problems(collect_values([*FIRING["AnnalsQuarantine"][0], halted]), ())
     assert [item.alert for item in actual] == ["AnnalsHalted", "AnnalsQuarantine"]
@@ -160,7 +160,7 @@ def test_problems_name_their_places_and_are_listed_worst_first(settings: Setting
 def test_silent_consumers_are_distinguished_from_silent_brokers(
     seen: int, earlier: int, alert: str | None, page: bool
 ) -> None:
-    """Seconds. Of a minute at first, and of five that wake somebody."""
+    """`seen` and `earlier` are ages in seconds: a problem after one minute, a page after five."""
     now = clock.now()
     values = [
         make_gauge(

@@ -125,7 +125,8 @@ def read_blocks(plain: Connection, entity: EntityKind = ROOT) -> list[tuple[Any,
 
 @pytest.mark.parametrize("seed", [*range(3), None], ids=str)
 def test_pack_and_unpack_keep_every_version(seed: int | None, plain: Connection) -> None:
-    """seed: None: all kinds, as the simulator makes them."""
+    """With a seed the versions are random; without one they are those of the simulator, of all
+    kinds."""
     if seed is None:
         fill_simulated(plain)
     else:

@@ -44,7 +44,7 @@ def test_reading_small_version_does_not_read_large_snapshot_of_same_moment(store
 
 
 def test_reading_one_version_does_not_read_other_blocks_of_same_time_span(store: Store) -> None:
-    """Times go back against numbers, so twenty blocks hold the moment that is asked for."""
+    """Later numbers have earlier moments here, so the time spans of twenty blocks overlap."""
     for number in range(60):
         moment = minute((0, 100, 200)[number % 3] + number // 3)
         store.add("A1", number, {"text": "y" * 80_000, "number": number}, moment)

@@ -97,7 +97,8 @@ def test_repair_leaves_each_version_once(
     monkeypatch: pytest.MonkeyPatch,
     plain: Connection,
 ) -> None:
-    """Equal contents: one stays. Others: the first one stays, the second one is kept aside."""
+    """Of two rows with equal contents one stays. If the contents differ, the first row stays and
+    the second one is set aside."""
     if in_blocks:  # an earlier release packed the day again
         with monkeypatch.context() as patch:
             patch.setattr(packing.DayRewrite, "refuse_doubled", lambda _, rows: rows)
@@ -136,8 +137,8 @@ def test_repair_leaves_each_version_once(
 def test_sealed_day_that_got_doubled_versions_is_repaired(
     noted: bool, change: str, ingested: Ingested, plain: Connection
 ) -> None:
-    """maintain seals and packs; then an earlier release stores versions again and notes them as
-    late, or somebody does it by SQL."""
+    """After `maintain` sealed and packed the day, an earlier release stored versions again and
+    noted them as late, or somebody inserted them by SQL."""
     again = "SELECT * FROM plain_copy WHERE id = 'a' AND version < 3"
     note = (
         'INSERT INTO late_row ("table", day, row_id, version, row_hash, topic, partition, "offset",'

@@ -103,7 +103,7 @@ def test_same_snapshot_with_other_json_text_counts_as_repeated(
 
 @pytest.mark.plain_only("a day of a cluster that changes while it is packed stays as it is")
 def test_pack_keeps_row_of_open_transaction(packed: Ingested) -> None:
-    """The day waits for it, and has it."""
+    """Packing waits until the transaction ends."""
     with connect_plainly() as plain:
         packing.unpack_day(plain, ROOT, OLD)
     results: list[Any] = []
@@ -130,7 +130,7 @@ def test_pack_keeps_row_of_open_transaction(packed: Ingested) -> None:
 def test_writer_that_waited_for_swap_finds_repeats_in_blocks(
     packed: Ingested, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
-    """It began before the day was packed, and its rows are repeats."""
+    """The write began before the swap, and repeats versions that are in blocks after it."""
     settle = table_swap.TableWatch.settle
     results: list[Any] = []
     thread = threading.Thread(

@@ -51,7 +51,8 @@ def _memory(name: str) -> int:
 
 @pytest.mark.parametrize(("versions", "size"), [(24, 4 * MB), (20_000, 4_000)], ids=str)
 def test_pack_memory_is_bounded(versions: int, size: int, plain: Connection) -> None:
-    """In all together 80 to 96 MB. Of one document, one version is in memory, some times."""
+    """A day has 80 to 96 MB of snapshots. Only a few copies of one version are in memory at a
+    time."""
     fill(plain, versions, size)
     limit = 48 * MB + 8 * size
     before = canonical.compute_digest(plain, ROOT, sql.Identifier(TABLE)).finish()

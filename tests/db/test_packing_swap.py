@@ -113,7 +113,7 @@ def test_swap_keeps_row_of_any_writer(
     monkeypatch: pytest.MonkeyPatch,
     plain: Connection,
 ) -> None:
-    """The consumer noted its late rows, and nobody else's were kept: 159 of 220 were lost."""
+    """An earlier version kept only late rows that the consumer had noted, and lost 159 of 220."""
     if rewrite is unpack_root:
         pack_root(plain)
 
@@ -152,10 +152,9 @@ def test_swap_stores_row_once_when_copy_and_trigger_both_have_it(
 
 
 @pytest.mark.plain_only("triggers note what is written during the swap")
-def test_rows_that_wait_for_swap_are_kept(
+def test_rows_inserted_while_day_is_swapped_are_kept(
     filled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Writers of whole batches go on all the time; each of their rows is there at the end."""
     written: list[tuple[str, int]] = []
     stop = threading.Event()
 
@@ -204,7 +203,7 @@ def test_changed_day_is_not_swapped(
     monkeypatch: pytest.MonkeyPatch,
     plain: Connection,
 ) -> None:
-    """Only new rows can be repeated in the new table. The next attempt succeeds."""
+    """Only inserted rows can be copied to the new table. The next attempt succeeds."""
     after: list[Any] = []
 
     def write() -> None:
@@ -239,7 +238,7 @@ def list_triggers(plain: Connection) -> list[str]:
 def test_swap_is_refused_when_number_of_versions_differs(
     filled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
-    """The numbers are compared too where counting is cheap: a defect of the notes is found."""
+    """This finds a row that the trigger did not record."""
     monkeypatch.setattr(table_swap.TableWatch, "settle", lambda *_: 0)
     monkeypatch.setattr(table_swap.TableWatch, "add_noted_rows", lambda *_: 0)
 
@@ -454,7 +453,7 @@ def make_sent_message(version: int) -> bytes:
 def test_consumer_with_wrong_clock_stores_nothing_twice(
     days_ahead: int, ingested: Ingested, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
-    """It asked only days before its own today whether they are packed."""
+    """An earlier version asked whether a day is packed only if the day was before its own today."""
     ingested.write(*map(make_sent_message, range(6)))
     packing.pack_day(plain, ROOT, MOMENT.date())
     # Not until the end of the test: the flush after it makes days of the journal by this clock.
@@ -493,7 +492,7 @@ def test_restore_keeps_rows_written_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
     plain: Connection,
 ) -> None:
-    """Also where as many rows were removed as came: an equal number proves nothing."""
+    """One row is deleted and one inserted, so that the number of rows stays the same."""
     archive = Archive(str(tmp_path))
     DayArchiver(archive).archive(plain, TABLE, DAY)
     plain.execute(f"DELETE FROM {TABLE} WHERE id <> 'a'")

@@ -167,7 +167,7 @@ def test_every_version_is_on_exactly_one_page_whatever_the_budget(
     size: int,
     limits: tuple[int, int, float],
 ) -> None:
-    """What is on the pages without a budget: tests/oracle."""
+    """tests/oracle checks the content of the pages."""
     with store_history(store, history):
         query = TimelineQuery(
             entity=ROOT, id="A1", filters=filters, sort=sort, order=order, page_size=size
@@ -367,7 +367,9 @@ def test_blame_is_paged_when_document_has_many_values(crowd: Store, auditor: Cli
 
 
 @pytest.mark.parametrize("call", ["A1", "A1/versions/1", "A1/blame", "A1/compare?from=0&to=1"])
-def test_long_key_is_not_repeated_for_each_field(store: Store, auditor: Client, call: str) -> None:
+def test_answer_does_not_repeat_a_long_path_for_each_field_below_it(
+    store: Store, auditor: Client, call: str
+) -> None:
     key = "k" * 20_000
     for version in range(2):
         fields = {f"f{n}": n + version for n in range(1_000)}
@@ -433,7 +435,7 @@ def test_children_created_after_moment_are_read_in_several_batches(
     st.sampled_from(TimelineOrder),
     st.integers(1, 4),
 )
-def test_pages_lose_and_repeat_no_version_when_versions_arrive_between_pages(
+def test_each_version_is_on_one_page_when_versions_arrive_between_pages(
     store: Store,
     history: list[DrawnVersion],
     late: list[DrawnVersion],

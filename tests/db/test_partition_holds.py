@@ -83,7 +83,9 @@ def test_held_day_is_the_utc_day_whatever_offset_the_moment_has() -> None:
         b'{"updatedAt":"9999-12-31T23:59:59-14:00"}',
     ],
 )
-def test_quarantined_message_without_day_holds_day_of_sending(value: bytes) -> None:
+def test_quarantined_message_without_readable_moment_holds_day_on_which_it_was_sent(
+    value: bytes,
+) -> None:
     sent = NOW - timedelta(days=4)
     create_bad_message(value, timestamp=sent)
     create_bad_message(value, 1, topic=OTHER, timestamp=sent)

@@ -67,7 +67,7 @@ def test_maintain_creates_days_of_the_window_once() -> None:
     assert execute_plans(make_policy()) == StepResult()
 
 
-def test_result_of_a_run_has_every_field_of_its_steps() -> None:
+def test_total_of_step_results_has_every_field_of_each_step() -> None:
     step = StepResult(
         created=["created"],
         dropped=["dropped"],
@@ -175,7 +175,7 @@ def test_lost_connection_stops_no_other_day(plain: Connection) -> None:
 
 
 def test_default_partition_with_rows_is_reported_with_remedy(plain: Connection) -> None:
-    """And what it says is enough: the day has its partition then, and the rows are back."""
+    """After the reported commands the day has its partition, with the rows."""
     plain.execute(f"CREATE TABLE product_default PARTITION OF {TABLE} DEFAULT")
     try:
         today = clock.now().date()

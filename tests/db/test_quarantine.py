@@ -270,7 +270,9 @@ def test_discarded_messages_are_settled_and_still_counted(ingested: Ingested) ->
 command = partial(read_output, "quarantine")
 
 
-def test_command_lists_by_reason_and_shows_bytes(ingested: Ingested) -> None:
+def test_quarantine_command_lists_counts_by_reason_and_shows_bytes_of_one_message(
+    ingested: Ingested,
+) -> None:
     assert "is empty" in command("list")
     ingested.write(b"\xff bad", b"{", make_value(version=-1))
     groups: list[dict[str, Any]] = json.loads(command("list", "--json"))
@@ -302,7 +304,7 @@ def test_quarantine_list_names_the_filter_when_no_message_matches(
     assert "not_json" in command("list", "--reason", "not_json")
 
 
-def test_command_retries_and_discards(ingested: Ingested) -> None:
+def test_quarantine_command_retries_and_discards_selected_messages(ingested: Ingested) -> None:
     quarantine_messages_from_the_future(ingested, make_value(id="a"))
     ingested.write(b"bad")
     assert "No message is due" in command("retry")
@@ -384,7 +386,9 @@ def test_message_that_is_read_again_keeps_its_quarantine_row(ingested: Ingested)
     assert [fault for fault in find_faults() if "says the ledger" not in fault] == []
 
 
-def test_resolved_message_becomes_new_when_it_is_bad_when_read_again(ingested: Ingested) -> None:
+def test_resolved_message_is_open_again_when_topic_is_reread_and_message_is_refused(
+    ingested: Ingested,
+) -> None:
     quarantine_first_reading(ingested)
     restart_reading(ingested)
     ingested.write(*BODIES, window=EARLIER)

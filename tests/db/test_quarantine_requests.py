@@ -127,7 +127,9 @@ def test_group_with_open_request_has_no_buttons(ingested: Ingested, operator: Cl
 
 
 @commits
-def test_requested_messages_are_retried_by_cron_job(ingested: Ingested, operator: Client) -> None:
+def test_messages_that_an_operator_selected_for_retry_are_retried_by_cron_job(
+    ingested: Ingested, operator: Client
+) -> None:
     quarantine_messages_from_the_future(
         ingested, make_value(id="a"), make_value(id="b"), make_value(id="c")
     )

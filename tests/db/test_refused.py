@@ -115,7 +115,7 @@ def test_outage_during_search_for_bad_row_quarantines_nothing(ingested: Ingested
     assert (list_ids(), list_quarantined(), read_counts()) == ([], [], {})
 
 
-def test_search_finds_newer_application_of_participant_with_two_in_one_batch(
+def test_search_finds_newer_application_when_participant_changed_application_within_one_batch(
     ingested: Ingested,
 ) -> None:
     with open_connection() as plain:
@@ -257,8 +257,8 @@ def test_thousands_of_bad_rows_in_one_batch_are_quarantined(
 
 
 def test_good_row_is_stored_among_bad_rows_of_same_version(ingested: Ingested) -> None:
-    """The first good one is stored, what equals it is a repeat, what differs is divergent; also
-    next to a version that was stored before and is repeated and contradicted."""
+    """Of the good rows the first one is stored, an equal one is repeated and a different one is
+    quarantined. The same holds for version x, which was stored before."""
     ingested.write(make_value(id="x"))
     other_row = make_value(id="a", author="other")
     ingested.write(
@@ -279,7 +279,7 @@ def test_good_row_is_stored_among_bad_rows_of_same_version(ingested: Ingested) -
 
 
 def test_writer_counts_as_failing_only_while_it_repeats_a_write(ingested: Ingested) -> None:
-    """The metric annals_database_up; with whole processes in system/test_stuck_consumer."""
+    """The metric annals_database_up shows this state; see system/test_stuck_consumer."""
 
     def raise_away() -> Connection:
         raise psycopg.OperationalError("away")
@@ -307,7 +307,8 @@ def read_refused_metric() -> float:
 def test_consumer_waits_while_postgresql_refuses_its_login(
     db: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its password was changed under a running consumer, which says so, and goes on."""
+    """The password of a running consumer was changed. The consumer reports it, and continues when
+    the password works again."""
     login = f"refused_{os.getpid()}"
     with open_connection("test") as plain, ThreadPoolExecutor(1) as thread:
         plain.execute(f"CREATE ROLE {login} LOGIN PASSWORD '{PASSWORD}'")

@@ -81,7 +81,8 @@ def test_quarantine_removes_documents_and_keeps_counts(ingested: Ingested) -> No
 def test_quarantined_message_is_removed_with_day_of_its_version(
     ingested: Ingested, moment: str | int, version: int, leaves: int
 ) -> None:
-    """moment: also in days from now."""
+    """Each case has the moment of the version, also as days from now, and the day of its
+    removal."""
     updated_at = moment if isinstance(moment, str) else (NOW + timedelta(days=moment)).isoformat()
     ingested.write(make_value(updatedAt=updated_at, version=version))
     assert remove(leaves - 1) == 0
@@ -90,7 +91,7 @@ def test_quarantined_message_is_removed_with_day_of_its_version(
 
 
 def test_retention_removes_thousands_of_messages_in_short_transactions(ingested: Ingested) -> None:
-    """What a worker holds at this moment is left for the next run."""
+    """Messages that a worker has locked are left for the next run."""
     ingested.write(*[b"bad"] * 2_500)
     with open_connection() as worker, worker.transaction():
         assert len(messages.lock_messages(worker, MessageSelection(), 10)) == 10
@@ -101,7 +102,9 @@ def test_retention_removes_thousands_of_messages_in_short_transactions(ingested:
     assert find_faults() == []
 
 
-def test_quarantined_count_of_reread_topic_has_only_messages_read_again(ingested: Ingested) -> None:
+def test_quarantined_count_counts_only_messages_read_since_the_topic_is_reread(
+    ingested: Ingested,
+) -> None:
     ingested.write(b"bad", b"bad", b"bad")
     with open_connection("test") as plain:
         plain.execute("DELETE FROM ingest_ledger WHERE topic = %s", [SOURCE.topic])

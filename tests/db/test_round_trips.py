@@ -62,8 +62,8 @@ def test_api_page_with_session_takes_five_round_trips(
 def test_timeline_screen_takes_seven_round_trips(
     count_trips: Callable[..., int], client: Client
 ) -> None:
-    """Versions for the page, and for its head; the keys of all, for the picture of its days; no
-    permission within its 5 seconds."""
+    """It reads versions for the page and for its heading, and all version keys for the picture.
+    Permissions were read less than 5 seconds ago."""
     client.force_login(User.objects.get(username="support"))
     assert count_trips("/admin/history/product-instance/A1/") == 7
 

@@ -252,7 +252,7 @@ def test_missing_day_that_consumer_may_not_create_stops_no_other_row(
 def test_consumer_waits_for_missing_day_that_only_maintain_may_create(
     ingested: Ingested, plain: Connection, number: int
 ) -> None:
-    """That it is missing is not the message's fault: nothing goes to quarantine, nothing moves."""
+    """The message is not at fault: it is not quarantined, and the ledger does not move."""
     missing, ahead = TODAY + timedelta(days=number), TODAY + timedelta(days=14)
     with restrict_rights(ingested):
         batch = ingested.make_batch(

@@ -70,7 +70,7 @@ def test_run_lock_is_freed_after_broken_transaction() -> None:
 
 
 def test_run_lock_is_freed_in_transaction_that_rolls_back() -> None:
-    """Django takes no statement there, PostgreSQL does."""
+    """Django refuses further statements in this transaction, but PostgreSQL still accepts them."""
     with transaction.atomic(), hold_run_lock():
         transaction.set_rollback(True)
     assert count_advisory_locks() == 0
@@ -104,7 +104,7 @@ def test_nested_run_lock_is_refused() -> None:
     assert count_advisory_locks() == 0
 
 
-def test_retaking_a_lost_run_lock_takes_no_lock_outside_of_its_block() -> None:
+def test_retaking_a_lost_run_lock_does_nothing_outside_of_a_with_statement() -> None:
     retake_lost_lock()
     assert count_advisory_locks() == 0
 

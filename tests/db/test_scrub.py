@@ -229,7 +229,7 @@ def test_scrub_accepts_archived_day_that_is_rewritten_during_the_check(
     assert verdicts[MIDDLE].fault is None
 
 
-def test_scrub_accepts_generation_of_interrupted_run(
+def test_scrub_accepts_newer_archive_files_of_run_that_was_interrupted_before_recording_them(
     archive: ArchiveStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(LAST)

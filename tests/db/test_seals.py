@@ -150,7 +150,7 @@ def test_seal_does_not_depend_on_session_settings(filled: None) -> None:
 
 @pytest.mark.plain_only("the coordinator's tables have no rows")
 def test_sealing_a_day_freezes_its_rows_in_postgresql(sealed: DaySeal, plain: Connection) -> None:
-    """All its rows are older than its oldest transaction that is not frozen."""
+    """Every row is older than relfrozenxid, and every page is marked all-visible."""
     query = sql.SQL(
         "SELECT count(*) > 0, bool_and(age(day.xmin) > age(relfrozenxid)),"
         " bool_and(relallvisible = relpages) FROM {} day, pg_class WHERE relname = %s"
@@ -242,7 +242,7 @@ def changed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], date]:
 def test_changed_sealed_day_is_neither_dropped_nor_resealed(
     changed: Callable[[str | None], date], tmp_path: Path
 ) -> None:
-    """Also by way of the archive: what was changed stays named."""
+    """The change is still reported after the day was archived and restored."""
     old = changed(str(tmp_path))
     name = days.build_partition_name(TABLE, old)
     code, out, _ = run("maintain")

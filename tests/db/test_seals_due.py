@@ -65,7 +65,7 @@ def list_sealed_days() -> list[Any]:
     return sorted(DaySeal.objects.values_list("day", flat=True))
 
 
-def test_new_installation_seals_nothing_and_day_of_a_backfill_verifies() -> None:
+def test_maintain_seals_no_empty_day_and_seals_day_filled_by_a_backfill() -> None:
     assert run("maintain")[0] == 0
     assert list_sealed_days() == []
     read_all_to_end()

@@ -177,8 +177,8 @@ def test_backfill_continues_when_a_day_is_dropped_meanwhile(
 
 
 def test_backfill_runs_next_to_consumer(ingested: Ingested) -> None:
-    """Both write the same keys of the same entities, again and again: nobody fails, and at the end
-    every key has its newest day."""
+    """Both write the same keys of the same documents repeatedly. Neither fails, and each key ends
+    with its newest day."""
 
     def make_bodies(version: int) -> list[Message | bytes]:
         return [

@@ -221,7 +221,7 @@ def is_selected(filters: VersionFilters, version: ModelVersion) -> bool:
     return since <= version.key.updated_at < until and filters.author in (None, version.author)
 
 
-def test_keys_and_versions_are_same_from_every_source(
+def test_version_keys_and_versions_are_same_from_every_source(
     source: MergedSource, history: list[ModelVersion]
 ) -> None:
     for kind, id in KINDS:

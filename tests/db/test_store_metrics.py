@@ -119,7 +119,7 @@ def test_lag_metric_is_that_of_the_recreated_topic(client: Client) -> None:
     assert actual["annals_store_faults",] == 0
 
 
-def test_unread_topics_and_confirmed_ends_are_measured(client: Client) -> None:
+def test_metrics_show_topics_never_read_and_when_end_offsets_were_confirmed(client: Client) -> None:
     confirmed = datetime(2026, 11, 21, 7, tzinfo=UTC)
     add_ledger_row("new", read=0, end_known_at=confirmed)
     RetiredTopic.objects.create(topic=BY_NAME["product-task"].topics[1], why="done", retired_at=NOW)

@@ -82,7 +82,7 @@ def test_quarantine_show_raw_prints_exact_bytes(
     assert capsysbinary.readouterr().out == hostile_message.value
 
 
-def test_quarantine_list_shows_details_as_written(
+def test_quarantine_list_does_not_interpret_markup_in_details(
     hostile_message: Quarantined, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "400")

@@ -59,7 +59,7 @@ def test_millions_of_missing_versions_are_answered_as_one_range(store: Store) ->
     assert len(newest.missing) == 2_147_483_646
 
 
-def test_document_that_python_cannot_hold_is_compared_as_a_whole(store: Store) -> None:
+def test_snapshot_nested_too_deep_is_compared_as_a_whole(store: Store) -> None:
     store.add("A1", 0, {"n": 1}, 0)
     store.add("A1", 1, "[" * 3000 + "]" * 3000, 1)
     store.add("A1", 2, {"n": 2}, 2)
@@ -203,17 +203,17 @@ def test_merged_page_is_right_when_day_is_dropped_while_it_is_read(
 def test_version_is_right_when_day_is_dropped_after_its_keys_were_read(
     loan_application: Store, run_after_statement: Any
 ) -> None:
-    """A version comes with them, and the one before it."""
+    """The query for the version keys also returns the version and its previous version."""
     run_after_statement(KEYS, drop_day(ROOT))
     version = timeline.fetch_version(HOST, ROOT, "A1", 5)
     assert (version.version, version.previous_version) == (5, 4)
     assert [operation["path"] for operation in version.patch or ()] == ["/rate"]
 
 
-def test_comparison_fails_when_day_is_dropped_before_large_documents_were_read(
+def test_comparison_fails_when_day_is_dropped_before_large_snapshots_were_read(
     loan_application: Store, run_after_statement: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only one of them comes with the keys."""
+    """The query for the version keys returns only one of the two snapshots."""
     monkeypatch.setattr(statements, "READ_BYTES", 1)
     run_after_statement(KEYS, drop_day(ROOT))
     with pytest.raises(OlderThanRetentionError):

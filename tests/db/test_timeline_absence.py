@@ -57,7 +57,7 @@ def test_recreated_document_does_not_hide_that_older_versions_were_removed(store
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_version_that_created_a_document_has_no_older_versions(store: Store, first: int) -> None:
-    """Some producers count from 1; a second life begins with 2 at the earliest."""
+    """Some producers begin with number 1. A document created again has at least number 2."""
     store.add("A1", first, {}, 0, type=ChangeType.CREATE)
     assert fetch_lowest().why_nothing_older is None
     with pytest.raises(NoVersionError):
@@ -137,7 +137,8 @@ def test_screen_says_whether_reason_of_absence_is_certain(store: Store, support:
 
 
 def test_moment_before_creation_has_no_version(store: Store) -> None:
-    """Created 300 days ago, so that its first versions were removed; before that it was not."""
+    """The document was created 300 days ago, and retention removed its first versions. Before that
+    moment it did not exist."""
     store.add("A1", 5, {"createdAt": LONG_AGO}, 0)
     with pytest.raises(NoVersionError):
         timeline.fetch_version_at(HOST, ROOT, "A1", T0 - 301 * DAY)

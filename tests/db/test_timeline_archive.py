@@ -100,7 +100,7 @@ def half_archived(
 
 
 def test_timeline_with_archive_has_all_versions(half_archived: list[Version]) -> None:
-    """Whatever is asked: tests/oracle, tests/db/test_sources.py."""
+    """tests/oracle and tests/db/test_sources.py check all other ways to read the archive."""
     assert len(half_archived) == COUNT - 1
     assert list_all_pages(archive=True) == half_archived
     assert 5 < len(list_all_pages()) < COUNT - 6

@@ -42,10 +42,10 @@ def client_with_four_applications(store: Store) -> Store:
 
 @pytest.mark.parametrize("typed", ["Юрий-7", "Юрии\N{COMBINING BREVE}-7"])
 @pytest.mark.parametrize("stored", ["Юрий-7", "Юрии\N{COMBINING BREVE}-7"])
-def test_key_is_found_in_each_unicode_form(
+def test_business_key_is_found_in_each_unicode_form(
     stored: str, typed: str, store: Store, auditor: Client
 ) -> None:
-    """A release that kept values as they came stored it; the application is there once."""
+    """An earlier release stored keys without normalising them. The application is listed once."""
     store.add("A1", 0, {"name": "Ипотека"}, 0)
     store.add("P1", 0, {"clientId": stored}, 5, entity=PERSON, application="A1")
     index_key("clientId", stored, PERSON, "P1")
@@ -67,7 +67,7 @@ def test_search_compares_ids_exactly(store: Store, auditor: Client) -> None:
 def test_applications_that_change_between_search_pages_are_listed_once(
     client_with_four_applications: Store, moment: datetime
 ) -> None:
-    """Of now, or a version that was on its way while the first page was read."""
+    """The new versions have a moment after or before the moment of the first page."""
     first = timeline.search(HOST, "777", 1)
     client_with_four_applications.add("A2", 2, {"name": "again"}, moment)
     client_with_four_applications.add("A3", 2, {"name": "again"}, moment)
@@ -83,7 +83,8 @@ def test_applications_that_change_between_search_pages_are_listed_once(
 def test_search_pages_show_each_application_once_while_all_applications_change(
     store: Store, client: Client
 ) -> None:
-    """Also with the most hits, and the token always fits into an address with the longest text."""
+    """The search has the most results allowed and the longest text: its token still fits into an
+    address."""
     client.force_login(User.objects.get(username="auditor"))
     count, text = searching.MAX_DOCUMENTS, "ы" * 100
     with connection.cursor() as cursor:

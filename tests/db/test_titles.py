@@ -63,7 +63,7 @@ def large_store(store: Store) -> Store:
 
 
 @pytest.mark.django_db
-def test_first_page_takes_little_memory_when_large_documents_were_opened(
+def test_start_page_takes_little_memory_when_large_documents_were_opened(
     large_store: Store, support: Client
 ) -> None:
     session = support.session
@@ -94,9 +94,7 @@ def test_list_of_titles_takes_little_memory_when_documents_are_large(
 
 
 @pytest.mark.django_db
-def test_first_page_says_what_changed_when_documents_are_small(
-    store: Store, support: Client
-) -> None:
+def test_start_page_says_what_changed_in_small_documents(store: Store, support: Client) -> None:
     for number in range(2):
         store.add("A1", number, {"name": "Ипотека", "rate": f"1{number}.5"}, number)
     support.get("/admin/history/product-instance/A1/")
@@ -131,7 +129,7 @@ def test_title_is_masked_when_only_titles_are_read(store: Store, support: Client
         ),
     ],
 )
-def test_reader_limited_to_fields_returns_only_those_fields(
+def test_history_reader_limited_to_fields_returns_snapshots_with_only_those_fields(
     store: Store, document: object, expected: object
 ) -> None:
     store.add("A1", 0, document, 0)
@@ -158,7 +156,7 @@ def test_deletion_without_snapshot_is_read_as_deletion_when_only_titles_are_read
 
 
 @pytest.mark.django_db
-def test_measured_size_of_newest_snapshot_is_above_limit_only_when_snapshot_is(
+def test_newest_snapshot_is_measured_above_the_limit_only_when_it_is_larger_than_the_limit(
     store: Store,
 ) -> None:
     store.add("A1", 0, {"text": "x" * 100_000}, 0)

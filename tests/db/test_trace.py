@@ -161,7 +161,8 @@ def test_trace_explains_discarded_message(ingested_messages: Ingested) -> None:
 
 
 def test_trace_names_message_of_version_stored_by_retry(ingested: Ingested) -> None:
-    """In quarantine until its day was inside the window; then its place is known."""
+    """The message was in quarantine until its day was inside the window. Trace then names its
+    offset."""
     quarantine_messages_from_the_future(ingested, trace_number(1))
     assert (trace_offset(0).state, trace_offset(0).reason) == (
         FateState.QUARANTINED,

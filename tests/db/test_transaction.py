@@ -121,7 +121,9 @@ def test_version_number_with_two_moments_is_stored_twice(ingested: Ingested) -> 
     assert len(list_rows()) == 2
 
 
-def test_repeats_within_batch_and_of_stored_rows_are_counted(ingested: Ingested) -> None:
+def test_message_counts_as_repeated_when_same_version_is_in_its_batch_or_stored(
+    ingested: Ingested,
+) -> None:
     ingested.write(make_value(id="a"), make_value(id="a"), make_value(id="b"))
     assert read_counts() == {"next_offset": 3, "read": 3, "stored": 2, "repeated": 1}
     ingested.write(make_value(id="b"), make_value(id="c"), make_value(id="a"))
@@ -173,7 +175,8 @@ def test_child_version_with_other_application_is_quarantined(ingested: Ingested)
 
 @pytest.mark.parametrize("name", ["cut off", *FOUND_BY_POSTGRESQL])
 def test_hostile_message_among_good_ones_is_quarantined(ingested: Ingested, name: str) -> None:
-    """What only PostgreSQL finds, and one that decoding finds: test_decode.py has the others."""
+    """PostgreSQL refuses all but one of these messages. test_decode.py has those that decoding
+    refuses."""
     reason, body = HOSTILE[name]
     headers = (("trace", b"\xff\0"), ("none", None), ("trace", b""))
     bad = make_message(body, 2, headers=headers)
@@ -331,7 +334,7 @@ def test_lane_stores_a_known_search_key_once(ingested: Ingested) -> None:
 
 
 @pytest.mark.plain_only("the place of a row is that in its shard")
-def test_rows_are_stored_by_id_and_within_an_id_in_order_of_arrival(ingested: Ingested) -> None:
+def test_rows_of_a_batch_are_stored_sorted_by_id_then_by_offset(ingested: Ingested) -> None:
     ingested.write(*(make_value(id=id, version=n) for n, id in enumerate("bacab")))
     rows = query("SELECT id, version FROM product_instance_aud ORDER BY ctid")
     assert [tuple(row.values()) for row in rows] == [
@@ -340,8 +343,7 @@ def test_rows_are_stored_by_id_and_within_an_id_in_order_of_arrival(ingested: In
 
 
 def test_two_writers_of_same_rows_store_each_row_once(ingested: Ingested) -> None:
-    """Live topic and migration twin, each read by a process of its own, bring the same versions:
-    each is stored once, in any order of the two."""
+    """One process reads the live topic, another one its migration twin, in different orders."""
     bodies = [make_value(id=f"{number:04}") for number in range(600)]
     shuffled = random.Random(5).sample(bodies, len(bodies))
     claims = ingested.claims
@@ -372,8 +374,8 @@ def test_two_writers_of_same_rows_store_each_row_once(ingested: Ingested) -> Non
 
 
 def test_same_json_in_other_bytes_counts_as_repeated(ingested: Ingested) -> None:
-    """JSON's own freedom, numbers of more than one form, and long documents, which are stored
-    compressed."""
+    """The bytes differ in the order of fields, in escapes and in the notation of numbers. A long
+    snapshot is stored compressed."""
     long = b'"' + b"a long text " * 2_000 + b'"'
     ingested.write(
         make_value_with_data(b'{"a": 1.0, "b": 2, "c": "\xd1\x8b"}', id="a"),

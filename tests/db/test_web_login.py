@@ -46,7 +46,7 @@ def log_in(name: str) -> Client:
     return client
 
 
-def test_web_login_can_show_history(web: str) -> None:
+def test_database_login_of_web_can_show_history(web: str) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_user")
         assert cursor.fetchone() == (web,)
@@ -108,7 +108,7 @@ def test_error_names_command_to_run_when_login_lacks_rights(owner: Plain, web: s
     assert checks["migrations"] == "the database login may not read them"
 
 
-def test_web_login_can_edit_people_and_labels(web: str) -> None:
+def test_database_login_of_web_can_edit_people_and_labels(web: str) -> None:
     admin = log_in("admin")
     values = {"login": "i.ivanov", "full_name": "Ivanov", "kind": "person"}
     assert admin.post("/admin/history/person/add/", values).status_code == 302
@@ -129,7 +129,7 @@ def test_web_login_can_edit_people_and_labels(web: str) -> None:
     assert admin.post(f"{page}/delete/", {"post": "yes"}).status_code == 302
 
 
-def test_web_login_can_switch_login_off(web: str) -> None:
+def test_database_login_of_web_can_switch_off_login_of_a_person(web: str) -> None:
     admin, support = log_in("admin"), log_in("support")
     user = User.objects.get(username="support")
     page = f"/admin/auth/user/{user.pk}/change/"
@@ -151,14 +151,14 @@ def test_web_login_can_switch_login_off(web: str) -> None:
     assert admin.get("/admin/auth/user/?is_active__exact=0&q=supp").status_code == 200
 
 
-def test_web_login_shows_quarantine_without_contents(web: str) -> None:
+def test_database_login_of_web_can_list_quarantined_messages(web: str) -> None:
     ops = log_in("ops")
     [pending] = Quarantined.objects.values_list("id", flat=True)
     for address in ("", "?status=new&reason=not_json", "?q=1", f"{pending}/change/"):
         assert ops.get(f"/admin/ingest/quarantined/{address}").status_code == 200, address
 
 
-def test_web_login_can_unmask_and_read_journal(web: str) -> None:
+def test_database_login_of_web_can_unmask_and_read_journal(web: str) -> None:
     FieldLabel.objects.create(path="/rate", russian="Ставка", sensitive=True)
     labels.forget_catalogue()
     privacy = log_in("privacy")
@@ -169,8 +169,8 @@ def test_web_login_can_unmask_and_read_journal(web: str) -> None:
     assert "asked by the client" in privacy.get("/admin/journal/").content.decode()
 
 
-def test_web_login_can_run_its_commands(web: str, tmp_path: Path) -> None:
-    """Those that docs/operations.md names."""
+def test_database_login_of_web_can_run_the_documented_commands(web: str, tmp_path: Path) -> None:
+    """docs/operations.md names the commands."""
     people, names = tmp_path / "people.csv", tmp_path / "labels.json"
     for _ in range(2):  # a second time it changes what is there
         people.write_text(f"login,full_name,kind\na.b,Name {_},person\n")

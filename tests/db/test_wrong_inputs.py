@@ -131,8 +131,8 @@ def find_faults(
 def test_wrong_inputs_are_refused_in_a_sentence(
     forking: CommandForker, env: dict[str, str], places: Places
 ) -> None:
-    """One test for all of the table: processes of pytest would share them out, and start the
-    process that has imported Annals each."""
+    """One test checks the whole table: with one test for each input, every pytest process would
+    start its own process that has imported Annals."""
     password = str(conninfo_to_dict(env["DATABASE_URL"])["password"])
     problems = {}
     for wrong_input in INPUTS:

@@ -84,8 +84,8 @@ def test_documented_commands_parse() -> None:
 
 
 def test_commands_named_in_text_have_existing_actions_and_options() -> None:
-    """`annals ledger acknowledge TOPIC --why TEXT`: values stand for others, and a command may be
-    named without all that it needs."""
+    """A command in the text of a page may have placeholders, such as TOPIC in `annals ledger
+    acknowledge TOPIC --why TEXT`, and may lack required options."""
     pairs = [(page, text.split()[1:]) for page, text in SPANS if re.match(r"annals [a-z]", text)]
     assert len(pairs) > 150
     assert {
@@ -204,7 +204,7 @@ class Reader:
         return name in self.rights
 
 
-def test_documented_need_to_know_rule_decides() -> None:
+def test_documented_need_to_know_rule_opens_and_hides_the_right_applications() -> None:
     place: dict[str, Any] = {}
     run(get_block_text("python", "docs/access.md"), place)
     rule = place["may_open"]

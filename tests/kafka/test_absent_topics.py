@@ -132,10 +132,10 @@ def wait_until_all_topics_are_seen(database: ProductDatabase, since: datetime) -
     )
 
 
-def test_run_until_idle_notes_absent_topics(
+def test_run_until_idle_records_topics_that_do_not_exist(
     broker: KafkaServer, database: ProductDatabase, tmp_path: Path
 ) -> None:
-    """Also those that this run does not read. Nobody asks before the next run."""
+    """It records also the topics that it does not read: no consumer asks before the next run."""
     brokers.create_topics(broker, LIVE_TOPICS)
     consumers = ConsumerStarter(make_environment(broker, database), tmp_path)
     try:

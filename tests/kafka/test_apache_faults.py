@@ -153,8 +153,8 @@ def test_running_consumer_reports_changed_password_and_waits(
 def test_transaction_markers_count_as_skipped_and_not_lost(
     consumers: ConsumerStarter, database: ProductDatabase, broker: Apache
 ) -> None:
-    """What was aborted is not read; the marks themselves take offsets too, also at the end: the lag
-    is nothing. The wait is the one that docs/kafka.md recommends."""
+    """Aborted messages are not read. Markers have offsets too, also the last one: the lag is still
+    0. The fetch wait is the one that docs/kafka.md recommends."""
     produce_messages(broker.make_client_config(), (TOPIC, make_value(id="first")))
     producer = Producer({**broker.make_client_config(), "transactional.id": "upstream"})
     producer.init_transactions(30)

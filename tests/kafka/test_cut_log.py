@@ -44,8 +44,8 @@ def list_reported_cuts(consumers: ConsumerStarter) -> list[dict[str, Any]]:
 def test_partition_log_cut_while_no_consumer_ran_is_read_again(
     consumers: ConsumerStarter, database: ProductDatabase, broker: Apache
 ) -> None:
-    """A log that is shorter than before, as long, longer, and one with a marker of a transaction
-    where the last message was."""
+    """The new logs are shorter, equally long and longer than the old ones. One has a transaction
+    marker at the offset of the old last message."""
     brokers.delete_topics(broker, [TOPIC])
     brokers.create_topics(broker, [TOPIC], partitions=4)
     for partition in range(4):

@@ -36,8 +36,8 @@ def list_end_times(database: ProductDatabase) -> list[datetime]:
 def test_end_offsets_of_empty_partitions_stay_known_while_brokers_answer(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed, broker: KafkaServer
 ) -> None:
-    """One message on thirty partitions. What is known grows older once the broker is gone, and has
-    taken the partitions away; the consumer is seen all the same."""
+    """Thirty partitions have one message. When the broker is gone, the end offsets are not
+    confirmed any more, but the consumer still writes heartbeats."""
     feed.send_many(1)
     running = consumers.start_consumer()
     wait_until(lambda: len(list_end_times(database)) == PARTITIONS, running.read_log, seconds=120)
@@ -56,7 +56,7 @@ def test_end_offsets_of_empty_partitions_stay_known_while_brokers_answer(
 def test_run_until_idle_writes_last_heartbeat(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
-    """Sooner than its first look at the brokers is written."""
+    """The run ends before its first periodic heartbeat."""
     feed.send_many(1)
     consumers.consume_to_end(idle=0.5)
     assert len(list_end_times(database)) == PARTITIONS

@@ -200,7 +200,7 @@ def freeze_broker(broker: Apache) -> Iterator[None]:
 def test_sigterm_ends_consumer_while_it_reads_transactions(
     consumers: ConsumerStarter, database: ProductDatabase, broker: Apache
 ) -> None:
-    """The messages are fetched; each marker between them makes a question to the broker."""
+    """For each transaction marker among the fetched messages the consumer asks the broker."""
     producer = Producer({**broker.make_client_config(), "transactional.id": "upstream"})
     producer.init_transactions(30)
     for number in range(TRANSACTIONS):
@@ -221,10 +221,11 @@ def test_sigterm_ends_consumer_while_it_reads_transactions(
 
 
 @pytest.mark.parametrize("broker", ["apache"], indirect=True)
-def test_sigterm_ends_consumer_while_it_claims(
+def test_sigterm_ends_consumer_while_it_claims_partitions(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed, broker: Apache
 ) -> None:
-    """A batch is refused, so everything is claimed again, and the broker is asked."""
+    """The ledger refused a batch, so the consumer claims all partitions again and asks the broker,
+    which is frozen."""
     # A member whose session has ended has nothing to claim.
     running = consumers.start_consumer(ANNALS_KAFKA_SESSION_TIMEOUT_MS="60000")
     running.wait_until_reading()

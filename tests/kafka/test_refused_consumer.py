@@ -45,7 +45,8 @@ REVOKED = {
 def test_run_until_idle_fails_when_its_login_lacks_rights(
     table: str, consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
-    """A run without an end says so again and again, and goes on once the right is there."""
+    """Without --until-idle the consumer repeats the message, and continues once it has the
+    right."""
     feed.send_many(50)
     database.execute(f"REVOKE {REVOKED[table]} ON {table} FROM annals_consumer")
     try:

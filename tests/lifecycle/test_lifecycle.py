@@ -23,7 +23,8 @@ def test_random_lifecycle_of_days_breaks_no_rule(django_db_blocker: DjangoDbBloc
 
 
 @pytest.mark.parametrize("name", DEFECTS)
-def test_known_defect_is_detected_when_it_is_reintroduced(name: str) -> None:
-    """`python -m tests.lifecycle --defect NAME` still changes what exists."""
+def test_known_defect_can_be_put_back_into_the_code(name: str) -> None:
+    """`python -m tests.lifecycle --defect NAME` shows that the lifecycle test detects the
+    defect."""
     with put_back(name):
         pass

@@ -218,7 +218,7 @@ def test_answers_from_packed_days_equal_reference(
     history: list[GeneratedVersion],
     data: st.DataObject,
 ) -> None:
-    """Most versions are in blocks; the others came late. Then a day leaves for the archive."""
+    """Most versions are in blocks, late ones are plain rows. Then a day moves to the archive."""
     files = Files(str(tmp_path_factory.mktemp("archive")))
     new_settings = replace(django_settings.ANNALS, archive_url=files.place)
     monkeypatch.setattr(django_settings, "ANNALS", new_settings)

@@ -64,7 +64,7 @@ def list_sent_versions(broker: KafkaServer) -> list[tuple[str, int]]:
     return [(message.key, message.version) for message in relays.read_sent(broker)]
 
 
-def test_answerer_sends_again_only_versions_sent_before_byte_for_byte(
+def test_answerer_sends_the_same_bytes_again_and_only_for_versions_sent_before(
     service: str, broker: KafkaServer, topic: str
 ) -> None:
     record_versions("A1", 5, sent=4)

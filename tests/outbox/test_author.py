@@ -78,7 +78,7 @@ def test_versions_recorded_while_an_async_response_streams_have_the_user_as_auth
     assert list_authors() == ["later"] * 2
 
 
-def test_author_middleware_leaves_file_response_to_the_web_server() -> None:
+def test_author_middleware_does_not_wrap_the_stream_of_a_file_response() -> None:
     file = Path(__file__).open("rb")  # noqa: SIM115 - the response closes it
     middleware = author_middleware(lambda _: FileResponse(file))  # type: ignore[arg-type,return-value]
     response: Any = middleware(RequestFactory().get("/"))
@@ -93,7 +93,7 @@ def test_long_login_is_cut_to_the_length_of_an_author(service: str) -> None:
     assert list_authors() == ["x" * 64]
 
 
-def test_author_is_the_name_given_to_an_acting_as_block(service: str) -> None:
+def test_author_is_the_name_of_the_innermost_acting_as(service: str) -> None:
     @acting_as("night")
     def make(number: str) -> None:
         Order.objects.create(number=number, rate=1)

@@ -17,7 +17,7 @@ NOW = datetime(2026, 11, 22, 18, tzinfo=UTC)
 DAY = timedelta(days=1)
 
 
-def test_slots_between_two_moments_are_those_of_their_days() -> None:
+def test_day_tables_between_two_moments_are_those_of_their_days() -> None:
     [today] = day_tables.select_slots(NOW, NOW)
     assert day_tables.select_slots(NOW, NOW + DAY) == sorted(
         {today, (today + 1) % day_tables.TABLE_COUNT}
@@ -51,7 +51,7 @@ def test_version_and_waiting_document_are_recorded_with_the_same_moment(service:
         assert document.recorded_at == recorded_versions.load_versions()[n].recorded_at
 
 
-def test_expired_slots_exclude_kept_days_and_tomorrow() -> None:
+def test_expired_day_tables_exclude_kept_days_and_tomorrow() -> None:
     for keep_days in (1, 7, day_tables.MOST_KEEP_DAYS):
         kept_slots = set(day_tables.select_slots(NOW - keep_days * DAY, NOW + DAY))
         expired_slots = set(day_tables.select_expired_slots(NOW, keep_days))

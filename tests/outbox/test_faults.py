@@ -79,7 +79,7 @@ def test_relay_sends_nothing_twice_after_a_database_outage(
 
 
 def test_broker_outage_does_not_count_as_failure_of_documents(service: str, apache: Apache) -> None:
-    """Nothing is given up, nobody is blamed, and it goes on when the broker is back."""
+    """No document counts an attempt, and the relay continues when the broker is back."""
     brokers.create_topics(apache, [TOPIC])
     load = WriteLoad(documents=20, seed=4)
     with relays.run_relay(apache, LEASE_SECONDS=relays.LEASE), load.run_writers():
@@ -118,7 +118,8 @@ def test_locked_document_is_sent_once_and_marked_later(
 def test_relay_sends_other_documents_while_many_documents_are_locked(
     service: str, embedded: EmbeddedBroker
 ) -> None:
-    """A transaction over thousands of documents whose earlier versions are still to be marked."""
+    """A transaction locks thousands of documents, so that the relay cannot mark their versions as
+    sent."""
     brokers.create_topics(embedded, [TOPIC])
     newest_of_locked = {f"A{n}": 1 for n in range(2_500)}
     with transaction.atomic():
@@ -134,7 +135,8 @@ def test_relay_sends_other_documents_while_many_documents_are_locked(
 
 
 def test_uncommitted_version_is_not_sent(service: str, embedded: EmbeddedBroker) -> None:
-    """Also a version with a lower number of the sequence of another document that commits later."""
+    """A version may commit later than a version of another document with a higher sequence
+    number."""
     brokers.create_topics(embedded, [TOPIC])
     load = WriteLoad(documents=2, seed=6)
     is_open, may_commit = threading.Event(), threading.Event()

@@ -44,7 +44,8 @@ def test_effect_and_identity_are_committed_together(service: str) -> None:
 
 
 def test_repeated_message_is_skipped(service: str) -> None:
-    """By the header, or by the place of a message without one; waiting or processed."""
+    """A message is identified by its header, or by its offset if it has no header. It is skipped
+    whether the first one is waiting or processed."""
     batch = [
         make_message(1),
         make_message(2, id="x/A/1"),
@@ -60,7 +61,6 @@ def test_repeated_message_is_skipped(service: str) -> None:
 
 
 def test_handler_with_its_own_key_processes_a_message_of_two_topics_once(service: str) -> None:
-    """One message in two topics, for a handler that names both."""
     store_messages(
         make_message(1, topic=SKIPPED, n=7),
         make_message(5, topic=TWIN, n=7),
@@ -135,7 +135,7 @@ def test_message_json_rejects_value_that_is_not_utf_8_json(value: bytes) -> None
         ('{"n": [true, null, "ж"]}'.encode(), {"n": [True, None, "ж"]}),
     ],
 )
-def test_json_of_a_message_has_exact_numbers(value: bytes, expected: object) -> None:
+def test_message_json_keeps_every_digit_of_numbers(value: bytes, expected: object) -> None:
     parsed = inbox.Message(EVENTS, 0, 1, None, value).json()
     assert parsed == expected
     assert not isinstance(parsed, float)
@@ -199,8 +199,10 @@ def test_handler_that_exits_or_hangs_fails_the_attempt(service: str, do: str) ->
     assert processor.counts["shop", f"failure {reason}"] == 1
 
 
-def test_next_message_is_committed_wherever_the_time_limit_interrupts(service: str) -> None:
-    """It can fall into what Django does at the end of the transaction."""
+def test_next_message_is_committed_whenever_the_time_limit_interrupts_the_previous_one(
+    service: str,
+) -> None:
+    """The interrupt can also hit Django's code at the end of a transaction."""
     processor = make_processor(ATTEMPTS=10_000)
     moments = iter(range(1, 10_000))
 
@@ -242,8 +244,8 @@ def test_cut_connection_counts_as_failure_of_message_only_after_all_attempts(ser
     relays.wait_until(lambda: process_over_outages(processor) and map_states() == {3: "dead"})
 
 
-def test_attempt_counts_when_its_process_ended(service: str) -> None:
-    """As after the end of a process: the last one makes the message a dead letter."""
+def test_attempt_is_counted_when_its_process_ends_during_the_attempt(service: str) -> None:
+    """If it was the last attempt, the message becomes a dead letter."""
     store_messages(make_message(1), make_message(2, "B"))
     processor = make_processor(ATTEMPTS=2)
     turn = queue.take_turn(["shop"], "default")
@@ -279,8 +281,8 @@ def test_message_and_its_key_are_locked_while_it_is_processed(service: str) -> N
 
 
 def test_frozen_consumer_does_not_stop_other_consumers(service: str) -> None:
-    """PostgreSQL ends its transaction; it finds that out when it wakes. Not in the main thread
-    Python's own limit is not there, as in a process that is frozen."""
+    """PostgreSQL ends the transaction of the frozen consumer. It runs in another thread than the
+    main one: there Python's time limit does not work, as in a frozen process."""
     store_messages(make_message(1, do="sleep", seconds=1, times=1), make_message(2))
     errors: list[BaseException] = []
 
@@ -380,7 +382,7 @@ def test_different_message_keys_have_different_printable_names(service: str) -> 
 
 
 def test_tidying_the_due_index_locks_no_message_when_none_is_blocked(service: str) -> None:
-    """There is place for some thousands of locks, and there can be more messages."""
+    """PostgreSQL has memory for some thousands of locks, and there can be more messages."""
     store_messages(*(make_message(n, str(n)) for n in range(50)))
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(queue._BLOCKED)

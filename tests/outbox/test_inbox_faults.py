@@ -61,7 +61,7 @@ def test_inbox_consumer_stores_messages_and_commits_their_offsets_until_idle(
 def test_message_is_identified_by_its_offset_when_header_names_are_not_utf_8(
     service: str, embedded: KafkaServer
 ) -> None:
-    """The client gives none of the headers then; the messages are known by their places."""
+    """The Kafka client then returns no headers of the message."""
     brokers.create_topics(embedded, [EVENTS])
     lists: list[list[tuple[bytes, bytes | None]]] = [
         [(b"na\xffme", b"1"), (b"idempotency-key", b"x/A/1")],

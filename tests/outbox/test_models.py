@@ -56,7 +56,7 @@ def test_version_has_the_data_of_a_serializer_and_the_parent(service: str) -> No
     assert version.data == f'{{"pid":"{item.pk}","name":"nail"}}'
 
 
-def test_snapshot_has_all_columns_without_a_callable(service: str) -> None:
+def test_snapshot_has_all_columns_when_model_declares_no_snapshot_function(service: str) -> None:
     flag = Flag.objects.create(name="x")
     assert json.loads(recorded_versions.load_versions()[0].data) == {
         "id": flag.pk,
@@ -156,7 +156,8 @@ def test_change_of_a_part_is_a_version_of_its_document(service: str) -> None:
 
 
 def test_thread_with_a_copy_of_the_context_gets_its_own_recording_block(service: str) -> None:
-    """Its row is committed by its own connection, whatever becomes of ours."""
+    """The thread commits with its own connection, although the transaction of the test rolls
+    back."""
 
     def write_in_thread() -> None:
         create_basket("B2", saw=1)
@@ -169,7 +170,7 @@ def test_thread_with_a_copy_of_the_context_gets_its_own_recording_block(service:
     assert list_basket_versions() == [("B2", 1, 0, {"saw": 1})]
 
 
-def test_changes_in_a_block_are_one_version(service: str) -> None:
+def test_changes_of_a_document_in_as_one_block_are_one_version(service: str) -> None:
     basket = create_basket("B1", nail=1, saw=1)
     with as_one():
         with as_one():
@@ -180,7 +181,7 @@ def test_changes_in_a_block_are_one_version(service: str) -> None:
     assert list_basket_versions()[1:] == [("B1", 2, 1, {"nail": 5, "bolt": 1})]
 
 
-def test_block_that_fails_records_nothing(service: str) -> None:
+def test_as_one_block_that_raises_records_nothing(service: str) -> None:
     @as_one()
     def make_one_twice() -> None:
         create_basket("B1", nail=1)
@@ -255,7 +256,7 @@ def test_record_waits_for_a_change_of_another_transaction(service: str) -> None:
     assert load_last_snapshot("N1")["rate"] == "2.00"
 
 
-def test_parts_of_two_transactions_are_both_in_the_document(service: str) -> None:
+def test_document_has_both_parts_that_two_overlapping_transactions_create(service: str) -> None:
     basket = Basket.objects.create(name="B")
     run_overlapping(
         lambda: Line.objects.create(basket=basket, name="a"),
@@ -264,8 +265,9 @@ def test_parts_of_two_transactions_are_both_in_the_document(service: str) -> Non
     assert [line["name"] for line in load_last_snapshot("B")["lines"]] == ["a", "b"]
 
 
-def test_rows_are_locked_only_as_an_update_locks_them(service: str) -> None:
-    """Others may begin to refer to them."""
+def test_recording_an_update_does_not_block_transactions_that_refer_to_the_row(
+    service: str,
+) -> None:
     Order.objects.create(number="N1", rate=1)
 
     def refer() -> None:
@@ -286,7 +288,7 @@ def test_deletion_rolled_back_to_a_savepoint_is_not_recorded(service: str) -> No
     assert [version.type for version in recorded_versions.load_versions()] == [0, 1]
 
 
-def test_block_that_is_rolled_back_records_nothing(service: str) -> None:
+def test_as_one_block_that_is_rolled_back_records_nothing(service: str) -> None:
     with as_one():
         Order.objects.create(number="N1", rate=1)
         transaction.set_rollback(True)

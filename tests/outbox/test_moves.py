@@ -55,7 +55,7 @@ def create_folder(code: str, **columns: Any) -> Folder:
     return Folder.objects.create(code=code, **columns)
 
 
-def test_part_moved_by_two_transactions_stays_in_no_former_document() -> None:
+def test_part_moved_by_two_transactions_is_only_in_its_last_document() -> None:
     a, b, c = (create_folder(code) for code in "ABC")
     sheet = Sheet.objects.create(folder=a, name="s")
     run_overlapping(
@@ -72,7 +72,7 @@ def test_part_deleted_while_it_moves_is_removed_from_both_documents(*, is_bulk: 
     run_overlapping(lambda: Sheet.objects.update(folder=b), delete)
 
 
-def test_part_moved_while_its_former_document_is_deleted_stays_in_no_wrong_document() -> None:
+def test_part_moved_while_its_former_document_is_deleted_is_only_where_its_row_is() -> None:
     a, b = create_folder("A"), create_folder("B")
     Label.objects.create(folder=a, name="l")
     run_overlapping(
@@ -91,7 +91,7 @@ def test_cascading_deletion_runs_one_query_for_all_parts_of_a_document() -> None
     assert count_queries(90) == count_queries(1)
 
 
-def test_document_renamed_while_it_is_deleted_stays_under_no_id() -> None:
+def test_document_renamed_while_it_is_deleted_is_deleted_under_both_ids() -> None:
     a = create_folder("A")
     run_overlapping(lambda: Folder.objects.update(code="B"), a.delete)
     assert audit.load_recorded() == {}
@@ -161,7 +161,7 @@ def test_change_of_the_row_by_a_signal_is_recorded() -> None:
         post_save.disconnect(save_again, Folder)
 
 
-def test_change_that_fails_in_a_block_is_not_recorded() -> None:
+def test_change_that_fails_in_as_one_block_is_not_recorded() -> None:
     folder = create_folder("A")
     create_folder("B")
     with as_one():
@@ -238,7 +238,7 @@ def test_row_leaves_former_document_when_relation_in_its_primary_key_changes() -
     assert "product-task/RU" not in audit.load_recorded()
 
 
-def test_managers_of_relations_record_all_that_they_change() -> None:
+def test_changes_through_related_managers_are_recorded() -> None:
     a, b, owner = create_folder("A"), create_folder("B"), Owner.objects.create(name="o")
     a.sheets.update_or_create(name="s", defaults={})
     a.sheets.update(name=Concat("name", Value("x")))
@@ -285,7 +285,7 @@ def commit_elsewhere(change: Callable[[], object]) -> None:
     run_in_threads([change])
 
 
-def test_row_renamed_by_another_session_after_a_rollback_leaves_no_stale_document() -> None:
+def test_document_is_right_when_another_session_renames_its_row_after_a_rollback() -> None:
     folder = create_folder("A")
 
     def rename() -> None:
@@ -299,14 +299,14 @@ def test_row_renamed_by_another_session_after_a_rollback_leaves_no_stale_documen
         folder.save()
 
 
-def test_row_created_by_another_session_after_a_rollback_leaves_no_stale_document() -> None:
+def test_document_is_right_when_another_session_creates_its_row_after_a_rollback() -> None:
     with as_one():
         undo_change(lambda: create_folder("A", pk=77))
         commit_elsewhere(lambda: create_folder("M", pk=77))
         Folder.objects.update(code="C")
 
 
-def test_part_moved_by_another_session_after_undone_deletion_stays_in_no_former_document() -> None:
+def test_part_is_in_no_former_document_when_another_session_moves_it_after_a_rollback() -> None:
     folder_a, folder_b = create_folder("A"), create_folder("B")
     Label.objects.create(folder=folder_a, name="l")
     with as_one():
@@ -392,7 +392,7 @@ def test_table_named_with_its_schema_is_updated_and_deleted() -> None:
     assert audit.check_numbers()["product-task/a"][-1] == 2
 
 
-def test_copy_created_and_deleted_in_one_block_records_no_document() -> None:
+def test_document_created_and_deleted_in_one_as_one_block_is_not_recorded() -> None:
     folder = create_folder("A")
     with as_one():
         folder.pk = None
@@ -402,7 +402,7 @@ def test_copy_created_and_deleted_in_one_block_records_no_document() -> None:
     assert set(audit.check_numbers()) == {"product-instance/A"}
 
 
-def test_relation_cleared_while_another_one_is_cleared_is_recorded() -> None:
+def test_relation_that_a_signal_clears_while_another_relation_is_cleared_is_recorded() -> None:
     folder_a, folder_b, tag = create_folder("A"), create_folder("B"), Tag.objects.create(name="t")
     folder_a.tags.add(tag)
     with as_one():

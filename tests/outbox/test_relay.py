@@ -189,10 +189,10 @@ def test_failed_document_is_retried_while_new_documents_time_out(
         relays.wait_until(lambda: another() and Document.objects.get(pk=f"{KIND}/A1").sent, 120)
 
 
-def test_documents_that_time_out_repeatedly_are_not_always_retried_first(
+def test_failed_document_is_sent_although_many_older_failed_documents_time_out(
     service: str, embedded: KafkaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There are more of them than are tried in one round."""
+    """The relay cannot try all of the older documents in one round."""
     brokers.create_topics(embedded, [TOPIC])
     monkeypatch.setattr("outbox.relay.loop.VersionSender", SlowSenderWithoutLeader)
     with transaction.atomic():

@@ -1176,7 +1176,7 @@ def _() -> None:
 def test_row_with_null_as_id_cannot_be_saved_and_can_be_deleted(
     service: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows of before the outbox was installed can have what no document can."""
+    """A row stored before the outbox was installed can have an id that a document cannot have."""
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO ways_folder (code, title)"

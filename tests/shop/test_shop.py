@@ -47,7 +47,7 @@ def find_address(model: str, **lookup: str) -> str:
     return f"/admin/orders/{model}/{row.pk}/change/"
 
 
-def test_price_changed_in_the_admin_is_a_version_of_its_user(anna: Client) -> None:
+def test_price_changed_in_the_admin_is_a_version_with_the_user_as_author(anna: Client) -> None:
     page = find_address("product", sku="KETTLE-17")
     response = anna.post(page, read_form(anna, page, price="2590.00"))
     assert response.status_code == 302

@@ -208,7 +208,7 @@ def test_nginx_sends_hsts_once_over_tls(front: TlsFront) -> None:
 
 
 def test_nginx_ignores_forwarded_headers_of_a_client(front: TlsFront) -> None:
-    """An http that was believed would be redirected for ever; the journal has the address."""
+    """A forged http would be redirected for ever, and a forged address would be in the journal."""
     forged = {"X_Forwarded_Proto": "http", "X_Forwarded_For": "1.2.3.4"}
     assert front.send_request("/admin/login/", **forged).status == 200
     front.send_request("/api/v1/search?q=x", Authorization="Bearer no", **forged)

@@ -224,8 +224,8 @@ def maintain_repeatedly(consumers: ConsumerStarter, **env: str) -> Iterator[list
 def test_good_message_is_not_quarantined_when_its_day_is_detached_during_the_write(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
-    """Somebody keeps fewer days than the consumer writes: days that go come again, and no good
-    message is taken for a bad one."""
+    """`maintain` runs with a shorter retention than the consumer, so the consumer creates days
+    again that `maintain` drops."""
     consumers.env |= FEW_DAYS
     feed.dates = [NOW - timedelta(days=5 + number) for number in range(5)]
     running = consumers.start_consumer(DATABASE_URL=database.build_url(logins.OWNER))

@@ -112,10 +112,10 @@ def test_consume_until_idle_exits_with_3_when_a_partition_halts(
     assert len(database.list_quarantined()) == LIMIT
 
 
-def test_consumer_ends_on_sigterm_while_it_asks_about_a_halted_partition(
+def test_consumer_ends_on_sigterm_while_it_probes_a_halted_partition(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
-    """The look waits for a broker that is gone. The session is long: what is halted stays ours."""
+    """The probe waits for a broker that is gone. The long session keeps the partition assigned."""
     running = consumers.start_consumer(**LOW_LIMIT, ANNALS_KAFKA_SESSION_TIMEOUT_MS="10000")
     running.wait_until_reading()
     send_bad(broker, BAD_COUNT)

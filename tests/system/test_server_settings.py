@@ -98,7 +98,7 @@ def test_check_accepts_the_server_of_compose() -> None:
 @pytest.mark.parametrize(
     "name", ["docker/postgres/owner.sql", "docs/first-hour.md", "docs/operations.md"]
 )
-def test_owner_is_created_with_the_counted_connection_limit(name: str) -> None:
+def test_documented_connection_limit_of_owner_login_is_that_of_grants(name: str) -> None:
     [limit] = re.findall(
         r"owner_login LOGIN CREATEROLE CONNECTION LIMIT (\d+)", (ROOT / name).read_text()
     )

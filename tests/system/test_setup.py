@@ -51,7 +51,7 @@ def test_setup_installs_packages_once_and_again_when_requirements_changed(root: 
 
 
 def test_annals_script_runs_from_any_folder(tmp_path: Path) -> None:
-    """Also from one with a folder that has the name of one of ours."""
+    """Also from a folder that has a package with the same name as one of Annals."""
     (tmp_path / "history").mkdir()
     (tmp_path / "history" / "__init__.py").write_text("raise SystemExit('not ours')\n")
     environment = {

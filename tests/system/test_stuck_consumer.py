@@ -115,7 +115,8 @@ def assert_goes_on(
 def test_metrics_show_a_write_that_waits_for_a_lock(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
-    """The batch grows old and the write is retried; the loop turns, the beats go on."""
+    """The age of the batch grows and the write is retried; the consumer loop and its heartbeats
+    continue."""
     running, port = start_consumer(consumers, feed, **SMALL_BATCHES)
     with psycopg.connect(database.url) as plain:
         plain.execute("LOCK TABLE product_instance_aud IN ACCESS EXCLUSIVE MODE")
@@ -185,7 +186,8 @@ kafka_source.GroupMember.poll = hang
 def test_metrics_show_a_consumer_loop_that_hangs(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed, tmp_path: Path
 ) -> None:
-    """The process answers; the time of the last turn and the beats stand still."""
+    """The process still serves metrics, but the time of the last turn and the heartbeats do not
+    advance."""
     (tmp_path / "sitecustomize.py").write_text(HANGING)
     file, path = tmp_path / "hang", os.pathsep.join([str(tmp_path), str(ROOT)])
     running, port = start_consumer(consumers, feed, HANG=str(file), PYTHONPATH=path)
@@ -229,7 +231,7 @@ def freeze_postgresql(database: ProductDatabase) -> Iterator[None]:
 def test_consumer_ends_on_sigterm_while_postgresql_is_frozen(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed, count: int
 ) -> None:
-    """Also when nothing but beats waits for it, or work that failed connects again."""
+    """Also when only a heartbeat waits for PostgreSQL, or failed work is connecting again."""
     running, _ = start_consumer(consumers, feed)
     wait_until(lambda: database.count_read() == 10, running.read_log)
     with freeze_postgresql(database):

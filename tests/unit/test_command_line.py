@@ -50,7 +50,7 @@ def test_diffsettings_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", ["migrate --help", "help --all"])
 def test_help_leaves_no_files(tmp_path: Path, words: str) -> None:
-    """Such as a key in the folder in which somebody asks for help."""
+    """Help does not create the secret key, for example."""
     result = run_annals(tmp_path / "home", "annals", *words.split())
     assert result.returncode == 0, result.stderr
     assert not (tmp_path / "home").exists()

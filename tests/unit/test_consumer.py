@@ -80,7 +80,7 @@ def test_assigned_partitions_are_due_until_claimed() -> None:
 def test_halts_are_recorded_again_only_after_previous_attempt_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A database that is away for an hour gets one statement then, not one for each turn."""
+    """While the database is away, the consumer starts one statement, not one in each turn."""
     jobs: list[Future[None]] = []
 
     def record(_: object) -> Future[None]:
@@ -150,7 +150,9 @@ def test_bad_message_breaker_agrees_with_plain_counting(
 
 @given(st.lists(st.booleans() | st.integers(0, 30), max_size=20))
 @example([True] * TOLERANCE.consecutive + [0])
-def test_bad_message_breaker_counts_good_messages_in_one_call(steps: list[bool | int]) -> None:
+def test_bad_message_breaker_counts_many_good_messages_like_one_by_one(
+    steps: list[bool | int],
+) -> None:
     one_by_one, at_once = Breaker(TOLERANCE), Breaker(TOLERANCE)
     for step in steps:
         if isinstance(step, bool):
@@ -224,8 +226,8 @@ def test_fingerprint_differs_when_any_field_of_the_message_differs(change: dict[
 
 
 def test_end_offset_of_replaced_topic_is_ignored() -> None:
-    """It was asked for before the topic was deleted and created again, or after a partition went
-    to another consumer. A log that was cut has the id of its topic."""
+    """The end offset was requested before the topic was recreated or the partition was lost. A
+    truncated log still has the id of its topic."""
     result = Positions()
     claims = [
         Claim(TopicPartition("mine", "new", 0), 1, 0, 0, False, 0),
@@ -310,7 +312,8 @@ STEPS = st.lists(st.tuples(st.sampled_from([0, 0, 0, 0, 0, 1, 3]), BODIES), max_
 def test_adding_many_messages_at_once_has_same_result_as_adding_one_by_one(
     steps: list[tuple[int, bytes]], rows: int, size: int, skipping: bool
 ) -> None:
-    """Up to a hole that nobody explained, to what does not fit, and to the first bad message."""
+    """Both end at an unexplained missing offset, at a message that does not fit, or at a bad
+    message."""
     messages, offset = [], 5
     for hole, body in steps:
         offset += hole
@@ -512,7 +515,7 @@ def create_forecaster_with_answer(
     return forecaster, source, recorded, place
 
 
-def test_forecaster_records_outlook_of_brokers(clock: MovableClock) -> None:
+def test_forecaster_records_when_brokers_delete_unread_messages(clock: MovableClock) -> None:
     forecaster, source, recorded, place = create_forecaster_with_answer(
         {SOON: make_outlook(600), HALTED: make_outlook(3000)}, clock
     )

@@ -570,7 +570,7 @@ def test_patch_is_not_longer_than_new_document(name: str, count: int) -> None:
     assert len(dumps(operations)) <= len(dumps([{"op": "replace", "path": "", "value": new}]))
 
 
-def test_patch_of_shuffled_list_has_fewest_moves_only() -> None:
+def test_patch_of_shuffled_list_has_only_the_fewest_possible_moves() -> None:
     old: list[dict[str, Any]] = [{"pid": str(number)} for number in range(9)]
     order = [3, 0, 1, 8, 2, 4, 7, 6, 5]  # 0 1 2 4 7 (or 6, 5) stay
     changes = list_changes(old, [old[number] for number in order])

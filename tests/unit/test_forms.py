@@ -309,7 +309,7 @@ def test_times_are_read_in_each_unit(tmp_path: Path) -> None:
             assert sentence in get_refusal(decoder, make_message(encode_document(value)))[1]
 
 
-def test_numbers_become_ids_and_client_may_be_a_constant(tmp_path: Path) -> None:
+def test_numeric_ids_are_read_as_text_and_client_can_be_a_declared_constant(tmp_path: Path) -> None:
     text = PLAIN.replace('client_id = "/meta/by~1service"', 'client = "erp"')
     decoder = Decoder({TOPIC: make_parser(text, tmp_path)})
     sent = make_plain_message({**GOOD, "id": 1004, "productInstanceId": 17})
@@ -523,7 +523,7 @@ def test_debezium_event_supplies_time_and_client_missing_in_row(tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["ce_trace", "ce_data", "ce_data_base64"])
 def test_undeclared_header_is_ignored(tmp_path: Path, name: str) -> None:
-    """Whatever its bytes are, as any other unknown field."""
+    """It may have any bytes."""
     decoder = Decoder({TOPIC: make_parser(CLOUDEVENTS, tmp_path, "/application")})
     page_text = make_binary_event(GOOD)
     more = msgspec.structs.replace(page_text, headers=(*page_text.headers, (name, b"\xff")))

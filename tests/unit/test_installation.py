@@ -35,8 +35,8 @@ def test_secret_is_mounted_only_where_it_is_needed(secret: str, of: set[str]) ->
 
 # It sends messages, and has no database.
 @pytest.mark.parametrize("name", sorted(OURS - {"simulate"}))
-def test_each_process_has_its_own_login(name: str) -> None:
-    """What reads that others sent does not run as the owner."""
+def test_each_process_has_its_own_database_login(name: str) -> None:
+    """A process that reads messages of others does not run as the owner."""
     consumer = dict.fromkeys(("consume", "retry"), "consumer_login")
     login = {"web": "web_login", **consumer}.get(name, "owner_login")
     assert SERVICES[name]["environment"]["DATABASE_URL"].startswith(f"postgresql://{login}:")

@@ -190,7 +190,7 @@ def parse_whole(value: Any) -> Any:
 def test_nesting_depth_is_that_of_the_deepest_bracket(
     turns: list[tuple[int, int]], levels: int
 ) -> None:
-    """Up and down: so many brackets are closed, so many opened."""
+    """Each turn closes up to the first number of brackets and opens the second number."""
     text, now, deepest = "", 0, 0
     for limit, up in turns:
         down = min(limit, now)
@@ -219,7 +219,7 @@ def test_indented_text_equals_output_of_the_json_module(document: Any, deepest: 
         assert "[\n]" not in indented_text
 
 
-def test_small_deep_items_without_keys_are_still_paired() -> None:
+def test_items_without_identity_fields_are_matched_although_they_are_deep() -> None:
     def make_item(kind: str, value: int, levels: int = 90) -> Any:
         deep: Any = value
         for _ in range(levels):

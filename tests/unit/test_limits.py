@@ -47,7 +47,8 @@ def test_circuit_breaker_allows_one_call_after_each_pause() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.booleans()), max_size=60))
 def test_service_that_is_down_gets_one_call_per_pause(steps: list[tuple[float, bool]]) -> None:
-    """However requests come: at most FAILURES calls, and then one for each pause."""
+    """Whenever requests arrive, there are at most FAILURES_TO_OPEN calls and then one in each
+    pause."""
     breaker, now, calls = CircuitBreaker(), 0.0, 0
     for wait, _ in steps:
         now += wait

@@ -77,7 +77,7 @@ names = st.sampled_from(["a", "b", "c"])
 def test_value_of_unexpected_type_above_a_mark_is_masked(
     way: list[str], data: st.DataObject
 ) -> None:
-    """A document that a mark fits, with the secret at a place of the way instead of at its end."""
+    """The secret stands somewhere on the marked path instead of at its end."""
     path = ["person", *way, "secret"]
     depth = data.draw(st.integers(1, len(path)), "how far the document follows the path")
     forms: list[Any] = ["canary", 4509112233, '{"secret":"canary"}']

@@ -70,7 +70,7 @@ def test_text_without_nul_is_not_changed(text: bytes) -> None:
     assert from_store(text) is text
 
 
-def test_keys_are_found_in_a_wrapped_document() -> None:
+def test_business_keys_are_found_in_snapshot_with_nul() -> None:
     body = make_value_with_data(
         rb'{"number":"17","realtyCrmId":"a\u0000b","note":"\u0000"}', id="A1"
     )

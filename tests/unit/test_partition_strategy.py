@@ -57,7 +57,7 @@ def make_partitions(*numbers: int) -> list[Partition]:
     return [make_partition(TODAY + timedelta(days=number)) for number in numbers]
 
 
-def test_only_marked_partitions_of_utc_days_are_dropped() -> None:
+def test_only_partitions_made_by_annals_for_utc_days_are_dropped() -> None:
     old = TODAY - timedelta(days=50)
     day_strategy = make_strategy(make_partition(old, marked=False))
     assert list_dropped(day_strategy) == []

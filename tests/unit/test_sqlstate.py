@@ -66,13 +66,13 @@ def test_unknown_sqlstate_counts_as_its_class(expected: ErrorCause, name: str) -
     "expected, name",
     [(outcome, name) for outcome, names in NOTABLE.items() for name in names.split()],
 )
-def test_listed_sqlstates_have_their_own_cause(expected: ErrorCause, name: str) -> None:
+def test_listed_sqlstates_are_classified_as_listed(expected: ErrorCause, name: str) -> None:
     assert classify_error(getattr(errors, name)("said")) is expected
 
 
 def test_only_listed_sqlstates_send_a_row_to_quarantine() -> None:
-    """The classes of the rows' own errors, without the codes that are not; a new code of another
-    class needs a decision here."""
+    """These are the classes of errors in rows, without a few codes. A new code of another class
+    needs a decision here."""
     at_fault = {state for state in KNOWN if classify_error(make_error(state)) is ErrorCause.BATCH}
     classes = {state for state in KNOWN if state[:2] in ("21", "22", "23", "54")}
     other_codes = {"22023", "22P03", "22P04", "23502", "54011", "54023"}

@@ -740,7 +740,7 @@ def test_lane_with_hanging_batch_does_not_stop_the_other_lane() -> None:
 
 
 def test_large_batches_of_one_lane_do_not_hold_back_small_batch_of_another() -> None:
-    """One hangs, or batch follows batch."""
+    """The large batch hangs, or the next one follows at once."""
     machine = make_claimed_machine(Limits(100, 300_000), partitions=2, lanes=2)
     large, works = (machine.get_lane((TOPIC, number)) for number in range(2))
     for offset in range(3):
