@@ -286,7 +286,7 @@ class LateRow(models.Model):
 
 
 class FeedHorizon(models.Model):
-    """The moment that no page of the feed of changes has passed. One row.
+    """The moment that no page of the feed of changes has passed. The table has only this row.
 
     To lock the row, a login needs the right to update `id`, which is always 1. See
     history.store.late_list.
@@ -304,7 +304,10 @@ class FeedHorizon(models.Model):
 
 
 class LateList(models.Model):
-    """Which positions the late list has. One row. See history.store.late_list."""
+    """The range of positions that the late list has. The table has only this row.
+
+    See history.store.late_list.
+    """
 
     id = models.SmallIntegerField(primary_key=True, default=1)
     # The position of the newest row that late_batch ever had; 0 if it never had a row.
@@ -320,8 +323,7 @@ class LateList(models.Model):
 class LateBatch(models.Model):
     """Versions of one kind that one transaction stored after the feed had passed their moments.
 
-    The versions may be gone from the tables before this row: retention removes them by their own
-    day.
+    The row may outlive its versions: retention removes each version with the version's day.
     """
 
     position = models.BigIntegerField(primary_key=True)  # grows in the order of the commits
@@ -376,9 +378,10 @@ class ChangedRow(models.Model):
 
 
 class PackAttempt(models.Model):
-    """The latest attempt to pack a day, if it did not succeed. It may have ended the process.
+    """The latest attempt to pack a day. It is deleted when packing succeeds.
 
-    Days with an attempt are tried after all others. Packing a day deletes its attempt.
+    So a stored attempt failed, is still running, or killed the process. The next run packs such
+    days after all others.
     """
 
     pk = models.CompositePrimaryKey("table", "day")
@@ -444,7 +447,10 @@ class MultirangeField(AnyField):
 
 
 class GapDocument(models.Model):
-    """The version numbers of a document that the store has ever had, and where they begin."""
+    """The version numbers of a document that the store has ever had.
+
+    Also whether the lowest of them is the first version that was ever made.
+    """
 
     pk = models.CompositePrimaryKey("entity", "id")
     entity = models.CharField(max_length=40)
@@ -475,7 +481,7 @@ class GapPending(models.Model):
 
 
 class GapDay(models.Model):
-    """A day of a table, already read into gap_document."""
+    """A day of a table, after `annals gaps` has added its versions to gap_document."""
 
     pk = models.CompositePrimaryKey("table", "day")
     table = models.CharField(max_length=63)

@@ -14,7 +14,11 @@ _COMPONENT_SUFFIX: Final = "Answer"
 
 
 def make_schema(type_: Any) -> JsonSchema:
-    """Return the JSON Schema of a type. It refers to components, and has all other types inline."""
+    """Return the JSON Schema of a type.
+
+    A type that is a component of the OpenAPI document appears as a reference. The schema of every
+    other type is written out in place.
+    """
     [schema], structs = msgspec.json.schema_components([type_], ref_template="{name}")
     resolved: JsonSchema = _resolve(schema, structs)
     return resolved

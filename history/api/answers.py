@@ -126,14 +126,17 @@ def _list_missing(version: Version) -> list[int]:
 
 
 def _get_absence_reason(version: Version, absence: Absence | None) -> str | None:
-    """Return why versions are missing: inQuarantine if one of them is there, else `absence`."""
+    """Return why versions are missing before this one: `absence`, or None if none is missing.
+
+    If one of the missing versions is in quarantine, this is the reason instead.
+    """
     if absence is not None and version.quarantined:
         return Absence.QUARANTINED.value
     return absence.value if absence else None
 
 
 def make_operations(patch: list[Operation]) -> list[OperationAnswer]:
-    """Return the patch unchanged: its dicts have the members of an OperationAnswer."""
+    """Return the patch as operations of an answer. Its dicts have their members already."""
     return cast(list[OperationAnswer], patch)
 
 
@@ -288,9 +291,10 @@ def list_uncertain(
     """Return the documents that may have been different at a moment from what the answer shows.
 
     Args:
-        next_versions: The first stored version after the moment, of each document that lacks
-            versions right before it.
-        quarantined: The messages in quarantine that may have changed the state.
+        next_versions: For each document with missing versions around the moment, the first stored
+            version after them.
+        quarantined: The messages in quarantine that may have changed a document before the
+            moment.
     """
     documents = {
         (version.entity.name, version.id): UncertainDocument(

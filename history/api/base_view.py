@@ -268,7 +268,7 @@ class ApiView(ReadOnlyView):
 
 
 def find_kind(name: str) -> EntityKind:
-    """Return the kind that the parameter `entity` names.
+    """Return the kind with this name, which is the value of the parameter `entity`.
 
     Raises:
         BadParameterError: There is no kind of this name.

@@ -108,8 +108,8 @@ class LabelCatalogue:
     def find_by_name(self, text: str, entities: Collection[str]) -> dict[str, FieldText]:
         """Return the labels that have this name in either language, by path, in path order.
 
-        If no label has exactly this name, return the labels with the text in their name, without
-        technical ones. Case does not matter.
+        If no label has exactly this name, return the labels with names that contain the text. Then
+        labels of technical fields are left out. Case does not matter.
         """
         search_text = text.strip().casefold()
         entries = (entry for entry in self._named if not entry[0] or entry[0] in entities)

@@ -128,7 +128,7 @@ def _decode_file(text: bytes) -> str:
     try:
         return text.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise PeopleFileError(f"it {explain_text_error(error)}") from None
+        raise PeopleFileError(f"the file {explain_text_error(error)}") from None
 
 
 def _parse_file(text: str) -> dict[str, Person]:

@@ -1,4 +1,4 @@
-"""A command that loads a file into a catalogue: all of it, or nothing with the reason."""
+"""A command that loads a file into a catalogue, whole or not at all."""
 
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,7 +23,7 @@ class LoadFileCommand(BaseCommand):
         """Load the content of the file and return what was done, as a sentence.
 
         Raises:
-            ValueError: All that is wrong with the file; nothing was changed.
+            ValueError: The file has mistakes, which the message lists. Nothing was changed.
         """
         raise NotImplementedError
 

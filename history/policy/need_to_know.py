@@ -117,7 +117,9 @@ def select_visible(
 
 
 def refuse_undecided(viewer: Viewer) -> None:
-    """Refuse an answer about which the rule has not decided.
+    """Refuse an answer if the need-to-know rule limits this viewer.
+
+    Call it if the rule has not decided about everything in the answer.
 
     Raises:
         RuleFailedError: The rule limits what this viewer may see.
@@ -129,7 +131,11 @@ def refuse_undecided(viewer: Viewer) -> None:
 
 
 def is_rule_applied(viewer: Viewer) -> bool:
-    """Return whether the rule limits this viewer. It limits requests, not commands on the host."""
+    """Return whether the rule limits what this viewer may see.
+
+    It limits viewers of requests. Commands on the host have a viewer without a login, who may see
+    everything.
+    """
     return load_rule() is not None and viewer.user is not None
 
 

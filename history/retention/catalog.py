@@ -150,7 +150,7 @@ def find_filled(names: Sequence[str]) -> set[str]:
 
 
 class _CatalogueRow(NamedTuple):
-    """A row of _LIST_PARTITIONS."""
+    """A row that the query _LIST_PARTITIONS returns."""
 
     table: str
     name: str

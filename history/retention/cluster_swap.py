@@ -1,12 +1,13 @@
-"""A new table of a day on a Citus cluster: made beside its parent, filled, proved and swapped in.
+"""The parts of replacing a day's table on a Citus cluster: its new table, digests, ranges of ids.
 
-Citus does not allow triggers on distributed tables, so nothing notes what changes while the new
-table is filled. Instead the keys of the old table are digested twice: before it is read, and before
-the swap, while nobody can write. If a row came meanwhile, the day stays as it is, and the next run
-tries again. If SQL changed the content of a row meanwhile, under the same key, this is not noticed.
+Citus does not allow triggers on distributed tables, so no trigger notes the rows that change while
+the new table is filled. Instead Annals digests the keys of the old table twice: before it reads the
+table, and again before the swap, when writers are locked out. If the digests differ, the day stays
+as it is, and the next run tries again. If SQL changes the content of a row meanwhile, and not its
+key, this is not noticed.
 
-The coordinator sorts the rows that it reads. So a day is read in ranges of ids: sorting one of them
-takes little space, and one after the other they give the rows in the order of the ids.
+The coordinator sorts the rows that it reads. So a day is read in ranges of ids: sorting one range
+takes little memory, and range after range the rows come in the order of the ids.
 """
 
 import hashlib
@@ -64,7 +65,7 @@ class RowsChangedError(Exception):
 
 
 class KeyDigest(NamedTuple):
-    """The keys of a table as a digest, with the numbers of its rows and versions."""
+    """A digest of the keys of a table, and how many rows and versions the table has."""
 
     rows: int
     versions: int
@@ -78,7 +79,7 @@ class IdRange(NamedTuple):
     up_to: str | None = None  # included; None: to the last one
 
     def select_from(self, table: sql.Identifier) -> sql.Composable:
-        """Return what selects the rows of this range, for FROM: a subquery, or the table itself."""
+        """Build a FROM item with the rows of this range: a subquery, or the table itself."""
         if self == ALL_IDS:
             return table
         bounds = {"id > {}": self.above, "id <= {}": self.up_to}
@@ -159,7 +160,7 @@ def hash_rows(
 
 
 def digest_keys(connection: Connection, table: sql.Identifier, *, packed: bool) -> KeyDigest:
-    """Return the digest of the keys of a table. `packed`: whether it may have blocks."""
+    """Return the digest of the keys of a table. `packed` says whether the table may have blocks."""
     query = sql.SQL(_KEYS).format(
         table=table,
         versions=sql.SQL("coalesce(octet_length(keys), 0) / 8 + 1" if packed else "1"),

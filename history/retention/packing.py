@@ -278,7 +278,9 @@ class DayRewrite:
         return day_table
 
     def _check_disk(self, day_table: DayTable) -> None:
-        """Check that the new table fits on the disk beside the old one. ANNALS_DISK_GB is its size.
+        """Check that the disk has space for the new table beside the old one.
+
+        ANNALS_DISK_GB is the size of the disk. If it is not set, nothing is checked.
 
         Raises:
             NotPackableError: It does not fit on the server, or on a node of the cluster.
@@ -571,24 +573,25 @@ class DayRewrite:
         return table_hash.digest()
 
     def prove_equal_versions(
-        self, watch: TableWatch, old: DayTable, rows: int, was_packed: bool
+        self, watch: TableWatch, old: DayTable, versions: int, was_packed: bool
     ) -> None:
-        """Copy the last noted rows, and prove that the new table has the versions of the old one.
+        """Copy the rows that were noted last, and prove that both tables have the same versions.
 
         The caller has locked out all writers.
 
         Args:
+            watch: Has noted the rows of the old table that changed.
             old: The old table.
-            rows: How many versions the new table has so far.
+            versions: How many versions the new table has so far.
             was_packed: Whether the old table has blocks.
 
         Raises:
             psycopg.errors.LockNotAvailable: Rows of the old table were changed or removed.
             WrongRowsError: The numbers of versions differ.
         """
-        rows += watch.settle(self._connection, self._entity, old)
+        versions += watch.settle(self._connection, self._entity, old)
         count = table_swap.count_cheaply(self._connection, old.child, was_packed)
-        if count is not None and count != rows:
+        if count is not None and count != versions:
             raise self._build_defect_error()
 
     def _note_form(self, packed: bool) -> None:
@@ -653,10 +656,12 @@ class DayRewrite:
             raise self._build_defect_error()
 
     def _retrain_if_worse(self, day_table: DayTable, dictionary: Dictionary, ratio: float) -> None:
-        """Train a new dictionary if this day's ratio is much worse than the first day's.
+        """Train a new dictionary if this day was compressed much worse than the first day.
+
+        The first day is the first that was packed with `dictionary`.
 
         Args:
-            ratio: See `_FilledTable.ratio`.
+            ratio: How well this day was compressed: see `_FilledTable.ratio`.
         """
         stored_dictionary = PackDictionary.objects.filter(number=dictionary.number)
         first_ratio = stored_dictionary.values_list("ratio", flat=True).first()
@@ -738,7 +743,7 @@ class _Pace:
     _began: float = field(default_factory=time.monotonic)
 
     def add(self, rows: int) -> None:
-        """Count finished versions. Report and pause if ROWS_AT_ONCE were not reported yet."""
+        """Count finished versions. After every ROWS_AT_ONCE of them, report them and pause."""
         self.rows += rows
         if self.rows - self._reported < ROWS_AT_ONCE:
             return

@@ -1,6 +1,7 @@
 """Plans which days are created, dropped and kept, with psqlextra's partition and strategy.
 
-Unlike psqlextra's, a plan does not lock a whole table, and does not end at the first missing day.
+psqlextra's own plan locks the whole table, and stops deleting at the first day that has no
+partition. A plan of this module does neither.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class PartitionedTable:
         return self.retention_days is None
 
     def compute_window(self, versions: Window, today: date) -> Window:
-        """Return the days that are kept.
+        """Return the window of this table.
 
         Args:
             versions: The window of the tables of versions.

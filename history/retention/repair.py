@@ -1,12 +1,12 @@
 """Repairs a packed day that has versions twice: each stays once, and nothing is lost.
 
-Earlier releases could store a version again that a block had already. The content that was stored
-first stays, which is the block's. A second row with equal content is deleted. If its content
-differs, it is moved to the table doubled_version and reported. Repaired documents become plain
-rows.
+Earlier releases could store a version a second time, as a plain row, if a block had it already. The
+block's content was stored first and stays. The second row is deleted if its content is equal. If
+not, it is moved to the table doubled_version and reported. Repaired documents become plain rows.
 
-A sealed day gets a new seal in the same transaction. Its rows must be as they were sealed, before
-the repair or after it: the day may have been sealed before the second rows came.
+A sealed day gets a new seal in the same transaction. The repair is refused if the day differs from
+its seal both before and after it. The day may match its seal only after the repair, because it may
+have been sealed before the second rows were stored.
 """
 
 import hashlib

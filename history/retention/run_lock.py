@@ -126,8 +126,8 @@ def _describe_holder(connection: BaseDatabaseWrapper) -> str:
 def _free_lock(connection: BaseDatabaseWrapper) -> None:
     """Free the run lock at once.
 
-    The session that has the lock frees it. It is closed instead if it has an error, or was given
-    back to the pool. In any case Annals then regards it as a session without the lock.
+    Unlocks in the session that has the lock. If the session has an error or was given back to the
+    pool, closes it, which frees the lock too.
     """
     lock_session = _LOCK_SESSIONS.pop(connection, None)
     if lock_session is None:

@@ -167,7 +167,10 @@ def backfill_target(target: BackfillTarget) -> Iterator[BackfillStep]:
 
 
 def _lock_if_same(target: BackfillTarget) -> bool:
-    """Lock the partition, and return whether it is still the table with the counted pages."""
+    """Lock the partition. Return False if its table was replaced since its pages were counted.
+
+    Packing or unpacking a day replaces its table.
+    """
     with connection.cursor() as cursor:
         if not distribution.is_distributed(connection.connection):
             cursor.execute(f'LOCK TABLE "{target.name}" IN ACCESS SHARE MODE')
@@ -226,7 +229,7 @@ def _measure_tables(connection: Connection, names: Sequence[str]) -> dict[str, T
 
 
 def _make_page_range(first_page: int, end_page: int) -> dict[str, str]:
-    """Return, as ctids, the first row of the first page and of the page after the last one."""
+    """Return the bounds of some pages as ctids: `first` is included, `end` is not."""
     return {"first": f"({first_page},0)", "end": f"({end_page},0)"}
 
 

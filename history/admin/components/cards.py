@@ -38,10 +38,11 @@ class CardBuilder:
     """Builds the cards of a page.
 
     Attributes:
-        maker_filter: Returns the address of the timeline with only the versions that were made by
-            the same person or service as this one.
+        maker_filter: Takes a version. Returns the address of the timeline with only the versions
+            that the same person or service made.
         merged: Whether the page has versions of several documents.
-        newest: The number and moment of the version that each card offers to compare with.
+        newest: The number and moment of the newest version. Each other card links to a comparison
+            with it. None: the cards do not have this link.
         path: The path of the page's filter, or None.
         repeated_numbers: For each version number that was given more than once, the moments of its
             versions.
@@ -163,7 +164,10 @@ class CardBuilder:
         return make_change_rows(changes, version.data, self.make_fields(version), link, max_rows)
 
     def make_fields(self, version: Version) -> FieldTexts:
-        """Return the names for the fields of a version's snapshot, with links to unmask values."""
+        """Return the field names of a version's kind.
+
+        If `unmask` is set, they also lead from a masked value to the page that unmasks it.
+        """
         entity, id, number, moment = version.entity, version.id, version.version, version.updated_at
         field_names = make_field_names(entity, self.budget)
         if self.unmask:
@@ -177,8 +181,9 @@ class CardBuilder:
 def group_cards(cards: Sequence[dict[str, object]]) -> list[dict[str, object]]:
     """Group consecutive cards, in order.
 
-    The page folds a `quiet` group. It has several versions that changed nothing, or only technical
-    fields.
+    Returns:
+        For each group its `cards`, and `quiet`: whether these are several cards of versions that
+        changed nothing, or only technical fields. The page folds a quiet group.
     """
     groups: list[dict[str, object]] = []
     for quiet, group in groupby(cards, key=_is_quiet):
@@ -222,7 +227,7 @@ def get_change_text(kind: ChangeType) -> str:
 
 
 def get_document_name(version: Version) -> str:
-    """Return the headline of a version's document. For a deletion, the headline before it."""
+    """Return the headline of a version's document. A deletion has that of the version before."""
     old = version.changes[0].change.old if version.changes else None
     return get_headline(version.data) or get_headline(old)
 
@@ -247,9 +252,13 @@ def _make_snapshot_items(version: Version, fields: FieldTexts) -> Sequence[Value
 
 
 def _build_same_number_url(version: Version, times: Sequence[datetime]) -> str:
-    """Return the address that compares a version with the latest one of the same number.
+    """Return the address that compares a version with another version of the same number.
 
-    The latest one itself is compared with the earliest. Empty if only one version has the number.
+    The other version is the latest with this number, or the earliest if `version` is the latest.
+    Empty if only one version has the number.
+
+    Args:
+        times: The moments of all versions with this number, earliest first.
     """
     if not times:
         return ""
@@ -261,9 +270,10 @@ def _build_same_number_url(version: Version, times: Sequence[datetime]) -> str:
 
 
 def _build_rest_url(version: Version, rows: ChangeRows, path: str | None) -> str:
-    """Return the address of the changes without a row: a part of the comparison of two versions.
+    """Return the address of the page that shows the changes for which the card has no row.
 
-    Empty if each change has a row, or if there is no previous version.
+    It is the comparison with the previous version, from the first such change on. Empty if each
+    change has a row, or if there is no previous version.
     """
     number, moment = version.previous_version, version.previous_updated_at
     if not rows.hidden or number is None or moment is None:

@@ -32,7 +32,7 @@ _WORD = re.compile(r"\w+|\W")
 
 
 def mark_differences(old: ShownValue, new: ShownValue) -> tuple[ShownValue, ShownValue]:
-    """Return both values. If both are texts, the words in which they differ are highlighted."""
+    """Return both values. If both are texts, highlight the words in which they differ."""
     texts = ("text", "long")
     if old.form in texts and new.form in texts and old.text != new.text:
         return _mark_changed_words(old, new)
@@ -133,18 +133,15 @@ class ChangeRow:
 
 @dataclass(frozen=True, slots=True)
 class ChangeRows:
-    """The rows of plain fields and of technical fields.
-
-    `hidden` is the number of changes that come after these rows.
-    """
+    """Changes as rows: the changes of technical fields apart from the others."""
 
     plain: Sequence[ChangeRow]
     technical: Sequence[ChangeRow]
-    hidden: int
+    hidden: int  # how many further changes do not have a row
 
     @property
     def note(self) -> str:
-        """A sentence that counts the changes without a row, or an empty text."""
+        """A sentence that counts the hidden changes; empty if there are none."""
         if not self.hidden:
             return ""
         text = ngettext(
@@ -203,7 +200,7 @@ def make_row(
 ) -> ChangeRow:
     """Return a change as a row.
 
-    `snapshot` is the one after the change. The names of list items are taken from it.
+    `snapshot` is the snapshot after the change: it has the names of list items.
     """
     names = get_step_names(change.key_path, snapshot, fields) or [_("the whole document")]
     moved = change.kind == "moved"

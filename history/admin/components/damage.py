@@ -11,7 +11,10 @@ from history.timeline import HistoryReader
 
 
 def attach_damage(request: HttpRequest, reader: HistoryReader) -> None:
-    """Let the page of this request name the versions that `reader` fails to read."""
+    """Add `damaged` to the request: a function that describes what `reader` could not read.
+
+    The page's template calls it after the versions were read.
+    """
     request.damaged = partial(describe_damage, reader)  # type: ignore[attr-defined]
 
 

@@ -36,9 +36,9 @@ def describe_fate(fate: Fate) -> list[str]:
 def describe_arrived(
     version: Version, describe: Callable[[Fate], list[str]] = describe_fate
 ) -> list[str]:
-    """Return sentences on the missing versions before this one that are in quarantine.
+    """Return sentences on messages in quarantine that have the missing versions before this one.
 
-    At most MAX_SENTENCES versions are described, and a last sentence counts the others.
+    At most MAX_SENTENCES messages are described, and a last sentence counts the others.
 
     Args:
         describe: Makes the sentences on one fate. By default they are HTML.
@@ -64,7 +64,10 @@ def format_request_time(at: datetime) -> str:
 
 
 def explain_missing(version: Version) -> str:
-    """Return a text on the missing versions before this one that did not arrive, or ""."""
+    """Return a text on the missing versions before this one that are not in quarantine either.
+
+    Empty if there are none.
+    """
     sentences = []
     for number, run in enumerate(_split_into_runs(version)):
         if number == MAX_SENTENCES:
@@ -82,9 +85,10 @@ def link_missing_versions(version: Version) -> list[GapLink]:
 
 
 def link_older_version(version: Version) -> GapLink | None:
-    """Return a link to the number before the oldest stored version.
+    """Return a link to the page of the missing version before the oldest stored one.
 
-    Returns None for other versions, and if the version with that number was removed by age.
+    Returns None if `version` is not the oldest stored one, or if retention may have removed the
+    version before it.
     """
     if version.version == 0 or not (
         version.quarantined or version.why_nothing_older is Absence.NEVER_ARRIVED
@@ -110,7 +114,10 @@ def get_archive_hint() -> str:
 
 
 def explain_retention(moment: datetime | None) -> str:
-    """Return the sentence that names the first day of retention, or "" if `moment` is later."""
+    """Return a sentence on the day from which versions are kept.
+
+    Empty if `moment` is later than the beginning of that day, or None.
+    """
     start = get_retention_start()
     if moment is None or moment > start:
         return ""
@@ -130,7 +137,7 @@ def _explain_run(run: range, absence: Absence | None) -> str:
 
 
 def _split_into_runs(version: Version) -> Iterator[range]:
-    """Yield the ranges of missing versions before this one that are not in quarantine either."""
+    """Split the missing versions before this one into ranges, without those in quarantine."""
     if not version.missing:
         return
     start = version.missing[0]

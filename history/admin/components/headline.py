@@ -116,7 +116,7 @@ def _list_title_fields() -> tuple[str, ...]:
 def limit_to_title_fields(reader: HistoryReader) -> HistoryReader:
     """Return a reader that loads only the fields with title, status, role and client number.
 
-    So it does not load large snapshots whole.
+    This keeps it from loading large snapshots whole.
     """
     return reader.limit_to_fields(_list_title_fields())
 

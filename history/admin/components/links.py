@@ -42,29 +42,32 @@ def build_timeline_url_for_path(timeline: str, path: str, query: Mapping[str, st
 def build_field_url(entity: EntityKind, id: str, path: str) -> str:
     """Return the address of the page with the values of a field.
 
-    Empty for the whole document, and if the path is too long for an address.
+    Empty if `path` is empty, which means the whole document, or is too long for an address.
     """
     address = reverse("admin:history_field", args=[entity, id])
     return _build_short_url(address, {"path": path}) if path else ""
 
 
 def build_timeline_url_for_maker(timeline: str, version: Version, query: Mapping[str, str]) -> str:
-    """Return the timeline with only the versions by the same person or service as this one."""
+    """Return the address of the timeline with only the versions that `version`'s maker made.
+
+    The maker is the version's author, or its service if it does not have an author.
+    """
     person = version.author
     maker = {"author": person.login} if person else {"clientId": version.client_id}
     return _add_query(timeline, {**query, **maker})
 
 
 def build_changes_url(query: Mapping[str, str]) -> str:
-    """Return the address of the changes of all documents that meet these conditions."""
+    """Return the address of the page of changes. `query` has the parameters of its filter."""
     return _add_query(reverse("admin:history_changes"), query)
 
 
 def build_day_url(version: Version, *, by_service: bool = False) -> str:
-    """Return the address of all changes that a person made on one day.
+    """Return the address of all changes that the author of a version made on the same day.
 
-    The version has the person and the day. With `by_service`, or if the version has no person, the
-    changes are those that its service made.
+    With `by_service`, or if the version does not have an author, these are the changes that its
+    service made on that day.
     """
     moment = timezone.localtime(version.updated_at)
     person = None if by_service else version.author
@@ -197,7 +200,7 @@ def build_page_urls(
         address: The address of the page without parameters.
         parameters: The parameters of the filter.
         token: The token of this page; None for the first page.
-        following: The token of the next, older page; None if there is none.
+        following: The token of the next, older page; None on the last page.
     """
     own_token = token or ""
     visited = [token for token in request.GET.get(VISITED, "").split(",") if token]
@@ -229,13 +232,16 @@ MOST_ROWS = 500
 
 
 def parse_number(text: str) -> int | None:
-    """Parse a version number, or the number of a row in a table. Return None for other texts."""
+    """Parse a whole number up to the highest version number. Return None for any other text."""
     value = int(text) if re.fullmatch(r"[0-9]{1,10}", text) else None
     return value if value is not None and value <= MAX_VERSION else None
 
 
 def parse_start(after: str, count: int) -> int:
-    """Parse the position of a page's first row; return 0 if the table has fewer rows."""
+    """Parse the index of the first row that a page shows.
+
+    Returns 0 if `after` is not a number, or if the table, of `count` rows, does not have that row.
+    """
     start = parse_number(after) or 0
     return start if start < count else 0
 
@@ -258,5 +264,5 @@ def build_row_page_urls(address: str, start: int, count: int, text: str) -> dict
 
 
 def build_rows_url(address: str, start: int) -> str:
-    """Return the address of the page that begins with the row at position `start`."""
+    """Return the address of the page that begins with the row at index `start`."""
     return f"{address}{'&' if '?' in address else '?'}{AFTER}={start}"

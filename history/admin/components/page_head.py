@@ -50,9 +50,9 @@ def make_context(
     *,
     tab: TabName = "card",
     name: str = "",
-    then: bool = False,
+    is_past: bool = False,
     today: Version | None = None,
-    last: Version | None = None,
+    last_child_change: Version | None = None,
 ) -> dict[str, object]:
     """Return the context that the templates of pages about a document need.
 
@@ -64,18 +64,20 @@ def make_context(
         newest: The version that the head describes; None if the store does not have one.
         tab: The tab of the page.
         name: The name of the page, if it differs from the name of its tab.
-        then: Whether `newest` was current at a past moment.
-        today: The version that is current now, if it was read.
-        last: The last change of the application, if it is a version of a child.
+        is_past: Whether the page shows the document as of a past moment. `newest` is then the
+            version that was current at that moment.
+        today: The version that is current now; None if the page did not read it.
+        last_child_change: If the last change of an application was made in a child: the version
+            of the child.
     """
     kind = get_kind_title(entity)
     tabs = _make_tabs(entity, id, tab)
-    facts = _collect_facts(reader, newest, last or newest) if newest else {}
+    facts = _collect_facts(reader, newest, last_child_change or newest) if newest else {}
     status_now = _get_version_status(today) if today else ""
-    if then and newest and status_now != _get_version_status(newest):
+    if is_past and newest and status_now != _get_version_status(newest):
         facts |= {"then": True, "now": status_now}
-    if last:
-        facts["changed"] = get_kind_title(last.entity)
+    if last_child_change:
+        facts["changed"] = get_kind_title(last_child_change.entity)
     now, merged = page_completeness.get_completeness(request), tab in ("whole", "at")
     heading = facts.get("title") or f"{kind} {id}"
     return {
@@ -173,7 +175,10 @@ def find_client_numbers(reader: HistoryReader, entity: EntityKind, data: Json) -
 def group_children(reader: HistoryReader, application: ApplicationState) -> list[dict[str, object]]:
     """Return a group of children for each kind, in the order of CHILDREN.
 
-    In a group, deleted children come last. The page shows `first` at once and folds `more`.
+    Returns:
+        For each group: `kind`, the title of the kind; `first` and `more`, the children, of which
+        the page folds `more`. Deleted children come last. A child is `same` if another child in
+        its group has the same title.
     """
     groups: list[dict[str, object]] = []
     deleted = [version.entity_ref for version in application.deleted if version.data is None]
@@ -228,16 +233,18 @@ def _make_tabs(entity: EntityKind, id: str, current: TabName) -> list[Tab]:
 def find_other_versions(
     keys: Collection[VersionKey], *versions: Version
 ) -> list[dict[str, object]]:
-    """Return the other versions that have the number of a shown version, the oldest first.
+    """Return the versions that have the number of a shown version, but another moment.
+
+    They come in the order of number and moment.
 
     Args:
         keys: The keys of all versions of the document.
         versions: The shown versions.
 
     Returns:
-        Variables for the template. `compare_url` compares the other version with the shown one.
-        `old` says that the other version comes from the old service, and `from_old` that the shown
-        one does.
+        The template's variables for each of these versions. `compare_url` compares it with the
+        shown version. `old` says that it comes from the old service. `from_old` says that the
+        shown version comes from the old service.
     """
     rows: list[dict[str, object]] = []
     for number in sorted({version.version for version in versions}):
@@ -291,6 +298,6 @@ def remember_opened(request: HttpRequest, entity: EntityKind, id: str) -> None:
 
 
 def list_opened(request: HttpRequest) -> list[EntityRef]:
-    """Return the documents that were opened in this session, the last opened first."""
+    """Return the documents that were opened in this session, most recently opened first."""
     entries = request.session.get(OPENED_KEY, [])
     return [EntityRef(BY_NAME[name], id) for name, id in entries if name in BY_NAME]

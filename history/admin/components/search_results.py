@@ -72,7 +72,10 @@ def make_groups(
 
 
 def get_key_title(entity: EntityKind, key: str) -> str:
-    """Return the label of a business key: of its field in this kind, or else in another kind."""
+    """Return the label of the field that has a business key, or the key if no label is known.
+
+    If the field has no label in this kind, use its label in another kind with the same key.
+    """
     labels = [
         make_field_names(kind).get_label(pointer)
         for kind in (entity, *ENTITIES)
@@ -87,8 +90,8 @@ def _order_by_change(
 ) -> list[SearchResult]:
     """Sort results by their last change. For an application, changes of its children count too.
 
-    `latest` has the moment of the last change among an application's children, by the id of the
-    application.
+    Args:
+        latest: By the id of an application, the moment of the last change of its children.
     """
     changed = {
         result.id: max(result.updated_at, latest.get(result.id, result.updated_at))

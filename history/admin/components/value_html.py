@@ -90,7 +90,7 @@ def _render_value(value: ShownValue) -> str:
 
 
 def _render_rest(value: ShownValue) -> str:
-    """Return the line that counts the letters of a long text that are not shown."""
+    """Return a line that says how many letters of a long text are left out, or ""."""
     hidden = len(value.text) - value.visible_letters
     if hidden <= 0:
         return ""
@@ -102,8 +102,8 @@ def _render_rest(value: ShownValue) -> str:
 
 def _render_marked(parts: tuple[str, ...]) -> str:
     return "".join(
-        f"<mark>{escape(part)}</mark>" if place % 2 and part else escape(part)
-        for place, part in enumerate(parts)
+        f"<mark>{escape(part)}</mark>" if index % 2 and part else escape(part)
+        for index, part in enumerate(parts)
     )
 
 

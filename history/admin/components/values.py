@@ -59,15 +59,20 @@ def format_money(text: str) -> str:
 
 
 def format_date(match: re.Match[str]) -> str:
-    """Return a match of MOMENT in its own time zone, for pages without JavaScript."""
+    """Format a moment for a page without JavaScript: it keeps the offset that the value has.
+
+    Args:
+        match: A match of MOMENT.
+    """
     day = _("{year}-{month}-{day}").format(**match.groupdict())
     return f"{day} {match['time']} {_format_zone(match)}" if match["time"] else day
 
 
 def format_iso(match: re.Match[str]) -> str:
-    """Return a match of MOMENT as ISO 8601. The match must have a time.
+    """Format a moment as ISO 8601. A moment without an offset gets UTC.
 
-    A moment without an offset is in UTC.
+    Args:
+        match: A match of MOMENT. It must have a time of day.
     """
     return match[0].replace(" ", "T") if match["offset"] else match[0].replace(" ", "T") + "Z"
 
@@ -130,7 +135,7 @@ class ShownValue:
 
     @property
     def local(self) -> str:
-        """The text; a moment in the time zone of the viewer."""
+        """The text of the value. A moment is in the time zone of the viewer."""
         try:
             moment = timezone.localtime(datetime.fromisoformat(self.moment))
         except (ValueError, OverflowError):  # the value is not a moment, or the day does not exist
@@ -177,7 +182,7 @@ def make_value(
 ) -> ShownValue:
     """Return a JSON value as a page shows it.
 
-    `path` is the pointer of the value in the snapshot. It leads to the label of the field.
+    `path` is the pointer of the value in the snapshot, by which the label is looked up.
     """
     if isinstance(value, msgspec.UnsetType):
         return ABSENT
@@ -319,13 +324,13 @@ def _is_folded(value: object, depth: int) -> bool:
     return depth > 0 or any(True for _leaf in islice(_iterate_scalars(value), OPEN_LEAVES, None))
 
 
-def _get_item_name(value: Json, place: int) -> str:
+def _get_item_name(value: Json, index: int) -> str:
     if isinstance(value, dict):
         for key in IDENTITY_KEYS:
             identity = value.get(key)
             if isinstance(identity, str | int) and not isinstance(identity, bool):
                 return masking.shorten_token(str(identity))
-    return str(place + 1)
+    return str(index + 1)
 
 
 def _iterate_scalars(value: object) -> Iterator[object]:

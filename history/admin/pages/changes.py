@@ -126,15 +126,15 @@ def show_changes(request: HttpRequest, reader: HistoryReader) -> HttpResponse:
     )
 
 
-class _ReadChanges(NamedTuple):
-    """The page that was read for a request."""
+class _FetchedChanges(NamedTuple):
+    """The result of reading the page of changes that a request asks for."""
 
     page: ChangesPage | None  # None if the conditions do not allow one
     token: str | None  # the token that was used
     notes: list[str]  # for the viewer, on wrong conditions or a wrong token
 
 
-def _read_page(reader: HistoryReader, form: ChangesForm, token: str | None) -> _ReadChanges:
+def _read_page(reader: HistoryReader, form: ChangesForm, token: str | None) -> _FetchedChanges:
     """Read the page that the form and the token ask for."""
     notes: list[str] = []
     reader.viewer.access.is_one_entry = True
@@ -143,9 +143,9 @@ def _read_page(reader: HistoryReader, form: ChangesForm, token: str | None) -> _
         if form.refused:
             text = _("Wrong: {conditions}. The filter says what is wrong.")
             notes.append(text.format(conditions=", ".join(form.refused)))
-            return _ReadChanges(None, None, notes)
+            return _FetchedChanges(None, None, notes)
         if not form.applied:
-            return _ReadChanges(None, None, [])
+            return _FetchedChanges(None, None, [])
         kind = form.cleaned_data.get("entity")
         query = ChangesQuery(
             filters=_extend_to_retention(filters),
@@ -156,25 +156,28 @@ def _read_page(reader: HistoryReader, form: ChangesForm, token: str | None) -> _
         )
         try:
             page = timeline.fetch_changes_page(reader, query)
-            return _ReadChanges(page, token, notes)
+            return _FetchedChanges(page, token, notes)
         except timeline.OlderThanRetentionError:
             notes.append(gaps.explain_retention(filters.until))
-            return _ReadChanges(None, None, notes)
+            return _FetchedChanges(None, None, notes)
         except timeline.BadParameterError as error:
             if error.name == "author":
                 notes.append(_("Without a person or a service the time must be at most an hour."))
-                return _ReadChanges(None, None, notes)
+                return _FetchedChanges(None, None, notes)
             if error.name == "path" and form.refuse_condition("path"):
                 continue
             if token is None:
                 notes.append(str(error))
-                return _ReadChanges(None, None, notes)
+                return _FetchedChanges(None, None, notes)
             notes.append(_("The page in the address is not valid. The newest versions are shown."))
             token = None
 
 
 def _extend_to_retention(filters: VersionFilters) -> VersionFilters:
-    """Let filters without a beginning begin with retention if they name a person or a service."""
+    """Return the filters. If they name a person or a service, they have a beginning.
+
+    Without a beginning of their own they begin with the first day of retention.
+    """
     if filters.since is not None or (filters.author is None and filters.client_id is None):
         return filters
     return VersionFilters(
@@ -199,7 +202,11 @@ def _load_titles(reader: HistoryReader, page: ChangesPage | None) -> dict[str, s
 
 
 def _group_by_day(cards: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Group cards by day, and the cards of a day by document, keeping the order of `cards`."""
+    """Group cards by day, and the cards of a day by document. `cards` are in order of time.
+
+    Returns:
+        For each day its name and its `documents`. See _describe_document.
+    """
     days = []
     for day, day_cards in groupby(
         cards, lambda card: timezone.localdate(card["version"].updated_at)
@@ -218,7 +225,11 @@ def _group_by_day(cards: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _describe_document(cards: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the heading of a document, and its cards, each with a summary of its fields."""
+    """Return the template's variables for one document on a day.
+
+    `cards` has pairs of a card and a summary of the changed fields. The other variables make the
+    heading.
+    """
     first, version = cards[0], cards[0]["version"]
     application = first.get("application", "")
     name = first.get("subject_name") or ("" if version.entity.parent else application)
@@ -247,10 +258,10 @@ def _summarize_fields(card: Mapping[str, Any]) -> str:
 
 
 def _list_time_steps(form: ChangesForm) -> list[tuple[str, str]]:
-    """Return links that move or narrow the time window of the page, or lead to the last hour.
+    """Return links, as pairs of text and address, to a time window of at most an hour.
 
-    Returns none if the form names a person or a service: then the window may be longer than an
-    hour.
+    They lead to the windows before and after that of the form, to its first hour, or to the last
+    hour. There are none if the form names a person or a service: then the window may be longer.
     """
     filters = form.to_filters()
     if filters.author or filters.client_id or form.refused:
@@ -336,7 +347,10 @@ def show_person(request: HttpRequest, reader: HistoryReader, login: str) -> Http
 
 
 def _draw_days(counted: timeline.PersonActivity, address: str) -> dict[str, object]:
-    """Return the variables for the picture of days, which is like the one of a timeline."""
+    """Return the template's variables for the picture of the days on which a person was active.
+
+    A timeline has the same picture (see history.admin.reading_aids.activity).
+    """
     if not counted.days:
         return {}
     kinds = [kind for kind in ENTITIES if any(kind in counts for counts in counted.days.values())]

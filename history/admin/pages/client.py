@@ -110,7 +110,11 @@ def _fetch_pages(
     include: frozenset[Include] = CHANGES,
     **conditions: Any,
 ) -> Iterator[TimelinePage]:
-    """Yield the first page of versions of each application that has any."""
+    """Yield the first page of the timeline of each application, without unknown applications.
+
+    Args:
+        conditions: Further fields of TimelineQuery.
+    """
     for id in ids:
         query = TimelineQuery(
             id=id, filters=filters, page_size=max_versions, include=include, **conditions
@@ -122,10 +126,11 @@ def _fetch_pages(
 def _find_nearest_weeks(
     reader: HistoryReader, ids: Sequence[str], number: str, monday: datetime
 ) -> list[tuple[datetime, str]]:
-    """Return the last change before the week and the first change after it, if there are such.
+    """Find the nearest weeks with changes, before and after the week that begins at `monday`.
 
     Returns:
-        Pairs of the moment of the change and the address of its week.
+        The last change before the week and the first change after it: for each its moment, and
+        the address of its week. A change that does not exist is left out.
     """
     reader, no_parts = reader.omit_snapshots(), frozenset[Include]()
     before = _fetch_pages(reader, ids, VersionFilters(until=monday), 1, no_parts)
@@ -145,7 +150,7 @@ def _find_nearest_weeks(
 
 
 def _parse_monday(request: HttpRequest) -> datetime:
-    """Return the beginning of the request's week in the time zone of the viewer."""
+    """Return the beginning of the week that the request asks for, in the viewer's time zone."""
     zone, today = timezone.get_current_timezone(), timezone.localdate(clock.now())
     try:
         year, number = request.GET.get(WEEK, "").split("-W")
@@ -157,7 +162,10 @@ def _parse_monday(request: HttpRequest) -> datetime:
 
 
 def _make_week_urls(number: str, monday: datetime) -> dict[str, str]:
-    """Return the addresses of the weeks before and after. Empty for a week in the future."""
+    """Return the addresses of the weeks before and after the one that begins at `monday`.
+
+    `newer_url` is empty if that week has not begun yet.
+    """
     before, after = monday - WHOLE_WEEK, monday + WHOLE_WEEK
     is_to_come = after > clock.now().astimezone(UTC)
     return {
@@ -167,6 +175,6 @@ def _make_week_urls(number: str, monday: datetime) -> dict[str, str]:
 
 
 def _build_week_url(number: str, day: datetime) -> str:
-    """Return the address of the week that has this day."""
+    """Return the address of the client's page for the week with this day."""
     week = day.strftime("%G-W%V")
     return f"{reverse('admin:history_client')}?{urlencode({'q': number, WEEK: week})}"

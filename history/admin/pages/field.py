@@ -72,7 +72,7 @@ def show_field(
 
 
 def _convert_number_text(value: FieldValue, shown_value: ShownValue) -> FieldValue:
-    """Return a text that the page shows as a number as a number; other values unchanged."""
+    """Convert a text to a number if the page shows it as a number. Else return it unchanged."""
     is_number_text = shown_value.form == "number" and isinstance(value.value, str)
     return replace(value, value=Decimal(value.value)) if is_number_text else value  # type: ignore[arg-type]
 
@@ -113,8 +113,10 @@ def _make_lines(
 def _describe_duration(origin: ValueOrigin, until: datetime, *, ended: bool) -> str:
     """Return how long the field had a value.
 
-    `ended` says that the value lasted until `until`. Otherwise it ended earlier, in a version that
-    the store does not have.
+    Args:
+        until: The moment at which the value ended, as far as the store shows.
+        ended: Whether it ended exactly then. If not, a version that the store does not have may
+            have changed the value earlier.
     """
     span = timesince(origin.updated_at, until)
     if origin.exact:
@@ -123,9 +125,9 @@ def _describe_duration(origin: ValueOrigin, until: datetime, *, ended: bool) -> 
 
 
 def _explain_change_back(values: Sequence[FieldValue]) -> str:
-    """Return a sentence if a value undoes an earlier change, otherwise an empty text.
+    """Return a sentence if the first of these values undoes an earlier change, or "".
 
-    `values` are the value and the values before it, COMPARED_VALUES in all.
+    `values` are up to COMPARED_VALUES consecutive values of the field, newest first.
     """
     first, *before = (value.value for value in values)
     if len(before) < 2 or not _is_same(first, before[1]) or _is_same(first, before[0]):
@@ -144,7 +146,7 @@ def _is_same(first: MaybeJson, second: MaybeJson) -> bool:
 
 
 def _draw_chart(values: Sequence[FieldValue], shown_values: Sequence[ShownValue]) -> str:
-    """Draw the numbers over time; empty for a single value, or if a value is not a number."""
+    """Draw the values over time. Empty if there is only one, or if one of them is not a number."""
     steps: list[ValueStep] = []
     for field_value, text in zip(reversed(values), reversed(shown_values), strict=True):
         value = field_value.value

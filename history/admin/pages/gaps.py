@@ -28,7 +28,7 @@ MAX_ARRIVED = 3
 
 @mark_expensive
 def show_gaps(request: HttpRequest) -> HttpResponse:
-    """Show the open or the closed gaps, the latest first, and their numbers by kind and service."""
+    """Show the open or the closed gaps, newest first, and how many are open by kind and service."""
     selection, parameters = _parse_selection(request)
     token = request.GET.get(PAGE, "")
     before = int(token) if token.isascii() and token.isdigit() and len(token) < 19 else None
@@ -66,7 +66,7 @@ def show_gaps(request: HttpRequest) -> HttpResponse:
 
 
 def _parse_selection(request: HttpRequest) -> tuple[GapSelection, Mapping[str, str]]:
-    """Return the gaps that the request selects, and its parameters for links to other pages."""
+    """Return the filter in the request, and the same filter as parameters for links."""
     parameters_ = request.GET
     entity, client = (
         parameters_.get("entity", ""),

@@ -67,7 +67,7 @@ def show_moment(request: HttpRequest, reader: HistoryReader, id: str) -> HttpRes
             state = timeline.fetch_application_at(reader, id, clock.now(), MOST_PARTS)
         except timeline.NotFoundError:
             raise error from None
-        note = f"{_explain_nothing(error)} {gaps.explain_retention(moment)}".rstrip()
+        note = f"{_explain_empty_page(error)} {gaps.explain_retention(moment)}".rstrip()
     empty = note or (form.is_bound and not is_valid)
     compared = is_valid and not empty
     today = (
@@ -84,7 +84,7 @@ def show_moment(request: HttpRequest, reader: HistoryReader, id: str) -> HttpRes
             id,
             state.application,
             tab="at",
-            then=compared,
+            is_past=compared,
             today=today.application if today else None,
         ),
         "form": form,
@@ -106,8 +106,8 @@ def show_moment(request: HttpRequest, reader: HistoryReader, id: str) -> HttpRes
     return render(request, "history/moment.html", context, status=404 if note else 200)
 
 
-def _explain_nothing(error: timeline.NotFoundError) -> str:
-    """Return a sentence on why the page can show nothing of a stored application."""
+def _explain_empty_page(error: timeline.NotFoundError) -> str:
+    """Return a sentence on why the page is empty although the application is in the store."""
     if error.why is Absence.UNKNOWN:
         return _(
             "The versions of that moment are not in the store: removed by age, or never arrived."
@@ -152,7 +152,10 @@ def _make_parts(
 ) -> list[dict[str, object]]:
     """Return the template's variables for each part: the application and its children.
 
-    With `today`, each part is compared with its version there.
+    Args:
+        state: The application at the moment of the page.
+        today: The application now, to compare each part with. None: nothing is compared.
+        messages: The messages in quarantine that may have changed each part.
     """
     budget = RenderBudget()
     newest_versions = (
@@ -177,13 +180,14 @@ def _make_parts(
 def _describe_gap(
     following: Version | None, messages: Sequence[QuarantinedMessage]
 ) -> dict[str, object]:
-    """Return the notice that versions before the moment are missing; empty if none is.
+    """Return the notice that the part may have been different, because versions are missing.
 
-    They may have changed what the part was at the moment.
+    Returns:
+        The template's variables; empty if no version is missing.
 
     Args:
-        following: The first stored version after the missing ones, or None.
-        messages: The messages in quarantine on the same document.
+        following: The first stored version after the missing ones; None if none is missing.
+        messages: The messages in quarantine that may have changed the part before the moment.
     """
     sentences = list(gaps.describe_arrived(following)) if following else []
     described = following.quarantined if following else {}
@@ -207,10 +211,13 @@ def _describe_gap(
 def _compare_with_today(
     version: Version, today: Version | None, budget: RenderBudget
 ) -> dict[str, object]:
-    """Return the template's variables on how a version differs from the one that is current now.
+    """Return the template's variables on how a version differs from the current version.
 
-    `same` says that it is the same version. `rows` are the differences, and `note` counts the
-    differences without a row. Empty without `today`.
+    `same` says that it is the current version. `rows` are the differences, and `note` counts the
+    differences without a row.
+
+    Args:
+        today: The version that is current now. None: nothing is compared, the result is empty.
     """
     if today is None:
         return {}

@@ -41,8 +41,9 @@ def require_history_permission(
 ) -> Callable[Concatenate[HttpRequest, P], HttpResponse]:
     """Decorate a view: allow only logins with PERMISSION, and pass the reader of the request.
 
-    The site itself requires a login. The reader masks snapshots for this login. The answer is 403
-    for an application that the login may not see, and 404 with the reason for a missing document.
+    The site itself requires a login. The reader masks snapshots for this login. The decorator
+    answers 403 for an application that the login may not see, and 404 with the reason for a
+    missing document.
     """
 
     @wraps(view)
@@ -91,7 +92,7 @@ def _respond_refused(
 def _respond_not_found(
     request: HttpRequest, reader: HistoryReader, entity: EntityKind, id: str, reason: NotFoundError
 ) -> HttpResponse:
-    """Answer 404 with the reason. If only the version is missing, show its document's head."""
+    """Answer 404 with the reason. If only the version is missing, show the head of the document."""
     number = reason.version
     head = {"title": f"{get_kind_title(entity)} {id}", "hide_finder": True}
     fate: Sequence[str] = ()

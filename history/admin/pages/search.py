@@ -123,14 +123,18 @@ def _run_search(
 
 
 def _is_word(text: str) -> bool:
-    """Return whether a text is a Russian word, as in “заявка 7708-2026-1”, and so not an id."""
+    """Return whether a text is a Russian word and so not an id, like the first in “заявка 7708”."""
     return unicodedata.normalize("NFC", text).isalpha() and not text.isascii()
 
 
 def _search_other_spellings(
     reader: HistoryReader, texts: Sequence[str]
 ) -> dict[str, dict[str, SearchPage]]:
-    """Return the results of other spellings, by the text as entered."""
+    """Look up other spellings of texts.
+
+    Returns:
+        For each text, its spellings that have results, with these results.
+    """
     spellings_by_text = {text: _generate_spellings(text) for text in texts}
     results = timeline.search_all(
         reader,
@@ -150,8 +154,9 @@ def _search_other_spellings(
 def _generate_spellings(text: str) -> list[str]:
     """Return other spellings of a text, without repetitions and without the text itself.
 
-    A spelling has no signs around it, hyphens in the place of dashes, all letters capital or all
-    small, and all letters of one alphabet. Each spelling is in both Unicode normal forms.
+    All of them leave out signs around the text. They combine these changes: hyphens for dashes,
+    all letters capital or all small, and lookalike letters of one alphabet only. Each comes in
+    both Unicode normal forms.
     """
     bare = unicodedata.normalize("NFC", text.strip(SIGNS))
     spellings = dict.fromkeys(
@@ -170,7 +175,10 @@ def _generate_letter_variants(text: str) -> Iterator[str]:
 
 
 def _build_next_url(groups: Sequence[SearchGroup]) -> str:
-    """Return the address of the next page; empty if there is none, or for several texts."""
+    """Return the address of the next page of results.
+
+    Empty if there is no next page, or if several texts were looked up.
+    """
     token = groups[0].next_token if len(groups) == 1 else None
     return _build_search_url({"q": groups[0].query, PAGE: token}) if token else ""
 
@@ -180,7 +188,7 @@ def _build_search_url(query: Mapping[str, str]) -> str:
 
 
 def _find_client_number(results: Mapping[str, SearchPage]) -> str:
-    """Return the text of the search if it was a single one and is a client number, else ""."""
+    """Return the client number that was searched for; "" if other or several texts were."""
     texts = [
         text
         for text, page in results.items()
@@ -210,7 +218,11 @@ def _describe_quarantined(
 
 
 def _link_to_old_service(missing: Sequence[str]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return links that open ids without a result, in case the old service has them."""
+    """Return links to the timelines of ids without a result, in case the old service has them.
+
+    Returns:
+        For each id, the title and address for each kind that it may have.
+    """
     if load_endpoint() is None:
         return []
     ids = [text for text in missing if is_storable_id(text)]

@@ -60,7 +60,7 @@ def show_snapshot(
                 id,
                 found_version,
                 name=_("version {n}").format(n=version),
-                then=not is_newest,
+                is_past=not is_newest,
             ),
             **_make_version_context(request, reader, found_version),
             "unmask_links": _list_unmask_links(request, found_version),
@@ -93,7 +93,11 @@ def show_snapshot(
 def _make_version_context(
     request: HttpRequest, reader: HistoryReader, version: Version
 ) -> dict[str, object]:
-    """Return the variables for the JSON, or for the card and the fields of the version."""
+    """Return the template's variables for what the request asks for.
+
+    With ?as=json these are the JSON text, and how many letters are left out. Otherwise they are
+    the card of the version, and the fields of its snapshot unless the card has them.
+    """
     if request.GET.get("as") == "json":
         text = format_indented(version.snapshot)
         return {"json": colour_json(text[:MOST_LETTERS]), "rest": max(0, len(text) - MOST_LETTERS)}

@@ -118,7 +118,9 @@ def _render_timeline(
                 shown.id,
                 newest,
                 tab="whole" if shown.whole else "card",
-                last=_find_last_child_change(reader, shown, page if is_plain else None),
+                last_child_change=_find_last_child_change(
+                    reader, shown, page if is_plain else None
+                ),
             ),
             **build_page_urls(request, address, parameters, token, page.next_token),
             "more_links": admin.site.list_subject_links(request, shown.entity, shown.id),  # type: ignore[attr-defined]
@@ -174,7 +176,7 @@ def _respond_with_file(
     page: TimelinePage,
     newest: Version | None,
 ) -> HttpResponse:
-    """Answer with the page as a file, masked in the same way."""
+    """Answer with the versions of the page as a file. They are masked as on the page."""
     address = request.path
     completeness = page_completeness.get_completeness(request)
     messages = completeness.load_messages(reader)
@@ -192,8 +194,8 @@ def _respond_with_file(
     return timeline_export.make_response(export, request.GET[timeline_export.FORM_PARAMETER])
 
 
-class _ReadTimeline(NamedTuple):
-    """The page that was read for a request."""
+class _FetchedTimeline(NamedTuple):
+    """The result of reading the page of a timeline that a request asks for."""
 
     page: TimelinePage
     token: str | None  # the token that was used
@@ -202,7 +204,7 @@ class _ReadTimeline(NamedTuple):
 
 def _read_page(
     reader: HistoryReader, shown: ShownTimeline, form: FilterForm, token: str | None
-) -> _ReadTimeline:
+) -> _FetchedTimeline:
     """Read the page, ignoring conditions and a token that are wrong."""
     notes = []
     while True:
@@ -235,7 +237,7 @@ def _read_page(
         quoted = [_("“{condition}”").format(condition=label) for label in form.refused]
         notes.append(text.format(conditions=", ".join(quoted)))
         page = page if form.applied else EMPTY_PAGE
-    return _ReadTimeline(page, token, notes)
+    return _FetchedTimeline(page, token, notes)
 
 
 def _load_newest(reader: HistoryReader, shown: ShownTimeline) -> Version | None:
@@ -251,7 +253,7 @@ def _find_last_child_change(
 ) -> Version | None:
     """Return the last change of the application if it is a version of a child, else None.
 
-    `first_page` is the first page of the timeline without a filter. It is read if not given.
+    `first_page` is the first page of the timeline without a filter. None: it is read here.
     """
     if not shown.whole:
         return None
@@ -265,9 +267,11 @@ def _find_last_child_change(
 def _load_children(
     reader: HistoryReader, shown: ShownTimeline, *, is_shown: bool
 ) -> tuple[dict[str, object], Members | None]:
-    """Return the template's variables for an application's children, and its version keys.
+    """Read the children of an application, if `is_shown`.
 
-    The keys are those of the application and its children. With `is_shown` False, nothing is read.
+    Returns:
+        The template's variables for the children; empty if they are not shown. And the version
+        keys of the application and of all children; None if they were not read.
     """
     if not is_shown:
         return {}, None

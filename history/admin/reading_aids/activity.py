@@ -130,9 +130,11 @@ def _find_deletions(
 
 
 def _find_day_states(kinds: Sequence[EntityKind], last: date) -> Iterator[tuple[str, date]]:
-    """Yield the packed days of these kinds' tables as "packed", and archived days as "archived".
+    """Yield ("packed", day) for each packed day, and ("archived", day) for each archived one.
 
-    Days are in UTC, and none is later than `last`.
+    Args:
+        kinds: The kinds to look at. A day is yielded if it is packed in one of their tables.
+        last: The last day to look at, in UTC.
     """
     conditions = {"table__in": [kind.table for kind in kinds], "day__lte": last}
     packed = SealedDay.objects.filter(**conditions, packed_at__isnull=False)

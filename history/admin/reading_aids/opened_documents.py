@@ -36,9 +36,11 @@ CHANGES = frozenset({Include.CHANGES})
 def make_recent_context(request: HttpRequest) -> dict[str, object]:
     """Return the start page's variables about documents that the login opened and may see.
 
-    `recent` has a line for each of the last MAX_LINES documents. `others` has the kind, id, title
-    and address of the documents opened before. `client` is the client of the last opened document,
-    with its applications, or None.
+    Returns:
+        `recent`: A line for each of the MAX_LINES documents that were opened most recently.
+        `others`: The kind, id, title and address of each document that was opened earlier.
+        `client`: The client of the most recently opened document, with the client's applications.
+            None if no client is known.
     """
     opened, access = _list_opened(request), access_record.get_access_record(request)
     access.listed = bool(opened)
@@ -84,7 +86,10 @@ def make_recent_context(request: HttpRequest) -> dict[str, object]:
 
 
 def _list_opened(request: HttpRequest) -> list[EntityRef]:
-    """Return the documents that the login opened in this and earlier sessions, newest first."""
+    """Return the documents that the login opened, most recently opened first.
+
+    They were opened in this session or in earlier ones.
+    """
     opened = dict.fromkeys(page_head.list_opened(request))
     answers: Iterable[tuple[Any, Any]] = looks_back.send(None, user=request.user)
     for _receiver, before in answers:
@@ -93,16 +98,16 @@ def _list_opened(request: HttpRequest) -> list[EntityRef]:
 
 
 def _load_last_versions(
-    of_page: HistoryReader, documents: Iterable[EntityRef]
+    page_reader: HistoryReader, documents: Iterable[EntityRef]
 ) -> Iterator[tuple[EntityRef, Version | None]]:
     """Yield each document with its newest version, or None if the store does not have one.
 
-    The newest version of an application may be a version of a child. Documents that need-to-know
-    does not let the login see now are left out.
+    The newest version of an application may be a version of a child. A document is left out if
+    need-to-know does not let the login see it any more.
     """
     for document in documents:
-        viewer = replace(of_page.viewer, access=access_record.AccessRecord())
-        reader = replace(of_page, viewer=viewer).omit_snapshots()
+        viewer = replace(page_reader.viewer, access=access_record.AccessRecord())
+        reader = replace(page_reader, viewer=viewer).omit_snapshots()
         conditions: dict[str, Any] = {"page_size": 1, "include": frozenset()}
         try:
             [last] = page_head.fetch_page(
@@ -112,7 +117,7 @@ def _load_last_versions(
             yield document, None
         except DamagedBlockError as error:
             # A login that may not see the document gets another error before this one.
-            of_page.damaged[DamagedPlace(*document, None)] = error
+            page_reader.damaged[DamagedPlace(*document, None)] = error
             yield document, None
         except (NeedToKnowError, RuleFailedError):
             closed = (
@@ -120,16 +125,16 @@ def _load_last_versions(
                 for application in viewer.access.applications
                 if not viewer.decided.get(application)
             )
-            of_page.viewer.access.note_left_out(closed)
+            page_reader.viewer.access.note_left_out(closed)
         else:
-            of_page.viewer.access.note_read(viewer.access.applications)
+            page_reader.viewer.access.note_read(viewer.access.applications)
             yield document, last
 
 
 def _load_changes(
     reader: HistoryReader, last: Mapping[EntityRef, Version | None]
 ) -> dict[EntityRef, Version | None]:
-    """Return the same versions, with their changes unless the snapshot is large."""
+    """Return `last` with the changes of each version added, unless its snapshot is large."""
     versions = dict(last)
     whole = replace(reader, fields=None)
     compared = {

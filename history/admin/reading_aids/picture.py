@@ -31,8 +31,8 @@ class DayBar(NamedTuple):
         day: The day.
         counts: How many versions each kind has, in the order of the kinds.
         url: The address that the bar links to.
-        text: What the bar says of the day.
-        marks: The marks of the day, names of MARKS.
+        text: A description of the day, which the browser shows as the tooltip of the bar.
+        marks: The marks to draw at the bar. Each is a key of MARKS.
     """
 
     day: date

@@ -125,9 +125,9 @@ def describe_change(row: ChangeRow) -> str:
 
 
 def _quote_value(value: ShownValue) -> str:
-    """Return a value as a sentence has it: a text in quotes, a number as it is.
+    """Write a value for use in a sentence: a text in quotes, a number without them.
 
-    Returns "" for a masked value, a list and an object, which tell a client nothing.
+    Returns "" for a masked value, a list and an object: these tell a client nothing.
     """
     if value.form in ("absent", "masked", "list", "object"):
         return ""

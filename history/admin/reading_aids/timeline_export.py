@@ -57,7 +57,7 @@ class TimelineExport:
 
 
 def make_response(export: TimelineExport, form: str) -> HttpResponse:
-    """Answer with the file in one of FORMS. If there is no such form, answer with a note."""
+    """Answer with the file. `form` is a key of FORMS; any other text stands for the note."""
     text, kind = FORMS.get(form, _write_note)(export)
     response = HttpResponse(
         text, content_type=kind if isinstance(text, bytes) else f"{kind}; charset=utf-8"
@@ -66,7 +66,7 @@ def make_response(export: TimelineExport, form: str) -> HttpResponse:
 
 
 def as_file(response: HttpResponse, name: str) -> HttpResponse:
-    """Let the browser save the answer under a name, which may have any letters."""
+    """Let the browser save the answer as a file. Its name may have letters of any alphabet."""
     header = content_disposition_header(as_attachment=True, filename=get_valid_filename(name))
     response.headers["Content-Disposition"] = header or ""
     return response

@@ -58,7 +58,10 @@ class FieldLabelForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 class FieldLabelAdmin(ModelAdmin):  # type: ignore[type-arg]
-    """The list of labels. It shows marks as sensitive; only `annals labels load` changes them."""
+    """The list of labels.
+
+    It shows which fields are marked as sensitive. Only `annals labels load` changes these marks.
+    """
 
     form = FieldLabelForm
     readonly_fields = ("sensitive",)
@@ -108,7 +111,7 @@ class OwnFiltersAdmin(ModelAdmin):  # type: ignore[type-arg]
         )
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:  # noqa: ARG002
-        """Return whether a filter of the page can ask for this lookup."""
+        """Return whether one of the page's filters uses this lookup."""
         return any(lookup in self._list_lookups(list_filter) for list_filter in self.list_filter)
 
     def _list_lookups(self, name: Any) -> frozenset[str]:
@@ -171,7 +174,7 @@ class SubjectLink:
 
 
 def _wrap_page(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """Wrap a page so that it counts as a request of its login. See worker_shares."""
+    """Wrap a page so that each request to it is counted for its login. See worker_shares."""
 
     @wraps(view)
     def show_page(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -307,7 +310,10 @@ class AnnalsSite(admin.AdminSite):
     def login(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Show the log-in page; answer a wrong password with 401, so that it is counted."""
+        """Show the log-in page. Answer a wrong password with 401, where Django answers with 200.
+
+        The metrics count refused log-ins by this status.
+        """
         response = super().login(request, extra_context)
         if request.method == "POST" and response.status_code == 200:
             response.status_code = 401
@@ -325,10 +331,10 @@ class AnnalsSite(admin.AdminSite):
         sends: bool = False,
         home: bool = False,
     ) -> None:
-        """Add a page of another app to the site. This app must not import the other one.
+        """Add a page of another app to the site.
 
-        Call this from the `admin` module of the other app: Django loads these modules before the
-        addresses.
+        The other app calls this from its `admin` module, which Django loads before the addresses:
+        `history` must not import other apps.
 
         Args:
             address: The path below the address of the site.

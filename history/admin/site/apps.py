@@ -13,7 +13,7 @@ class ScreensConfig(SimpleAdminConfig):
     default_site = "history.admin.site.admin_site.AnnalsSite"
 
     def ready(self) -> None:
-        """Register the checks of Django's admin so that the screens are registered first."""
+        """Register the checks of Django's admin. They load the screens before they check them."""
         register(check_dependencies, Tags.admin)
         register(_check_screens, Tags.admin)
 

@@ -169,7 +169,13 @@ def _judge_beginnings(cursor: Any, entity: EntityKind) -> None:
 def _read_created_at(
     cursor: Any, entity: EntityKind, id: str, packed: bytes | None, stored_at: Any, position: int
 ) -> str | None:
-    """Return createdAt of a version in a block, or None if it has none or the block is damaged."""
+    """Return createdAt of a version in a block, or None if it has none or the block is damaged.
+
+    Args:
+        packed: The bytes of the block; None: the version is not in a block.
+        stored_at: The moment of the block's row.
+        position: The number of the version in the block, from 1.
+    """
     if packed is None:
         return None
     try:
@@ -177,7 +183,7 @@ def _read_created_at(
             position - 1
         ]
     except DamagedBlockError as error:
-        log.warning("cannot tell whether the document has older versions: %s", error)
+        log.warning("cannot tell whether %s %s has older versions: %s", entity.name, id, error)
         return None
     cursor.execute("SELECT %s::jsonb->>%s::text", [text.decode(), entity.created_at])
     [(created_text,)] = cursor.fetchall()

@@ -90,7 +90,13 @@ def get_latest_run() -> GapRun | None:
 
 
 def _close_expired(window: Window, edge: datetime, now: datetime, last_run: GapRun | None) -> int:
-    """Close the gaps that have reached the edge of the window."""
+    """Close the gaps that retention has reached, and return how many.
+
+    Also delete what earlier runs noted about days before the window.
+
+    Args:
+        edge: Versions before this moment may have been removed by retention.
+    """
     window_length = timedelta(days=(window.newest - window.oldest).days)
     with transaction.atomic(), connection.cursor() as cursor:
         lock_gaps(cursor)

@@ -1,4 +1,4 @@
-"""`annals search index`: adds a newly declared business key of versions that are stored already."""
+"""`annals search index`: makes stored versions searchable by newly declared business keys."""
 
 import json
 import sys

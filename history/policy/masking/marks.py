@@ -76,8 +76,8 @@ class MarkedPaths:
 
     A marked path expects objects or lists on its way. If a snapshot has another type of value
     there, that value is masked as a whole: `/passport/series` also masks a passport that is a text
-    or a list. This holds only where the path has a name since its last `**`; otherwise nearly
-    every value would be masked.
+    or a list. After `**` this begins only with the next name in the path: otherwise nearly every
+    value would be masked.
     """
 
     def __init__(self, paths: Iterable[str]) -> None:
@@ -173,7 +173,7 @@ def _make_state(
 
 
 def _list_below(nodes: list[_MarkNode], name: str) -> list[_MarkNode]:
-    """Return the nodes that a step from these nodes to `name` can reach."""
+    """Return the nodes that match after one more segment of the path, `name`."""
     below_nodes: list[_MarkNode] = []
     for node in nodes:
         if node.stays:

@@ -39,7 +39,8 @@ class KindMask:
     def __call__(self, id: str, text: bytes) -> bytes:
         """Return a snapshot of the document `id` with each marked part replaced by a token.
 
-        A snapshot that Python cannot hold becomes one token.
+        A snapshot that Python cannot parse, for example because a number is too large for it, is
+        replaced by a single token.
         """
         key = derive_document_key(self.entity, id)
 

@@ -17,13 +17,16 @@ from history.store.days.day_reading import open_day
 
 
 def adopt_day(store: ArchiveStore, table: str, day: date) -> int:
-    """Note the archived rows of a day in the database, and return their number.
+    """Make the database accept the archived day as its own, although it did not archive these rows.
 
-    Reads all files of the day. The caller holds the run lock.
+    Reads all files of the day, then notes their manifest. The caller holds the run lock.
+
+    Returns:
+        The number of archived rows.
 
     Raises:
-        ArchiveError: The day is not archived, is damaged, is noted already, or has fewer rows than
-            the database noted.
+        ArchiveError: The day is not archived, is damaged, or has been accepted already. Or it has
+            fewer rows than the database noted when the day was archived.
     """
     archived, noted = (
         manifest.load_manifest(store, table, day),
@@ -32,11 +35,14 @@ def adopt_day(store: ArchiveStore, table: str, day: date) -> int:
     if archived is None:
         raise ArchiveError(f"{table} {day} is not in the archive")
     if noted and (noted.digest, noted.files) == (archived.digest, archived.files):
-        raise ArchiveError(f"the database knows these rows of {table} {day} already")
+        raise ArchiveError(
+            f"the database knows these rows of {table} {day} already, so there is nothing to adopt"
+        )
     if noted and archived.rows < noted.rows:
         raise ArchiveError(
-            f"the archive has {pluralize(archived.rows, 'row')} of {table} {day}, the database "
-            f"noted {noted.rows}. Only `partitions forget` gives archived rows up"
+            f"the archive has only {pluralize(archived.rows, 'row')} of {table} {day}, but the "
+            f"database noted {noted.rows}. Restore the missing files, or give up all archived rows "
+            "of this day with `partitions forget`"
         )
     if problem := scrubbing.find_fault(store, archived):
         raise ArchiveError(problem)
@@ -82,12 +88,13 @@ def seal_archived_rows(
 ) -> None:
     """Seal a day again if the archive now has exactly its sealed rows and its late rows.
 
-    Otherwise the seal stays, and `verify` reports the day. Call this after the day was archived,
-    and before the database notes it. The caller holds the run lock.
+    Otherwise the seal stays, and `verify` reports the day. Call this after the files of the day
+    were written, and before note_archived_day(). The caller holds the run lock.
 
     Args:
-        late_before: The number of late rows before the day was archived.
-        digest_before: The digest of the rows that the archive had until then; None if it had none.
+        new_manifest: The manifest of the files that were written.
+        late_before: The number of late rows before the files were written.
+        digest_before: The digest of the rows that were archived before; None if none were.
     """
     table, day = entity.table, new_manifest.day
     newest = DaySeal.objects.filter(table=table, day=day).order_by("-id").first()

@@ -105,7 +105,7 @@ def check_columns(file: IO[bytes]) -> None:
         any(ARROW_TYPES.get(field.name) != field.type for field in schema)
         or schema.names[0] != "id"
     ):
-        raise ValueError("it has other columns than the files of the archive")
+        raise ValueError("the file has other columns than the files of the archive")
 
 
 def find_row_groups(file: IO[bytes], id_: str) -> list[int]:

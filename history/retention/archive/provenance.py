@@ -66,10 +66,11 @@ def _are_equal(first: Manifest, second: Manifest) -> bool:
 def check_provenance(
     connection: Connection, store: ArchiveStore, entity: EntityKind, day: date
 ) -> None:
-    """Check that the archive has exactly the noted rows of a day, and perhaps rows of its table.
+    """Check that all archived rows of a day come from Annals, and that none is missing.
 
-    Reads nothing if the manifest is the noted one. Otherwise reads all rows in one transaction.
-    `connection` is in autocommit mode.
+    A row comes from Annals if the database noted it when it was archived, or if it is in the
+    day's table. Reads only the manifest if the database noted the same one. Otherwise reads all
+    rows in one transaction. `connection` is in autocommit mode.
 
     Raises:
         ArchiveError: The archive has a row that is neither noted nor in the table, or lacks a noted
@@ -118,7 +119,7 @@ def _compute_digest(table: MergedDayRows, archived: Manifest | None) -> DayDiges
 
 
 def _explain_foreign_rows(stored_manifest: Manifest, entity: EntityKind, extra_rows: int) -> str:
-    """Say which rows of the archive Annals did not write.
+    """Return a sentence on archived rows that do not come from Annals.
 
     Args:
         extra_rows: The number of these rows; 0 if it is not known.

@@ -29,10 +29,10 @@ KEY = ("id", "updated_at", "version")
 def restore_day(
     connection: Connection, store: ArchiveStore, entity: EntityKind, day: date
 ) -> Manifest:
-    """Bring a day of one table back as a partition that maintain keeps until `release`.
+    """Bring a day of one table back as a partition that maintain keeps until `partitions release`.
 
     Works in one transaction. Rows of the day that are in the table stay. Readers and writers go on.
-    Feeds of changes that have passed the day get its versions by the late list.
+    The restored versions are added to the late list for feeds of changes that have passed the day.
     The caller holds the run lock, and `connection` is in autocommit mode.
 
     Raises:
@@ -97,7 +97,7 @@ def _replace_day_table(
     stored_manifest: Manifest,
     merge: "_RestoreMerge",
 ) -> None:
-    """Fill a new table of the day, and replace the old table by it."""
+    """Fill a new table for the day, and swap it with the old table."""
     table, day = stored_manifest.table, stored_manifest.day
     with connection.transaction():
         distribution.use_one_connection(connection)
@@ -139,11 +139,12 @@ def _load_archived_rows(
 
 
 class _RestoreMerge:
-    """Copies the rows that the old table of a day has and the new one does not.
+    """Copies to the new table of a day the rows that only its old table has.
 
     Args:
-        watch: Notes the changes of the old table. None if nothing notes them, because the table was
-            made meanwhile or is in a cluster. Then all of its rows are compared under the lock.
+        watch: Notes which rows of the old table change, so that `settle` compares only these.
+            None if nothing notes them, because there was no old table or because it is in a
+            cluster. Then `settle` compares all rows.
     """
 
     def __init__(
@@ -154,7 +155,9 @@ class _RestoreMerge:
         self._watch = watch
 
     def settle(self, day_table: days.DayTable) -> None:
-        """Copy the last rows and prove that none is missing. The caller has locked out all writers.
+        """Copy the rows that writers added meanwhile, and prove that none is missing.
+
+        The caller has locked out all writers.
 
         Raises:
             ArchiveError: A row differs from the archived row with the same key.

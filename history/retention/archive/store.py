@@ -57,7 +57,7 @@ class ArchiveStore:
 
     @contextmanager
     def write(self, name: str) -> Iterator[IO[bytes]]:
-        """Open a new file. It gets its name, and is safe on disk, when the block succeeds."""
+        """Open a new file. After a `with` block without an error it is on disk under its name."""
         path = self._path(name)
         if not self._local:
             try:
@@ -89,7 +89,7 @@ class ArchiveStore:
             with self._files.open_output_stream(self._path(name)) as sink:
                 sink.write(data)
         if self.read(name) != data:
-            raise ArchiveError(f"{name}: what is read back is not what was written")
+            raise ArchiveError(f"{name}: the bytes that were read back differ from those written")
 
     def list_names(self, folder: str) -> list[str]:
         """List the files directly in a folder, also unfinished ones."""

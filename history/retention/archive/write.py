@@ -29,7 +29,10 @@ FILE_ROWS = 500_000
 
 @dataclass
 class _Generation:
-    """The files of a day that are being written."""
+    """The files of one archived day that one call writes.
+
+    When their manifest is saved, they replace the files of the generation before.
+    """
 
     store: ArchiveStore
     entity: EntityKind
@@ -48,11 +51,11 @@ def archive_day(
     day: date,
     source: sql.Composable,
 ) -> Manifest:
-    """Archive all rows of a day's table, besides the rows of the day that the archive has already.
+    """Archive all rows of a day's table. Rows that were archived before stay archived.
 
-    All rows go to new files, which are read back. Then a new manifest replaces the former one. The
-    former files stay until `manifest.delete_unneeded_files`. One row group is in memory at a time.
-    The caller holds the run lock.
+    New files get the rows of the table and of the former files, and are read back. Then a new
+    manifest replaces the former one. The former files stay until `manifest.delete_unneeded_files`.
+    One row group is in memory at a time. The caller holds the run lock.
 
     Args:
         source: The table of the day.
@@ -108,10 +111,9 @@ def _write_generation(
         is_complete = digest == expected_digest
     if not is_complete or (former_manifest and row_count < former_manifest.rows):
         raise ArchiveError(
-            f"{generation.entity.table} {generation.day} changed while it was archived: "
-            f"{pluralize(row_count, 'row was', 'rows were')} written, the table has "
-            f"{count_versions(rows.connection, rows.source)} now, or other ones. Run the command "
-            "again"
+            f"{generation.entity.table} {generation.day} was not archived because its rows changed "
+            f"meanwhile: {pluralize(row_count, 'row was', 'rows were')} written, and the table "
+            f"now has {count_versions(rows.connection, rows.source)}. Run the command again"
         )
     new_manifest = Manifest(
         table=generation.entity.table,
@@ -154,8 +156,8 @@ def _write_file(generation: _Generation, stream: Iterator[ArchivedRow]) -> bool:
     file = scrubbing.describe_file(generation.store, name)
     if (file.rows, file.digest) != (row_count, file_hash.hexdigest()):
         raise ArchiveError(
-            f"{name}: {pluralize(file.rows, 'row')} read back, which differ from the {row_count} "
-            "written"
+            f"{name}: {pluralize(file.rows, 'row')} read back, which differ from the "
+            f"{pluralize(row_count, 'row')} that were written"
         )
     generation.files.append(file)
     return True

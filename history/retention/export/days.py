@@ -1,4 +1,4 @@
-"""Chooses the days of an export: where the rows of each are, and which days cannot be exported."""
+"""Chooses the days of an export, and finds where their rows are and which days are missing."""
 
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -31,7 +31,7 @@ class ExportDay:
         return self.archived or (self.part.rows if self.part and self.part.day else 0)
 
     def build_source(self, table: str) -> sql.Composable:
-        """Return what selects the day's rows in the database, for FROM.
+        """Build a FROM item with the rows that the database has of this day.
 
         Args:
             table: The partitioned table.
@@ -61,7 +61,7 @@ class MissingDays:
 def choose_days(
     entity: EntityKind, since: date | None, until: date | None
 ) -> tuple[list[ExportDay], list[MissingDays]]:
-    """Return the days to export, and the days that are gone. Both lists are oldest first.
+    """Return the days to export, and the days that cannot be exported. Both are oldest first.
 
     Args:
         since: The first day. None: the oldest day that exists.

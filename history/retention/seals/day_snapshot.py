@@ -65,8 +65,9 @@ def is_spread(connection: Connection, table: str) -> bool:
 def start_noting(connection: Connection, day_table: days.DayTable, table: str, day: date) -> None:
     """Make writers note the message of every row that they add to the day from now on.
 
-    Waits for the transactions, on any node, that wrote to the day before. So after the return each
-    row is visible or will be noted. `connection` is in autocommit mode.
+    Waits until the transactions that have written to the day, on any node, have ended. When this
+    function returns, each row of the day is either visible already or will be noted. `connection`
+    is in autocommit mode.
 
     Raises:
         psycopg.errors.LockNotAvailable: One of these transactions stays open.

@@ -69,9 +69,9 @@ def mark_sealed_day(connection: Connection, table: str, day: date) -> None:
 def wait_for_others(
     connection: Connection, tables: Sequence[sql.Identifier], mode: str = "%"
 ) -> None:
-    """Wait until all other transactions that hold a lock of one of the tables now have ended.
+    """Wait for all other transactions that, at the time of the call, have a lock of these tables.
 
-    Transactions that take a lock later are not waited for.
+    Returns when all of them have ended. Does not wait for transactions that take a lock later.
 
     Args:
         mode: The mode of the lock, as a pattern of LIKE.
@@ -94,7 +94,9 @@ def wait_for_others(
 
 
 def wait_for_transactions(connection: Connection) -> None:
-    """Wait until every transaction that is open now in this database has ended.
+    """Wait for all transactions of this database that are open at the time of the call.
+
+    Returns when all of them have ended.
 
     Raises:
         psycopg.errors.LockNotAvailable: One of them stays open.
@@ -154,11 +156,14 @@ def compute_digests(
 def forget_archived_rows(
     connection: Connection, entity: EntityKind, day: date, archived: sql.Composable, digest: str
 ) -> None:
-    """Delete the notes about late rows that a restored day will get from the archive.
+    """Delete the notes about late rows that are among the archived rows of a restored day.
+
+    If the archived rows are the sealed rows, such a row was sealed and is not late any more.
 
     Args:
         archived: A table with the archived rows.
-        digest: The digest of these rows. If they are not the sealed rows, no note is deleted.
+        digest: The digest of the archived rows. If it is not that of the newest seal, no note is
+            deleted.
     """
     newest = connection.execute(
         'SELECT digest FROM day_seal WHERE "table" = %s AND day = %s ORDER BY id DESC LIMIT 1',
@@ -181,10 +186,10 @@ def forget_archived_rows(
 def forget_removed_rows(
     connection: Connection, table: str, day: date, repeats: Mapping[bytes, int]
 ) -> None:
-    """Delete the notes about rows that were removed because the day has their version twice.
+    """Delete the notes about late rows that were removed because they repeated another row.
 
-    The row that stays is in the seal. If a hash has more notes than removed rows, a note may be
-    about the row that stays: then the notes are kept.
+    Of the equal rows, the one that stays is in the seal. If there are more notes than removed rows
+    with a hash, a note may be about the row that stays: then all notes with this hash are kept.
 
     Args:
         repeats: How many rows were removed, by their hash.

@@ -33,10 +33,11 @@ from history.store.days.days import DayState
 _LATE: Final = "late rows are noted, but this table never gets late rows"
 
 
-def find_closed_fault(day_seal: DaySeal) -> str | None:
-    """Return a fault of a sealed day of a table that never gets late rows, or None.
+def find_fault_after_sealing(day_seal: DaySeal) -> str | None:
+    """Return the fault if a day got rows after it was sealed, or None.
 
-    Checks the notes and the seals of the day, not its rows.
+    Only for tables that never get late rows. Looks at the notes about late rows and at the seals of
+    the day, not at its rows.
     """
     if LateRow.objects.filter(table=day_seal.table, day=day_seal.day).exists():
         return _LATE
@@ -49,8 +50,8 @@ def find_closed_fault(day_seal: DaySeal) -> str | None:
 def find_unsealed_days(connection: Connection, day_rows: DayRows) -> Iterator[tuple[date, str]]:
     """Yield the days that must have a seal and do not have one, oldest first, each with its fault.
 
-    A run of maintain had to seal all finished days since the oldest seal or row. Days with late
-    rows must have a seal, too.
+    These are all finished days from the oldest row or seal on, since maintain seals every finished
+    day. A day for which a late row is noted must have a seal, too.
     """
     if day_rows.closing is None:
         return
@@ -65,7 +66,7 @@ def find_unsealed_days(connection: Connection, day_rows: DayRows) -> Iterator[tu
 
 
 def _compute_sealing_end(sealed: Collection[date], closing: DayClosing) -> date:
-    """Return the first day that no run of maintain has had to seal yet."""
+    """Return the first day that is too young for the latest run of maintain to have sealed it."""
     run = runs.load_latest_complete_run()
     if run is None:
         return max(sealed, default=date.min)
@@ -119,8 +120,8 @@ def verify_days(
     """Check each sealed day against its newest seal, oldest day first.
 
     Then yield a fault for each day that must have a seal and does not have one. The digest of a day
-    is computed again from the rows of its table, without the late rows. If the day is archived and
-    not in the table, it is the digest that the database keeps. `connection` is in autocommit mode.
+    is computed again from the rows of its table, without the late rows. If only the archive has the
+    day, the digest that was noted when it was archived is used. `connection` is in autocommit mode.
 
     Args:
         day: Check only this day. None: all days.
@@ -183,9 +184,9 @@ def check_locked(
 
 
 def accept_changed_day(table: str, day: date) -> None:
-    """Allow that a day is dropped although it is not as it was sealed.
+    """Let maintain drop a day although it is not as it was sealed.
 
-    Its drop will not be recorded as one by maintain, so verify_days() will always report the day.
+    The day gets no record that maintain dropped it. So verify_days() keeps reporting the day.
     """
     SealedDay.objects.filter(table=table, day=day).delete()
 
@@ -235,7 +236,7 @@ def _compare_in_snapshot(
         missing = f"{count - late_found} of {pluralize(count, 'late row')} missing or changed"
         fault = f"{fault}; {missing}" if fault else missing
     if day_rows.closing:
-        fault = fault or find_closed_fault(day_seal)
+        fault = fault or find_fault_after_sealing(day_seal)
     return _build_verdict(day_seal, count, fault, note)
 
 
@@ -261,10 +262,10 @@ def _build_verdict(day_seal: DaySeal, late: int, fault: str | None, note: str) -
 
 
 def _compare_dropped(day_rows: DayRows, day_seal: DaySeal, fault: str) -> tuple[str | None, str]:
-    """Judge a sealed day with no rows in the table.
+    """Find out whether a sealed day without rows in the table is archived or rightly dropped.
 
     Args:
-        fault: The fault if the day was neither archived nor dropped by maintain.
+        fault: What to return as the fault if it is neither.
 
     Returns:
         The fault, or None; and a note on what was compared.
@@ -319,12 +320,12 @@ def record_check(table: str, started_at: datetime, days: int, faults: int) -> No
 
 
 def load_latest_checks() -> Iterator[tuple[str, datetime, int | None]]:
-    """Yield the latest complete check of each table that has seals, or had seals when checked.
+    """Yield the latest complete check of each table that was checked or has seals.
 
-    Returns:
+    Yields:
         The table, the moment when the check began, and the number of faults: the days that differ,
-            plus one if the chain is broken. Before the first check: the moment of the first seal,
-            and None.
+            plus one if the chain is broken. For a table that was never checked: the moment of its
+            first seal, and None.
     """
     checked = {table_check.table: table_check for table_check in VerifiedTable.objects.all()}
     sealed = DaySeal.objects.values("table").annotate(first=Min("sealed_at")).order_by("table")
