@@ -23,9 +23,9 @@ class EntityName:
 class Id:
     """Converts `<id:...>`, an id with any characters, also slashes and line breaks.
 
-    Because an id can have slashes, declare longer addresses before shorter ones. Clients remove the
-    segments . and .. from an address. So an address has these two ids as 33 and 34 dots: no id is
-    that long.
+    Because an id can have slashes, declare longer addresses before shorter ones. HTTP
+    clients remove path segments that are `.` or `..`. So an address has these two ids as 33 and 34
+    dots: no id is that long.
     """
 
     regex = r"[\s\S]+"

@@ -112,13 +112,16 @@ _KINDS: Final = {
 def explain_declaration_error(
     error: Exception, form: str, shape: Any = None, declared: Any = None
 ) -> str:
-    """Explain why msgspec cannot read a text as a type, in sentences without the last period.
+    """Explain why msgspec cannot read a text as a type.
 
     Args:
         form: The format of the text, such as `JSON`.
         shape: The expected type. If it is not None, the explanation lists the values that would be
             valid.
         declared: The declaration as plain values. See explain_valid_values.
+
+    Returns:
+        One or more sentences. The last one has no period: the caller adds it.
     """
     if isinstance(error, UnicodeDecodeError):
         return f"it {explain_text_error(error)}"

@@ -1,4 +1,7 @@
-"""Finds out since when a topic partition is silent: without a consumer or without brokers."""
+"""Finds out whether a topic partition is silent, and since when.
+
+It is silent if no consumer runs, or if the brokers do not answer the consumer.
+"""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta

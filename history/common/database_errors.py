@@ -66,8 +66,8 @@ def explain_database_error(error: BaseException) -> str | None:
 def explain_no_connection(error: BaseException) -> str | None:
     """Return a sentence about a failed connection, or None for any other error.
 
-    A PoolTimeout means that all connections were busy: before the pool waits, the database backend
-    has checked that the server answers (history.store.database.base).
+    A PoolTimeout means that all connections of the pool were busy, and not that the server is down:
+    the database backend (history.store.database.base) checks the server before it waits.
     """
     if isinstance(error, PoolTimeout):
         return (

@@ -1,4 +1,4 @@
-"""Limits the memory that a process keeps after it was freed."""
+"""Limits the freed memory that a process keeps instead of returning it to the system."""
 
 import ctypes
 

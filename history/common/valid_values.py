@@ -29,8 +29,8 @@ def explain_valid_values(
 
     Args:
         shape: The type that the declaration should have.
-        declared: The declaration as plain values, or None if it is not known. A table may have keys
-            of any name: the declaration shows in which of them the mistake is.
+        declared: The declaration as plain values, or None if it is not known. Of a table
+            with free keys msgspec does not say which key has the mistake.
 
     Returns:
         Sentences without the last period, or None if there is nothing to add to the error.
@@ -65,10 +65,11 @@ def _split_steps(place: str) -> Iterator[str]:
 def _walk(
     types: list[inspect.Type], steps: list[str], declared: Any
 ) -> tuple[list[inspect.Type], str | None]:
-    """Return the types that are possible at the end of `steps`.
+    """Follow `steps` from `types` to the mistake.
 
     Returns:
-        The types, and the key of the last table on the way whose keys are free, or None.
+        The types that are possible there. And the wrong key of the innermost table with free keys
+        on the way, or None.
     """
     key = None
     types = list(_flatten(types))

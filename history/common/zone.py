@@ -32,7 +32,7 @@ def find_zone(request: HttpRequest) -> ZoneInfo:
 
 
 def remember_choice(request: HttpRequest) -> HttpResponse:
-    """Store the zone that a form chooses in a cookie, and go back to the page of the form."""
+    """Store the chosen zone in a cookie, and redirect to the page that has the form."""
     next_address = request.POST.get("next", "")
     is_ours = url_has_allowed_host_and_scheme(
         next_address, {request.get_host()}, request.is_secure()

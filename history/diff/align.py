@@ -116,9 +116,9 @@ def align_lists(
 ) -> ListAlignment:
     """Match the items of two lists.
 
-    If all items of both lists have a key, and no value of the key occurs twice in a list, the items
-    are matched by this key. The first such key of `keys` is used. Otherwise each item is matched by
-    its own key, and the rest by their content.
+    If all items of both lists have the same key field, and no value of it occurs twice in a list,
+    the items are matched by it. The first such field of `keys` is used. Otherwise an item is
+    matched by a key value that it alone has in its list, and the other items by their content.
     """
     deadline.check()
     for key in keys:
@@ -288,8 +288,8 @@ def _find_moved(
 ) -> IndexPairs:
     """Return the index pairs of the items that moved.
 
-    These are equal items that are not in `stays`. Their value occurs only once among such items of
-    each list.
+    An item moved if it is not in `stays`, and its value occurs exactly once among the items of each
+    list that are not in `stays`.
     """
     removed = _index_single_values(old_prints, {i for i, _ in stays})
     added = _index_single_values(new_prints, {j for _, j in stays})

@@ -29,8 +29,8 @@ def is_identical(old: MaybeJson, new: MaybeJson) -> bool:
 def is_equal_number(old: "Json | Raw", new: "Json | Raw") -> bool:
     """Return whether both are numbers with the same value, such as 1, 1.0 and 1.00.
 
-    True is not a number. Two msgspec.Raw are compared in the same way: their texts may differ in
-    the notation of numbers only.
+    True is not a number. Two msgspec.Raw (parts that are nested too deep) are equal if their texts
+    differ only in the notation of numbers.
     """
     if type(old) is Raw and type(new) is Raw:
         return exactjson.has_equal_numbers(bytes(old), bytes(new))
@@ -93,7 +93,10 @@ def find_changed_keys(
 def insert_removed_keys(
     old: dict[str, Json], new: dict[str, Json], changed: list[ChangedKey]
 ) -> list[ChangedKey]:
-    """Return `changed` with the removed keys too, each behind the key that `old` has before it."""
+    """Return `changed` with the removed keys inserted.
+
+    A removed key comes after the nearest key before it in `old` that `new` still has.
+    """
     rank = {key: index for index, key in enumerate(new)}
     ranked = [(rank[entry[0]], 0, entry) for entry in changed]
     behind = -1

@@ -130,7 +130,7 @@ def _get_key_value(item: Json, key: str) -> str | None:
 
 
 def _index_unique_values(values: _KeyValues) -> _KeyIndexes:
-    """Return the index of the only item with a value, by key field and value."""
+    """Map each key field to its unique values, and each unique value to the index of its item."""
     indexes: _KeyIndexes = {}
     for key, item_values in values.items():
         counts = Counter(item_values)

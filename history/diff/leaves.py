@@ -20,7 +20,7 @@ class LongPathsError(Exception):
 
 
 def measure_longest_pointer(snapshot: Json, identity: ListIdentity) -> int:
-    """Return the length of a pointer above which a part is not divided into leaves.
+    """Return the longest pointer, in characters, of a part that is divided into leaves.
 
     Returns:
         NO_LIMIT; or SHORT_POINTER if otherwise the paths of all leaves would be too long.

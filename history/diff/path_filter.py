@@ -73,9 +73,9 @@ def _parse_segment(segment: str) -> PathSegment:
 
 
 def get_top_level_field(path: str) -> str | None:
-    """Return the name of the top-level field that everything at the path is in.
+    """Return the name of the top-level field that a path leads into.
 
-    None if the path is not inside a single field, or if `read_field` cannot look for its name.
+    None if it may lead into several fields, or if `read_field` cannot look for this name.
     """
     steps = parse_path(path)
     if not steps or steps[0].kind != "key" or not is_readable_name(steps[0].text):
@@ -86,7 +86,7 @@ def get_top_level_field(path: str) -> str | None:
 def is_touched(
     path: str | ParsedPath, old: Json, new: Json, identity: ListIdentity = DEFAULT_IDENTITY
 ) -> bool:
-    """Return whether two snapshots differ at the path, or a change between them matches it."""
+    """Return whether the values at the path differ, or `is_matching` is true for a change."""
     steps = parse_path(path) if isinstance(path, str) else path
     if is_different(steps, old, new, identity):
         return True
@@ -148,11 +148,11 @@ def _is_different(old: MaybeJson, new: MaybeJson, identity: ListIdentity) -> boo
 
 
 def is_matching(path: str | ParsedPath, change: ValueChange) -> bool:
-    """Return whether a change is at the path or below it, or changes what the path selects.
+    """Return whether a change concerns a path.
 
-    A step matches a list item by key or by index. If a part of the snapshot was added, removed or
-    replaced as a whole, a path into the part matches if the values that it selects differ. A move
-    changes nothing inside the moved item.
+    It does if it is at the path or below it. If it added, removed or replaced a whole part around
+    the path, it concerns the path if the values there differ. A move changes nothing inside the
+    moved item. A step matches a list item by key or by index.
     """
     steps = parse_path(path) if isinstance(path, str) else path
     pointer_segments, names = split_path(change.path), split_path(change.key_path)

@@ -56,9 +56,10 @@ def _generate_moves(path: str, alignment: ListAlignment, new: list[Json]) -> Ite
 
 
 def _assign_slots(alignment: ListAlignment) -> tuple[dict[int, int], dict[int, int], list[int]]:
-    """Number the slots of a list while it is reordered.
+    """Number the slots that items have before and after the list is reordered.
 
-    A slot is a position that an item has before or after the reordering. A moved item has two.
+    An item that stays has one slot. A moved item has two: the one that it leaves and the one that
+    it takes.
 
     Returns:
         The slots that moved items leave, by old index; the slots that moved and added items take,
@@ -166,7 +167,8 @@ class _DiffWalk:
     def compare_values(self, old: Json, new: Json, paths: PathTriple, depth: int) -> None:
         """Compare two values and collect their changes.
 
-        If they are not two containers, the caller has already found that they are not identical.
+        If they are not two objects or two lists, the caller has checked that they are not
+        identical.
         """
         if type(old) is dict and type(new) is dict:
             self.compare_objects(old, new, paths, depth)

@@ -33,7 +33,10 @@ _TOKEN = re.compile(_STRING + rb"|[0-9.eE+-]+", re.DOTALL)
 
 
 def count_excess_digits(text: bytes | memoryview) -> int:
-    """Return how many digits the exponents of a text stand for; 0 if they are within MAX_DIGITS."""
+    """Return how many digits PostgreSQL would write for the exponents in a text.
+
+    0 if these are at most MAX_DIGITS.
+    """
     if len(text) <= _SMALL_BYTES:
         return 0
     # Counting the letters is several times faster than searching for exponents.

@@ -28,7 +28,10 @@ class CanonicalColumn(NamedTuple):
 
 
 class DayClosing(NamedTuple):
-    """When the days of a table are sealed and dropped. For a table without rows for past days."""
+    """When the days of a table are sealed and dropped.
+
+    Only for a table that never gets rows for past days.
+    """
 
     kept_days: int  # retention drops a day that is older than this
     seal_after: int  # how many days after its end a day is sealed; 0: never
@@ -40,7 +43,7 @@ class DayRows(Protocol):
     Attributes:
         columns: The sealed columns, in the canonical order.
         order: The unique columns by which rows are sorted. Texts are sorted by their bytes.
-        display_key: Two SQL expressions, a text and an integer. People find a row by their values.
+        display_key: Two SQL expressions, a text and an integer. They identify a row for people.
         closing: None if a day may get rows after its end.
     """
 

@@ -1,8 +1,8 @@
 """The indexes by which changes are found across all documents.
 
 They belong to the partitioned tables, so each new day has them. `migrate` creates them there
-without reading a day (ON ONLY). Older days get them from `maintain`, one day at a time, while they
-are in use. docs/decisions/0049-changes.md has the measurements.
+without reading a day (ON ONLY). Older days get them from `maintain`, one day at a time. Others
+read and write these days meanwhile. docs/decisions/0049-changes.md has the measurements.
 """
 
 from __future__ import annotations

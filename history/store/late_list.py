@@ -186,7 +186,8 @@ def stage_table(connection: Connection, table: sql.Identifier) -> None:
 def add_staged_versions(connection: Connection, entity: str) -> None:
     """Add the staged versions to the list, if the feed has passed any of their moments.
 
-    Some may be from after the horizon: readers of the list leave out what their feed will have.
+    Versions after the horizon may be added, too. Readers of the list leave these out, because the
+    feed will have them.
     Call it last in the transaction. Other writers that add versions wait until it ends.
 
     Args:

@@ -138,10 +138,10 @@ def decode_open_messages(rows: Sequence[tuple[Any, ...]]) -> OpenMessageRows:
 
 
 def count_open_messages(entity: EntityKind, since: date | None, until: date | None) -> int:
-    """Return how many messages of a kind are in quarantine, by the days of their versions.
+    """Return how many messages in quarantine are about versions of these days.
 
     Args:
-        since: The first day. None: no limit.
+        since: The first day of the versions. None: no limit.
         until: The day after the last one. None: no limit.
     """
     deadline.check()

@@ -63,12 +63,12 @@ def fill_page(
 ) -> FilledPage[Position]:
     """Return the versions of a page that begins after `start`.
 
-    The page ends when its budget is spent. After it is full, versions are examined until one more
-    passes the path filter: only then does the list have a next page.
+    The page ends when its budget is spent, or when it is full and one more version passes the path
+    filter: this one shows that there is a next page.
 
     Args:
         slices: The versions after `start`. A slice is read when the one before it is examined.
-        max_examined: No slice is read after so many versions.
+        max_examined: When this many versions were examined, no further slice is read.
     """
     path = query.filters.path
     read_to = start  # all up to here was read

@@ -55,9 +55,9 @@ class BlockColumns(NamedTuple):
 
     Attributes:
         unpacked: How many bytes the snapshots have.
-        keys: Eight bytes for each version except the newest, in their order: five with the
-            microseconds to the newest version, and one each for the type, the client and the
-            author. After them the checksum of the row.
+        keys: Eight bytes for each version except the newest, in the order of numbers. Five are the
+            microseconds from its moment to that of the newest version. Then there is one for the
+            type, one for the service and one for the author. At the end is the row's checksum.
         versions: The numbers of all versions. None: each is one higher than the one before.
         names: Lines, each with a client or author that is not the row's own. `keys` has the numbers
             of the lines, from 1 on; 0 stands for the row's own. An empty line stands for no author.

@@ -69,9 +69,9 @@ def build_options(parameters: Mapping[str, str]) -> str:
 
 
 def remove_time_limit(connection: psycopg.Connection[Any]) -> None:
-    """Remove the limit of its login on the duration of transactions from a new session.
+    """Remove the login's limit on the duration of transactions from a new session.
 
-    Not part of the options at the connect: servers before PostgreSQL 17 do not know the setting.
+    This is not an option of the connection: servers before PostgreSQL 17 do not know it.
 
     Raises:
         psycopg.Error: The server does not answer.

@@ -1,4 +1,4 @@
-"""Reads a day in one state: the lock of its table comes before the snapshot.
+"""Reads a day in one state, by locking its table before PostgreSQL takes the snapshot.
 
 In this module a snapshot is PostgreSQL's. The table of a day is replaced when the day is packed,
 unpacked or restored. A snapshot from before the replacement sees no rows in the new table. LOCK

@@ -467,7 +467,10 @@ def replace_distributed_table(
 
 
 def limit_silence(connection: Connection) -> None:
-    """Let the server end the caller's transaction, and its locks, if it is silent for SILENT_MS."""
+    """Let the server end the caller's transaction if the caller sends nothing for SILENT_MS.
+
+    This also frees the locks of the transaction.
+    """
     connection.execute(f"SET LOCAL idle_in_transaction_session_timeout = {SILENT_MS}".encode())
 
 

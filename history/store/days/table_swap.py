@@ -362,9 +362,9 @@ def _build_changed_error(day_table: DayTable, reason: str) -> ChangedMeanwhileEr
 def _split_into_portions(
     missing: Sequence[tuple[str, datetime, int, int]],
 ) -> Iterator[list[tuple[str, datetime, int]]]:
-    """Yield the rows in portions.
+    """Divide the rows into portions.
 
-    The snapshots of a portion have at most BYTES_AT_ONCE, unless it is a single larger one.
+    The snapshots of a portion have at most BYTES_AT_ONCE together, unless it is a single row.
     """
     portion: list[tuple[str, datetime, int]] = []
     size = 0

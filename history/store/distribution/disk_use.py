@@ -60,7 +60,7 @@ class DiskUse(NamedTuple):
 def measure_disk_use(
     connection: psycopg.Connection[Any], tables: Sequence[str], whole: bool = True
 ) -> Mapping[str, DiskUse]:
-    """Measure those of these tables that are distributed. Others are left out.
+    """Measure the distributed tables among `tables`. Others are left out.
 
     Args:
         whole: Whether to raise if a node does not answer. Otherwise the node is left out.

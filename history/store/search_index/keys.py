@@ -107,7 +107,7 @@ class NewSearchKeys:
 def _decode_one_by_one(record: Record, lookup: PointerLookup) -> KeyValues:
     """Return the values of a snapshot that cannot be decoded at once.
 
-    It is stored as a string, or one of its values does not have the expected type.
+    The snapshot is stored as a string, or one value does not have the expected type.
     """
     data = record.data if record.data[0] != QUOTE else from_store(bytes(record.data))
     try:

@@ -472,7 +472,7 @@ def make_page_sql(entity: EntityKind, sort: TimelineSort, order: TimelineOrder, 
     """Make the statement of one page of a document's versions.
 
     Args:
-        below: Look only at the rows next below the position where the page begins: see _BELOW.
+        below: Search only as many rows as the page needs, from its begin on, instead of all rows.
             Only for pages in the order of moments, newest first, without filters that may skip
             versions.
     """
