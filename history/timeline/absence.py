@@ -1,9 +1,9 @@
-"""Explains why a version is not in the store, as far as the remaining versions show it.
+"""Explains why a version is not in the store.
 
-The store does not record what retention removed. The evidence is createdAt in the snapshots, the
-moments of the remaining versions, and the list of archived days
-(docs/decisions/0018-missing-versions.md). history.store.quarantine_queries finds versions that are
-in quarantine.
+The store does not record which versions retention removed. So this module concludes it from
+createdAt in the snapshots, from the moments of the remaining versions, and from the list of
+archived days (docs/decisions/0018-missing-versions.md). The versions in quarantine are found by
+another module, history.store.quarantine_queries.
 """
 
 from __future__ import annotations
@@ -108,10 +108,11 @@ def explain_missing_above(
 def explain_missing_before(
     reader: HistoryReader, pair: VersionWithPrevious, moment: datetime
 ) -> Absence | None:
-    """Return why the store has no version of a document from a moment before its lowest one.
+    """Return why the store lacks the version of a document that was current at `moment`.
 
     Args:
         pair: The version with the lowest stored number.
+        moment: A moment at which no stored version was current.
 
     Returns:
         None if the document did not exist at that moment.

@@ -49,9 +49,9 @@ class PageBudget:
 
 
 class ListedEntries(NamedTuple):
-    """How many entries of a list one answer has."""
+    """The first entries of a list, as many as fit into one answer."""
 
-    number: int
+    number: int  # how many entries fit
     size: int  # of these entries together, in bytes
 
 

@@ -229,7 +229,10 @@ def _raise_horizon(start: _ChangesStart) -> _ChangesStart:
 
 
 def _is_capped(query: ChangesQuery) -> bool:
-    """Return whether the window ends after `complete_to`. Then its rest follows on a later page."""
+    """Return whether the page ends at `complete_to`, before the end that the query asks for.
+
+    The rest of the window then follows on a later page.
+    """
     if query.order is TimelineOrder.DESC or query.filters.until is None:
         return False
     return query.complete_to is None or query.complete_to < query.filters.until

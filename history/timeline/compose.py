@@ -200,9 +200,10 @@ class VersionComposer:
 
     @cached_property
     def _quarantined(self) -> Mapping[EntityRef, Mapping[int, QuarantinedMessage]]:
-        """The messages in quarantine with versions that are missing before those of `pairs`.
+        """The messages in quarantine with missing versions, by document, then by version number.
 
-        By document, then by version number. Runs one query for each kind.
+        A version is missing if its number lies between a version of `pairs` and its previous
+        version. Runs one query for each kind.
         """
         ranges_by_kind: dict[EntityKind, list[VersionRange]] = {}
         for pair in self.pairs:
@@ -293,7 +294,10 @@ def find_origins(pairs: Collection[VersionWithPrevious]) -> Mapping[VersionRef, 
 
 
 def _is_exact(pair: VersionWithPrevious) -> bool:
-    """Return False if a version right before this one is missing: it may have set the value."""
+    """Return whether the version of a pair certainly set the values that differ in the pair.
+
+    This is not certain if the version right before it is missing: that version may have set them.
+    """
     row, previous = pair.row, pair.previous
     if previous is not None:
         return previous.version == row.version - 1

@@ -23,7 +23,7 @@ Position = TypeVar("Position")
 
 
 class PageQuery(Protocol):
-    """What a query says of its page."""
+    """The part of a query for versions that `fill_page` needs."""
 
     @property
     def page_size(self) -> int: ...
@@ -100,7 +100,10 @@ def fill_page(
 
 
 def _is_path_touched(path: str, pair: VersionWithPrevious, composer: VersionComposer) -> bool:
-    """Return whether a version changed something at, below or around a path."""
+    """Return whether a version changed the value at a path, or a value inside or around it.
+
+    The first version of a document changed nothing.
+    """
     if pair.previous is None:
         return False
     snapshots = composer.snapshots.parse_pair(pair.previous.data, pair.row.data)

@@ -138,10 +138,11 @@ def fetch_version_at(
 def select_open_at(
     messages: Iterable[QuarantinedMessage], moment: datetime, keys: Mapping[EntityRef, VersionIndex]
 ) -> list[QuarantinedMessage]:
-    """Return the messages in quarantine with versions that may have been current at a moment.
+    """Return the messages in quarantine with versions that may have been current at `moment`.
 
-    A message is left out if its version was made later; or if its number is below that of the
-    stored version that was current, or not below that of the next one.
+    A message is left out in three cases: its version was made after `moment`. Its number is lower
+    than that of the stored version that was current. Or its number is not lower than that of the
+    stored version after the current one.
 
     Args:
         keys: All keys in the store, by document.
@@ -456,7 +457,12 @@ def fetch_application_at(
 
 
 def _make_nothing_error(id: str, is_known: bool, missing: Sequence[MissingPart]) -> NotFoundError:
-    """Make the error for an application without any version at a moment."""
+    """Make the error for an application that has no document to show at a moment.
+
+    Args:
+        is_known: Whether the application or a child has any version.
+        missing: The documents that lack their version of that moment.
+    """
     if not is_known:
         return make_unknown_error(None, id)
     if not missing:

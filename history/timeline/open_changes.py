@@ -87,7 +87,13 @@ def fetch_late_changes(reader: HistoryReader, question: LateQuestion) -> Fetched
 def _generate_entries(
     batches: Iterable[LateVersionBatch], question: LateQuestion
 ) -> Iterator[tuple[VersionRef, LateCursor]]:
-    """Generate the versions with moments that the feed has passed, and the cursor behind each."""
+    """Generate the versions in `batches` that the question asks for, before its filters.
+
+    These are versions of its kinds, from its `since` on and up to its position `before`.
+
+    Yields:
+        A version, and the cursor behind its entry in the late list.
+    """
     kinds = {entity.name: entity for entity in question.kinds}
     for batch in batches:
         if batch.entity not in kinds:

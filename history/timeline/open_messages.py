@@ -1,4 +1,7 @@
-"""Finds the messages in quarantine about documents. A viewer gets those that it may know of."""
+"""Finds the messages in quarantine about documents.
+
+The functions return only messages that the viewer may know of.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,14 @@ from history.timeline.reader import HistoryReader
 
 @dataclass(frozen=True, slots=True)
 class OpenMessagesQuestion:
-    """A question for the messages in quarantine about documents, or applications with children.
+    """A question for the messages in quarantine about some documents.
 
     The caller runs `statement`, alone or with others, and gives the rows to `select_open_messages`.
     """
 
     kinds: Sequence[EntityKind]  # messages of these kinds that do not name a document are counted
     documents: Collection[EntityRef]
-    applications: Collection[str] = ()
+    applications: Collection[str] = ()  # messages about their children are also returned
 
     @classmethod
     def about(

@@ -54,15 +54,17 @@ class TimelinePage:
 
 
 def fetch_page(reader: HistoryReader, query: TimelineQuery) -> TimelinePage:
-    """Return one page of a timeline. The page ends early if its budget is spent.
+    """Return one page of a timeline.
 
-    The versions of an application with its children are ordered by time. Versions of the same
-    moment follow in the order of ENTITIES, id, version.
+    The page ends early if its budget is spent.
 
-    Runs at most three queries for a document and two for an application, and every few seconds one
-    for the labels. More queries follow with a path filter, for every BATCH_VERSIONS, and with large
-    documents, for every READ_BYTES. With the archive, each page reads all archived versions of the
-    document.
+    The timeline of an application with its children is ordered by time. Versions of the same
+    moment are ordered by kind as in ENTITIES, then by id, then by version number.
+
+    A page takes at most three queries for a document and two for an application. Every few seconds
+    one more query loads the labels. A path filter adds queries for every BATCH_VERSIONS versions.
+    Large snapshots add queries for every READ_BYTES. If the query includes the archive, each page
+    reads all archived versions of the document.
 
     Raises:
         BadParameterError: A filter, the path or the token is wrong, or there is no archive.
@@ -128,10 +130,10 @@ TimelineSlice: TypeAlias = VersionSlice[TimelinePosition | None]
 def _fill_page(
     reader: HistoryReader, query: TimelineQuery, start: TimelinePosition | None
 ) -> FilledPage[TimelinePosition | None]:
-    """Return the versions of one page, and where the next page begins.
+    """Return the versions of the page after `start`, and where the next page begins.
 
     Args:
-        start: The last position that the page before examined. None for the first page.
+        start: The last position that was examined for the page before. None for the first page.
     """
     # Without a path filter, all versions that are examined are on the page.
     slice_size = max_examined = query.page_size
@@ -225,7 +227,7 @@ def _make_slice(pairs: list[VersionWithPrevious], has_more: bool) -> TimelineSli
 
 
 def _is_known(reader: HistoryReader, query: TimelineQuery) -> bool:
-    """Return whether the document or application has any version, also one filtered out."""
+    """Return whether the document or application has any version. Filters are not applied."""
     if query.entity is None:
         return bool(fetch_members(reader, query.id))
     return bool(fetch_keys(reader, query.entity, [query.id]))

@@ -14,7 +14,10 @@ MAX_PAGE_SIZE = 500
 
 
 class TimelineSort(Enum):
-    """The value by which a timeline is ordered; the other one breaks ties."""
+    """The value by which a timeline is ordered first.
+
+    Versions with the same value are ordered by the other value.
+    """
 
     UPDATED_AT = "updatedAt"
     VERSION = "version"
@@ -95,7 +98,11 @@ class NoVersionError(NotFoundError):
 
 
 def is_storable_id(id: str, length: int = ID_LENGTH) -> bool:
-    """Return whether a document can have this id or, with another `length`, this business key."""
+    """Return whether a text can be stored as an id or as a business key.
+
+    Args:
+        length: How many characters the text may have. The default is for ids of documents.
+    """
     return 0 < len(id) <= length and "\0" not in id
 
 

@@ -185,7 +185,8 @@ class HistoryReader:
             entity: None for an application with its children.
             id: The id of the document or application.
             page_token: The token of the query; None for the first page.
-            read_from: `PageSource.read_from` of the page before, which the token has.
+            read_from: `PageSource.read_from` of the page before, as decoded from the token. None
+                for the first page, or if the token has no such value.
         """
         without_old_service, possible = self.hide_old_service(), self.shown_old.possible
         if possible and (page_token is None or read_from == WITH_OLD_SERVICE):
@@ -201,9 +202,9 @@ class HistoryReader:
         return PageSource(without_old_service, read_from)
 
     def list_old_keys(self, entity: EntityKind, id: str) -> list[VersionKey]:
-        """Return the keys of all versions that the old service has of a document.
+        """Return the keys of all versions of a document in the old service.
 
-        Call it only for documents of which the viewer has seen the stored keys.
+        This method does not ask the policy. Call it only if the viewer may see the document.
         """
         return list(self.shown_old.load_rows(entity, id))
 

@@ -215,7 +215,10 @@ def fetch_newest_snapshots(
 
 
 def find_without_snapshot(reader: HistoryReader, carriers: Collection[EntityRef]) -> set[EntityRef]:
-    """Return the documents with a newest version that is a deletion without a snapshot."""
+    """Return the documents that were deleted by a message without a snapshot.
+
+    The newest version of such a document is that deletion.
+    """
     newest = _fetch_newest_keys(reader, carriers)
     lists = reader.omit_snapshots().store_lists
     rows = {

@@ -27,7 +27,7 @@ _SLOW_SECONDS: Final = 1.0  # a slice should not take longer to read
 
 
 class BlockRef(NamedTuple):
-    """The primary key of a packed row of one kind."""
+    """The primary key of a block in the table of its kind."""
 
     id: str
     stored_at: datetime
@@ -35,7 +35,7 @@ class BlockRef(NamedTuple):
 
 
 class PlaceInBlock(NamedTuple):
-    """Where a packed version is."""
+    """The block that has a version, and the position of the version in it."""
 
     block: BlockRef
     position: int  # among the versions of the block, from 1
@@ -103,11 +103,14 @@ class TimeSlice:
         return replace(self, low=first.high, width=width, seconds_before=seconds)
 
     def _compute_affordable_growth(self, seconds: float) -> float:
-        """Return the growth with which the next slice takes at most _SLOW_SECONDS.
+        """Return how many times as wide the next slice may be, to take at most _SLOW_SECONDS.
 
-        On a packed day a short slice takes as long as a long one, because the blocks of the whole
-        day are looked through. So if this slice took hardly longer than the one before, the next
-        one may be as long as it likes.
+        On a packed day a narrow slice takes as long as a wide one, because PostgreSQL searches the
+        blocks of the whole day. So if this slice took less than twice as long as the slice before,
+        the next slice may grow by _MAX_GROWTH.
+
+        Args:
+            seconds: How long this slice took to read.
         """
         if self.seconds_before is not None and seconds < 2 * self.seconds_before:
             return _MAX_GROWTH
@@ -122,18 +125,15 @@ class TimeSlice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangesQuestion:
-    """A question for versions in a slice of time. The times and the path in `filters` do not count.
-
-    Attributes:
-        field: The name of a top-level field. Versions of plain days that certainly did not change
-            it may be left out. None: no version is left out.
-    """
+    """A question for versions in a slice of time."""
 
     kinds: Sequence[EntityKind]
     filters: VersionFilters  # its times and its path are not applied
     slice: TimeSlice
     after: TimelinePosition  # the answer begins after this position
     limit: int
+    # A top-level field: versions in plain rows that certainly did not change it may be left out.
+    # None: no version is left out.
     field: str | None = None
 
 

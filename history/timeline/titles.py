@@ -1,4 +1,4 @@
-"""Makes titles of documents from fields that usually have a name."""
+"""Makes titles for documents from fields such as fullName, name and brand."""
 
 from __future__ import annotations
 
@@ -36,9 +36,13 @@ def fetch_application_titles(
 
 
 def get_headline(data: object) -> str:
-    """Return a title: the first text under HEADLINE_KEYS, and the number or model if there is one.
+    """Return the title of a document, or an empty text if it has none of the fields for it.
 
-    Masked texts are not used. The title is empty if no text is left.
+    The title is the first text under HEADLINE_KEYS, then the number of the document. A document
+    with a brand and no number has its model instead. Masked texts are not used.
+
+    Args:
+        data: The parsed snapshot.
     """
     if not isinstance(data, dict):
         return ""

@@ -290,13 +290,17 @@ class EntityVersions:
 def descend_versions(
     reader: HistoryReader, entity: EntityKind, id: str, start: VersionKey = LAST
 ) -> Iterator[VersionWithPrevious]:
-    """Generate the versions of a document from `start`, or the highest one below it, downwards.
+    """Generate the versions of a document in descending order, each with its previous version.
 
-    The version of each pair is the previous version of the pair before. If a producer used a number
-    twice, only the one of these versions that is a previous version is generated.
+    The previous version of a pair is the version of the next pair. If a producer used a number
+    twice, a version that is not the previous version of another one is left out.
+
+    Args:
+        start: The first version to generate. If the document does not have it, the highest version
+            below it is the first.
 
     Raises:
-        NoVersionError: There is no version of the document.
+        NoVersionError: The document has no version.
     """
     document = EntityVersions.load(reader, entity, id, [start], budget.BATCH_VERSIONS + 1)
     for pair in chain.from_iterable(document.generate_pairs(document.keys.descend_from(start))):

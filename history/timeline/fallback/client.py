@@ -162,7 +162,7 @@ class CircuitBreaker:
 
     @property
     def is_open(self) -> bool:
-        """Whether calls are stopped. True also while one call is tried again."""
+        """Whether the breaker is open. It stays open during the one call that it allows."""
         return self._failures >= FAILURES_TO_OPEN
 
     def allow_call(self, now: float) -> bool:

@@ -62,7 +62,7 @@ def _make_change(
     stored_version: int | None,
     position: int | None,
 ) -> ListedChange:
-    """Make a change of a row of `make_changes_sql`."""
+    """Make a ListedChange from the columns of one row of `make_changes_sql`."""
     place = None
     if position and stored_at is not None and stored_version is not None:
         place = PlaceInBlock(BlockRef(id, stored_at, stored_version), position)

@@ -49,11 +49,11 @@ class ChildSpan(NamedTuple):
 
 
 class ListedChildren(NamedTuple):
-    """The children of applications, and the rows of the other statements of the round trip."""
+    """The result of `list_children`."""
 
     # None if search_key may lack children, or lists too many: then the tables must be asked
     spans: list[ChildSpan] | None
-    rows: list[FetchedRows]
+    rows: list[FetchedRows]  # for each of the other statements, its rows
 
 
 def list_children(

@@ -1,10 +1,15 @@
-"""Leaves out versions that certainly did not change a top-level field.
+"""Drops versions from a list of changes that certainly did not change a top-level field.
 
-A list of changes with a path looks at every version of its window. Most of them did not change the
-field that the path is in, and need not be read and compared as a timeline does it. What may be left
-out is decided only if the previous version is a row of the same days, or in the same block;
-everything else stays in the list. `UNCHANGED_PLAIN` is for plain rows, in SQL, and
-`drop_unchanged_packed` for versions in blocks.
+A list of changes with a path filter examines every version of its window. Most of these versions
+did not change the top-level field that the path is in. This module drops them, so that fewer
+versions must be paired with their previous version and compared.
+
+A version is dropped only if its previous version is certain and has the same value in the field.
+For a plain row, the previous version must be a plain row of the same days. For a version in a
+block, it must be in the same block. All other versions stay in the list.
+
+`UNCHANGED_PLAIN` is the SQL condition for plain rows. `drop_unchanged_packed` drops versions in
+blocks.
 """
 
 from __future__ import annotations
@@ -74,9 +79,10 @@ _BLOCK_ROWS: Final = """(
 
 
 def drop_unchanged_packed(changes: Sequence[ListedChange], field: str) -> list[ListedChange]:
-    """Return the changes without those versions in blocks that left a field as it was.
+    """Return the changes without the versions in blocks that certainly did not change a field.
 
-    Runs a statement for each kind and 250 blocks. Versions of a block that cannot be read stay.
+    All versions of a block stay if the block cannot be read. Runs one statement for every
+    _BLOCKS_AT_ONCE blocks of a kind.
     """
     blocks: defaultdict[EntityKind, dict[BlockRef, None]] = defaultdict(dict)
     for change in changes:
@@ -97,7 +103,10 @@ def drop_unchanged_packed(changes: Sequence[ListedChange], field: str) -> list[L
 def _generate_unchanged(
     entity: EntityKind, blocks: Sequence[BlockRef], field: str
 ) -> Iterator[PlaceInBlock]:
-    """Generate the places of versions that have the same value as the version before them."""
+    """Generate the versions in `blocks` that certainly did not change the field.
+
+    A version is identified by its block and its position in it.
+    """
     for start in range(0, len(blocks), _BLOCKS_AT_ONCE):
         values = _make_values(blocks[start : start + _BLOCKS_AT_ONCE])
         rows = [_VersionInBlock(*row) for row in statements.fetch_rows(_make_sql(entity), values)]
@@ -142,10 +151,14 @@ class _VersionInBlock(NamedTuple):
 def _compare_versions(
     entity: EntityKind, versions: Sequence[_VersionInBlock], field: str
 ) -> Iterator[PlaceInBlock]:
-    """Generate the places of the versions of a block that did not change the field.
+    """Generate the versions of one block that certainly did not change the field.
 
-    In a block the versions are in the order of number and moment. So if the version before has the
-    number below and is not younger, it is the previous one.
+    A block has its versions in the order of their numbers, then of their moments. So the version
+    before another one in the block is its previous version if its number is lower by one and its
+    moment is not later.
+
+    Args:
+        versions: All versions of the block, by position.
     """
     first, block = versions[0], versions[0].get_block()
     try:

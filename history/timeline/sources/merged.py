@@ -76,9 +76,9 @@ class MergedSource:
     ) -> SourceAnswer[FetchedVersions]:
         """Return one page of versions of a document. See TableSource.fetch_page.
 
-        The policy decides about each row by the application that the row names. If the page has no
-        row, or if a row may belong to further applications, the policy must decide about the whole
-        document. The answer then has the document in `tells_of`.
+        Usually the policy decides about each row, by the application that the row names. It must
+        decide about the whole document if the page has no row, or if the document may belong to
+        applications that its rows do not name. The answer then has the document in `tells_of`.
         """
         entity_ref = EntityRef(entity, query.id)
         try:

@@ -147,7 +147,10 @@ class OldServiceSource:
         return {row.key: row for row in owned_rows if row.product_instance_id}
 
     def list_members(self, application: str) -> Collection[EntityRef]:
-        """Return the application if it has versions, and the documents that name it in any."""
+        """Return an application and its children, if the old service has answered with versions.
+
+        A child is returned if any of its versions names the application.
+        """
         return dict.fromkeys(
             row.entity_ref
             for rows in self._versions.values()
@@ -156,7 +159,10 @@ class OldServiceSource:
         )
 
     def may_hide_owners(self, entity: EntityKind, id: str) -> bool:
-        """Return whether the old service has versions of a document: they may not name owners."""
+        """Return whether a document may belong to applications that its rows do not name.
+
+        This is so if the old service has versions of it: they need not name an application.
+        """
         return bool(self.get_by_number(entity, id))
 
     def find_other_moment(self, row: SourceRow) -> datetime | None:

@@ -1,8 +1,8 @@
-"""The SQL on the *_aud tables, how it is run, and the decoding of its rows.
+"""The SQL that reads versions from the *_aud tables. Runs it, and decodes its rows.
 
-Every statement is prepared, and its text does not depend on the filters, because planning a query
-over a hundred partitions costs more than running it. A query without a time limit uses the moment
-of FIRST or LAST.
+PostgreSQL needs more time to plan a query over a hundred partitions than to run it. So every
+statement is prepared, and its text is the same for all values of the filters. If a query has no
+time limit, the statement gets the moment of FIRST or LAST instead.
 """
 
 import logging
@@ -116,12 +116,14 @@ def _wrap_in_bounds(rows: str, text: str = _TEXT) -> str:
 
 
 def bound_statement(text: str, values: Values, fields: FieldNames = None) -> Statement:
-    """Wrap a statement that selects versions, to limit the bytes that PostgreSQL sends.
+    """Wrap a statement that selects versions, so that it sends at most READ_BYTES of snapshots.
 
-    The statement gets the names of people too. `decode_rows` decodes its rows.
+    The first snapshot is sent even if it is larger. The wrapped statement also selects the names
+    of authors and services. `decode_rows` decodes its rows.
 
     Args:
-        fields: PostgreSQL sends only these fields of snapshots. None: all. It sends blocks whole.
+        fields: The fields of snapshots that PostgreSQL sends. None: all fields. PostgreSQL always
+            sends whole blocks.
     """
     values = {**values, "bytes": Int4(READ_BYTES)}
     if fields is None:
@@ -145,7 +147,10 @@ def fetch_versions(
 
 
 class BoundedRow(NamedTuple):
-    """One row of a statement of bound_statement: a version, and where its snapshot is."""
+    """One row of a statement that `bound_statement` wrapped: a version, without a decoded snapshot.
+
+    The snapshot is in `text`, or in the block that this row or a row before it has in `packed`.
+    """
 
     version: int
     updated_at: datetime
@@ -513,13 +518,13 @@ def make_application_page_sql(order: TimelineOrder, below: bool) -> str:
 
 @cache
 def make_document_keys_sql(entity: EntityKind, order: TimelineOrder | None) -> str:
-    """Make the statement of all keys of one document of an application, for one shard.
+    """Make the statement that selects all keys of one document of an application in some days.
 
-    The statement also says which versions are chosen.
+    On a cluster the statement asks one shard. Each row also says whether its version is chosen.
 
     Args:
-        order: The order of a page. Versions that may be on it are chosen. None: versions that name
-            the application are chosen.
+        order: The order of a page of the application: a version is chosen if it may be on the page.
+            None: a version is chosen if it names the application.
     """
     chosen = _NAMES_APPLICATION if order is None else _ON_PAGE
     words = {"whose": "product" if entity.parent else "id", "filters": FILTERS}
@@ -530,11 +535,15 @@ def make_document_keys_sql(entity: EntityKind, order: TimelineOrder | None) -> s
 
 
 def _make_order_words(names: Sequence[str], order: TimelineOrder, kind: str = "") -> dict[str, str]:
-    """Make the values of the placeholders that sort rows and skip those up to a position.
+    """Make the parts of a statement that sort its rows and skip the rows up to a position.
 
     Args:
         names: The columns by which rows are sorted.
-        kind: The index of the kind of these rows. It is a constant in the SQL.
+        kind: The index of the kind of all rows, if `names` has "kind". The SQL has this number in
+            place of a column.
+
+    Returns:
+        The SQL for each placeholder of the statement.
     """
     return {
         "key": ", ".join(kind if name == "kind" else name for name in names),

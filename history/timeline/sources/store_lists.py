@@ -176,9 +176,10 @@ class StoreLists:
         return newest_moments
 
     def fetch_children(self, applications: Collection[str]) -> dict[EntityRef, set[str]]:
-        """Return the children that name one of `applications` in any version.
+        """Return the children that name one of `applications` in any stored version.
 
-        Each child comes with the applications among these that it names.
+        Returns:
+            For each child, the ids in `applications` that it names.
         """
         owners: dict[EntityRef, set[str]] = {}
         for kind, id, application in _fetch_of_children(_CHILDREN, _CHILD, applications):
@@ -190,7 +191,10 @@ class StoreLists:
         return TableSource().fetch_owners(entity, ids)
 
     def fetch_newest_snapshots(self, entity: EntityKind, ids: Collection[str]) -> list[SourceRow]:
-        """Return the newest version with a snapshot of each document. A deletion may have none."""
+        """Return for each document the newest version that has a snapshot.
+
+        A deletion may have no snapshot: then an older version is returned.
+        """
         rows: list[SourceRow] = []
         ids_to_read = list(ids)
         of_documents = _OF_DOCUMENTS if statements.is_spread() else ""
@@ -211,10 +215,10 @@ class StoreLists:
     def measure_newest_snapshots(
         self, entity_refs: Collection[EntityRef], max_bytes: int
     ) -> dict[EntityRef, int]:
-        """Return about how many bytes the newest snapshot of each document has.
+        """Return the approximate size of the newest snapshot of each document, in bytes.
 
-        If a snapshot has more than `max_bytes`, the number returned is only known to be above
-        `max_bytes`: large snapshots are not read.
+        PostgreSQL does not read large snapshots to measure them. So if a snapshot has more than
+        `max_bytes`, the result may be any number above `max_bytes`.
         """
         queries = [
             (format_sql(_NEWEST_BYTES, entity), {"id": id, "most": Int4(max_bytes)})
@@ -257,11 +261,12 @@ class StoreLists:
 
 
 def _fetch_of_children(text: str, text_of_one: str, applications: Collection[str]) -> FetchedRows:
-    """Return the rows of a statement about the children of applications.
+    """Run a statement about the children of applications, and return its rows for all kinds.
 
     Args:
-        text: The statement about all children of a kind. Its `ids` are the applications.
-        text_of_one: The same statement about one child, for a cluster: it asks one shard.
+        text: A statement about all children of a kind. Its parameter `ids` has the applications.
+        text_of_one: A statement about one child. It is run on a cluster, once for each child,
+            because it asks only one shard.
     """
     if 0 < len(applications) <= children.MAX_STATEMENTS and statements.is_spread():
         spans = children.list_children(applications).spans

@@ -112,11 +112,11 @@ class TableSource:
         return {entity_ref.id: entity_keys for entity_ref, entity_keys in keys.items()}
 
     def fetch_versions(self, refs: Iterable[VersionRef]) -> FetchedVersions:
-        """Return versions by key: the first ones, as many as READ_BYTES allows.
+        """Return the versions with these keys, until READ_BYTES of snapshots are read.
 
-        READ_BYTES is for each statement: one for each kind, or on a cluster for each document. At
-        least one version of each statement is read. Versions that are not stored any more are left
-        out.
+        There is a statement for each kind, or on a cluster for each document. READ_BYTES limits
+        each statement, but each reads at least one version. Versions beyond the limit are in
+        `unread`. Versions that are not stored any more are left out.
         """
         groups = _group_refs(refs)
         fetched = FetchedVersions([], [])
@@ -149,9 +149,15 @@ class TableSource:
     def fetch_newest(
         self, entity: EntityKind, id: str, limits: Sequence[VersionKey], count: int
     ) -> NewestVersions:
-        """Return all keys of a document, and the newest `count` versions up to each of `limits`.
+        """Return all keys of a document, and its newest versions up to each of `limits`.
 
-        Of these versions, only the first ones are returned, as many as READ_BYTES allows.
+        Args:
+            limits: A version is up to a limit if its number is not higher and its moment is not
+                later.
+            count: How many versions to return for each limit, at most.
+
+        Returns:
+            The keys, and the versions from the newest down, until READ_BYTES of snapshots are read.
         """
         bodies, values = statements.bound_statement(
             format_sql(statements.NEWEST_UP_TO, entity),
@@ -241,7 +247,11 @@ class TableSource:
     # An application on a cluster: a statement to one shard for each of its documents.
 
     def _fetch_listed_members(self, application: str) -> dict[EntityRef, list[VersionKey]] | None:
-        """Return the keys of fetch_members; None if search_key may lack children."""
+        """Return the result of `fetch_members`, with one statement for each listed document.
+
+        Returns:
+            None if search_key may lack children of the application.
+        """
         documents = _fetch_listed_documents(application, None, {}, in_all_days=True)
         if documents is None:
             return None
@@ -259,7 +269,11 @@ class TableSource:
         limit: int,
         need_all_keys: bool,
     ) -> ApplicationPage | None:
-        """Return the page of fetch_application_page; None if search_key may lack children."""
+        """Return the result of `fetch_application_page`, with a statement for each listed document.
+
+        Returns:
+            None if search_key may lack children of the application.
+        """
         values = _make_page_values(query, after, limit)
         documents = _fetch_listed_documents(
             query.id, query.order, values, in_all_days=need_all_keys
@@ -336,12 +350,10 @@ class _RefGroup(NamedTuple):
 
 
 class _DocumentKey(NamedTuple):
-    """The key of one version of an application's document, and whether the version is chosen.
-
-    See `statements.make_document_keys_sql`.
-    """
+    """One row of a statement of `statements.make_document_keys_sql`."""
 
     key: _KeyRow
+    # whether the version may be on the page; without a page, whether it names the application
     is_chosen: bool
 
 
@@ -392,9 +404,13 @@ def _fetch_listed_documents(
 
 
 def _is_whole_history(rows: Sequence[_DocumentKey]) -> bool:
-    """Return whether no further version can change which version is previous to each of `rows`.
+    """Return whether the previous version of each row is certain without reading other days.
 
-    None can if `rows` have each number from 0 up once, and their moments rise with the numbers.
+    It is certain if the rows have each number from 0 up once, and no row has an earlier moment than
+    the row with the number before.
+
+    Args:
+        rows: The versions of one document in some days.
     """
     keys = sorted(VersionKey(row.key.version, row.key.updated_at) for row in rows)
     return all(key.version == number for number, key in enumerate(keys)) and all(
