@@ -22,7 +22,7 @@ class Claim:
 
     @property
     def is_first_after_truncation(self) -> bool:
-        """Whether this claim is the first one of the log since it was truncated."""
+        """Whether no consumer has claimed the partition between a truncation of its log and now."""
         return self.epoch == 1 and self.topic_partition.truncations > 0
 
 
