@@ -146,7 +146,7 @@ class Consumer:
         return time.monotonic() - idle_since >= limit
 
     def _run_turn(self) -> None:
-        """Commit and launch the batches of earlier turns, then poll, and add messages to batches."""
+        """Commit and launch the batches of earlier turns, poll, and add messages to batches."""
         self._commit_written_batches()
         self._window = self._settings.window()
         self._do_periodic_work()

@@ -124,7 +124,7 @@ EnvelopeParsers: TypeAlias = Mapping[str, EnvelopeParser]
 
 
 class ContractEnvelopeParser:
-    """Parses an envelope with the fields of the contract, except that another names the application.
+    """Parses an envelope of the contract in which another field names the application.
 
     Args:
         parent: The name of that other field, or a JSON pointer to it.

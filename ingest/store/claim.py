@@ -22,7 +22,7 @@ class Claim:
 
     @property
     def is_first_after_truncation(self) -> bool:
-        """Whether no consumer has claimed the partition between a truncation of its log and now."""
+        """Whether this is the first claim since the log of the partition was truncated."""
         return self.epoch == 1 and self.topic_partition.truncations > 0
 
 

@@ -273,7 +273,7 @@ def take_turn(handlers: Collection[str], alias: str) -> MessageTurn | None:
     Chains that other sessions have locked are passed over.
 
     Returns:
-        None if no message is due in a free chain.
+        The message, or None if none is due or other sessions have locked the chains of those due.
     """
     with connections[alias].cursor() as cursor:
         cursor.execute(_TAKE, [list(handlers)])

@@ -34,7 +34,7 @@ def read_status(using: str) -> dict[str, Any]:
         A dictionary with these values:
 
         documents, versions: How many documents have unsent versions, and how many versions.
-        failed: How many of these documents wait because an attempt to send has failed.
+        failed: How many of these documents have had a failed attempt since the last success.
         oldest_seconds: For how many seconds the oldest unsent version has waited.
         sent, attempts: How many versions were sent, and in how many attempts, since the outbox
             exists.

@@ -31,7 +31,7 @@ _primary_router = _PrimaryRouter()
 
 @contextmanager
 def read_from_primary(using: str) -> Iterator[None]:
-    """Send queries to the database `using` instead of its replicas while the block runs.
+    """Send reads to the database `using` instead of its replicas while the block runs.
 
     This concerns only models that are written to `using`.
     """

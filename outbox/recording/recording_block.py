@@ -93,8 +93,8 @@ class RecordingBlock:
     def note_created(self, model: Model, keys: Collection[Any]) -> None:
         """Note that these rows were created.
 
-        If an earlier state of a row is noted already, it stays: the row was deleted and created
-        again.
+        If an earlier state of a row is noted already, for example because the row was deleted and
+        created again, that state stays.
         """
         model = get_concrete_model(model)
         if not isinstance(get_kind(model), PartOf):
