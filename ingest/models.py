@@ -104,7 +104,10 @@ class Ledger(models.Model):
 
     @property
     def settled(self) -> int:
-        """The number of messages with an outcome. It is `read`, unless a row was tampered with."""
+        """The number of messages that were stored, repeated, expired or quarantined.
+
+        It is equal to `read`, unless a row was tampered with.
+        """
         return self.stored + self.repeated + self.expired + self.quarantined
 
     @property
@@ -210,11 +213,13 @@ class AskedTopic(models.Model):
 
 
 class Pace(models.Model):
-    """The sums of the ledger at one moment, recorded every ten minutes to compute rates.
+    """The message counts of the whole ledger at one moment.
+
+    A consumer records them every ten minutes. Rates are computed from two rows.
 
     Attributes:
-        slot: The number of the row. A later record with the same number overwrites it after SLOTS
-            times ten minutes.
+        slot: The number of the row. Numbers come again after SLOTS times ten minutes: a new row
+            then overwrites the old one.
         came: How many messages had arrived at the brokers.
         read: How many messages had been read.
         stored: How many messages had been stored.

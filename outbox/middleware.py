@@ -44,9 +44,10 @@ def _act_for_user_while_streaming(response: StreamingHttpResponse, find_author: 
     content, close = response.streaming_content, response.close
 
     def close_as_author() -> None:
-        """Close the response as the user.
+        """Close the response, and record the user as the author of changes made by that.
 
-        If the client does not read to the end, closing ends the generator, which can change rows.
+        If the client did not read to the end, closing ends the generator of the response. Its
+        cleanup can change rows.
         """
         with use_author_of(find_author):
             close()

@@ -1,4 +1,4 @@
-"""The base class of recorded models, and their queryset for changes of many rows."""
+"""The base class of recorded models, and a queryset that records bulk changes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Row = TypeVar("Row", bound=models.Model)
 
 
 class RecordedQuerySet(models.QuerySet[Row]):
-    """A queryset that records changes of many rows, in the transaction of the change."""
+    """A queryset with bulk methods that record the changes in the same transaction."""
 
     def bulk_create(
         self,
@@ -169,7 +169,7 @@ class RecordedQuerySet(models.QuerySet[Row]):
     def _find_conflicting_keys(
         self, objs: Sequence[Row], unique_fields: Collection[str]
     ) -> list[Any]:
-        """Return the primary keys of rows that have the unique values of one of the objects."""
+        """Return the primary keys of the rows with which `objs` conflict in `unique_fields`."""
         names = [self.model._meta.pk.name if name == "pk" else name for name in unique_fields]
         fields: list[Any] = [self.model._meta.get_field(name) for name in names]
         nulls_conflict = any(

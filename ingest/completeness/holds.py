@@ -49,16 +49,18 @@ def explain_days_to_hold(
     A day is held while it has unsettled messages: in quarantine, unread, or not accounted for in
     the ledger.
 
-    All days of a table are held while one of its topics may have unread messages of any day. That
-    is so if the topic was never read, if its end offset is not known, or if a consumer last saw the
-    end offset before today (UTC) and longer than SILENT ago. Retired topics and topics that do not
-    exist hold no day.
+    All days of a table are held while one of its topics may have unread messages of any day: the
+    topic was never read, its end offset is not known, or a consumer last saw its end offset before
+    today (UTC) and more than SILENT ago.
+
+    A topic does not hold days if it is retired, or if it did not exist when a consumer asked for it
+    today or within SILENT.
     """
     reasons = _explain_unsettled_days(days)
     unknown = _find_unknown_tables()
-    for place in days:
-        if place not in reasons and place[0] in unknown:
-            reasons[place] = unknown[place[0]]
+    for table_day in days:
+        if table_day not in reasons and table_day[0] in unknown:
+            reasons[table_day] = unknown[table_day[0]]
     return reasons
 
 

@@ -1,4 +1,4 @@
-"""Reads the rows of the ledger, finds faults in them, and makes figures for commands and API.
+"""Reads the ledger, finds its faults, and makes the figures that commands and the API show.
 
 Begin with `load_entries`.
 """
@@ -63,7 +63,7 @@ def load_entries(count_quarantine: bool = True) -> list[Ledger]:
 
 
 def _get_topic_id_after_truncation(row: Ledger) -> str:
-    """Return the topic id of the ledger row that follows this one if the log was truncated."""
+    """Return the topic id that this partition gets in the ledger after the next truncation."""
     return TopicPartition(row.topic, row.topic_id, row.partition).make_successor().topic_id
 
 
@@ -102,7 +102,7 @@ def find_absent_topics(entries: Sequence[Ledger]) -> dict[str, datetime]:
 
 
 def find_unexpectedly_absent_topics(entries: Sequence[Ledger]) -> list[str]:
-    """Return the absent topics to which services send. Only migration topics may be absent."""
+    """Return the absent topics that should exist: all except migration topics."""
     return [topic for topic in find_absent_topics(entries) if topic == BY_TOPIC[topic].topics[0]]
 
 

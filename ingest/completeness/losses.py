@@ -116,7 +116,10 @@ def forecast_losses(
 
 
 def _estimate_backlog(entry: Ledger, moment: datetime) -> Backlog:
-    """Return the unread messages of a ledger row, with those that arrived since it was written."""
+    """Return the backlog of a ledger row at `moment`.
+
+    If the end offset is older than SILENT, the messages that arrived since are estimated.
+    """
     arriving = entry.arriving_rate or 0.0
     end_known_at = entry.end_known_at or entry.forecast_at or moment
     age = (moment - end_known_at).total_seconds()

@@ -73,7 +73,7 @@ class PartitionClaimer:
         self._stop_until_claim("another consumer moved the ledger")
 
     def _stop_until_claim(self, reason: str) -> None:
-        """Read no partition until the next claim, which is due already or soon."""
+        """Stop reading all partitions until the next claim, which the caller has scheduled."""
         logger.warning("claiming all partitions again: %s", reason)
         self._writers.abandon_waiting_work()
         self.member.start({})

@@ -24,7 +24,8 @@ PACE_SECONDS = 60.0
 class HeartbeatWriter:
     """Writes heartbeats in a thread and connection of its own, so that batches do not delay them.
 
-    Its `submit` methods never wait. A failure is logged, because the next heartbeat follows soon.
+    Its `submit` methods never wait. A write that fails is logged and not repeated: the next
+    heartbeat follows in a few seconds.
     """
 
     def __init__(self, session: DatabaseSession) -> None:

@@ -1,4 +1,4 @@
-"""Lanes: each collects the messages of a share of the claimed partitions, in its own batches."""
+"""Lanes: each has a part of the claimed partitions, and collects their messages in batches."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,11 @@ REMEMBERED = 30_000
 
 
 class FingerprintCache:
-    """Remembers the newest fingerprints of stored search keys: from `size` to twice as many."""
+    """Remembers the fingerprints of the stored search keys of recent documents.
+
+    Args:
+        size: The cache has room for one to two times this number of documents.
+    """
 
     def __init__(self, size: int = REMEMBERED) -> None:
         self._size = size
@@ -34,7 +38,7 @@ class FingerprintCache:
 
 
 class NoFlightError(RuntimeError):
-    """Raised when the batch in flight of a lane is taken, but there is none: a program error."""
+    """Raised when a caller takes a batch in flight, or its result, and there is none. A bug."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,10 @@ class Flight:
 
 
 class Lane:
-    """The batch that fills, the batch in flight before it, and a cache of stored search keys."""
+    """The batches of one lane, and a cache of stored search keys.
+
+    `filling_batch` collects messages while the batch before it, `flight`, is being written.
+    """
 
     def __init__(self, number: int) -> None:
         self.number = number

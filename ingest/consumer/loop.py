@@ -146,7 +146,7 @@ class Consumer:
         return time.monotonic() - idle_since >= limit
 
     def _run_turn(self) -> None:
-        """Finish the batches that earlier turns left, then poll, and add messages to batches."""
+        """Commit and launch the batches of earlier turns, poll, and add messages to batches."""
         self._commit_written_batches()
         self._window = self._settings.window()
         self._do_periodic_work()
@@ -255,8 +255,8 @@ class Consumer:
         """Do what must be done before the next message is offered to the state machine.
 
         Args:
-            message: The first of the offered messages. It was not admitted; or its partition was
-                halted, by it or by a message after it.
+            message: The first message that was offered. It was not admitted, unless the verdict
+                is HALTED.
 
         Returns:
             False if no message can be admitted before the next claim.

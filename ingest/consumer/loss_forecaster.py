@@ -31,7 +31,7 @@ AskOutlooks = Callable[[Mapping[KafkaPartition, int | None]], dict[KafkaPartitio
 
 
 class RateSample(NamedTuple):
-    """How far a consumer had read at a moment."""
+    """How much a consumer had read when the sample was taken."""
 
     at: float  # time.monotonic()
     position: int  # the sum of the next offsets of all claimed partitions

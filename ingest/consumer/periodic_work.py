@@ -42,7 +42,10 @@ AskBounds = Callable[[list[KafkaPartition]], Mapping[TopicPartition, Bounds]]
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Finds out whether a halted partition may be read again. Waits for servers."""
+    """Finds out whether a halted partition may be read again.
+
+    A call waits for the brokers and the database.
+    """
 
     connect: Callable[[], Connection]
     peek: Peek
@@ -52,17 +55,19 @@ class Probe:
     def __call__(
         self, partition: KafkaPartition, claim: Claim, expected: int, window: Window
     ) -> int | None:
-        """Return the offset before which bad messages must not halt the partition again.
+        """Return up to which offset bad messages are tolerated after the halt.
 
-        This is the offset that an operator allowed by `annals quarantine resume`. Otherwise it is
-        `expected` if the next messages are good, or the end offset of the partition if its newest
-        messages are good.
+        The first of these offsets that applies is returned:
+
+        - the offset that an operator allowed by `annals quarantine resume`;
+        - `expected`, if few of the next messages are bad;
+        - the end offset of the partition, if few of its newest messages are bad.
 
         Args:
             expected: The next offset.
 
         Returns:
-            None if the partition stays halted.
+            The offset, or None if the partition stays halted.
         """
         try:
             end = max((end for _, end in self.bounds([partition]).values()), default=expected)
@@ -235,7 +240,11 @@ class PeriodicWork:
         self._heartbeats.close(seconds)
 
     def _probe_halted(self, positions: Positions, window: Window) -> bool:
-        """Start probes and take finished results. Return whether a partition resumes."""
+        """Start a probe for each halted partition, and act on finished probes.
+
+        Returns:
+            Whether a partition resumes.
+        """
         resumed = False
         for partition, claimed in positions.select_halted().items():
             future = self._probes.get(partition)
@@ -283,7 +292,7 @@ def select_claimed_ends(
 def _choose_newest_end(
     member: GroupMember, partition: KafkaPartition, broker_ends: Mapping[KafkaPartition, int]
 ) -> int | None:
-    """Return the highest known end offset of a partition, from a fetch or `broker_ends`."""
+    """Return the highest end offset that `member` or `broker_ends` has for a partition."""
     candidates = (member.get_end_offset(partition), broker_ends.get(partition))
     return max((end for end in candidates if end is not None), default=None)
 

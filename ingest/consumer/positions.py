@@ -61,7 +61,7 @@ class Breaker:
 
 @dataclass(slots=True)
 class ClaimedPartition:
-    """A partition that this consumer may write."""
+    """A partition that this consumer has claimed, and how far it was read."""
 
     claim: Claim
     expected: int  # the next offset

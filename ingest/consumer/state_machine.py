@@ -47,11 +47,11 @@ class StateMachine:
     """The partitions of one consumer, and its lanes with their batches.
 
     Every offset of a claimed partition goes to exactly one batch, in order. When the claims change,
-    the filling batches are dropped. The ledger refuses a batch in flight if another consumer has
-    claimed one of its partitions.
+    the filling batches are dropped. A batch in flight is written all the same, unless another
+    consumer has claimed one of its partitions: then the ledger refuses it.
 
-    After a claim, reading begins with the last message before the position, which was read before.
-    If the broker has another message at this offset, the log was truncated.
+    After a claim, the last message before the position is read once more. If the broker has another
+    message at its offset, the log was truncated.
     """
 
     def __init__(self, limits: Limits, tolerance: Tolerance, lanes: int = 1) -> None:
@@ -99,17 +99,16 @@ class StateMachine:
     def admit(
         self, messages: Sequence[DecodedMessage], first_offset: int | None = None
     ) -> Admission:
-        """Add the first message, and those after it of the same partition, to the filling batch.
+        """Add `messages`, up to the first of another partition, to the filling batch of their lane.
 
-        Stops before a message of another partition, before a message that needs a decision, and
-        after a message that breaks the contract. A message of a partition that is not claimed or
-        is halted is left out, and counts as handled. A message that was not admitted must be
-        offered again before later messages of its partition.
+        Adding ends earlier before a message that needs a decision, and after one that breaks the
+        contract. If the partition is not claimed or is halted, the first message is skipped and
+        counts as handled. A message that was not admitted must be offered again before later
+        messages of its partition.
 
         Args:
             messages: At least one, in the order in which the client delivered them.
-            first_offset: The first offset that the broker has of the first message's partition, if
-                known.
+            first_offset: The first offset of that partition at the broker; None if not known.
         """
         first = messages[0]
         partition = self.positions.claimed.get((first.message.topic, first.message.partition))
@@ -133,7 +132,7 @@ class StateMachine:
         messages: Sequence[DecodedMessage],
         first_offset: int | None,
     ) -> Admission:
-        """Add the first messages, as long as they are of this partition and need no decision."""
+        """Add messages up to the first that is of another partition or needs a decision."""
         batch = self.lanes[partition.lane].filling_batch
         # If the broker still has the expected offset, it has deleted none after it. An offset that
         # it does not deliver then never was a message.
@@ -330,8 +329,8 @@ class StateMachine:
     def handle_abandoned(self, lane: Lane, now: float) -> None:
         """Drop a batch that its writer gave up.
 
-        If the claims are still those of the batch, release them, so that the partitions are
-        claimed and read again.
+        Release the claims under which the batch was read, so that its messages are read again.
+        Later claims stay.
         """
         flight = self.take_written_flight(lane)
         if flight.claims_generation == self.positions.claims_generation:

@@ -54,7 +54,7 @@ class RunMeter:
         self._started: Clocks | None = None
 
     def start_clocks(self) -> None:
-        """Start the clocks of the totals. Only the first call, at the first message, counts."""
+        """Start the clocks of the totals, at the first message. Later calls do nothing."""
         if self._started is None:
             self._started = Clocks(time.monotonic(), time.process_time())
 
@@ -90,7 +90,7 @@ class RunMeter:
     def _choose_client_label(self, client_id: str) -> str:
         """Return the value of the label `client`: the name of a service, or OTHER_CLIENTS.
 
-        The first MOST_CLIENTS services are named.
+        Only the first MOST_CLIENTS services get their names.
         """
         if client_id in self._clients:
             return client_id

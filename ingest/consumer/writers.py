@@ -64,7 +64,7 @@ class WriterThreads:
 
     @property
     def writing(self) -> bool:
-        """Whether a writer has a write that runs, or a result that was not taken yet."""
+        """Whether a batch is being written, or a result was not taken yet."""
         return any(thread.written is not None for thread in self._threads)
 
     def list_done(self) -> list[int]:
@@ -85,7 +85,7 @@ class WriterThreads:
         written, thread.written = thread.written, None
         if written is None:
             raise NoFlightError(
-                f"writer {number} has no result to take: no write was begun since the last result"
+                f"writer {number} has no result: it got no batch, or the result was taken already"
             )
         return written.result()
 
@@ -129,10 +129,10 @@ class WriterThreads:
         return not any(thread.writer.failing for thread in self._threads)
 
     def end(self, seconds: float) -> None:
-        """End the threads. Other work than batches has `seconds` to finish.
+        """End the threads. Jobs and claims have `seconds` to finish.
 
-        If a batch is still being written, its connection is broken at once, and PostgreSQL rolls
-        the batch back. The next consumer reads its messages again.
+        A batch that is being written is not waited for: its connection is broken, and PostgreSQL
+        rolls the batch back. The next consumer reads its messages again.
         """
         until = time.monotonic() + seconds
         for thread in self._threads:
@@ -149,7 +149,7 @@ class WriterThreads:
 
 
 class _WriterThread:
-    """The thread of one writer, and the write that it does or has done last."""
+    """The thread of one writer, with its current or last write."""
 
     def __init__(self, writer: RetryingWriter) -> None:
         self.writer = writer

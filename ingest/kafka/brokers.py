@@ -1,4 +1,4 @@
-"""Asks the brokers which topics exist, and for topic ids and first and end offsets of partitions.
+"""Asks the brokers which topics and partitions exist, and for their topic ids and offsets.
 
 Begin with `Brokers`. Each of its `ask` methods returns a request whose answer comes later.
 """

@@ -215,11 +215,11 @@ ASK_AGAIN_SECONDS = 2.0
 class StuckMemberTimer:
     """Decides when a member of a group counts as stuck.
 
-    A member is stuck if it had no partitions for a whole wait, although the brokers answered.
+    A member is stuck if it has had no partitions for some time, although the brokers answered.
 
     Args:
-        seconds: The length of the first wait. It doubles each time, because a member that joins
-            again disturbs the other members.
+        seconds: How long this time is at first. It doubles whenever a member was stuck, because a
+            member that joins again disturbs the others.
     """
 
     def __init__(self, seconds: float, now: float) -> None:
@@ -230,7 +230,7 @@ class StuckMemberTimer:
         """Begin to wait: the member has no partitions.
 
         Args:
-            answer: Whether the brokers answer; False if they may be away.
+            answer: Whether the brokers are known to answer.
         """
         self._since: float | None = now
         self._wait, self._may_be_away = self._seconds, not answer

@@ -46,12 +46,12 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLog:
-    """The log of one topic partition at the broker at one moment.
+    """The log of a topic partition, as the broker reported it.
 
     Attributes:
-        at: The moment, in seconds since 1970.
+        at: When it was reported, in seconds since 1970.
         start: The first offset.
-        end: The offset after the last one.
+        end: The end offset.
         arriving: The number of offsets that arrive in a second.
         message_bytes: The mean size of a message; None if it is not known.
     """
@@ -64,7 +64,7 @@ class PartitionLog:
 
 
 class SeenEnd(NamedTuple):
-    """The end offset of a topic partition at a moment, and the arrival rate until then."""
+    """An end offset of a topic partition, when it was seen, and the arrival rate before that."""
 
     at: float
     end: int
@@ -102,15 +102,15 @@ def forecast_deletion(
 ) -> DeletionForecast:
     """Return the forecast of a topic partition that is read up to `next_offset`.
 
-    The broker checks its segments every few minutes (log.retention.check.interval.ms), so it may
-    delete messages that much later.
+    The broker checks its segments every few minutes (log.retention.check.interval.ms), so
+    messages may be deleted a few minutes later than forecast.
 
     Args:
         retention: How long the broker keeps messages of the topic.
         log: The topic partition at the broker.
         next_offset: The first unread offset.
-        oldest_at: The timestamp of the message at `next_offset`, from which retention.ms counts. A
-            producer may have set it. None if it is not known.
+        oldest_at: The timestamp of the first unread message; None if it is not known. Retention
+            by time counts from it. A producer may have set it.
     """
     unread = max(0, log.end - max(next_offset, log.start))
     new_message_deleted_at = _predict_deletion(retention, log, newer=0, time=log.at)

@@ -216,7 +216,7 @@ class GroupMember:
         return self._brokers.poll_snapshot(partitions)
 
     def get_end_offset(self, partition: KafkaPartition) -> int | None:
-        """Return the end offset of the last fetch, or None if it is not known yet."""
+        """Return the end offset that the client last got from the broker, or None before that."""
         _, high = self._consumer.get_watermark_offsets(ck.TopicPartition(*partition), cached=True)
         return int(high) if high >= 0 else None
 

@@ -10,7 +10,7 @@ from ingest.models import Ledger, Quarantined
 
 
 def refuse_unknown_topic(topic: str | None) -> None:
-    """Raise CommandError for a topic that was never declared, read or quarantined."""
+    """Raise CommandError for a topic that is not declared, in the ledger or in quarantine."""
     if topic is None or topic in BY_TOPIC:
         return
     if not any(model.objects.filter(topic=topic).exists() for model in (Ledger, Quarantined)):

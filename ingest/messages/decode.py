@@ -245,18 +245,22 @@ def _split_message(
 def _reject_field(
     reason: Reason, explanation: Explanation, parser: EnvelopeParser | None
 ) -> RejectedMessageError:
-    """Return the error for a wrong field. It has the field's pointer in a declared envelope."""
+    """Return the error for a wrong field.
+
+    If the topic has a declared envelope, the error names the field's JSON pointer in it.
+    """
     if parser is not None:
         explanation = explanation.name_field(parser.pointers)
     return RejectedMessageError(reason, explanation)
 
 
 def _check_empty_value(message: Message, parser: EnvelopeParser | None) -> bytes:
-    """Return an empty value if the headers have all fields; otherwise raise.
+    """Return an empty value if the message has all fields in its headers; otherwise raise.
 
     Raises:
-        RepeatedMessageError: The message is a tombstone after a deletion, and should be ignored.
-        RejectedMessageError: The message must have a value.
+        RepeatedMessageError: The message is a tombstone that follows a deletion. It brings nothing
+            new.
+        RejectedMessageError: The message should have a value.
     """
     meaning = EmptyValueMeaning.BAD if parser is None else parser.get_empty_value_meaning(message)
     if meaning is EmptyValueMeaning.READ:

@@ -124,10 +124,10 @@ EnvelopeParsers: TypeAlias = Mapping[str, EnvelopeParser]
 
 
 class ContractEnvelopeParser:
-    """Parses an envelope that differs from the contract only in the field of the application.
+    """Parses an envelope of the contract in which another field names the application.
 
     Args:
-        parent: The field that names the application, or a JSON pointer to it.
+        parent: The name of that other field, or a JSON pointer to it.
     """
 
     def __init__(self, parent: str) -> None:
@@ -189,8 +189,8 @@ class ContractEnvelopeParser:
 def parse_key_text(key: bytes | None) -> str:
     """Return the text of a message's key, or an empty text if it is not UTF-8.
 
-    Some producers write the key as JSON: `"A1"` or `{"id": "A1"}`. Then the text is A1. With the
-    JSON as its id, the message would not be shown on the pages of the document A1.
+    Some producers write the key as JSON: `"A1"` or `{"id": "A1"}`. Both give the text A1, because
+    the pages of the document A1 look for its messages by this text.
     """
     try:
         text = (key or b"").decode()
@@ -277,16 +277,16 @@ def explain_wrong_fields(
 ) -> Explanation:
     """Explain which field made msgspec refuse a text.
 
-    The fields are checked one by one, up to the first wrong value. msgspec ended there too: the
-    text after it may not be JSON.
+    The fields are checked in the order of the text, up to the first wrong one. msgspec stopped
+    there too, so the rest of the text may not be JSON.
 
     Args:
         text: A text that msgspec refused with a ValidationError.
-        pointers: Where a declared envelope has the contract's fields. None: the contract's
-            envelope, with all of its fields checked.
-        checked: The fields of which the type is checked too. Of the other fields, only the
-            objects around them are checked.
-        at: The JSON pointer of the text in the message.
+        pointers: The JSON pointer of each field in a declared envelope. None for the contract's
+            envelope: then all fields are checked.
+        checked: The names of the fields with types to check. For other fields, only check that
+            the values around them are objects.
+        at: The JSON pointer of `text` in the message, if it is only a part of it.
     """
     json_text, explanation = bytes(text).decode("utf-8", "surrogateescape").lstrip(), None
     try:
@@ -355,11 +355,11 @@ def _find_wrong_value(
     checked: Container[str],
     at: str,
 ) -> Explanation | None:
-    """Explain the first wrong field, or the first value that should be an object around a field.
+    """Explain the first field that is wrong, or that is inside a value that is not an object.
 
     Args:
         members: The members of one object, in the order of the text.
-        paths: For each field, the names on the way from this object to the field.
+        paths: For each field, the member names that lead from this object to it.
         checked: See `explain_wrong_fields`.
         at: The JSON pointer of this object in the message.
     """

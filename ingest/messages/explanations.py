@@ -174,12 +174,12 @@ def join_english(explanations: Iterable[Explanation]) -> str:
 
 
 class Rule:
-    """What the contract requires of a field, in words that end a sentence.
+    """A requirement of the contract for a field, worded as the end of a sentence.
 
     Args:
-        template: The words, with the places {n} and {example}.
-        n: The largest value, or the greatest length.
-        example: A right value.
+        template: The words, with the placeholders {n} and {example}.
+        n: The largest value or length that the contract allows.
+        example: A value that the contract allows.
     """
 
     def __init__(self, template: str, n: int = 0, example: str = "") -> None:
@@ -216,7 +216,7 @@ _TEXT_RULE: Final = Rule(_("a text"))
 
 
 class Fault(StrEnum):
-    """What is wrong with a field of WRONG_FIELD."""
+    """What is wrong with the field in an explanation that has the code WRONG_FIELD."""
 
     MISSING = "missing"
     EMPTY = "empty"
@@ -410,7 +410,10 @@ def _choose_rule(explanation: Explanation) -> Rule:
 
 
 def _write_place(parameters: Mapping[str, Parameter], translate: Translate) -> str:
-    """Return the field's pointer in the envelope, and its name in the contract if it differs."""
+    """Return the words that name a field.
+
+    These are its JSON pointer in the envelope, its name in the contract, or both.
+    """
     field, pointer = parameters.get("field", ""), parameters.get("pointer")
     if not pointer:
         return f"`{field}`"

@@ -362,10 +362,12 @@ class DebeziumParser(JsonEnvelopeParser):
         return values
 
     def _set_origin_of_deletion(self, envelope: Envelope, source: Raw | UnsetType) -> None:
-        """Set the author, time and client id of a deletion. The row has those of an older change.
+        """Set the time and client id of a deletion from the event's source, and clear the author.
+
+        The deleted row in the event has the author, time and client id of an older change.
 
         Raises:
-            RejectedMessageError: The event has no time or client id of the deletion.
+            RejectedMessageError: The source has no time or no client id.
         """
         values = (
             _look_up_fields(self._deletion_lookup, source, pointer="/source")

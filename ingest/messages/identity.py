@@ -122,8 +122,8 @@ def find_parent_and_time(
 ) -> ParentAndTime:
     """Return the application and the moment of the version in a bad message.
 
-    A part that cannot be read is empty or None. Both are, if the message is not JSON: then it is
-    not known whether a name in its bytes belongs to the envelope or to the snapshot.
+    If one cannot be read, the application is empty or the moment is None. From a message that is
+    not JSON, neither is read: a name in its bytes may belong to the envelope or to the snapshot.
 
     Args:
         parsers: The parsers of declared envelopes, by topic.

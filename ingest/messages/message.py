@@ -14,11 +14,14 @@ KafkaPartition = tuple[str, int]
 
 
 class TopicPartition(msgspec.Struct, frozen=True, order=True):
-    """One partition of a topic as it exists now."""
+    """A partition with one log, and with offsets that are not used twice.
+
+    When the topic is created again or the log is truncated, another `TopicPartition` begins.
+    """
 
     topic: str
-    # Kafka's id, which is new when the topic is created again; "" if the brokers have no topic ids.
-    # If the log was truncated, with our count (TRUNCATION_MARK).
+    # Kafka's topic id, which changes when the topic is created again; "" if the brokers have none.
+    # After a truncation of the log, TRUNCATION_MARK and a count are appended.
     topic_id: str
     partition: int
 
@@ -79,7 +82,10 @@ class LastMessage(msgspec.Struct, frozen=True):
         return cls(message.offset, message.leader_epoch, _hash_message(message))
 
     def is_same(self, message: Message) -> bool:
-        """Return whether `message` is this message. A copy that another leader wrote is not."""
+        """Return whether `message` is this message, by its offset, leader epoch and content.
+
+        A leader epoch that is not known (-1) counts as equal.
+        """
         epochs = (self.leader_epoch, message.leader_epoch)
         return (
             self.offset == message.offset
@@ -88,14 +94,14 @@ class LastMessage(msgspec.Struct, frozen=True):
         )
 
     def may_be_gone(self, first_offset: int, leader_epoch: int) -> bool:
-        """Return whether the message may be missing although the log was not truncated.
+        """Return whether the broker may have deleted or compacted this message.
 
-        The broker may have deleted or compacted it.
+        Otherwise, a message that is missing at the broker means that the log was truncated.
 
         Args:
             first_offset: The first offset at the broker.
-            leader_epoch: The leader epoch of the next message; -1 if it is not known. If it is
-                that of this message, the log was not truncated between the two.
+            leader_epoch: The leader epoch of the next message at the broker; -1 if it is not
+                known. If this message has the same epoch, the log was not truncated between them.
         """
         return first_offset > self.offset or self.leader_epoch == leader_epoch != -1
 

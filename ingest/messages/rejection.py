@@ -44,4 +44,7 @@ class RejectedMessageError(Exception):
 
 
 class RepeatedMessageError(RejectedMessageError):
-    """Raised for a message without a value that its envelope allows, such as a tombstone."""
+    """Raised for a message that has no value and brings no version, such as a tombstone.
+
+    The envelope of the topic allows such messages, so the message is not bad.
+    """

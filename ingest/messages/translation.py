@@ -9,10 +9,10 @@ from ingest.messages.explanations import Explanation
 
 
 def translate_stored(text: str, stored: Any) -> str:
-    """Return a stored sentence in the language of the page.
+    """Return a stored sentence in the language of the page, or in English.
 
-    Return it in English if there is no explanation, or if the explanation belongs to an earlier
-    sentence: a process of an earlier release replaces the sentence, but not the explanation.
+    It stays in English if no explanation is stored with it, or if the stored explanation is that
+    of another sentence: processes of an earlier release replace only the sentence.
 
     Args:
         text: The sentence in English.

@@ -177,10 +177,10 @@ def resolve_messages(connection: Connection, settled: Iterable[tuple[LockedMessa
 
 
 def lock_counted_offsets(connection: Connection, key: LedgerKey) -> OffsetRange:
-    """Lock a row of the ledger, and return the offsets that it counts.
+    """Lock a row of the ledger, and return the range of offsets that its counts cover.
 
-    These are all offsets that were read. While the topic partition is read again, they are only
-    the offsets that were read again so far. Without a row, the range is empty.
+    The counts cover all offsets that were read. While the topic partition is being read again, they
+    cover only the offsets that were read again. If there is no row, the range is empty.
     """
     row = connection.execute(_COUNTED_OFFSETS, key._asdict()).fetchone()
     if row is None:
@@ -189,10 +189,10 @@ def lock_counted_offsets(connection: Connection, key: LedgerKey) -> OffsetRange:
 
 
 def postpone_message(connection: Connection, locked: LockedMessage, reject: BadMessage) -> str:
-    """Record why the message is still bad, which version it brought, and when to retry it.
+    """Record that a quarantined message is still bad, and plan the next attempt.
 
-    The first reason stays recorded. A part of the version that an earlier attempt read stays too,
-    if this attempt cannot read it.
+    The new reason is recorded, and the first one stays. If this attempt cannot read the document,
+    version, application or moment of the message, the one that an earlier attempt read stays.
 
     Returns:
         The new status.
@@ -281,10 +281,15 @@ def remove_old_messages(
 ) -> int:
     """Remove old messages from the quarantine, REMOVED_PER_TRANSACTION in each transaction.
 
-    A settled message is old if its version or its arrival is before the window. An unsettled
-    message is old if its version is `hold_days` before the window and it arrived `hold_days` ago.
-    If the version is after the window, the message is old when it arrived `hold_days` before the
-    window. The ledger still counts removed messages as quarantined.
+    A message is old in each of these cases:
+
+    - It is settled, and the day of its version or its arrival is before the window.
+    - The day of its version is more than `hold_days` before the window, and it arrived more than
+      `hold_days` ago.
+    - The day of its version is after the window, and it arrived more than `hold_days` before the
+      window.
+
+    The ledger still counts removed messages as quarantined.
 
     Returns:
         The number of removed messages.
@@ -314,12 +319,12 @@ def remove_old_messages(
 
 
 def _note_removed(connection: Connection, key: LedgerKey, removed: Mapping[int, bool]) -> None:
-    """Note in the ledger that messages of one topic partition were removed.
+    """Note in the ledger that messages of one topic partition left the quarantine for good.
 
-    Afterwards it is not known any more which offsets before the last of them were not stored.
+    Afterwards nothing tells which offsets, up to the last removed one, were not stored.
 
     Args:
-        removed: For each offset, whether the ledger counts its message as quarantined.
+        removed: For the offset of each message, whether the ledger counts it as quarantined.
     """
     counted = lock_counted_offsets(connection, key)
     count = sum(

@@ -185,7 +185,7 @@ class RequestForm(forms.Form):
     )
 
     def clean_why(self) -> str:
-        """Refuse a reason that is not in words."""
+        """Refuse a reason with fewer than FEWEST_LETTERS letters."""
         reason: str = self.cleaned_data["why"]
         if count_letters(reason) < FEWEST_LETTERS:
             raise forms.ValidationError(_("Give the reason in words."))

@@ -67,7 +67,7 @@ class OffsetGap(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(slots=True)
 class PartitionProgress:
-    """What a batch has of one partition: the offsets [start, next), with counts of messages."""
+    """The offsets of one partition that a batch covers, [start, next), and counts of messages."""
 
     start: int
     next: int
@@ -80,13 +80,13 @@ class PartitionProgress:
 
 
 class Batch:
-    """The messages of one transaction, up to the limits.
+    """Messages that are written in one transaction, within limits on their number and size.
 
-    A batch has either only giant messages or none. Offsets of a partition that are missing between
-    its messages are in `gaps` of its progress.
+    A batch has either only giant messages or none. If offsets are missing between the messages of
+    a partition, they are listed as gaps in `progress`.
 
     Args:
-        known: Fingerprints of search keys that were stored before.
+        known: Fingerprints of stored search keys. Search keys that are equal are not stored again.
     """
 
     def __init__(self, limits: Limits, known: KnownFingerprints = NONE_KNOWN) -> None:
@@ -291,7 +291,7 @@ class Batch:
             progress.expired, progress.good = progress.expired + 1, progress.good - 1
 
     def refuse(self, day: EntityDay, explanation: Explanation) -> None:
-        """Have the rows of a day quarantined, because the day cannot be created."""
+        """Mark the rows of a day for quarantine, because its partition cannot be created."""
         self.unplaced += [
             BadMessage(row.message, Reason.NO_PARTITION, explanation)
             for row in self._remove_days({day})

@@ -22,7 +22,7 @@ class Claim:
 
     @property
     def is_first_after_truncation(self) -> bool:
-        """Whether this claim is the first one of the log since it was truncated."""
+        """Whether this is the first claim since the log of the partition was truncated."""
         return self.epoch == 1 and self.topic_partition.truncations > 0
 
 

@@ -51,7 +51,7 @@ def copy_rows(connection: Connection, entity: EntityKind, rows: Sequence[Decoded
 
 
 def store_search_keys(connection: Connection, keys: Sequence[SearchKeyRow]) -> None:
-    """Store search keys, each with its newest day, inside the caller's transaction.
+    """Insert or update search keys, with the newest day of each, in the caller's transaction.
 
     Args:
         keys: In the order of `NewSearchKeys.list_rows`.
@@ -162,7 +162,7 @@ SERVER_TIME_S: Final = 30.0
 
 
 class ServerTime(NamedTuple):
-    """An answer of the server's clock."""
+    """A time that was read from the clock of the database server."""
 
     read_at: float  # time.monotonic()
     time: datetime
@@ -173,7 +173,10 @@ SERVER_TIMES: Final[WeakKeyDictionary[Connection, ServerTime]] = WeakKeyDictiona
 
 
 def _get_server_time(connection: Connection) -> datetime:
-    """Return the time by the server's clock, computed from an answer of the last SERVER_TIME_S."""
+    """Return the current time by the clock of the database server.
+
+    The server is asked again after SERVER_TIME_S. Until then, the time that has passed is added.
+    """
     answer = SERVER_TIMES.get(connection)
     if answer is None or time.monotonic() - answer.read_at > SERVER_TIME_S:
         answer = ServerTime(time.monotonic(), clock.read_server_time(connection))

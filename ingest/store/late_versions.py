@@ -14,11 +14,12 @@ def note_late_versions(
 ) -> None:
     """Add new versions to the late list, if the feed of changes has passed their moments.
 
-    Call it at the end of the transaction that stores the rows: readers of the feed wait for it.
+    Call this last in the transaction that stores the rows: from here to the commit, readers of the
+    feed wait.
 
     Args:
-        rows: The rows of the transaction.
-        not_new: The messages of the rows that were stored before, or that PostgreSQL refused.
+        rows: The rows of the transaction, new or not.
+        not_new: The messages of rows that are not new: stored before, or refused by PostgreSQL.
     """
     horizon = late_list.lock_horizon(connection)
     if horizon is None:

@@ -57,16 +57,16 @@ def claim_partition(
     end: int | None = None,
     truncated: Container[TopicPartition] = (),
 ) -> Claim:
-    """Take a partition over, inside the caller's transaction.
+    """Claim a partition for this consumer, inside the caller's transaction.
 
-    If the log ends before the offset in the ledger, it was truncated. It is then read from its
-    start, under a new row of the ledger.
+    If the log ends before the offset in the ledger, it was truncated. The claim then gets a new row
+    of the ledger, and the log is read from its start.
 
     Args:
-        first_offset: The first offset at the broker, where reading of a new partition begins.
-        end: The end offset at the broker, at a time when no consumer could advance the ledger.
-            None if nothing suggests that the log was truncated.
-        truncated: Partitions with a log that was certainly truncated.
+        first_offset: The first offset at the broker. Reading begins there if the partition is new.
+        end: The end offset at the broker, seen while no consumer could advance the ledger. None if
+            nothing suggests that the log was truncated.
+        truncated: The partitions with logs that are known to be truncated.
     """
     row = connection.execute(
         _NEWEST_TOPIC_ID,
@@ -298,9 +298,10 @@ def record_forecast(
 
 
 def is_at_offsets(connection: Connection, ends: Mapping[Claim, int]) -> bool:
-    """Return whether the ledger is at these offsets under the same claims.
+    """Return whether the ledger has these next offsets, still under these claims.
 
-    Then a batch was committed, although PostgreSQL's answer to the commit was lost.
+    The caller asks when PostgreSQL's answer to a commit was lost. True means that the batch with
+    these ends was committed.
     """
     for claim, end in ends.items():
         row = connection.execute(
@@ -322,10 +323,13 @@ def record_heartbeat(
 ) -> None:
     """Record that a consumer still has these claims, and the end offsets that it knows.
 
-    A heartbeat that is written late gets the time at which it was made, so it does not look newer
-    than a later claim. If a topic was created again, a heartbeat without an answer of the brokers
-    does not look newer than the claim of the new topic. A row that another transaction has locked
-    is not changed.
+    A heartbeat that is written late is recorded with the time at which it was made. Then it does
+    not look newer than a later claim.
+
+    If a topic was created again, a heartbeat for the earlier topic does not look newer than the
+    claim of the new one, unless the brokers have answered.
+
+    If another transaction has locked a row, the row is not changed.
 
     Args:
         ends: The end offsets; None if an end is not known.

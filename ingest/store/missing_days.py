@@ -1,6 +1,6 @@
-"""Decides about rows of days that are older than the window or have no partition.
+"""Handles rows of a batch that are older than the window, or that have no partition.
 
-Creates partitions that are missing. See docs/decisions/0021.
+Missing partitions are created, if possible. See docs/decisions/0021.
 """
 
 import logging
@@ -107,10 +107,10 @@ def create_missing_partitions(connection: Connection, batch: Batch, window: Wind
         else:
             batch.refuse(day, refusal.explanation)
     if reasons_to_wait:
-        count = pluralize(len(reasons_to_wait), "day is", "days are")
+        count = pluralize(len(reasons_to_wait), "day has", "days have")
         raise MissingDayError(
-            f"{reasons_to_wait[0]}. {count} missing: run `annals partitions maintain` as the owner "
-            "of the tables"
+            f"{reasons_to_wait[0]}. {count} no partition: run `annals partitions maintain` as the "
+            "owner of the tables"
         )
     return True
 

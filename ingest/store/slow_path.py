@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StoreOutcome:
-    """The messages that brought no new row. The rows of all others are new in the table."""
+    """The messages that brought no new row. Every other message of the batch brought one."""
 
     repeated: list[Message] = field(default_factory=list)  # stored before
     refused: list[BadMessage] = field(default_factory=list)  # cannot be stored

@@ -20,7 +20,7 @@ SLOT = f"mod(floor(extract(epoch FROM recorded_at) / {_SECONDS})::bigint, {TABLE
 
 
 def select_slots(oldest: datetime, newest: datetime) -> list[int]:
-    """Return the numbers of the tables for the days from `oldest` to `newest`, both included."""
+    """Return the numbers of the tables that hold the days from `oldest` to `newest`, inclusive."""
     first, last = _count_days(oldest), _count_days(newest)
     return sorted(
         {day % TABLE_COUNT for day in range(first, min(last, first + TABLE_COUNT - 1) + 1)}
@@ -95,7 +95,7 @@ def _truncate_table(
                 return False
             connection.execute(f"TRUNCATE {table}".encode())
     except (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled):
-        logger.info("%s is in use, and is emptied an hour later", table)
+        logger.info("%s is in use and was not emptied; the next attempt is in an hour", table)
         return False
     except psycopg.errors.InsufficientPrivilege as error:
         # Not an error: the other work of the process is more important than this table.

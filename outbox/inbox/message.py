@@ -102,7 +102,7 @@ def _parse_integer(digits: str) -> int | Decimal:
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def format_name(name: bytes | str) -> str:

@@ -234,7 +234,7 @@ WHERE due_at > clock_timestamp() + %(most)s * interval '2 seconds'
 
 @dataclass(frozen=True, slots=True)
 class MessageTurn:
-    """A message that is next to be processed by a handler.
+    """A message that its handler should process now. This session has locked its chain.
 
     Attributes:
         id: The primary key of the message.
@@ -242,9 +242,9 @@ class MessageTurn:
         chain: The topic and the key of the message.
         place: The topic, partition and offset of the message.
         attempts: How many attempts have begun.
-        crashed: Whether the previous attempt ended without a result.
+        crashed: Whether the previous attempt ended without a result, such as by a kill.
         last_error: The error of the previous attempt, or empty.
-        lock: The advisory lock of the message's chain, which this session holds.
+        lock: The key of the advisory lock on the chain, which this session holds.
     """
 
     id: int
@@ -268,10 +268,12 @@ class MessageTurn:
 
 
 def take_turn(handlers: Collection[str], alias: str) -> MessageTurn | None:
-    """Lock the chain of the due message that has waited longest, and return its turn.
+    """Lock the chain of the due message that has waited longest, and return that message.
 
-    Returns None if no message is due, or if other consumers have locked the chains of all due
-    messages.
+    Chains that other sessions have locked are passed over.
+
+    Returns:
+        The message, or None if none is due or other sessions have locked the chains of those due.
     """
     with connections[alias].cursor() as cursor:
         cursor.execute(_TAKE, [list(handlers)])
@@ -408,10 +410,10 @@ def drop_connection(alias: str) -> None:
 
 
 def tidy_due_index(longest_pause: float, alias: str) -> None:
-    """Take messages that must wait for others out of the index of due messages.
+    """Remove messages from the index of due messages while an earlier message must come first.
 
-    Also corrects retries that a wrong clock has set too late: after this, no retry is further away
-    than twice `longest_pause` seconds.
+    Also move retries that a wrong clock has set too late: a retry that is more than twice
+    `longest_pause` seconds away becomes due after `longest_pause` seconds.
     """
     with transaction.atomic(using=alias, durable=True), connections[alias].cursor() as cursor:
         # The session may still have the time limit of a handler.

@@ -36,12 +36,11 @@ _MOST_MILLISECONDS: Final = 253_402_300_799_999
 
 
 class TopicReader:
-    """A member of a consumer group. Not thread-safe.
+    """Reads topics as a member of a consumer group. Not thread-safe.
 
     Attributes:
-        busy_at: The time.monotonic() at which the service last had work to do.
-        joined: Whether the group has assigned this consumer its share of partitions, which may be
-            empty.
+        busy_at: When the service last had work to do, by time.monotonic().
+        joined: Whether the group has told this consumer which partitions it gets. It may get none.
     """
 
     def __init__(
@@ -100,7 +99,10 @@ class TopicReader:
         self.busy_at = monotonic()
 
     def is_idle(self, seconds: float | None) -> bool:
-        """Return whether the service has had no work for `seconds`. With None, return False."""
+        """Return whether the service has had no work for `seconds`; False if that is None.
+
+        Until the consumer has joined its group, _JOIN_SECONDS are added.
+        """
         grace = 0.0 if self.joined else _JOIN_SECONDS
         return seconds is not None and monotonic() - self.busy_at > seconds + grace
 

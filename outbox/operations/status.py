@@ -28,17 +28,18 @@ FAILURE_PREFIX = "failure "
 
 
 def read_status(using: str) -> dict[str, Any]:
-    """Return the status of an outbox.
+    """Return what waits in an outbox, what was sent, and which relays send.
 
     Returns:
         A dictionary with these values:
 
-        documents, versions: How many wait.
-        failed: The number of documents with a next version that Kafka refused.
-        oldest_seconds: How long the oldest unsent version has waited.
-        sent, attempts: Counts of versions since the beginning.
-        failures: Counts by reason since the beginning.
-        buckets: The number of buckets by relay; under `no relay`, of buckets without one.
+        documents, versions: How many documents have unsent versions, and how many versions.
+        failed: How many of these documents have had a failed attempt since the last success.
+        oldest_seconds: For how many seconds the oldest unsent version has waited.
+        sent, attempts: How many versions were sent, and in how many attempts, since the outbox
+            exists.
+        failures: How many attempts failed since the outbox exists, by reason.
+        buckets: How many buckets each relay has; `no relay` counts buckets without a relay.
     """
     with connections[using].cursor() as cursor:
         cursor.execute(_PENDING)

@@ -55,7 +55,7 @@ def check_recorded_model(model: type[Recorded]) -> Problems:
 
 
 def check_managers(**_: Any) -> Problems:
-    """Check that managers of recorded models record changes of many rows (outbox.W002, W004)."""
+    """Check that the managers of recorded models record bulk changes (outbox.W002, W004)."""
     return [error for model in _list_recorded_models() for error in check_model_managers(model)]
 
 

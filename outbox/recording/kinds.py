@@ -73,9 +73,10 @@ class Kind:
             raise
 
     def make_deletion(self, instance: models.Model) -> Change | None:
-        """Return the deletion of the instance's document, or None if it was never recorded.
+        """Return the deletion of the instance's document, or None if there is no document.
 
-        It was never recorded if the instance has an id that a document cannot have.
+        There is none if the instance has an id that a document cannot have. Then nothing about the
+        instance was ever recorded.
         """
         value = getattr(instance, self.id)
         if not isinstance(value, _ID_TYPES) or not is_id(_format_id(value)):

@@ -31,7 +31,10 @@ _primary_router = _PrimaryRouter()
 
 @contextmanager
 def read_from_primary(using: str) -> Iterator[None]:
-    """Read models that are written to this database from this database, not from replicas."""
+    """Send reads to the database `using` instead of its replicas while the block runs.
+
+    This concerns only models that are written to `using`.
+    """
     if _primary_router not in router.routers:  # tests replace the list
         router.routers.insert(0, _primary_router)
     token = _using.set(using)

@@ -91,7 +91,11 @@ class RecordingBlock:
         self.rows.setdefault(get_concrete_model(model), {}).update(dict.fromkeys(keys))
 
     def note_created(self, model: Model, keys: Collection[Any]) -> None:
-        """Note that these rows exist now and, unless noted otherwise, did not exist before."""
+        """Note that these rows were created.
+
+        If an earlier state of a row is noted already, for example because the row was deleted and
+        created again, that state stays.
+        """
         model = get_concrete_model(model)
         if not isinstance(get_kind(model), PartOf):
             for key in keys:
@@ -99,7 +103,7 @@ class RecordingBlock:
         self.note_after(model, keys)
 
     def note_deleted_earlier(self, instance: models.Model, key: Any) -> None:
-        """Note the document of a row that is already deleted, according to the row's instance."""
+        """Note the deletion of a row that is not in the database any more, from its instance."""
         model = get_concrete_model(type(instance))
         kind = get_kind(model)
         if isinstance(kind, PartOf):

@@ -156,7 +156,11 @@ def _note_referring(
     block: RecordingBlock,
     _: object,
 ) -> Callable[[], None]:
-    """Note the rows that refer to an instance before its deletion changes their foreign keys."""
+    """Note the rows that refer to `instance`. Its deletion is about to change their foreign keys.
+
+    Returns:
+        A function that notes these rows again, for after the deletion.
+    """
     rows = select_all_rows(model, block.using).filter(**{field.name: instance})
     keys = list(rows.values_list("pk", flat=True))
     block.note_before(model, keys)

@@ -187,7 +187,10 @@ class RelayLoop:
         }
 
     def _apply_unsettled(self, due: DueDocument) -> DueDocument:
-        """Return the document with `sent` from its outcome, if the row does not have that yet."""
+        """Return the document with the newest version that this relay has sent.
+
+        While the outcome is not written to the database, the row of the document lacks it.
+        """
         unsettled = self._unsettled.get(due.document)
         return due if unsettled is None else replace(due, sent=unsettled[0].sent, attempts=0)
 
@@ -207,10 +210,10 @@ class RelayLoop:
     def _plan_pauses(
         self, outcomes: list[SendOutcome], progress: bool, seconds: float, *, retries: bool
     ) -> None:
-        """Set the pauses after a round.
+        """Decide when to send again after a round of sending.
 
-        After an outage, nothing is sent for a while. If versions timed out, rounds with retries may
-        take at most a third of the time.
+        After an outage of Kafka, all sending pauses. If versions timed out in a round with retries,
+        the next retries wait for twice as long as the round took.
 
         Args:
             seconds: How long the round took.
@@ -237,7 +240,8 @@ class RelayLoop:
     def _settle_outcomes(self, connection: Connection, documents: Iterable[str]) -> None:
         """Write the outcomes of these documents to the database.
 
-        If a writer has locked a document, its outcome is tried again after the other outcomes.
+        If a writer has locked a document, its outcome is not written now. It goes behind the
+        other outcomes that are still to be written.
         """
         settled = {key: self._unsettled[key] for key in documents if key in self._unsettled}
         if settled and self._member.id is not None:

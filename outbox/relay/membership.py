@@ -75,7 +75,10 @@ class RelayMembership:
 
     @property
     def certain(self) -> bool:
-        """Whether no other relay has taken over, or can do so within half a lease."""
+        """Whether this relay surely has its buckets for at least another half of a lease.
+
+        Other relays take them over only when its last beat is a whole lease old.
+        """
         return monotonic() - self._beat_at < self.lease / 2
 
     def join_relays(self, connection: Connection) -> int:

@@ -60,10 +60,10 @@ class SendFailure:
 
 @dataclass(frozen=True, slots=True)
 class SendOutcome:
-    """The result of sending a chain.
+    """The result of sending a chain of versions of one document.
 
     Attributes:
-        sent: The newest confirmed version of the document, which may be from before this chain.
+        sent: The newest version that Kafka has confirmed. It can be older than this chain.
         recorded_at: When that version was recorded.
         failure: Why the version after `sent` was not sent; None if nothing failed.
     """
