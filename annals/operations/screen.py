@@ -121,8 +121,8 @@ def _describe_days(values: MetricValues) -> dict[str, Any]:
     """Return the template variables of the page that are about the days and the disk.
 
     Returns:
-        ahead: How many days after today have partitions in all tables.
-        held: The number of days that must not be dropped yet.
+        ahead: How many days after today have partitions without a gap, in all tables.
+        held: The number of partitions that the latest `maintain` held.
         packed: The number of packed days.
         archived: The number of archived days.
         disk: The forecast of the disk.

@@ -60,7 +60,7 @@ class Command(migrate.Command):
                 raise CommandError(
                     f"Gave up after {GIVE_UP_SECONDS:g} s: each attempt waited "
                     f"{LOCK_SECONDS:g} s for a lock that a migration needs, and did not get it. "
-                    "No migration is half applied. Ingest and the web keep running. Find the long "
+                    "Nothing is half applied. Ingest and the web keep running. Find the long "
                     "transactions in pg_stat_activity, wait for them or end them, then run "
                     "migrate again."
                 )
