@@ -181,7 +181,11 @@ def _measure_index_share(connection: psycopg.Connection[Any], day: date) -> floa
 
 
 def list_questions(full_days: Sequence[date]) -> dict[str, Question]:
-    """Return what is asked, by name. Each question gets a number, and asks about another name."""
+    """Return the questions to measure, by name.
+
+    A question is a function of a number. With another number, it asks for the changes of another
+    person or service.
+    """
     start = datetime.combine(full_days[0], clock(), UTC)
     end = datetime.combine(full_days[-1] + timedelta(days=1), clock(), UTC)
     packed_hour = datetime.combine(full_days[1], clock(12), UTC)
@@ -207,7 +211,10 @@ def list_questions(full_days: Sequence[date]) -> dict[str, Question]:
 def _list_reference_questions(
     connection: psycopg.Connection[Any], full_days: Sequence[date]
 ) -> dict[str, Question]:
-    """Return the questions in hand-written SQL over a table without days."""
+    """Return questions to compare with, by name.
+
+    They run hand-written SQL over a table that has no daily partitions.
+    """
     start = datetime.combine(full_days[0], clock(), UTC)
     end = datetime.combine(full_days[-1] + timedelta(days=1), clock(), UTC)
     plain_hour = datetime.combine(full_days[-1], clock(12), UTC)
@@ -238,7 +245,10 @@ def _name_service(number: int) -> str:
 
 
 def measure_latency(rounds: int, ask: Question) -> Latency:
-    """Ask a question so often, after some that do not count."""
+    """Ask a question `rounds` times, and return how long an answer takes.
+
+    Five calls before these fill the caches, and are not measured.
+    """
     for number in range(5):
         ask(number)
     times = []
@@ -251,9 +261,10 @@ def measure_latency(rounds: int, ask: Question) -> Latency:
 
 
 def _measure_path(day: date) -> Figures:
-    """Measure lists of half an hour with a filter by a field.
+    """Measure lists of the changes of half an hour that are filtered by a field.
 
-    One field changes in no version, so all versions are looked at; the other in some.
+    One field changes in some versions. The other field changes in no version, so the list has to
+    compare all versions of the half hour.
     """
     start = datetime.combine(day, clock(12), UTC)
     end = start + timedelta(minutes=30)

@@ -1,7 +1,7 @@
-"""`python -m benchmarks changes --cluster DSN`: lists of changes on a cluster next to one server.
+"""`python -m benchmarks changes --cluster DSN`: lists of changes on a cluster and on a server.
 
-Both have the same numbers of versions. Each question is asked of the one and then of the other, by
-Python calls.
+Both have the same number of versions. The benchmark sends each question to the server and to the
+cluster in turn, by Python calls without HTTP.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ Figures = dict[str, Any]
 
 
 def run(coordinator: str, versions: int, rounds: int, as_json: bool) -> int:
-    """Measure and print.
+    """Measure lists of changes on both, print the figures, and return the exit code.
 
     Args:
         coordinator: The address of a database of a cluster whose workers have joined.
-        versions: Versions of a day for a benchmark of one server.
-        rounds: How many requests of each kind.
+        versions: The number of versions in a day, before it is divided by SHARE_OF_VERSIONS.
+        rounds: How many times to ask each question.
     """
     print_progress = Console(stderr=True).print
     versions //= SHARE_OF_VERSIONS

@@ -1,6 +1,6 @@
-"""The memory that a page of changes takes in a process of the web, for documents that are large.
+"""Measures how much memory a web process needs for a page of changes of large documents.
 
-Each page is asked of a process of its own, so that none profits from what another one allocated.
+Each page is answered by a new process, so that no page can use memory that another page allocated.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ SECONDS_OF_PAGE: Final = 300
 
 
 class LargeDocuments(NamedTuple):
-    """The versions of one person."""
+    """The size and number of the versions that one person writes in this benchmark."""
 
     author: str
-    items: int  # of 72 bytes in a document
+    items: int  # how many items of 72 bytes a large document has
     versions: int
     versions_of_document: int
 
@@ -82,10 +82,10 @@ def store_large_documents(connection: psycopg.Connection[Any], day: date) -> Non
 
 
 def measure_pages(environment: Mapping[str, str]) -> dict[str, int]:
-    """Return by how many MB the memory of a process grows at most while it answers each page.
+    """Return by how many MB the memory of a process grows while it answers a page, by page name.
 
     Args:
-        environment: Of a process that uses the database with the large documents.
+        environment: The environment for a process that uses the database with large documents.
     """
     return {name: _measure_page(environment, parameters) for name, parameters in _PAGES.items()}
 
@@ -111,7 +111,11 @@ def _measure_page(environment: Mapping[str, str], parameters: Mapping[str, str])
 
 
 def print_growth(parameters: Mapping[str, str]) -> None:
-    """Answer a page as the web does, and print how many MB more than before it took."""
+    """Answer a page as the web does, and print by how many MB the memory of this process grew.
+
+    Args:
+        parameters: The parameters of the page, without the start of the window.
+    """
     memory.limit_heaps()
     budget.PAGE_SECONDS = SECONDS_OF_PAGE
     client = Client(SERVER_NAME="localhost")
@@ -130,7 +134,11 @@ def _ask(client: Client, parameters: Mapping[str, str]) -> None:
 
 
 def _read_status(name: str) -> int:
-    """Return a figure of this process in KB, as Linux says it."""
+    """Return a memory size of this process in KB.
+
+    Args:
+        name: A field of /proc/self/status, such as VmRSS.
+    """
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1])

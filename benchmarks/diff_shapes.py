@@ -119,7 +119,10 @@ def _rename_fields(count: int) -> SnapshotPair:
 
 
 def _change_nested(count: int) -> SnapshotPair:
-    """Change a value below 200 objects, which Python can still parse. Long fields add the size."""
+    """Make a pair of snapshots in which a value inside 200 nested objects changes.
+
+    Python can still parse this depth. A long field in each object makes the snapshots large.
+    """
     depth = 200
     wide = "x" * (count * ITEM_BYTES // depth)
 

@@ -235,7 +235,12 @@ def _send_messages(servers: str) -> None:
 
 
 def _read_write_counts(port: int) -> dict[float, float]:
-    """Return the histogram of a consumer's writes: by seconds, how many took no longer."""
+    """Return how many writes of a consumer took at most how long.
+
+    Returns:
+        The cumulative histogram: the key is a time in seconds, and the value is the number of
+        writes that took this time or less.
+    """
     text = urllib.request.urlopen(f"http://{HOST}:{port}/metrics").read().decode()
     lines = re.findall(r'annals_write_seconds_bucket{le="(.+?)"} (\S+)', text)
     return {float(limit): float(count) for limit, count in lines}

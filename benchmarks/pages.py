@@ -27,7 +27,7 @@ USUAL_SNAPSHOT: Final = {f"field{number}": f"value {number}" for number in range
 
 
 def run(rounds: int = 3, as_json: bool = False) -> int:
-    """Measure each page of each document some times, and print the fastest."""
+    """Measure each page `rounds` times, print the fastest time, and return the exit code."""
     with create_database(NAME) as conninfo:
         run_command(_make_environment(conninfo, 90), "migrate")
         use_database(conninfo)

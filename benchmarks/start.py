@@ -40,7 +40,7 @@ TimesByPart = dict[str, tuple[float, float]]
 
 
 def run(rounds: int = 5, as_json: bool = False) -> int:
-    """Start each process some times, print the medians, and return the exit code."""
+    """Start each process `rounds` times, print the median times, and return the exit code."""
     our_apps = ("annals", "annals.access", "history", "ingest")
     helps = sorted(f"{name} --help" for name, app in get_commands().items() if app in our_apps)
     times_by_part: dict[str, list[tuple[float, float]]] = {}

@@ -57,8 +57,7 @@ def run(coordinator: str, rows: int, as_json: bool) -> int:
 
     Args:
         coordinator: The address of a database that the workers of a Citus cluster have joined.
-        rows: How many versions of applications a benchmark of one server has. SHARE_OF_ROWS makes
-            them fewer here.
+        rows: How many versions of applications to store, before it is divided by SHARE_OF_ROWS.
     """
     print_progress = Console(stderr=True).print
     rows //= SHARE_OF_ROWS

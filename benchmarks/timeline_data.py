@@ -40,14 +40,14 @@ PrintProgress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class TimelineData:
-    """A database with a data set.
+    """A database that is filled with applications for the benchmark.
 
     Attributes:
         conninfo: The URI of the database.
         days: How many partitions each table has.
         hot: The ids of applications with HOT_VERSIONS versions.
         usual: The ids of other applications.
-        five: The ids of applications with five children. Their business keys have their id in them.
+        five: The ids of applications with five children. Each business key contains this id.
     """
 
     conninfo: str

@@ -1,4 +1,7 @@
-"""Adds the screen of the access journal, the links to it from documents, and the list of logins."""
+"""Registers the screens of the access journal and of logins at the admin site.
+
+Screens of documents get a link to the journal of the document.
+"""
 
 from __future__ import annotations
 

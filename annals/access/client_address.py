@@ -34,10 +34,10 @@ def load_trusted_proxies(annals_settings: env.Settings) -> tuple[IpNetwork, ...]
 
 
 def find_wide_networks(networks: Sequence[IpNetwork]) -> list[str]:
-    """Return the networks that are too large to contain only proxies, not clients.
+    """Return the networks that are so large that clients can be in them too.
 
-    A client in such a network is believed like a proxy: with X-Forwarded-For it can choose the
-    address that the journal and the logs record for it.
+    Annals would trust such a client like a proxy: with the header X-Forwarded-For, the client could
+    choose the address that the journal and the logs record.
     """
     return [str(network) for network in networks if network.num_addresses > WIDE_NETWORK_ADDRESSES]
 

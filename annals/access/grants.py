@@ -258,7 +258,10 @@ ORDER BY 1
 
 
 def generate_limits() -> Iterator[sql.Composed]:
-    """Generate SQL that sets the limits that a login does not have. Existing limits stay."""
+    """Generate SQL that gives each login of Annals the limits of its role.
+
+    It does not change a limit that a login already has.
+    """
     for login, role, connections, configured in _fetch_logins():
         name = sql.Identifier(login)
         login_limits = LIMITS[role]

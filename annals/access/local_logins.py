@@ -83,13 +83,13 @@ _NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def create_break_glass_login(name: str, now: datetime) -> User:
-    """Create the break-glass superuser of this name, or switch the existing one on again.
+    """Create the break-glass superuser `name`. If this user exists, activate it again.
 
-    Its earlier links and sessions end.
+    Earlier login links and sessions of the user stop working.
 
     Raises:
-        ValidationError: The name has characters that are not allowed, or belongs to another login
-            or to one that looks alike.
+        ValidationError: The name has characters that are not allowed, is the name of a login that
+            is not a break-glass login, or looks like the name of another login.
     """
     if not _NAME_PATTERN.fullmatch(name):
         raise ValidationError(
@@ -116,10 +116,11 @@ def create_break_glass_login(name: str, now: datetime) -> User:
 
 
 def get_public_host() -> str | None:
-    """Return the host under which browsers reach the web, or None if the settings do not tell.
+    """Return the host under which browsers reach the web, or None if it is not known.
 
-    This is the first entry of ANNALS_ALLOWED_HOSTS without a wildcard. The default of the setting,
-    localhost, is used in the demo only: elsewhere this process may lack the value that the web has.
+    The host is the first entry of ANNALS_ALLOWED_HOSTS that has no wildcard. If the setting is not
+    set, its default, localhost, is returned only in the demo: elsewhere the web may run with a
+    value that this process does not have.
     """
     if not settings.ANNALS.demo and not os.environ.get(HOSTS, "").strip():
         return None

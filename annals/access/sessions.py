@@ -70,7 +70,11 @@ def fetch_user(key: Any, column: Literal["id", "username"] = "id") -> User | Non
 
 
 def remember_provider(request: HttpRequest, **_: Any) -> None:
-    """Note the provider of the ended session for the next page. A receiver of user_logged_out."""
+    """Store the provider of the ended session in the request.
+
+    The next page says that the person is still logged in at this provider. Django calls this
+    function for the signal user_logged_out.
+    """
     setattr(request, OPEN_PROVIDER, request.session.get(PROVIDER))
 
 

@@ -208,7 +208,10 @@ def to_path(kind: type, value: object) -> object:
 
 
 def _explain_error(error: msgspec.ValidationError) -> str:
-    """Return a sentence on what a setting must be. It does not quote the value, maybe a secret."""
+    """Return a message that names a wrong setting and says which values it accepts.
+
+    The message does not quote the wrong value, because the value may be a secret.
+    """
     expected, _, where = explain_declaration_error(error, "text").partition(" - at `$.")
     field = where.rstrip("`").partition("[")[0]
     if choices := _CHOICES_PATTERN.search(str(error)):
@@ -253,13 +256,13 @@ _OWN_ENTRIES: Final = ("secret_key", "postgres", "broker", "apache-kafka")
 
 
 def refuse_others_home(home: Path) -> None:
-    """Refuse an ANNALS_HOME in which another user may have prepared files.
+    """Check that no other user may have prepared the files that Annals trusts in ANNALS_HOME.
 
-    The folder itself may be writable for everybody, like the volume of a container. The entries in
-    it that Annals trusts must belong to this user and be writable for nobody else.
+    The folder and the entries in `_OWN_ENTRIES` must belong to this user or to root. Every user
+    may be allowed to write the folder, as in the volume of a container, but not its entries.
 
     Raises:
-        SettingError: The folder is refused.
+        SettingError: A path does not meet these rules, or cannot be read.
     """
     for path in (home, *(home / entry for entry in _OWN_ENTRIES)):
         try:

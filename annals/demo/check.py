@@ -110,7 +110,13 @@ def _check_load(demo: DemoSupervisor) -> None:
 
 
 def _repeat_sent_messages(summary: dict[str, Any]) -> list[SimulatedMessage]:
-    """Generate the messages that the simulator sent. Seed and start determine each byte."""
+    """Generate again exactly the messages that the simulator sent.
+
+    The seed and the start determine each byte of the messages.
+
+    Args:
+        summary: The JSON summary that the simulator printed.
+    """
     messages = generate_messages(
         SEED,
         datetime.fromisoformat(summary["start"]),

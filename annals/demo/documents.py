@@ -42,7 +42,10 @@ class SimulatedDocument:
     last_moment: int = 0
 
     def count_missing_bytes(self) -> int:
-        """Return how many bytes the snapshot lacks until a message of it has the size `size`."""
+        """Return how many bytes the snapshot must grow until its message has `size` bytes.
+
+        The number is negative if the message is already larger.
+        """
         around = _ENVELOPE_BYTES if self.application == self.id else _CHILD_ENVELOPE_BYTES
         return self.size - len(encode(self.snapshot)) - around
 
@@ -52,7 +55,7 @@ class SimulatedDocument:
 
 
 class ChangeContext(NamedTuple):
-    """The circumstances of one change."""
+    """The values that a `ChangeFunction` needs to change a document."""
 
     rng: Random
     at: str  # ISO 8601
@@ -229,7 +232,10 @@ def _work_on_papers(document: SimulatedDocument, context: ChangeContext) -> str 
 
 
 def _advance_encumbrance(document: SimulatedDocument, context: ChangeContext) -> str | None:
-    """Move the pledge to its next state in the register, or change the terms if there is none."""
+    """Move the pledge to its next state in the register of property.
+
+    If there is no pledge, or its last state is reached, change the terms of the loan instead.
+    """
     pledge = document.snapshot.get("encumbrance")
     if pledge is None or pledge["status"] == "REGISTERED":
         return _change_terms(document, context)
@@ -254,7 +260,11 @@ _WEIGHTED_CHANGES: Final[tuple[tuple[ChangeFunction, ...], tuple[int, ...]]] = (
 
 
 def create_child(document: SimulatedDocument, context: ChangeContext) -> None:
-    """Fill the snapshot of a new child: required fields, then optional ones up to its size."""
+    """Fill the snapshot of a new child of an application.
+
+    It gets all required fields. Then it gets optional fields and a remark until it has the size
+    that the document should have.
+    """
     required, optional = _CHILD_MAKERS[document.entity](document, context)
     document.snapshot |= {"pid": document.id, **required}
     for name, value in {"createdAt": context.at, **optional}.items():

@@ -153,7 +153,10 @@ def plan_simulation(
 
 
 def count_messages(seed: int, applications: int) -> int:
-    """Count the messages of a seed, which is much cheaper than generating them."""
+    """Return how many messages `generate_messages` generates for a number of applications.
+
+    Counting is much cheaper than generating the messages.
+    """
     return sum(len(_ApplicationLife(seed, number).turns) for number in range(applications))
 
 
@@ -165,10 +168,11 @@ def generate_messages(
     step: timedelta = timedelta(milliseconds=5),
     side_by_side: int = 256,
 ) -> Iterator[SimulatedMessage]:
-    """Generate messages in the order of their moments. Seed and start determine each byte.
+    """Generate the messages of simulated applications, in the order of their moments.
 
-    Versions of a document come in order: 0, 1, 2. Message k has the moment start + k * step, unless
-    it shares the moment of the previous version.
+    The arguments determine each byte. Versions of a document come in order: 0, 1, 2. The moment of
+    message k is about start + k * step, or it is exactly the moment of the document's previous
+    version.
 
     Args:
         seed: Determines all random values.
@@ -203,11 +207,11 @@ def generate_messages(
 
 
 class _ApplicationLife:
-    """The life of one application with its children.
+    """The messages that one application and its children have not sent yet.
 
     Attributes:
-        turns: The documents of the messages to come. The document of the next message is last.
-        repeats_moment: Whether the next message has the same moment as the message before it.
+        turns: The document of each message that is not sent yet, from the last message to the next.
+        repeats_moment: Whether the next message has the moment of its document's previous version.
     """
 
     def __init__(self, seed: int, number: int) -> None:

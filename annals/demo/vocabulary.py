@@ -52,7 +52,10 @@ def generate_full_name(rng: Random) -> tuple[str, str, str]:
 
 
 def generate_remark(rng: Random, size: int) -> str:
-    """Generate a remark of `size` bytes of UTF-8, or of one word less."""
+    """Generate a remark of about `size` bytes of UTF-8, never more.
+
+    The remark ends with a whole word, so it can be shorter than `size` by a part of a word.
+    """
     sentences: list[str] = []
     missing_bytes = size
     while missing_bytes > 0:

@@ -1,4 +1,4 @@
-"""Prints the pages of a list of changes until its window ends, for `annals changes`."""
+"""Prints all changes in a window of time, page by page, for `annals changes`."""
 
 import csv
 import sys
@@ -133,12 +133,16 @@ def _describe_query(query: ChangesQuery) -> str:
 
 @contextmanager
 def _show_progress(query: ChangesQuery, first: ChangesPage) -> Iterator[ShowPage]:
-    """Show how much of the window was read: a path filter may print nothing for a long time.
+    """Show on stderr how many minutes of the window have been read.
 
-    Of the late list, which has no window, the versions are counted.
+    With a path filter, the command may print no change for a long time. The late list has no
+    window, so for this list the number of versions is shown.
 
     Args:
-        first: The first page, which has the window.
+        first: The first page of the list. Its window is the window of the whole list.
+
+    Yields:
+        A function to call with each page after it is read.
     """
     if query.late_since is not None:
         with show_progress("late changes", None, sys.stderr) as advance:
@@ -231,7 +235,10 @@ def _generate_rows(version: Version) -> Iterator[list[str]]:
 
 
 def _format_line(version: Version) -> str:
-    """Return a line for people. Its columns have fixed widths, whatever the other lines have."""
+    """Return a version as a line for people.
+
+    The columns have fixed widths, because the later lines are not known when a line is printed.
+    """
     who = version.author.name if version.author else version.service.name
     document = f"{version.entity.name} {version.id}"
     fields = [labelled.change.path for labelled in version.changes if not labelled.technical]

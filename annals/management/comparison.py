@@ -1,4 +1,7 @@
-"""Compares applications here and in the old service, version by version, without values."""
+"""Compares each version of an application in Annals with the same version in the old service.
+
+The results name the fields that differ. They do not contain values of these fields.
+"""
 
 import random
 from collections import Counter, defaultdict
@@ -56,7 +59,7 @@ FAULTS: Final = frozenset({ComparisonVerdict.DIFFERENT, ComparisonVerdict.MISSIN
 
 @dataclass(frozen=True, slots=True)
 class ComparedVersion:
-    """One version after the comparison."""
+    """The result of the comparison of one version in Annals and in the old service."""
 
     kind: str
     id: str
@@ -84,9 +87,10 @@ class ComparisonTotals:
 
     @property
     def is_ok(self) -> bool:
-        """Whether some versions are equal, and nothing speaks against the migration.
+        """Whether the comparison shows that the old service can be replaced.
 
-        A fault or an application that could not be read speaks against it.
+        At least one version is equal in both systems. No version is different or missing in
+        Annals. Both systems could read each application.
         """
         return (
             bool(self.versions[ComparisonVerdict.EQUAL])

@@ -1,7 +1,8 @@
-"""Finds the problems that the page Operations shows, from the same metrics as Prometheus' alerts.
+"""Finds the problems that the page Operations shows.
 
-The checks are those alerts of docker/prometheus/rules.yaml that need neither earlier samples nor
-metrics of other processes. tests/db/test_operations.py compares the two lists.
+Each check reads the same metrics as one alert of Prometheus in docker/prometheus/rules.yaml. Alerts
+that need earlier samples, or metrics of other processes, have no check here.
+tests/db/test_operations.py compares the checks with the alerts.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Alert:
 
     @property
     def unlisted_count(self) -> int:
-        """How many of `affected` the page does not name."""
+        """The number of entries of `affected` that are too many for the page to list."""
         return max(0, len(self.affected) - MAX_LISTED)
 
     @property
@@ -126,13 +127,14 @@ def _find_silences(values: MetricValues) -> dict[LabelValues, Silence]:
 
 
 def _make_silence_check(brokers: bool, longer: timedelta) -> Callable[[MetricValues], list[str]]:
-    """Return a function that finds the topic partitions with a silence longer than `longer`.
+    """Return a function that lists the topic partitions that have been silent for too long.
 
-    If all topic partitions are silent, the function returns a single text for all.
+    If all topic partitions are silent, the list has one text that stands for all of them.
 
     Args:
-        brokers: True: the broker does not answer. False: no consumer reports about the partition.
-        longer: How long a silence may last.
+        brokers: Which silence to find. True: the broker does not answer. False: no consumer reports
+            about the topic partition.
+        longer: How long a silence may last before it is listed.
     """
 
     def find_silent_partitions(values: MetricValues) -> list[str]:

@@ -138,7 +138,9 @@ def _check_web_settings() -> Iterator[Warning]:
 
 
 def _check_running_installation() -> Iterator[CheckMessage]:
-    """Check logins, sessions, cron jobs and backups at PostgreSQL, and topics at the brokers.
+    """Yield a warning for each problem that PostgreSQL or the brokers show.
+
+    If the schema does not fit this release, the only warning is about the schema.
 
     Raises:
         DatabaseError: PostgreSQL does not answer.

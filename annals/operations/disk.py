@@ -13,9 +13,10 @@ from history.retention.catalog import Partition
 
 @dataclass(frozen=True, slots=True)
 class DiskForecast:
-    """The size of the database now and later, in bytes.
+    """A forecast of how the database grows and when the disk is full. All sizes are in bytes.
 
-    `a_day` and `in_the_end` are 0 until a complete day has rows: the growth is not known before.
+    `a_day` and `in_the_end` are 0 while no complete day has rows, because the growth cannot be
+    measured yet.
     """
 
     used: int  # the size of the database now

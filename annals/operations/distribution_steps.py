@@ -72,7 +72,7 @@ def check_cluster(connection: Connection, partitions: Iterable[Partition]) -> No
         )
     if not workers:
         raise NotDistributableError(
-            "the cluster has no worker: run SELECT citus_add_node('HOST', PORT) for each"
+            "the cluster has no worker: run SELECT citus_add_node('HOST', PORT) for each worker"
         )
     if (unreachable := connection.execute(_AWAY).fetchone()) is not None:
         node, answer = unreachable
@@ -121,7 +121,7 @@ def check_connections(connection: Connection, shards: int) -> None:
     if limit < shards_of_node + OTHER_COMMANDS:
         raise NotDistributableError(
             f"the login {login!r} may open {limit} connections to a node, but a table of {shards} "
-            f"shards needs {shards_of_node} on each node, and other commands {OTHER_COMMANDS}: run "
+            f"shards needs {shards_of_node} of them, and other commands need {OTHER_COMMANDS}: run "
             f"ALTER ROLE {login} CONNECTION LIMIT {shards_of_node + OTHER_COMMANDS}"
         )
 

@@ -46,7 +46,10 @@ class _Formatter(logging.Formatter):
 
 
 class ConsoleFormatter(_Formatter):
-    """Formats `2026-11-21 07:44:11.123 INFO    ingest.consumer.loop: stored rows=120`."""
+    """Formats a log record as a line for people, followed by the trace of an error.
+
+    Example: `2026-11-21 07:44:11.123 INFO    ingest.consumer.loop: stored rows=120`.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.fromtimestamp(record.created).astimezone()

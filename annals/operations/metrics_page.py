@@ -51,11 +51,11 @@ TABLE_METRICS = {
 def measure_tables(
     policy: PartitionPolicy | None = None, fields: Iterable[str] = TABLE_METRICS
 ) -> Iterator[Metric]:
-    """Measure the partitions of each table.
+    """Yield metrics about the partitions of each table that has daily partitions.
 
     Args:
-        policy: Which days should exist. Default: the policy of now, without looking for held days.
-        fields: The keys of `TABLE_METRICS` to measure.
+        policy: Which days should exist. The default is the current policy without held days.
+        fields: Which metrics to yield, as keys of `TABLE_METRICS`.
     """
     now = policy or PartitionPolicy.at(clock.now())
     tables = runs.load_statuses(now, journal.list_day_tables())
@@ -244,9 +244,10 @@ def _report_ledger(entries: Sequence[Ledger]) -> Iterator[Metric]:
 
 
 def _forecast_losses(entries: Sequence[Ledger]) -> Iterator[Metric]:
-    """Forecast when unread messages will be lost, by topic partition.
+    """Yield metrics that forecast when each topic partition will lose unread messages.
 
-    The forecast uses what consumers have recorded. While no consumer runs, the time counts down.
+    The forecast uses the figures that consumers recorded last. While no consumer runs, the time
+    until the loss becomes shorter with each call.
     """
     forecasts = [
         ((topic, str(partition)), loss)
@@ -270,7 +271,10 @@ def _count_earlier_sessions() -> Metric:
 
 
 def _count_quarantined() -> Metric:
-    """Count the unsettled messages in quarantine. An index of only these makes it cheap."""
+    """Count the unsettled messages in quarantine by status and reason.
+
+    This is cheap, because PostgreSQL has an index of only the unsettled messages.
+    """
     unsettled = Quarantined.objects.filter(status__in=UNSETTLED)
     rows = unsettled.values_list("status", "reason").annotate(count=Count("id"))
     counts = (
@@ -293,9 +297,9 @@ SELECT actor, max(opened) FROM (
 
 
 def _measure_most_opened() -> Metric:
-    """Report the highest number of applications that one person, or one program, opened.
+    """Measure how many different applications the busiest login opened in the last hour.
 
-    Counted are different applications in the last hour.
+    There is one value for the busiest person, and one for the busiest program.
     """
     with connection.cursor() as cursor:
         cursor.execute(_SELECT_MOST_OPENED)
@@ -336,9 +340,9 @@ LOGIN_ROUTES: Final = ("oidc/", "break-glass/")
 
 
 def count_anonymous_refusals() -> int:
-    """Count the requests since the start of the web that were refused without a known login.
+    """Return how many requests without a known login the web has refused since its start.
 
-    These are refused logins and tokens, and requests without a login.
+    These are refused attempts to log in, and requests with a wrong token or without a login.
     """
     return int(
         sum(

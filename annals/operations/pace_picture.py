@@ -26,7 +26,7 @@ class PacePicture:
 
     @property
     def before(self) -> int:
-        """How many of the messages that were read in the day had arrived before the day."""
+        """The least number of messages that were read in the day but had arrived before it."""
         return max(0, self.read - self.arrived)
 
 

@@ -67,7 +67,19 @@ def show_operations(request: HttpRequest) -> HttpResponse:
 
 
 def _describe_reading(values: MetricValues) -> dict[str, Any]:
-    """Return figures about reading: how far it is, when messages will be lost, the quarantine."""
+    """Return the template variables of the page that are about reading from the topics.
+
+    Returns:
+        complete: Until when all messages have been read.
+        stale: The age of that moment as a text, or "" if it is recent.
+        loss: The time until messages are lost as a text, or "" if it is not known or never.
+        never_lost: Whether the brokers keep unread messages for ever.
+        halted: The halted topic partitions, with the reason for each.
+        quarantine: The first reasons for quarantine, with the number of messages for each.
+        more_reasons: The number of reasons that `quarantine` leaves out.
+        quarantined: The number of all unsettled messages in quarantine.
+        gaps: The totals of versions that never arrived.
+    """
     entries = ledger_rows.load_entries(count_quarantine=False)
     forecasts = losses.forecast_losses(entries)
     first = next(iter(forecasts.values()), None)
@@ -96,17 +108,26 @@ def _describe_reading(values: MetricValues) -> dict[str, Any]:
 
 
 def _count_days_not_dropped() -> Iterator[Metric]:
-    """Count the days that were not dropped in time, as the alert AnnalsDaysNotDropped does.
+    """Count the days that were not dropped in time, like the alert AnnalsDaysNotDropped.
 
-    A day counts if `maintain` should have dropped it before NOT_DROPPED_PERIOD, and if it is not
-    held.
+    A day counts if it is not held, and `maintain` should have dropped it more than
+    NOT_DROPPED_PERIOD ago.
     """
     policy = PartitionPolicy.at(clock.now() - NOT_DROPPED_PERIOD, find_days_to_hold)
     yield from metrics_page.measure_tables(policy, ["overdue"])
 
 
 def _describe_days(values: MetricValues) -> dict[str, Any]:
-    """Return figures about the days and the disk."""
+    """Return the template variables of the page that are about the days and the disk.
+
+    Returns:
+        ahead: How many days after today have partitions without a gap, in all tables.
+        held: The number of partitions that the latest `maintain` held.
+        packed: The number of packed days.
+        archived: The number of archived days.
+        disk: The forecast of the disk.
+        used, a_day, in_the_end: These sizes of the forecast, as texts.
+    """
     ahead = min(values["annals_store_days_ahead"].values(), default=0)
     parts = catalog.read_partitions(connection, [entity.table for entity in ENTITIES])
     space = forecast_disk(parts)
@@ -123,7 +144,12 @@ def _describe_days(values: MetricValues) -> dict[str, Any]:
 
 
 def _count_refused() -> dict[str, Any]:
-    """Count refused accesses of known logins, and refused requests without a login."""
+    """Return the template variables of the page that are about refused requests.
+
+    Returns:
+        refused: The number of refused accesses in the access journal in REFUSED_PERIOD.
+        strangers: The number of refused requests without a known login since the start of the web.
+    """
     refused = JournalEntry.objects.filter(
         at__gt=clock.now() - REFUSED_PERIOD, outcome=AccessOutcome.REFUSED
     )

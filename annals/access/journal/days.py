@@ -1,4 +1,4 @@
-"""The days of the access journal: their own retention, and how seals read their rows."""
+"""The daily partitions of the access journal: how long they are kept, and how they are sealed."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -28,7 +28,10 @@ SEAL_AFTER_DAYS: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class JournalRows:
-    """How a seal reads the rows of a day of the journal. Implements history.kinds.kind.DayRows."""
+    """The columns and the order in which a seal reads the rows of one day of the journal.
+
+    Implements history.kinds.kind.DayRows.
+    """
 
     name: str = NAME
     table: str = TABLE
@@ -63,7 +66,7 @@ ROWS: Final = JournalRows()
 
 
 def list_day_tables() -> tuple[PartitionedTable, ...]:
-    """Return all tables that have a partition for each day: of versions, and of the journal."""
+    """Return the tables that have daily partitions: the tables of versions, and the journal."""
     return (*VERSION_TABLES, PartitionedTable(JournalEntry, ROWS, settings.ANNALS.journal_days))
 
 

@@ -93,7 +93,11 @@ def generate_entries(
 
 
 def _format_reason(request: HttpRequest, access: AccessRecord) -> str:
-    """Return why the request was refused, followed by the reason that the viewer gave for it."""
+    """Return the text for the column `reason` of the journal.
+
+    It says why Annals refused the request, and then why the viewer sent it. A part that is not
+    known is left out.
+    """
     words = access.reason or unquote(request.headers.get(REASON, ""))
     return ": ".join(text for text in (access.refused, words) if count_letters(text))
 
@@ -141,7 +145,7 @@ def _find_user(request: HttpRequest) -> Any:
 
 
 class _Subject(NamedTuple):
-    """The document that the address of a request names. What it does not name is empty."""
+    """The document that the URL of a request names. A field that the URL does not give is empty."""
 
     kind: str
     id: str

@@ -1,4 +1,7 @@
-"""The screen of the journal, for the privacy officer: newest first, filtered, as CSV."""
+"""The screen on which the privacy officer reads the access journal.
+
+It shows the newest entries first, filters them, and exports them as CSV.
+"""
 
 import csv
 import uuid
@@ -100,10 +103,10 @@ class JournalFilterForm(ZonedForm):
 
 
 def show_journal(request: HttpRequest) -> HttpResponseBase:
-    """Show a page of the journal, or send all entries that fit the filter as a file (?format=csv).
+    """Show a page of the journal. With ?format=csv, send all entries that match the filter.
 
-    With a wrong condition in the filter no file is sent: it could not say that the condition was
-    ignored.
+    The page ignores a wrong condition of the filter and says so. A file could not say so. So with
+    a wrong condition, the page is shown instead of a file.
     """
     form = JournalFilterForm(request.GET)
     as_csv = request.GET.get("format") == "csv"

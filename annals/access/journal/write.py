@@ -163,9 +163,13 @@ def record_operator_access(
 
 
 def record_role_change(user: User, before: Collection[str], after: Collection[str]) -> None:
-    """Write an entry about roles that changed at a login through a provider.
+    """Write a journal entry that says that an identity provider changed the roles of a user.
 
     Call it in the transaction that changes the roles.
+
+    Args:
+        before: The names of the user's roles before the change.
+        after: The names of the user's roles after the change.
 
     Raises:
         JournalError: The entry was not written.

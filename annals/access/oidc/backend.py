@@ -49,10 +49,14 @@ def map_groups_to_roles(provider: Provider, claims: Mapping[str, Any]) -> frozen
 
 
 def create_or_update_user(provider: Provider, claims: Mapping[str, Any]) -> User:
-    """Create or update the login of the person in these verified claims, and return it.
+    """Create or update the login of a person, and return it.
+
+    Args:
+        claims: The verified claims of the provider about the person.
 
     Raises:
-        NoRoleError: The claims give no role. An existing login has lost its roles.
+        NoRoleError: The claims give the person no role, or the person is a superuser in the
+            database. If the person without a role already has a login, its roles are removed first.
     """
     user = _create_or_update_user(provider, claims)
     if user is None or not user.is_staff:

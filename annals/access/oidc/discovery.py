@@ -228,9 +228,9 @@ def _get_address(metadata: Mapping[str, Any], name: str) -> str:
 
 
 def _select_usable_keys(key_set: Mapping[str, Any]) -> tuple[SigningKey, ...]:
-    """Return the public keys for signatures of accepted algorithms.
+    """Return the keys of a provider that can verify signatures with the accepted algorithms.
 
-    Empty if the provider revoked all its keys.
+    The result is empty if the provider has revoked all its keys.
 
     Raises:
         ProviderDownError: The answer is not a set of keys.

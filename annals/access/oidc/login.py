@@ -57,9 +57,9 @@ class LoginHandshake(CookieStore):
 
     @property
     def states(self) -> dict[str, dict[str, Any]]:
-        """The begun logins by the parameter `state` of their addresses.
+        """The logins in progress, by the value of the URL parameter `state`.
 
-        Each has `provider`, `next`, `nonce`, `code_verifier` and `added_on`.
+        Each login is a dictionary with `provider`, `next`, `nonce`, `code_verifier` and `added_on`.
         """
         states = self.get(STATES_KEY)
         return states if isinstance(states, dict) else {}
@@ -156,7 +156,7 @@ class LoginView(OIDCAuthenticationRequestView):  # type: ignore[misc] # untyped 
 class CallbackView(OIDCAuthenticationCallbackView):  # type: ignore[misc] # untyped library
     """Completes a login when the browser comes back from the provider.
 
-    Answers 503 in the same case as LoginView.
+    The answer is 503 while this process has too many logins at this provider in progress.
     """
 
     provider = ""
@@ -316,7 +316,7 @@ def _render_refusal(
     """Render the page that says why a login was refused.
 
     Args:
-        following: The address to which the next login, from the link on this page, shall return.
+        following: The address to which the browser goes after a login by the link on this page.
     """
     query = urlencode({"next": following} if following else {})
     context = {

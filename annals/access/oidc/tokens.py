@@ -36,7 +36,7 @@ class TokenError(Exception):
 
 
 class ScopeError(Exception):
-    """Raised when a valid token does not have the scope."""
+    """Raised when a valid token does not have the scope that Annals requires of its provider."""
 
 
 def read_issuer(token: str) -> tuple[Mapping[str, Any], str]:

@@ -159,7 +159,7 @@ def _find_gaps(command: BaseCommand, *, as_json: bool) -> None:
 
 
 def _heal_gaps(command: BaseCommand, options: dict[str, Any]) -> None:
-    """Send the requests, or print them with --dry-run."""
+    """Request the missing versions of open gaps. With --dry-run, only print the requests."""
     from history.completeness.gaps.run import get_latest_run
     from ingest.management.preconditions import refuse_other_tables
 

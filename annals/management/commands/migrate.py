@@ -58,10 +58,11 @@ class Command(migrate.Command):
         while not self._try_to_migrate(args, options):
             if time.monotonic() + pause > end:
                 raise CommandError(
-                    f"Gave up: a migration did not get its lock within {LOCK_SECONDS:g} seconds, "
-                    f"in any attempt during {GIVE_UP_SECONDS:g} s. Nothing is half applied, and "
-                    "ingest and the web go on. pg_stat_activity has the long transactions: wait "
-                    "for them or end them, then run migrate again."
+                    f"Gave up after {GIVE_UP_SECONDS:g} s: each attempt waited "
+                    f"{LOCK_SECONDS:g} s for a lock that a migration needs, and did not get it. "
+                    "Nothing is half applied. Ingest and the web keep running. Find the long "
+                    "transactions in pg_stat_activity, wait for them or end them, then run "
+                    "migrate again."
                 )
             self.stderr.write(f"A migration waits for a lock. Trying again in {pause:g} s.")
             time.sleep(pause)

@@ -59,7 +59,10 @@ class Command(BaseCommand):
         add("--json", action="store_true", help="print JSON")
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:
-        """Create the parser. Its --version, the number of a version, replaces Django's option."""
+        """Create a parser in which --version is the number of a version.
+
+        It replaces Django's option --version, which would print the version of Django.
+        """
         return super().create_parser(prog_name, subcommand, conflict_handler="resolve", **kwargs)
 
     def handle(self, *_: Any, **options: Any) -> None:
@@ -130,7 +133,10 @@ def _trace_message(command: BaseCommand, options: dict[str, Any]) -> Fate:
 
 
 def _fetch_bounds(command: BaseCommand, message: MessagePosition) -> BrokerBounds | None:
-    """Return which offsets of the topic partition the brokers have, or None if none answers."""
+    """Return which offsets the brokers have in the topic partition of a message.
+
+    Returns None, and prints why, if no broker answers or the settings name no broker.
+    """
     from history.completeness.trace import BrokerBounds
     from ingest.kafka.brokers import Brokers
     from ingest.kafka.client import UnreachableError
@@ -164,7 +170,10 @@ def _print_fate(command: BaseCommand, fate: Fate) -> None:
 
 
 def _to_object(fate: Fate) -> dict[str, Any]:
-    """Return the object of `GET trace`, with the detail of a message in quarantine added."""
+    """Return a fate as an object for JSON: the fields of the API's `GET trace`, and `detail`.
+
+    `detail` says what is wrong with a message in quarantine. It is None if there is no detail.
+    """
     import msgspec
 
     from history.completeness import trace

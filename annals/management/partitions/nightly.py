@@ -63,7 +63,7 @@ INDEX_SECONDS: Final = 1_800
 
 @dataclass(frozen=True, slots=True)
 class DropExceptions:
-    """Rules about dropping a day that the operator suspends in this run."""
+    """The exceptions from the rules for dropping days that the operator allows in this run."""
 
     force: bool = False  # also drop held days
     without_archive: bool = False  # also drop days that are not archived
@@ -246,7 +246,7 @@ def check_day_before_drop(
             raise
         if is_packed(pg_connection, table, day):
             raise ExplainedError(
-                f"{table} {day} is packed: run `partitions unpack {day}` before you accept it"
+                f"{table} {day} is packed: run `partitions unpack {day}`, and then accept its rows"
             ) from None
         record_operator_access(
             AccessAction.OTHER,
@@ -298,11 +298,11 @@ def forget_late_rows_of_dropped_days(_: NightContext) -> StepResult:
 
 
 def pack_finished_days(context: NightContext) -> StepResult:
-    """Pack finished days one by one, slowly enough not to disturb readers and writers.
+    """Pack finished days one by one, at a rate that does not disturb readers and writers.
 
-    After PACK_SECONDS no further day is begun; the next night continues. No day is packed while a
-    process of an earlier release is connected that cannot read packed days. Packing does not create
-    or drop days, so the catalogue is not read again.
+    After PACK_SECONDS this step does not begin another day, and the next night continues. This step
+    stops while a process of an earlier release that cannot read packed days is connected. It does
+    not read the catalogue again, because packing does not create or drop days.
     """
     result = StepResult()
     table_swap.remove_leftover_triggers(connection.connection)  # of a run that was killed
@@ -354,7 +354,10 @@ def remove_old_messages(context: NightContext) -> StepResult:
 
 
 def remove_old_empty_offsets(context: NightContext) -> StepResult:
-    """Remove the records of offsets that brought no new row, if they are older than the window."""
+    """Remove the records of empty offsets that are older than the retention window.
+
+    An offset is empty if its message added no row.
+    """
     empty_offsets.remove_old_ranges(connection.connection, context.policy.window)
     return StepResult()
 
@@ -367,15 +370,19 @@ def remove_old_late_versions(context: NightContext) -> StepResult:
 
 
 def remove_ended_logins(context: NightContext) -> StepResult:
-    """Remove the rows of logins that have ended."""
+    """Remove expired sessions and logout tokens, and provider sessions without a session.
+
+    The logins of the users stay.
+    """
     return StepResult(logins_removed=sessions.remove_ended_sessions(context.now))
 
 
 def add_missing_indexes(_: NightContext) -> StepResult:
-    """Create the indexes for lists of changes on days that an earlier release made without them.
+    """Create the indexes for lists of changes on the days that do not have them.
 
-    This is the last step, because it can take long. After INDEX_SECONDS no further index is begun;
-    the next night continues.
+    An earlier release created these days without the indexes. This is the last step, because it can
+    take long. After INDEX_SECONDS this step does not begin another index, and the next night
+    continues.
     """
     result = StepResult()
     indexing.add_missing_indexes(connection.connection, result, INDEX_SECONDS)

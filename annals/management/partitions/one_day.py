@@ -113,7 +113,10 @@ def seal_one_day(call: PartitionsCall) -> int:
 
 
 def repair_packed_day(call: PartitionsCall) -> int:
-    """Remove the plain row of each version that a packed day has in a block too."""
+    """Remove the plain row of each version that a packed day also has in a block.
+
+    If the content of the row differs from the block, the row is moved to the table doubled_version.
+    """
     day = call.options["day"]
 
     def repair_table(pg_connection: Connection, entity: EntityKind) -> str:
@@ -168,7 +171,7 @@ def forget_archived_day(call: PartitionsCall) -> int:
 
 
 def adopt_archived_day(call: PartitionsCall) -> int:
-    """Let archived rows count that the database has no record of."""
+    """Accept an archived day although the database has no record of archiving its rows."""
     return _decide_on_archive(
         call, operator_decisions.adopt_day, "The archived rows of {} count: {}."
     )

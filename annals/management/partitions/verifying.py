@@ -94,7 +94,10 @@ def _refuse_unsealed(tables: Sequence[DayRows], day: date | None) -> None:
 def _record_check(
     rows: DayRows, began: datetime, days: int, faults: int, err: OutputWrapper
 ) -> None:
-    """Record the check for the metrics, or print why it cannot be recorded, as on a standby."""
+    """Record the result of a check in the database, from which the metrics read it.
+
+    If the database cannot record it, for example on a standby, print the reason.
+    """
     try:
         verification.record_check(rows.table, began, days, faults)
     except Error as error:

@@ -1,4 +1,7 @@
-"""Ends the work for a request at its deadline, and answers errors that views expect."""
+"""Middleware that ends the work for a request at its deadline, and answers errors of views.
+
+It answers only errors that are not faults of the views, such as an outage of the database.
+"""
 
 import logging
 import time
@@ -41,9 +44,10 @@ class DeadlineMiddleware:
         return _render_error(request, TooLongError())
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
-        """Answer an expected error of a view, or return None for any other error.
+        """Answer if a view failed by a known cause, or else return None.
 
-        Django would log also an expected error as a fault of Annals.
+        Known causes are an outage of the database, a damaged block, an overrun deadline and too
+        much work at once. Without this answer, Django would log them as faults of Annals.
         """
         cause = deadline.find_overrun() or error
         if isinstance(cause, error_answers.DATABASE_OUTAGES):
