@@ -12,6 +12,7 @@ from django.test import Client
 from history.documents.record import ChangeType
 from history.kinds.entities import BY_NAME, ROOT, EntityKind
 from tests.access.test_masking_properties import (
+    CHANCE,
     fetch_whole_answer,
     find_leaks,
     generate_addresses,
@@ -167,7 +168,9 @@ def test_messages_of_hidden_application_are_not_shown_on_pages_of_another_applic
         whole_answer = fetch_whole_answer(support, page)
         assert whole_answer.startswith(b"200"), page
         requested_ids = {"4711"} - {page.rpartition("=")[2]}
-        assert not find_leaks(whole_answer, requested_ids | {"4712", "P9"}), page
+        # A token in the page may have "P9" by chance.
+        answer = CHANCE.sub(b"", whole_answer)
+        assert not find_leaks(answer, requested_ids | {"4712", "P9"}), page
     assert b"4713" in fetch_whole_answer(support, pages[0])
     assert b"4711" in fetch_whole_answer(underwriter, pages[0])
     assert b"4712" in fetch_whole_answer(underwriter, pages[0])
