@@ -358,14 +358,10 @@ def attach_table(connection: Connection, day_table: DayTable, day: date) -> None
         )
     except errors.CheckViolation as error:
         # For rows of the day itself PostgreSQL names the table of the day.
-        schema, table_name = _find_violating_table(error, day_table)
-        if (
-            schema is None
-            or table_name is None
-            or sql.Identifier(schema, table_name) == day_table.child
-        ):
+        violating_table = _identify_violating_table(error, day_table)
+        if violating_table is None or violating_table == day_table.child:
             raise
-        raise DefaultPartitionError(day_table, day, sql.Identifier(schema, table_name)) from error
+        raise DefaultPartitionError(day_table, day, violating_table) from error
     connection.execute(
         sql.SQL("ALTER TABLE {} DROP CONSTRAINT IF EXISTS in_day").format(day_table.child)
     )
@@ -376,19 +372,20 @@ def attach_table(connection: Connection, day_table: DayTable, day: date) -> None
 _SHARD_NAME: Final = re.compile(r'["«](.+)_\d+["»]')
 
 
-def _find_violating_table(
+def _identify_violating_table(
     error: errors.CheckViolation, day_table: DayTable
-) -> tuple[str | None, str | None]:
-    """Return schema and name of the table that has rows of the day, if the error says which.
+) -> sql.Identifier | None:
+    """Return the name of the table whose rows violate a bound, or None if the error lacks it.
 
     Citus passes on the message of a node without the fields that have the names.
     """
-    if error.diag.table_name is not None:
-        return error.diag.schema_name, error.diag.table_name
+    if error.diag.schema_name is not None and error.diag.table_name is not None:
+        return sql.Identifier(error.diag.schema_name, error.diag.table_name)
     shard = _SHARD_NAME.search(error.diag.message_primary or "")
     if shard is None:
-        return None, None
-    return day_table.parent.as_string().split(".")[0].strip('"'), shard[1]
+        return None
+    # The message does not name the schema. A partition usually is in that of its parent.
+    return sql.Identifier(day_table.parent._obj[0], shard[1])
 
 
 def finalize_detach(connection: Connection, table: str, day: date) -> None:
