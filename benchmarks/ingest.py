@@ -30,7 +30,7 @@ from history.store.search_index.keys import NewSearchKeys
 from ingest.consumer.lanes import FingerprintCache
 from ingest.messages.decode import Decoder, decode
 from ingest.messages.forms import create_parser
-from ingest.messages.message import Message
+from ingest.messages.message import KafkaMessage
 from ingest.store.fast_path import store_search_keys
 
 GIANT_BYTES = 1_000_000
@@ -178,7 +178,7 @@ def measure_search_index(bench: Harness, records: list[Record], rows_s: float) -
     }
 
 
-def measure_envelopes(messages: list[Message]) -> Figures:
+def measure_envelopes(messages: list[KafkaMessage]) -> Figures:
     """Measure how many microseconds the decoding of a message takes.
 
     It is measured with the envelope of the contract, and with a declared envelope.
@@ -211,7 +211,7 @@ def _time_shortest(job: Callable[[], object]) -> float:
     return min(times)
 
 
-def measure_repeats(bench: Harness, messages: list[Message], clean_rows_s: float) -> Figures:
+def measure_repeats(bench: Harness, messages: list[KafkaMessage], clean_rows_s: float) -> Figures:
     """Measure how fast a consumer reads messages that are partly stored already.
 
     In the first measurement all messages are stored already, in the second every tenth message.
@@ -236,7 +236,7 @@ def measure_repeats(bench: Harness, messages: list[Message], clean_rows_s: float
     return figures
 
 
-def _mix_messages(fresh: list[Message], stored: list[Message]) -> list[Message]:
+def _mix_messages(fresh: list[KafkaMessage], stored: list[KafkaMessage]) -> list[KafkaMessage]:
     """Return the fresh messages with every tenth replaced by a stored one."""
     return [stored[n // 10] if n % 10 == 0 else message for n, message in enumerate(fresh)]
 

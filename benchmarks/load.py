@@ -12,7 +12,7 @@ from history.kinds.entities import BY_NAME, get_root
 from history.store.days.window import Window
 from ingest.kafka.producer import KafkaProducer
 from ingest.messages.decode import decode
-from ingest.messages.message import Message
+from ingest.messages.message import KafkaMessage
 from ingest.store.copy import HEADER, TRAILER, encode_row, get_copy_columns
 
 ROOT = get_root()
@@ -22,7 +22,7 @@ TOPIC = ROOT.topics[0]
 CopyTransaction = list[tuple[str, bytes]]
 
 
-def simulate_messages(count: int, seed: int = 1) -> list[Message]:
+def simulate_messages(count: int, seed: int = 1) -> list[KafkaMessage]:
     """Return simulated messages of the last two days, as a consumer gets them."""
     start = datetime.now(UTC) - timedelta(days=2)
     step = timedelta(days=2) / (count + 1)
@@ -30,11 +30,11 @@ def simulate_messages(count: int, seed: int = 1) -> list[Message]:
     for number, message in enumerate(generate_messages(seed, start, step=step)):
         if number == count:
             break
-        messages.append(Message(message.topic, 0, number, 0, message.key, message.value))
+        messages.append(KafkaMessage(message.topic, 0, number, 0, message.key, message.value))
     return messages
 
 
-def prepare_copy(messages: Iterable[Message]) -> tuple[list[CopyTransaction], list[Record]]:
+def prepare_copy(messages: Iterable[KafkaMessage]) -> tuple[list[CopyTransaction], list[Record]]:
     """Return the messages as COPY transactions, one for each batch of rows, and as records."""
     window = Window.at(datetime.now(UTC), 90, 14)
     records = [decode(message, window) for message in messages]
@@ -58,7 +58,7 @@ def encode_transaction(records: Iterable[Record]) -> CopyTransaction:
     ]
 
 
-def produce_messages(bench: Harness, messages: Iterable[Message]) -> None:
+def produce_messages(bench: Harness, messages: Iterable[KafkaMessage]) -> None:
     producer = bench.make_producer()
     for message in messages:
         producer.send(message.topic, message.key or b"", message.value or b"")

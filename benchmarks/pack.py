@@ -45,7 +45,7 @@ from history.store.days.window import EPOCH, MICROSECONDS_PER_DAY, Window
 from history.timeline import TimelineQuery
 from ingest.kafka.producer import KafkaProducer
 from ingest.messages.decode import decode
-from ingest.messages.message import Message
+from ingest.messages.message import KafkaMessage
 
 ROOT = get_root()
 NAME = "annals_pack"
@@ -123,7 +123,7 @@ def _measure_packed_share(
         days.create_partition(plain_connection, entity.table, day)
     _store_records(
         plain_connection,
-        (decode(Message(m.topic, 0, 0, 0, m.key, m.value), window) for m in messages_sent),
+        (decode(KafkaMessage(m.topic, 0, 0, 0, m.key, m.value), window) for m in messages_sent),
     )
     plain_bytes = sum(packing.pack_day(plain_connection, entity, day).before for entity in ENTITIES)
     plain_connection.execute("VACUUM")  # frees pages that COPY reserved but did not use
@@ -147,7 +147,7 @@ def _measure_reading_again(messages: int) -> Figures:
         produce_messages(
             bench,
             (
-                Message(message.topic, 0, 0, 0, message.key, message.value)
+                KafkaMessage(message.topic, 0, 0, 0, message.key, message.value)
                 for message in messages_sent
             ),
         )

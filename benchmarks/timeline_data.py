@@ -23,7 +23,7 @@ from history.documents.record import Record
 from history.kinds.entities import get_root
 from history.store.days.window import Window
 from ingest.messages.decode import decode
-from ingest.messages.message import Message
+from ingest.messages.message import KafkaMessage
 
 ROOT = get_root()
 
@@ -147,7 +147,7 @@ def _simulate_families() -> list[list[Record]]:
     now = datetime.now(UTC)
     window = Window.at(now, 90, 14)
     for message in generate_messages(1, now - timedelta(days=1), applications=TEMPLATES):
-        record = decode(Message(message.topic, 0, 0, 0, message.key, message.value), window)
+        record = decode(KafkaMessage(message.topic, 0, 0, 0, message.key, message.value), window)
         family_by_application.setdefault(message.product_instance_id, []).append(record)
     return [_scale_moments(family) for family in family_by_application.values()]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from history.kinds.entities import BY_NAME, get_root
 from history.store.days.window import Window
-from ingest.messages.message import Message, TopicPartition
+from ingest.messages.message import KafkaMessage, TopicPartition
 
 TOPIC = get_root().topics[0]
 TWIN_TOPIC = get_root().topics[1]
@@ -54,9 +54,9 @@ def make_value_with_data(text: bytes, **changes: Any) -> bytes:
 
 def make_message(
     body: bytes | None, offset: int = 0, topic: str = TOPIC, partition: int = 0, **more: Any
-) -> Message:
+) -> KafkaMessage:
     """Return the value as a message of a topic."""
-    return Message(topic, partition, offset, -1, b"key", body, **more)
+    return KafkaMessage(topic, partition, offset, -1, b"key", body, **more)
 
 
 def make_nested(depth: int) -> bytes:

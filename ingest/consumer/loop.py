@@ -25,7 +25,7 @@ from ingest.consumer.totals import RunMeter, Totals
 from ingest.consumer.writers import AbandonedError, RetryingWriter, WriterThreads
 from ingest.kafka.client import UnreachableError
 from ingest.messages.decode import DecodedMessage, decode_message
-from ingest.messages.message import KafkaPartition, Message
+from ingest.messages.message import KafkaMessage, KafkaPartition
 from ingest.store.batch import Batch, Limits
 from ingest.store.ledger import FencedError
 
@@ -203,7 +203,7 @@ class Consumer:
         }
         self._writers.write(lane.number, flight, end_offsets)
 
-    def _poll(self) -> list[Message]:
+    def _poll(self) -> list[KafkaMessage]:
         """Return the next messages. While a batch is being written, wait for them only briefly."""
         is_writing = self._writers.writing
         timeout = POLL_WHILE_WRITING_SECONDS if is_writing else POLL_WHILE_IDLE_SECONDS
@@ -213,7 +213,7 @@ class Consumer:
             self._meter.start_clocks()
         return messages
 
-    def _add_all(self, messages: list[Message]) -> bool:
+    def _add_all(self, messages: list[KafkaMessage]) -> bool:
         """Decode messages and add them to batches, in chunks.
 
         Returns:
@@ -251,7 +251,7 @@ class Consumer:
             del chunk[:handled]
         return True
 
-    def _act_on_verdict(self, verdict: AdmissionVerdict, message: Message) -> bool:
+    def _act_on_verdict(self, verdict: AdmissionVerdict, message: KafkaMessage) -> bool:
         """Do what must be done before the next message is offered to the state machine.
 
         Args:

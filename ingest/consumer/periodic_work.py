@@ -24,7 +24,7 @@ from ingest.kafka.client import UnreachableError
 from ingest.kafka.source import GroupMember
 from ingest.messages.decode import ExpiredVersionError, decode
 from ingest.messages.explanations import Explanation
-from ingest.messages.message import KafkaPartition, Message, TopicPartition
+from ingest.messages.message import KafkaMessage, KafkaPartition, TopicPartition
 from ingest.messages.rejection import RejectedMessageError
 from ingest.store import ledger
 from ingest.store.claim import Claim
@@ -36,7 +36,7 @@ HEARTBEAT_SECONDS = 5.0
 FINISH_SECONDS = 3.0
 SAMPLE_MESSAGES = 20
 
-Peek = Callable[[KafkaPartition, int, int], list[Message]]
+Peek = Callable[[KafkaPartition, int, int], list[KafkaMessage]]
 AskBounds = Callable[[list[KafkaPartition]], Mapping[TopicPartition, Bounds]]
 
 

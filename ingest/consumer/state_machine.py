@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ingest.consumer.lanes import Flight, Lane, NoFlightError, assign_lanes
 from ingest.consumer.positions import ClaimedPartition, Positions, Tolerance
 from ingest.messages.decode import DecodedMessage
-from ingest.messages.message import KafkaPartition, LastMessage, Message
+from ingest.messages.message import KafkaMessage, KafkaPartition, LastMessage
 from ingest.store.batch import BadMessage, Limits, OffsetGap
 from ingest.store.claim import Claim
 
@@ -225,7 +225,7 @@ class StateMachine:
         self,
         partition: ClaimedPartition,
         last: LastMessage,
-        message: Message,
+        message: KafkaMessage,
         first_offset: int | None,
     ) -> AdmissionVerdict | None:
         """Verify with the first messages after a claim that the log was not truncated.

@@ -23,7 +23,7 @@ from ingest.kafka.client import (
     create_client,
     read_headers,
 )
-from ingest.messages.message import KafkaPartition, Message
+from ingest.messages.message import KafkaMessage, KafkaPartition
 
 logger = logging.getLogger(__name__)
 # Settings of the consumer. Settings from the environment override them.
@@ -108,7 +108,7 @@ class GroupMember:
         self._was_member = False
         self._consumer = self._create_subscribed_client()
 
-    def poll(self, limit: int, timeout: float) -> list[Message]:
+    def poll(self, limit: int, timeout: float) -> list[KafkaMessage]:
         """Return up to `limit` messages. Waits up to `timeout` seconds for the first one only.
 
         Raises:
@@ -343,7 +343,7 @@ def create_reader(settings: Config, status: ConnectionStatus) -> ck.Consumer:
 
 def peek_messages(
     bootstrap: str, overrides: Mapping[str, str], partition: KafkaPartition, offset: int, count: int
-) -> list[Message]:
+) -> list[KafkaMessage]:
     """Return up to `count` messages from an offset on.
 
     Args:
@@ -355,7 +355,7 @@ def peek_messages(
     """
     status = ConnectionStatus()
     consumer = create_reader({**COMMON_CONFIG, "bootstrap.servers": bootstrap, **overrides}, status)
-    messages: list[Message] = []
+    messages: list[KafkaMessage] = []
     try:
         consumer.assign([ck.TopicPartition(*partition, offset)])
         while len(messages) < count:
@@ -370,10 +370,10 @@ def peek_messages(
     return messages
 
 
-def _convert_message(raw: ck.Message) -> Message:
+def _convert_message(raw: ck.Message) -> KafkaMessage:
     kind, stamp = raw.timestamp()
     epoch = raw.leader_epoch()
-    return Message(
+    return KafkaMessage(
         raw.topic(),  # type: ignore[arg-type] # None for errors only
         raw.partition(),  # type: ignore[arg-type]
         raw.offset(),  # type: ignore[arg-type]

@@ -27,7 +27,7 @@ from ingest.messages.envelope import (
 )
 from ingest.messages.explanations import Code, Explanation
 from ingest.messages.forms import DECLARED_PARSERS
-from ingest.messages.message import Message
+from ingest.messages.message import KafkaMessage
 from ingest.messages.rejection import Reason, RejectedMessageError, RepeatedMessageError
 
 MAX_NESTING = 500
@@ -47,7 +47,7 @@ class DecodedMessage(msgspec.Struct, frozen=True, gc=False):
     A repeated message has neither, for example the tombstone that Debezium sends after a deletion.
     """
 
-    message: Message
+    message: KafkaMessage
     size: int  # bytes of key, value and headers
     record: Record | None = None  # None if the message is bad or repeated
     # the values of the record's search keys, if they were looked up
@@ -86,7 +86,7 @@ class Decoder:
     def __init__(self, parsers: EnvelopeParsers = DECLARED_PARSERS) -> None:
         self._parsers = parsers
 
-    def __call__(self, message: Message, window: Window) -> Record:
+    def __call__(self, message: KafkaMessage, window: Window) -> Record:
         """Return the record of a message.
 
         Raises:
@@ -98,7 +98,7 @@ class Decoder:
         return self.decode_with_keys(message, window)[0]
 
     def decode_with_keys(
-        self, message: Message, window: Window
+        self, message: KafkaMessage, window: Window
     ) -> tuple[Record, DecodedValues | None]:
         """Return the record, and the values of its search keys for `NewSearchKeys.add_record`.
 
@@ -162,7 +162,7 @@ class Decoder:
 decode = Decoder()
 
 
-def decode_message(message: Message, window: Window) -> DecodedMessage:
+def decode_message(message: KafkaMessage, window: Window) -> DecodedMessage:
     """Decode a message. For a bad message, return the reason instead of raising an error.
 
     Args:
@@ -254,7 +254,7 @@ def _reject_field(
     return RejectedMessageError(reason, explanation)
 
 
-def _check_empty_value(message: Message, parser: EnvelopeParser | None) -> bytes:
+def _check_empty_value(message: KafkaMessage, parser: EnvelopeParser | None) -> bytes:
     """Return an empty value if the message has all fields in its headers; otherwise raise.
 
     Raises:
@@ -269,7 +269,9 @@ def _check_empty_value(message: Message, parser: EnvelopeParser | None) -> bytes
     raise error(Reason.EMPTY, Explanation(Code.NO_VALUE))
 
 
-def _decode_envelope(message: Message, value: bytes, parser: EnvelopeParser | None) -> Envelope:
+def _decode_envelope(
+    message: KafkaMessage, value: bytes, parser: EnvelopeParser | None
+) -> Envelope:
     try:
         return _DECODER.decode(value) if parser is None else parser.parse_envelope(message)
     except msgspec.ValidationError:

@@ -22,7 +22,7 @@ from history.documents.record import (
     MAX_VERSION,
 )
 from ingest.messages.explanations import Code, Explanation, Fault
-from ingest.messages.message import Message
+from ingest.messages.message import KafkaMessage
 from ingest.messages.rejection import Reason, RejectedMessageError
 
 PARENT: Final = "productInstanceId"
@@ -78,7 +78,7 @@ class EnvelopeParser(Protocol):
 
     pointers: Mapping[str, str]  # JSON pointers of the contract's fields, for explanations
 
-    def parse_envelope(self, message: Message, /) -> Envelope:
+    def parse_envelope(self, message: KafkaMessage, /) -> Envelope:
         """Return the envelope of a message.
 
         Raises:
@@ -86,10 +86,10 @@ class EnvelopeParser(Protocol):
             RejectedMessageError: A field is missing or wrong, or another rule is broken.
         """
 
-    def get_empty_value_meaning(self, message: Message, /) -> EmptyValueMeaning:
+    def get_empty_value_meaning(self, message: KafkaMessage, /) -> EmptyValueMeaning:
         """Return what it means that this message has no value."""
 
-    def get_identity(self, message: Message, /) -> RawIdentity:
+    def get_identity(self, message: KafkaMessage, /) -> RawIdentity:
         """Return the id and the version, without a check of their types.
 
         Raises:
@@ -98,7 +98,7 @@ class EnvelopeParser(Protocol):
                 `parse_envelope`.
         """
 
-    def get_client_id(self, message: Message, /) -> object:
+    def get_client_id(self, message: KafkaMessage, /) -> object:
         """Return the clientId without a check of its type, or None if the message has none.
 
         If the kind declares one service for all messages, return the name of that service.
@@ -108,7 +108,7 @@ class EnvelopeParser(Protocol):
             RejectedMessageError: See `get_identity`.
         """
 
-    def get_parent_and_time(self, message: Message, /) -> RawParentAndTime:
+    def get_parent_and_time(self, message: KafkaMessage, /) -> RawParentAndTime:
         """Return the application and the updatedAt that a message names.
 
         Raises:
@@ -145,7 +145,7 @@ class ContractEnvelopeParser:
         self._client_lookup = PointerLookup([("/clientId", Raw)])
         self._parent_lookup = PointerLookup([(self.pointers[PARENT], Raw), ("/updatedAt", Raw)])
 
-    def parse_envelope(self, message: Message) -> Envelope:
+    def parse_envelope(self, message: KafkaMessage) -> Envelope:
         """Return the envelope of a message. See `EnvelopeParser.parse_envelope`."""
         text = message.value or b""
         try:
@@ -163,20 +163,20 @@ class ContractEnvelopeParser:
                 raise make_missing_field(name, pointer)
         return Envelope(**attributes)
 
-    def get_empty_value_meaning(self, _: Message) -> EmptyValueMeaning:
+    def get_empty_value_meaning(self, _: KafkaMessage) -> EmptyValueMeaning:
         """Return BAD: the fields are in the value."""
         return EmptyValueMeaning.BAD
 
-    def get_identity(self, message: Message) -> RawIdentity:
+    def get_identity(self, message: KafkaMessage) -> RawIdentity:
         """Return id and version. See `EnvelopeParser.get_identity`."""
         return RawIdentity(*self._identity_lookup(message.value or b""))
 
-    def get_client_id(self, message: Message) -> object:
+    def get_client_id(self, message: KafkaMessage) -> object:
         """Return the clientId. See `EnvelopeParser.get_client_id`."""
         (value,) = self._client_lookup(message.value or b"")
         return None if value is UNSET else msgspec.json.decode(value)
 
-    def get_parent_and_time(self, message: Message) -> RawParentAndTime:
+    def get_parent_and_time(self, message: KafkaMessage) -> RawParentAndTime:
         """Return the application and the time. See `EnvelopeParser.get_parent_and_time`."""
         application, updated_at = self._parent_lookup(message.value or b"")
         return RawParentAndTime(parse_text(application), parse_text(updated_at))

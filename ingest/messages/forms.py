@@ -32,7 +32,7 @@ from ingest.messages.envelope import (
     parse_text,
 )
 from ingest.messages.explanations import Code, Explanation, Fault
-from ingest.messages.message import Message
+from ingest.messages.message import KafkaMessage
 from ingest.messages.rejection import Reason, RejectedMessageError
 from ingest.messages.unavailable import DEFAULT_PLACEHOLDER, Placeholder
 
@@ -68,26 +68,26 @@ class JsonEnvelopeParser:
         self._client_of_all = declaration.client
         self._lookup = FieldLookup(self.pointers)
 
-    def parse_envelope(self, message: Message) -> Envelope:
+    def parse_envelope(self, message: KafkaMessage) -> Envelope:
         """Return the envelope of a message. See `EnvelopeParser.parse_envelope`."""
         values = _look_up_fields(self._lookup, message.value or b"")
         return self._build_envelope(values, values.get("data", UNSET))
 
-    def get_empty_value_meaning(self, _: Message) -> EmptyValueMeaning:
+    def get_empty_value_meaning(self, _: KafkaMessage) -> EmptyValueMeaning:
         """Return BAD: the fields are in the value."""
         return EmptyValueMeaning.BAD
 
-    def get_identity(self, message: Message) -> RawIdentity:
+    def get_identity(self, message: KafkaMessage) -> RawIdentity:
         """Return the raw id and version. See `EnvelopeParser.get_identity`."""
         return _get_identity(self._lookup.find_values(self._get_json(message)))
 
-    def get_client_id(self, message: Message) -> object:
+    def get_client_id(self, message: KafkaMessage) -> object:
         """Return the client id. See `EnvelopeParser.get_client_id`."""
         if self._client_of_all is not None:
             return self._client_of_all
         return _decode_client_id(self._lookup.find_values(self._get_json(message)))
 
-    def get_parent_and_time(self, message: Message) -> RawParentAndTime:
+    def get_parent_and_time(self, message: KafkaMessage) -> RawParentAndTime:
         """Return the application and the time. See `EnvelopeParser.get_parent_and_time`."""
         values = self._lookup.find_values(self._get_json(message))
         return RawParentAndTime(
@@ -98,7 +98,7 @@ class JsonEnvelopeParser:
         """Return the id in the key of a message. See `EnvelopeParser.parse_key_id`."""
         return parse_key_text(key)
 
-    def _get_json(self, message: Message) -> bytes:
+    def _get_json(self, message: KafkaMessage) -> bytes:
         """Return the JSON text in which the pointers are looked up."""
         return message.value or b""
 
@@ -188,7 +188,7 @@ class CloudEventsParser(JsonEnvelopeParser):
             f"ce_{attribute}": attribute for attribute in attributes - {"data", "data_base64"}
         }
 
-    def parse_envelope(self, message: Message) -> Envelope:
+    def parse_envelope(self, message: KafkaMessage) -> Envelope:
         """Return the envelope of an event. See `EnvelopeParser.parse_envelope`."""
         try:
             values = _look_up_fields(self._lookup, self._get_json(message))
@@ -205,11 +205,11 @@ class CloudEventsParser(JsonEnvelopeParser):
             raise RejectedMessageError(Reason.BAD_DATA, Explanation(Code.BASE64_DATA))
         return self._build_envelope(values, values.get("data", Raw(_NULL)))
 
-    def get_empty_value_meaning(self, message: Message) -> EmptyValueMeaning:
+    def get_empty_value_meaning(self, message: KafkaMessage) -> EmptyValueMeaning:
         """Return READ in binary mode, where headers have the attributes; otherwise BAD."""
         return EmptyValueMeaning.READ if _is_in_binary_mode(message) else EmptyValueMeaning.BAD
 
-    def _get_json(self, message: Message) -> bytes:
+    def _get_json(self, message: KafkaMessage) -> bytes:
         """Return the event as it would be in structured mode.
 
         Raises:
@@ -227,7 +227,7 @@ class CloudEventsParser(JsonEnvelopeParser):
         return msgspec.json.encode({"data": data, **attributes})
 
 
-def _is_in_binary_mode(message: Message) -> bool:
+def _is_in_binary_mode(message: KafkaMessage) -> bool:
     """Return whether a message is a CloudEvent in binary mode.
 
     By the specification, a content type of CloudEvents means structured mode.
@@ -270,7 +270,7 @@ class DebeziumParser(JsonEnvelopeParser):
             **{name: f"/source{pointer}" for name, pointer in source_pointers.items()},
         }
 
-    def parse_envelope(self, message: Message) -> Envelope:
+    def parse_envelope(self, message: KafkaMessage) -> Envelope:
         """Return the envelope of an event. See `EnvelopeParser.parse_envelope`."""
         event, change_type, row = self._split_event(message)
         if self._placeholder.is_in(bytes(row)):
@@ -293,11 +293,11 @@ class DebeziumParser(JsonEnvelopeParser):
             self._set_origin_of_deletion(envelope, event.source)
         return envelope
 
-    def get_empty_value_meaning(self, _: Message) -> EmptyValueMeaning:
+    def get_empty_value_meaning(self, _: KafkaMessage) -> EmptyValueMeaning:
         """Return REPEATED: a message without a value is a tombstone."""
         return EmptyValueMeaning.REPEATED
 
-    def get_identity(self, message: Message) -> RawIdentity:
+    def get_identity(self, message: KafkaMessage) -> RawIdentity:
         """Return the raw id and version. See `EnvelopeParser.get_identity`."""
         _, change_type, row = self._split_event(message)
         id, version = _get_identity(self._lookup.find_values(row))
@@ -307,14 +307,14 @@ class DebeziumParser(JsonEnvelopeParser):
             version = Raw(str(int(digits) + 1).encode())
         return RawIdentity(id, version)
 
-    def get_client_id(self, message: Message) -> object:
+    def get_client_id(self, message: KafkaMessage) -> object:
         """Return the client id. See `EnvelopeParser.get_client_id`."""
         if self._client_of_all is not None:
             return self._client_of_all
         event, _, row = self._split_event(message)
         return _decode_client_id(self._find_row_and_source_values(event, row))
 
-    def get_parent_and_time(self, message: Message) -> RawParentAndTime:
+    def get_parent_and_time(self, message: KafkaMessage) -> RawParentAndTime:
         """Return the application and the time. See `EnvelopeParser.get_parent_and_time`."""
         event, change_type, row = self._split_event(message)
         application = self._read_text(PARENT, self._lookup.find_values(row))
@@ -333,7 +333,7 @@ class DebeziumParser(JsonEnvelopeParser):
             return ""
         return parse_text(id) or ""
 
-    def _split_event(self, message: Message) -> _SplitEvent:
+    def _split_event(self, message: KafkaMessage) -> _SplitEvent:
         """Return the event in a message, with its change type and its row.
 
         Raises:

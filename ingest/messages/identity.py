@@ -23,7 +23,7 @@ from ingest.messages.envelope import (
     parse_text,
 )
 from ingest.messages.forms import DECLARED_PARSERS
-from ingest.messages.message import Message
+from ingest.messages.message import KafkaMessage
 from ingest.messages.rejection import RejectedMessageError
 
 # How many bytes of a message that is not JSON are searched for the version, and of any bad message
@@ -43,7 +43,7 @@ class MessageIdentity(NamedTuple):
 
 
 def identify_message(
-    message: Message, parsers: EnvelopeParsers = DECLARED_PARSERS
+    message: KafkaMessage, parsers: EnvelopeParsers = DECLARED_PARSERS
 ) -> MessageIdentity:
     """Return which version a message brought, even if the message breaks a rule of the contract.
 
@@ -75,7 +75,9 @@ class _IdentityFields(msgspec.Struct):
 _IDENTITY_DECODER = msgspec.json.Decoder(_IdentityFields)
 
 
-def _read_id_and_version(message: Message, parser: EnvelopeParser | None) -> tuple[bytes, bytes]:
+def _read_id_and_version(
+    message: KafkaMessage, parser: EnvelopeParser | None
+) -> tuple[bytes, bytes]:
     """Return the JSON texts of id and version, each empty if it is absent."""
     value = message.value or b""
     try:
@@ -118,7 +120,7 @@ class ParentAndTime(NamedTuple):
 
 
 def find_parent_and_time(
-    message: Message, parsers: EnvelopeParsers = DECLARED_PARSERS
+    message: KafkaMessage, parsers: EnvelopeParsers = DECLARED_PARSERS
 ) -> ParentAndTime:
     """Return the application and the moment of the version in a bad message.
 
@@ -146,7 +148,7 @@ def find_parent_and_time(
     )
 
 
-def _read_contract_parent_and_time(message: Message) -> RawParentAndTime:
+def _read_contract_parent_and_time(message: KafkaMessage) -> RawParentAndTime:
     fields = _IDENTITY_DECODER.decode(message.value or b"")
     return RawParentAndTime(parse_text(fields.product_instance_id), parse_text(fields.updated_at))
 
@@ -168,7 +170,7 @@ class _ServiceField(msgspec.Struct):
 _SERVICE_DECODER = msgspec.json.Decoder(_ServiceField)
 
 
-def identify_service(message: Message, parsers: EnvelopeParsers = DECLARED_PARSERS) -> str:
+def identify_service(message: KafkaMessage, parsers: EnvelopeParsers = DECLARED_PARSERS) -> str:
     """Return the service that sent a message, or an empty text if it is not known.
 
     The message names the service, unless its kind declares one service for all messages.

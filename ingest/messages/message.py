@@ -46,7 +46,7 @@ class TopicPartition(msgspec.Struct, frozen=True, order=True):
         return TopicPartition(self.topic, topic_id, self.partition)
 
 
-class Message(msgspec.Struct, frozen=True, gc=False):
+class KafkaMessage(msgspec.Struct, frozen=True, gc=False):
     """One Kafka message, byte for byte."""
 
     topic: str
@@ -78,10 +78,10 @@ class LastMessage(msgspec.Struct, frozen=True):
     digest: bytes  # of the message's time, key and value
 
     @classmethod
-    def from_message(cls, message: Message) -> LastMessage:
+    def from_message(cls, message: KafkaMessage) -> LastMessage:
         return cls(message.offset, message.leader_epoch, _hash_message(message))
 
-    def is_same(self, message: Message) -> bool:
+    def is_same(self, message: KafkaMessage) -> bool:
         """Return whether `message` is this message, by its offset, leader epoch and content.
 
         A leader epoch that is not known (-1) counts as equal.
@@ -106,7 +106,7 @@ class LastMessage(msgspec.Struct, frozen=True):
         return first_offset > self.offset or self.leader_epoch == leader_epoch != -1
 
 
-def _hash_message(message: Message) -> bytes:
+def _hash_message(message: KafkaMessage) -> bytes:
     hashed = blake2b(message.timestamp.to_bytes(8, signed=True), digest_size=DIGEST_BYTES)
     for part in (message.key, message.value):
         # The length comes first, so that two messages never give the same bytes.

@@ -7,7 +7,7 @@ ROWS = 100
 
 def fill(apps, schema_editor):
     """Fill ROWS rows at a time: each may hold a large message."""
-    from ingest.messages.message import Message
+    from ingest.messages.message import KafkaMessage
     from ingest.messages.identity import find_parent_and_time
     from ingest.store.rejects import headers_from_json
 
@@ -19,7 +19,7 @@ def fill(apps, schema_editor):
         for row in open_rows.order_by("id")[:ROWS]:
             found, after = found + 1, row.id
             key, value = (each if each is None else bytes(each) for each in (row.key, row.value))
-            message = Message(
+            message = KafkaMessage(
                 row.topic, row.partition, row.offset, -1, key, value, headers_from_json(row.headers)
             )
             application, made_at = find_parent_and_time(message)

@@ -16,7 +16,7 @@ from psycopg.rows import namedtuple_row
 
 from history.store.days.window import Window
 from ingest.messages.identity import find_parent_and_time, identify_message
-from ingest.messages.message import Message
+from ingest.messages.message import KafkaMessage
 from ingest.store import late_versions, missing_days, rejects, session
 from ingest.store.batch import BadMessage, EntityDay
 from ingest.store.ledger import Connection
@@ -103,7 +103,7 @@ class LockedMessage:
     id: int
     topic_id: str
     attempts: int
-    message: Message
+    message: KafkaMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +259,7 @@ def _build_condition(selection: MessageSelection) -> tuple[LiteralString, dict[s
 def _make_locked_message(row: Any) -> LockedMessage:
     headers = rejects.headers_from_json(row.headers)
     stamp = -1 if row.timestamp is None else int(row.timestamp.timestamp() * 1000)
-    message = Message(row.topic, row.partition, row.offset, stamp, row.key, row.value, headers)
+    message = KafkaMessage(row.topic, row.partition, row.offset, stamp, row.key, row.value, headers)
     return LockedMessage(row.id, row.topic_id, row.attempts, message)
 
 

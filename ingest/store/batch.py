@@ -19,7 +19,7 @@ from history.store.search_index.keys import (
 )
 from ingest.messages.decode import DecodedMessage
 from ingest.messages.explanations import Explanation
-from ingest.messages.message import Message, TopicPartition
+from ingest.messages.message import KafkaMessage, TopicPartition
 from ingest.messages.rejection import Reason
 
 GIANT_BYTES = 128 * 1024
@@ -42,7 +42,7 @@ class DecodedRow(msgspec.Struct, frozen=True, gc=False):
     """A good record with the message that it came from."""
 
     record: Record
-    message: Message
+    message: KafkaMessage
 
     @property
     def day(self) -> EntityDay:
@@ -52,7 +52,7 @@ class DecodedRow(msgspec.Struct, frozen=True, gc=False):
 class BadMessage(msgspec.Struct, frozen=True, gc=False):
     """A message for the quarantine, with the reason and its explanation."""
 
-    message: Message
+    message: KafkaMessage
     reason: Reason
     explanation: Explanation
 
@@ -76,7 +76,7 @@ class PartitionProgress:
     expired: int = 0
     newest_timestamp: int = -1
     gaps: list[OffsetGap] = field(default_factory=list)
-    last: Message | None = field(default=None, compare=False)  # the last message that was read
+    last: KafkaMessage | None = field(default=None, compare=False)  # the last message that was read
 
 
 class Batch:
@@ -102,7 +102,7 @@ class Batch:
         self.rejects: list[BadMessage] = []  # messages that break the contract
         # Messages without a record, such as tombstones. The writer also counts as repeated what it
         # finds stored.
-        self.repeated: list[Message] = []
+        self.repeated: list[KafkaMessage] = []
         self.unplaced: list[BadMessage] = []  # messages of days without a partition of the table
         self.progress: dict[TopicPartition, PartitionProgress] = {}
 

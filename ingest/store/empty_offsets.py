@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 
 from history.documents.record import UNSTORED_SPAN
 from history.store.days.window import Window
-from ingest.messages.message import KafkaPartition, Message, TopicPartition
+from ingest.messages.message import KafkaMessage, KafkaPartition, TopicPartition
 from ingest.store.batch import DecodedRow, PartitionProgress
 from ingest.store.ledger import Connection
 
@@ -38,7 +38,7 @@ VALUES (%(topic)s, %(topic_id)s, %(partition)s, %(start)s, %(end)s, %(repeated)s
 
 def note_empty_offsets(
     connection: Connection,
-    repeated: Iterable[Message],
+    repeated: Iterable[KafkaMessage],
     expired: Iterable[DecodedRow],
     read: Mapping[TopicPartition, PartitionProgress],
 ) -> None:
@@ -76,7 +76,7 @@ def note_empty_offsets(
             )
 
 
-def _collect_offsets(messages: Iterable[Message]) -> dict[KafkaPartition, list[int]]:
+def _collect_offsets(messages: Iterable[KafkaMessage]) -> dict[KafkaPartition, list[int]]:
     """Return the offsets of messages, by partition."""
     offsets: defaultdict[KafkaPartition, list[int]] = defaultdict(list)
     for message in messages:

@@ -4,13 +4,13 @@ from collections.abc import Iterable
 
 from history.store import late_list
 from history.store.late_list import LateVersion
-from ingest.messages.message import Message
+from ingest.messages.message import KafkaMessage
 from ingest.store.batch import DecodedRow
 from ingest.store.ledger import Connection
 
 
 def note_late_versions(
-    connection: Connection, rows: Iterable[DecodedRow], not_new: Iterable[Message]
+    connection: Connection, rows: Iterable[DecodedRow], not_new: Iterable[KafkaMessage]
 ) -> None:
     """Add new versions to the late list, if the feed of changes has passed their moments.
 

@@ -18,7 +18,7 @@ from ingest.messages.identity import (
     identify_message,
     identify_service,
 )
-from ingest.messages.message import KafkaPartition, Message, TopicPartition
+from ingest.messages.message import KafkaMessage, KafkaPartition, TopicPartition
 from ingest.store.batch import BadMessage, PartitionProgress
 from ingest.store.claim import Claims
 from ingest.store.ledger import Connection
@@ -180,7 +180,7 @@ def resolve_read_again(
         )
 
 
-def _guess_message_day(message: Message) -> date:
+def _guess_message_day(message: KafkaMessage) -> date:
     """Return the UTC day of the version, or the day of the message if that is not known."""
     day = guess_day(message.value)
     if day is not None:

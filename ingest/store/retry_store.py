@@ -7,7 +7,7 @@ from typing import NamedTuple
 from history.kinds.entities import BY_NAME, EntityKind
 from history.store.days.window import Window
 from ingest.messages.decode import ExpiredVersionError, decode
-from ingest.messages.message import Message
+from ingest.messages.message import KafkaMessage
 from ingest.messages.rejection import Reason, RejectedMessageError
 from ingest.store import missing_days
 from ingest.store.batch import BadMessage, DecodedRow, EntityDay
@@ -20,7 +20,7 @@ from ingest.store.slow_path import get_key, store_isolated
 class MessageOutcome(NamedTuple):
     """What became of a message that was retried."""
 
-    message: Message
+    message: KafkaMessage
     outcome: str  # stored, repeated, expired or rejected
     reject: BadMessage | None = None  # the reason, if the message was rejected
     stored_row: DecodedRow | None = None  # the row, if the message was stored
@@ -39,7 +39,7 @@ class MissingDaysError(Exception):
 
 def store_messages(
     connection: Connection,
-    messages: Sequence[Message],
+    messages: Sequence[KafkaMessage],
     window: Window,
     refused: Mapping[EntityDay, DayRefusal],
 ) -> list[MessageOutcome]:

@@ -26,7 +26,7 @@ from history.store.days.window import MICROSECONDS_PER_DAY, compute_day
 from history.store.json_columns import encode_columns
 from history.store.search_index.keys import NewSearchKeys
 from ingest.messages.explanations import Code, Explanation
-from ingest.messages.message import Message
+from ingest.messages.message import KafkaMessage
 from ingest.messages.rejection import Reason
 from ingest.store.batch import BadMessage, DecodedRow
 from ingest.store.copy import (
@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 class StoreOutcome:
     """The messages that brought no new row. Every other message of the batch brought one."""
 
-    repeated: list[Message] = field(default_factory=list)  # stored before
+    repeated: list[KafkaMessage] = field(default_factory=list)  # stored before
     refused: list[BadMessage] = field(default_factory=list)  # cannot be stored
 
 

@@ -16,7 +16,7 @@ from psycopg import errors
 from history.kinds.entities import BY_NAME, EntityKind
 from history.store.days.window import Window
 from history.store.search_index.keys import KeyFingerprint, NewSearchKeys, SearchKeyRow
-from ingest.messages.message import Message, TopicPartition
+from ingest.messages.message import KafkaMessage, TopicPartition
 from ingest.store import (
     empty_offsets,
     late_versions,
@@ -215,7 +215,7 @@ def _count_messages(batch: Batch, outcome: StoreOutcome) -> WriteResult:
     return WriteResult(stored, repeated, tuple(outcome.refused), fingerprints)
 
 
-def _count_by_partition(batch: Batch, messages: Iterable[Message]) -> Counter[TopicPartition]:
+def _count_by_partition(batch: Batch, messages: Iterable[KafkaMessage]) -> Counter[TopicPartition]:
     """Count messages of the batch by the topic partition from which they came."""
     by_name = {topic_partition.kafka: topic_partition for topic_partition in batch.progress}
     return Counter(by_name[message.topic, message.partition] for message in messages)

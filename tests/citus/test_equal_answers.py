@@ -27,7 +27,7 @@ from history.retention import packing
 from history.store.days import days
 from history.store.days.window import Window
 from ingest.messages.decode import decode_message
-from ingest.messages.message import Message, TopicPartition
+from ingest.messages.message import KafkaMessage, TopicPartition
 from ingest.store import ledger
 from ingest.store.batch import Batch, Limits
 from ingest.store.ledger import Claim
@@ -53,8 +53,8 @@ OF_A_FATE = re.compile(rb'(?<="at":)"[^"]*"|\d{4}-\d\d-\d\d \d\d:\d\d(?= UTC)')
 class Delivery(NamedTuple):
     """The messages of a simulation as they come: some late or again, some bad, some never."""
 
-    first: list[Message]
-    after_packing: list[Message]
+    first: list[KafkaMessage]
+    after_packing: list[KafkaMessage]
     fates: Counter[str]
 
 
@@ -68,7 +68,7 @@ def deliver(messages: Iterable[SimulatedMessage], chance: Random) -> Delivery:
         body = message.value
         if fate == "bad":
             body = json.dumps({**json.loads(body), "updatedAt": "never"}).encode()
-        sent = Message(message.topic, 0, 0, -1, message.key, body)
+        sent = KafkaMessage(message.topic, 0, 0, -1, message.key, body)
         if fate in ("in time", "twice", "bad"):
             delivery.first.append(sent)
         if fate in ("late", "twice"):
@@ -110,7 +110,7 @@ class Installation:
             call_command(*words, stdout=io.StringIO())
         self.client.force_login(User.objects.get(username="auditor"))
 
-    def _write(self, messages: Sequence[Message], offsets: dict[str, int]) -> None:
+    def _write(self, messages: Sequence[KafkaMessage], offsets: dict[str, int]) -> None:
         writer = BatchWriter(open_connection)
         sources = {source.topic: source for source in self._claims}
         for start in range(0, len(messages), BATCH):
@@ -118,7 +118,7 @@ class Installation:
             for message in messages[start : start + BATCH]:
                 offset = offsets[message.topic]
                 offsets[message.topic] = offset + 1
-                sent = Message(message.topic, 0, offset, -1, message.key, message.value)
+                sent = KafkaMessage(message.topic, 0, offset, -1, message.key, message.value)
                 batch.add(decode_message(sent, WINDOW), sources[message.topic], offset, ())
             writer.write(batch, self._claims, {})
         writer.close()

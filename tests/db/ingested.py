@@ -22,7 +22,7 @@ from history.kinds.entities import (
 from history.store.days.window import Window
 from ingest.completeness import ledger_rows
 from ingest.messages.decode import decode_message
-from ingest.messages.message import Message, TopicPartition
+from ingest.messages.message import KafkaMessage, TopicPartition
 from ingest.quarantine.messages import MessageSelection, retry_messages
 from ingest.store import ledger
 from ingest.store.batch import Batch, Limits, OffsetGap
@@ -47,7 +47,7 @@ class Ingested:
 
     def make_batch(
         self,
-        *bodies: bytes | Message | None,
+        *bodies: bytes | KafkaMessage | None,
         source: TopicPartition = SOURCE,
         gap: OffsetGap | None = None,
         window: Window = WINDOW,
@@ -60,7 +60,7 @@ class Ingested:
     def fill(
         self,
         batch: Batch,
-        *bodies: bytes | Message | None,
+        *bodies: bytes | KafkaMessage | None,
         source: TopicPartition = SOURCE,
         gap: OffsetGap | None = None,
         window: Window = WINDOW,
@@ -68,14 +68,14 @@ class Ingested:
         for body in bodies:
             expected = self.next[source]
             offset = gap.end if gap else expected
-            plain = not isinstance(body, Message)
+            plain = not isinstance(body, KafkaMessage)
             message = make_message(body, offset, source.topic) if plain else body
             batch.add(decode_message(message, window), source, expected, (gap,) if gap else ())
             self.next[source], gap = offset + 1, None
 
     def write(
         self,
-        *bodies: bytes | Message | None,
+        *bodies: bytes | KafkaMessage | None,
         source: TopicPartition = SOURCE,
         gap: OffsetGap | None = None,
         window: Window = WINDOW,

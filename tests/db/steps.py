@@ -72,7 +72,7 @@ def _page(address: str) -> tuple[int, str]:
 def _ingest(topic: str, *values: Any) -> dict[str, Any]:
     from history.store.days.window import Window
     from ingest.messages.decode import decode_message
-    from ingest.messages.message import Message, TopicPartition
+    from ingest.messages.message import KafkaMessage, TopicPartition
     from ingest.store import ledger
     from ingest.store.batch import Batch, Limits
     from ingest.store.session import open_connection
@@ -90,7 +90,7 @@ def _ingest(topic: str, *values: Any) -> dict[str, Any]:
         body, headers = value if isinstance(value, list) else (value, {})
         pairs = tuple((name, text.encode()) for name, text in headers.items())
         raw = None if body is None else body.encode()
-        sent = Message(topic, 0, number, 0, b"key", raw, pairs)
+        sent = KafkaMessage(topic, 0, number, 0, b"key", raw, pairs)
         batch.add(decode_message(sent, window), source, number)
     writer = BatchWriter(open_connection)
     writer.write(batch, {source: claim}, {})

@@ -17,7 +17,7 @@ from ingest.consumer.periodic_work import Probe
 from ingest.consumer.positions import Tolerance
 from ingest.consumer.writers import RetryingWriter
 from ingest.messages.explanations import Code, Explanation
-from ingest.messages.message import Message, TopicPartition
+from ingest.messages.message import KafkaMessage, TopicPartition
 from ingest.store import ledger
 from ingest.store.batch import OffsetGap
 from ingest.store.ledger import Claim, FencedError
@@ -316,9 +316,11 @@ def run_probe(ahead: str, claim: Claim) -> int | None:
     """What a probe says of a partition halted at offset 10, with good (.), bad (x) and expired (e)
     messages ahead."""
     bodies = {".": make_value(), "x": b"bad", "e": EXPIRED}
-    present: list[Message] = [make_message(bodies[item], 10 + n) for n, item in enumerate(ahead)]
+    present: list[KafkaMessage] = [
+        make_message(bodies[item], 10 + n) for n, item in enumerate(ahead)
+    ]
 
-    def peek(_: Any, start: int, count: int) -> list[Message]:
+    def peek(_: Any, start: int, count: int) -> list[KafkaMessage]:
         return [item for item in present if item.offset >= start][:count]
 
     bounds = {SOURCE: (0, 10 + len(ahead))}

@@ -18,7 +18,7 @@ from django.test import Client
 
 from history.common import clock
 from history.kinds.entities import BY_NAME, PARTS, ROOT
-from ingest.messages.message import Message
+from ingest.messages.message import KafkaMessage
 from ingest.models import Quarantined
 from ingest.store.session import open_connection
 from tests.db.commands import read_output
@@ -161,7 +161,7 @@ def test_missing_version_in_quarantine_is_distinguished_from_one_that_never_arri
 def test_quarantined_message_identified_only_by_its_key_is_shown(
     body: bytes | None, stored: Ingested, english: Client
 ) -> None:
-    stored.write(Message(TOPIC, 0, 2, -1, b"A1", body))
+    stored.write(KafkaMessage(TOPIC, 0, 2, -1, b"A1", body))
     for address in CALLS:
         [message] = fetch_quarantined(english, address)
         assert (message["id"], message["version"], message["updatedAt"]) == ("A1", None, None)
@@ -172,7 +172,7 @@ def test_quarantined_message_identified_only_by_its_key_is_shown(
 def test_quarantined_message_without_id_is_counted_separately(
     stored: Ingested, english: Client
 ) -> None:
-    stored.write(Message(TOPIC, 0, 2, -1, None, b"{not json"))
+    stored.write(KafkaMessage(TOPIC, 0, 2, -1, None, b"{not json"))
     assert fetch_quarantined(english, OF_A1) == []
     state = json.loads(english.get(OF_A1).content)["data"]["completeness"]
     assert (state["quarantined"], state["quarantinedWithoutId"]) == (0, 1)
@@ -320,7 +320,7 @@ def test_page_queries_quarantine_once(
 def test_migration_fills_open_messages_of_earlier_releases(stored: Ingested) -> None:
     stored.write(
         make_child_message("T2", 0, type="no such"),
-        Message(CHILD_TOPIC, 0, 2, -1, None, b"{"),
+        KafkaMessage(CHILD_TOPIC, 0, 2, -1, None, b"{"),
         source=CHILD_SOURCE,
     )
     with open_connection("test") as plain:

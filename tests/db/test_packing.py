@@ -54,7 +54,7 @@ from history.store.days.window import Window
 from history.store.kind_tables import create_missing
 from history.timeline import pages, query
 from ingest.messages.decode import decode
-from ingest.messages.message import Message
+from ingest.messages.message import KafkaMessage
 from ingest.store import copy as copying
 from ingest.store.copy import encode_rows
 from tests.db.partitioned import connect_plainly, pack_finished_days, read_all_to_end, run
@@ -103,7 +103,7 @@ def fill_simulated(plain: Connection, messages: int = 2_400) -> None:
     start = datetime.combine(DAY, time(), UTC)
     step = timedelta(days=1) / (messages + 1)
     for item in islice(generate_messages(1, start, step=step, side_by_side=16), messages):
-        record = decode(Message(item.topic, 0, 0, 0, item.key, item.value), window)
+        record = decode(KafkaMessage(item.topic, 0, 0, 0, item.key, item.value), window)
         records_by_entity.setdefault(BY_TOPIC[item.topic], []).append(record)
     for entity, records in records_by_entity.items():
         days.create_partition(plain, entity.table, DAY)

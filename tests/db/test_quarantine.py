@@ -18,7 +18,7 @@ from history.store.days import days
 from history.store.days.window import Window
 from ingest.messages.decode import Reason, RejectedMessageError, decode
 from ingest.messages.explanations import Code, Explanation
-from ingest.messages.message import Message
+from ingest.messages.message import KafkaMessage
 from ingest.quarantine import messages
 from ingest.quarantine.messages import UNSETTLED, MessageSelection, retry_messages
 from ingest.store import retry_store
@@ -218,7 +218,7 @@ def test_concurrent_retries_do_not_deadlock(
     half_way = threading.Barrier(2)
     decoded: Counter[int] = Counter()
 
-    def decode_and_wait(message: Message, window: Window) -> Record:
+    def decode_and_wait(message: KafkaMessage, window: Window) -> Record:
         decoded[threading.get_ident()] += 1
         if decoded[threading.get_ident()] == 51:
             half_way.wait(120)

@@ -16,7 +16,7 @@ from history.kinds.entities import BY_NAME, ENTITIES
 from history.models import SearchKey
 from history.retention import search_keys
 from history.store.search_index import children, keys
-from ingest.messages.message import Message
+from ingest.messages.message import KafkaMessage
 from tests.db.ingested import CHILD_SOURCE, Ingested, query
 from tests.db.partitioned import connect_plainly
 from tests.db.store import HOST, T0, Store, minute
@@ -180,7 +180,7 @@ def test_backfill_runs_next_to_consumer(ingested: Ingested) -> None:
     """Both write the same keys of the same documents repeatedly. Neither fails, and each key ends
     with its newest day."""
 
-    def make_bodies(version: int) -> list[Message | bytes]:
+    def make_bodies(version: int) -> list[KafkaMessage | bytes]:
         return [
             make_value(id=f"{n:03}", version=version, data={"number": f"N{n % 40}", "x": "y" * 300})
             for n in range(200)

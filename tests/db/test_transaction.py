@@ -18,7 +18,7 @@ from history.store.days import days
 from ingest.consumer.lanes import Lane
 from ingest.consumer.writers import RetryingWriter
 from ingest.messages.decode import Reason, decode_message
-from ingest.messages.message import Message
+from ingest.messages.message import KafkaMessage
 from ingest.quarantine import messages
 from ingest.quarantine.messages import MessageSelection
 from ingest.store import transaction as writing
@@ -274,7 +274,9 @@ def test_batch_is_not_stored_twice_when_answer_to_commit_was_lost(ingested: Inge
 def test_quarantine_keeps_timestamps_of_messages(ingested: Ingested) -> None:
     latest = 253_402_300_799_999
     stamps = (-1, 0, 1_795_248_000_123, latest)
-    ingested.write(*(Message(TOPIC, 0, n, stamp, None, b"bad") for n, stamp in enumerate(stamps)))
+    ingested.write(
+        *(KafkaMessage(TOPIC, 0, n, stamp, None, b"bad") for n, stamp in enumerate(stamps))
+    )
     rows = query("SELECT (extract(epoch FROM timestamp) * 1000)::bigint AS ms"
                   ' FROM ingest_quarantine ORDER BY "offset"')  # fmt: skip
     assert [row["ms"] for row in rows] == [None, *stamps[1:]]

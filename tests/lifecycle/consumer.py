@@ -9,7 +9,7 @@ from history.store.search_index.keys import KeyFingerprint
 from ingest.consumer import writers
 from ingest.consumer.writers import RetryingWriter
 from ingest.messages.decode import decode_message
-from ingest.messages.message import Message, TopicPartition
+from ingest.messages.message import KafkaMessage, TopicPartition
 from ingest.store import ledger
 from ingest.store.batch import Batch, Limits
 from ingest.store.claim import Claim
@@ -109,8 +109,8 @@ class Consumer:
         return self._connection
 
 
-def _message(sent: Sent) -> Message:
-    return Message(sent.topic, 0, sent.offset, sent.timestamp, b"key", sent.value)
+def _message(sent: Sent) -> KafkaMessage:
+    return KafkaMessage(sent.topic, 0, sent.offset, sent.timestamp, b"key", sent.value)
 
 
 class Warnings(logging.Handler):

@@ -28,7 +28,7 @@ from history.store.days.canonical import Connection
 from history.store.days.days import DayState
 from history.store.days.window import Window
 from ingest.messages.decode import ExpiredVersionError, decode
-from ingest.messages.message import Message
+from ingest.messages.message import KafkaMessage
 from ingest.messages.rejection import RejectedMessageError
 from ingest.quarantine import messages
 from ingest.store import fast_path, missing_days, retry_store, transaction
@@ -80,7 +80,7 @@ def _hold_in_vain(replace: Replace) -> None:
     replace(messages, "store_messages", expire)
 
 
-def _is_old(message: Message, window: Window) -> bool:
+def _is_old(message: KafkaMessage, window: Window) -> bool:
     try:
         decode(message, window)
     except ExpiredVersionError:

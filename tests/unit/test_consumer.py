@@ -34,9 +34,9 @@ from ingest.kafka.client import (
 from ingest.kafka.retention_forecast import DeletionForecast, Outlook, PartitionLog
 from ingest.messages.decode import decode_message
 from ingest.messages.message import (
+    KafkaMessage,
     KafkaPartition,
     LastMessage,
-    Message,
     TopicPartition,
 )
 from ingest.store.batch import GIANT_BYTES, Batch, Limits, OffsetGap
@@ -204,7 +204,7 @@ def test_standstill_timer_starts_when_more_messages_arrive() -> None:
     assert find_notice_times(still, 500.0) == 500.0 + WAIT
 
 
-MESSAGE = Message("t", 0, 7, 1_700_000_000_000, b"key", b"value", leader_epoch=3)
+MESSAGE = KafkaMessage("t", 0, 7, 1_700_000_000_000, b"key", b"value", leader_epoch=3)
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_end_offset_of_replaced_topic_is_ignored() -> None:
 ROOMY = Limits(1_000, 1 << 30)
 
 
-def make_message_of_size(size: int, offset: int = 0) -> Message:
+def make_message_of_size(size: int, offset: int = 0) -> KafkaMessage:
     """A good message of exactly this number of bytes with its key."""
     padding = size - make_message(make_value_with_data(b'{"a":""}')).size
     result = make_message(make_value_with_data(b'{"a":"' + b"x" * padding + b'"}'), offset)
@@ -255,7 +255,7 @@ def make_message_of_size(size: int, offset: int = 0) -> Message:
     return result
 
 
-def fill_batch(*messages: Message, limits: Limits = ROOMY) -> Batch:
+def fill_batch(*messages: KafkaMessage, limits: Limits = ROOMY) -> Batch:
     batch = Batch(limits)
     for next_message in messages:
         assert batch.fits(next_message.size)
@@ -317,7 +317,7 @@ def test_adding_many_messages_at_once_has_same_result_as_adding_one_by_one(
     messages, offset = [], 5
     for hole, body in steps:
         offset += hole
-        messages.append(Message(TOPIC, 0, offset, offset * 7 % 5, b"key", body))
+        messages.append(KafkaMessage(TOPIC, 0, offset, offset * 7 % 5, b"key", body))
         offset += 1
     decoded = [decode_message(message, WINDOW) for message in messages]
     one_by_one, at_once = Batch(Limits(rows, size)), Batch(Limits(rows, size))

@@ -22,7 +22,7 @@ from ingest.messages.decode import (
     parse_time,
 )
 from ingest.messages.identity import find_parent_and_time, identify_message
-from ingest.messages.message import Message
+from ingest.messages.message import KafkaMessage
 from tests import fuzz
 from tests.messages import (
     CHILD_TOPIC,
@@ -278,7 +278,7 @@ def test_reject_details_have_no_programming_terms() -> None:
 def name_version(
     body: bytes | None, key: bytes | None = b"K1", topic: str = TOPIC
 ) -> tuple[Any, ...]:
-    return tuple(identify_message(Message(topic, 0, 0, -1, key, body)))
+    return tuple(identify_message(KafkaMessage(topic, 0, 0, -1, key, body)))
 
 
 @pytest.mark.parametrize(
@@ -355,14 +355,16 @@ def test_every_reject_reason_has_a_text() -> None:
 def test_application_and_moment_of_bad_child_are_read_when_they_are_valid(
     changes: dict[str, Any], application: str, made_at: bool
 ) -> None:
-    place = find_parent_and_time(Message(CHILD_TOPIC, 0, 0, -1, b"K1", make_value(**changes)))
+    place = find_parent_and_time(KafkaMessage(CHILD_TOPIC, 0, 0, -1, b"K1", make_value(**changes)))
     assert (place.application, place.updated_at is not None) == (application, made_at)
     assert (
-        find_parent_and_time(Message(TOPIC, 0, 0, -1, b"K1", make_value(**changes))).application
+        find_parent_and_time(
+            KafkaMessage(TOPIC, 0, 0, -1, b"K1", make_value(**changes))
+        ).application
         == ""
     )
 
 
 def test_message_that_is_not_json_names_no_application_and_no_moment() -> None:
     body = make_value(productInstanceId="A1")[:-5]
-    assert find_parent_and_time(Message(CHILD_TOPIC, 0, 0, -1, b"K1", body)) == ("", None)
+    assert find_parent_and_time(KafkaMessage(CHILD_TOPIC, 0, 0, -1, b"K1", body)) == ("", None)

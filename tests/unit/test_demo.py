@@ -28,7 +28,7 @@ from history.documents.record import ChangeType
 from history.kinds.entities import ROOT
 from history.store.days.window import Window
 from ingest.messages.decode import decode
-from ingest.messages.message import Message as Received
+from ingest.messages.message import KafkaMessage
 
 ROOT_FOLDER = Path(__file__).parents[2]
 # Bytes of a message value, and versions of a document, by quantile.
@@ -75,7 +75,7 @@ def test_version_counts_have_target_distribution(
 def test_simulated_messages_meet_contract(messages: Sequence[SimulatedMessage]) -> None:
     window = Window(date(2020, 1, 1), date(2030, 1, 1))
     for sent in messages:
-        record = decode(Received(sent.topic, 0, 0, -1, sent.key, sent.value), window)
+        record = decode(KafkaMessage(sent.topic, 0, 0, -1, sent.key, sent.value), window)
         assert (record.entity, record.id.encode()) == (sent.entity, sent.key)
         assert (record.version, record.type) == (sent.version, sent.type)
         assert (record.updated_at, record.client_id) == (sent.updated_at, sent.client_id)

@@ -17,7 +17,7 @@ from history.store.days.window import Window
 from ingest.messages.decode import Decoder, Reason, RejectedMessageError
 from ingest.messages.envelope import ContractEnvelopeParser
 from ingest.messages.identity import identify_message
-from ingest.messages.message import Message
+from ingest.messages.message import KafkaMessage
 
 WINDOW = Window(date(2025, 1, 1), date(2025, 12, 31))
 TASK = BY_NAME["product-task"]
@@ -32,8 +32,8 @@ def kinds_of_each_shape(monkeypatch: pytest.MonkeyPatch) -> dict[str, ContractEn
     return {TOPIC: ContractEnvelopeParser("/refs/loan")}
 
 
-def make_message(**changed: Any) -> Message:
-    return Message(TOPIC, 0, 0, -1, None, json.dumps({**BODY, **changed}).encode())
+def make_message(**changed: Any) -> KafkaMessage:
+    return KafkaMessage(TOPIC, 0, 0, -1, None, json.dumps({**BODY, **changed}).encode())
 
 
 def test_application_is_read_from_the_field_that_the_kind_declares(

@@ -26,7 +26,7 @@ from ingest.messages.decode import (
 )
 from ingest.messages.envelope import EnvelopeParser
 from ingest.messages.identity import find_parent_and_time, identify_message
-from ingest.messages.message import Message
+from ingest.messages.message import KafkaMessage
 
 WINDOW: Final = Window(date(1971, 1, 1), date(2100, 1, 1))
 CHILD: Final = BY_NAME["product-task"]
@@ -93,12 +93,12 @@ def make_parser(envelope: str, tmp_path: Path, parent: str = "/meta/app") -> Env
     return source_forms.create_parser(parser)
 
 
-def make_message(value: bytes | None, headers: dict[str, str] | None = None) -> Message:
+def make_message(value: bytes | None, headers: dict[str, str] | None = None) -> KafkaMessage:
     pairs = tuple((name, text.encode()) for name, text in (headers or {}).items())
-    return Message(TOPIC, 0, 0, -1, b"the key", value, pairs)
+    return KafkaMessage(TOPIC, 0, 0, -1, b"the key", value, pairs)
 
 
-Wrap = Callable[[dict[str, Any]], Message]
+Wrap = Callable[[dict[str, Any]], KafkaMessage]
 WORDS: Final = {"CREATE": "o.new", "UPDATE": "o.changed", "DELETE": "o.gone"}
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 DELETED: Final = 1_700_000_000_000_000
@@ -108,7 +108,7 @@ def encode_document(value: Any) -> bytes:
     return msgspec.json.encode(value)
 
 
-def make_plain_message(content: dict[str, Any]) -> Message:
+def make_plain_message(content: dict[str, Any]) -> KafkaMessage:
     moment = datetime.fromisoformat(content["updatedAt"]).replace(tzinfo=UTC) - EPOCH
     meta = {
         "key": content["id"], "rev": content["version"], "by/service": content["clientId"],
@@ -134,7 +134,7 @@ def _make_attributes(content: dict[str, Any]) -> dict[str, Any]:
     return record | ({"actor": content["author"]} if content.get("author") else {})
 
 
-def make_structured_event(content: dict[str, Any]) -> Message:
+def make_structured_event(content: dict[str, Any]) -> KafkaMessage:
     data = {} if bytes(content["data"]) == b"null" else {"data": content["data"]}
     return make_message(
         encode_document(
@@ -143,7 +143,7 @@ def make_structured_event(content: dict[str, Any]) -> Message:
     )
 
 
-def make_binary_event(content: dict[str, Any]) -> Message:
+def make_binary_event(content: dict[str, Any]) -> KafkaMessage:
     headers = {f"ce_{name}": str(value) for name, value in _make_attributes(content).items()}
     data = bytes(content["data"])
     headers["content-type"] = "application/json"
@@ -167,11 +167,11 @@ def make_change_event(content: dict[str, Any]) -> dict[str, Any]:
     return {"before": before, "after": after, "op": op, "source": source, "ts_ms": 1}
 
 
-def make_bare_change_event(content: dict[str, Any]) -> Message:
+def make_bare_change_event(content: dict[str, Any]) -> KafkaMessage:
     return make_message(encode_document(make_change_event(content)))
 
 
-def make_wrapped_change_event(content: dict[str, Any]) -> Message:
+def make_wrapped_change_event(content: dict[str, Any]) -> KafkaMessage:
     return make_message(
         encode_document(
             {"schema": {"type": "struct", "op": "x"}, "payload": make_change_event(content)}
@@ -262,7 +262,7 @@ GOOD: Final = {
 }  # fmt: skip
 
 
-def get_refusal(decoder: Decoder, sent: Message) -> tuple[str, str]:
+def get_refusal(decoder: Decoder, sent: KafkaMessage) -> tuple[str, str]:
     with pytest.raises(RejectedMessageError) as caught:
         decoder(sent, WINDOW)
     assert "T1" not in caught.value.detail
@@ -445,7 +445,7 @@ UNAVAILABLE: Final[dict[str, str]] = {
 }
 
 
-def make_event_with_document(document: str) -> Message:
+def make_event_with_document(document: str) -> KafkaMessage:
     """A Debezium event whose column `document` is this JSON text."""
     return make_bare_change_event({**GOOD, "data": msgspec.Raw(document.encode())})
 
@@ -540,7 +540,7 @@ def test_arbitrary_bytes_raise_only_rejects(
     forms: dict[str, Decoder], value: bytes, headers: dict[str, bytes]
 ) -> None:
     for body in (value, b'{"op":"c","after":' + value + b"}", b'{"payload":' + value + b"}"):
-        sent = Message(TOPIC, 0, 0, -1, None, body, tuple(headers.items()))
+        sent = KafkaMessage(TOPIC, 0, 0, -1, None, body, tuple(headers.items()))
         for decoder in forms.values():
             with pytest.raises(RejectedMessageError):
                 decoder(sent, WINDOW)
@@ -644,6 +644,9 @@ def test_message_key_names_the_document_when_value_of_event_is_bad(
     key: bytes, tmp_path: Path
 ) -> None:
     shapes = {TOPIC: make_parser(DEBEZIUM, tmp_path, "/application_id")}
-    assert identify_message(Message(TOPIC, 0, 0, -1, key, b"{no json"), shapes).id == "T1"
+    assert identify_message(KafkaMessage(TOPIC, 0, 0, -1, key, b"{no json"), shapes).id == "T1"
     for message_key in (b"T1", b"[1]", b"\xff", b'{"other": 1}', None):
-        assert identify_message(Message(TOPIC, 0, 0, -1, message_key, b"{no json"), shapes).id == ""
+        assert (
+            identify_message(KafkaMessage(TOPIC, 0, 0, -1, message_key, b"{no json"), shapes).id
+            == ""
+        )

@@ -14,7 +14,7 @@ from history.store.days.window import Window
 from ingest.messages.decode import Decoder
 from ingest.messages.envelope import EnvelopeParsers
 from ingest.messages.forms import create_parser
-from ingest.messages.message import Message
+from ingest.messages.message import KafkaMessage
 from scripts.pages import ROOT
 from tests.docs_blocks.pages import BLOCKS
 
@@ -212,7 +212,7 @@ def test_documented_message_becomes_documented_version(tmp_path: Path) -> None:
             [kind] = kinds_file.read_kinds_file(place)
             assert kind.envelope is not None
             parsers = {TOPIC: create_parser(kind.envelope)}
-        record = Decoder(parsers)(Message(TOPIC, 0, 0, -1, None, message.encode()), WINDOW)
+        record = Decoder(parsers)(KafkaMessage(TOPIC, 0, 0, -1, None, message.encode()), WINDOW)
         assert record.id in ("O-17", "17")
         assert record.version == (1 if file is None else 3)
         assert record.type == 1

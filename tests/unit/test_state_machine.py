@@ -32,9 +32,9 @@ from ingest.consumer.state_machine import (
 from ingest.messages.decode import Reason, decode_message
 from ingest.messages.explanations import Code, Explanation
 from ingest.messages.message import (
+    KafkaMessage,
     KafkaPartition,
     LastMessage,
-    Message,
     TopicPartition,
 )
 from ingest.store.batch import GIANT_BYTES, BadMessage, Batch, Limits
@@ -89,7 +89,7 @@ class ModelledConsumer:
 
 
 def take_message(
-    machine: StateMachine, message: Message, low: int | None = None
+    machine: StateMachine, message: KafkaMessage, low: int | None = None
 ) -> AdmissionVerdict | None:
     """Admit one message, as the loop does."""
     return machine.admit([decode_message(message, WINDOW)], low).verdict
@@ -677,7 +677,7 @@ class ConsumerMachine(RuleBasedStateMachine):
             assert progress.last.offset == max(places)
             entry.last = LastMessage.from_message(progress.last)
 
-    def make_message(self, partition: KafkaPartition, offset: int) -> Message:
+    def make_message(self, partition: KafkaPartition, offset: int) -> KafkaMessage:
         leader = self.leaders[partition][offset]
         topic, number = partition
         return make_message(
