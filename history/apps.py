@@ -22,14 +22,16 @@ class HistoryConfig(AppConfig):
             import_lazily("history.store.kind_tables.create_missing"), sender=self, weak=False
         )
         post_migrate.connect(
-            import_lazily("history.catalogue.labels.load_shipped_labels"), sender=self, weak=False
+            import_lazily("history.store.catalogue.labels.load_shipped_labels"),
+            sender=self,
+            weak=False,
         )
         post_migrate.connect(
             import_lazily("history.store.late_list.create_rows"), sender=self, weak=False
         )
         for changed in (post_save, post_delete):
             changed.connect(
-                import_lazily("history.catalogue.labels.forget_catalogue"),
+                import_lazily("history.store.catalogue.labels.forget_catalogue"),
                 sender=FieldLabel,
                 weak=False,
             )

@@ -14,8 +14,8 @@ import pytest
 from django.db import connection
 
 from history import timeline
-from history.catalogue import labels
 from history.kinds.entities import BY_NAME, get_root
+from history.store.catalogue import labels
 from history.timeline import TimelineQuery
 from tests.db.store import HOST
 

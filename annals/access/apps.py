@@ -15,8 +15,8 @@ class AccessConfig(AppConfig):
     def ready(self) -> None:
         from django.contrib.auth.signals import user_logged_out
 
-        from history.catalogue.labels import mark_changed
         from history.common.signals import begins, looks_back
+        from history.store.catalogue.labels import mark_changed
 
         user_logged_out.connect(
             import_lazily("annals.access.sessions.remember_provider"), weak=False

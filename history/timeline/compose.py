@@ -15,14 +15,14 @@ from typing import Any
 import msgspec
 
 from history import diff as differ
-from history.catalogue import labels, people
-from history.catalogue.labels import FieldText
-from history.catalogue.people import NamedLogin, make_unnamed_login
 from history.common import deadline
 from history.diff import Diff, ListIdentity, Operation, ValueChange, order_matching_first
 from history.documents.exactjson import Json, SnapshotCache, dumps
 from history.documents.record import ChangeType
 from history.kinds.entities import EntityKind
+from history.store.catalogue import labels, people
+from history.store.catalogue.labels import FieldText
+from history.store.catalogue.people import NamedLogin, make_unnamed_login
 from history.store.quarantined_messages import QuarantinedMessage, VersionRange
 from history.store.versions import (
     EntityRef,

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from datetime import date, datetime
 from typing import Final, NamedTuple
 
-from history.catalogue import people
-from history.catalogue.people import NamedLogin
 from history.common import clock, deadline
 from history.kinds.entities import ENTITIES, EntityKind
+from history.store.catalogue import people
+from history.store.catalogue.people import NamedLogin
 from history.timeline import absence
 from history.timeline.open_changes import fetch_activity
 from history.timeline.query import TimelineOrder

@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 from django.utils.translation import gettext as _
 
-from history.catalogue import labels
-from history.catalogue.labels import FieldText
 from history.common import deadline
 from history.diff import MISSING, MaybeJson, find_values, is_different
 from history.diff.blame import BlameWalk
 from history.diff.leaves import generate_leaves
 from history.documents.exactjson import Json, SnapshotCache, dumps
 from history.kinds.entities import EntityKind
+from history.store.catalogue import labels
+from history.store.catalogue.labels import FieldText
 from history.store.versions import (
     LAST,
     VersionKey,

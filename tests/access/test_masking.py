@@ -16,11 +16,11 @@ from django.core.management import CommandError
 from django.db import connection
 
 from annals.access.models import JournalEntry
-from history.catalogue import labels
 from history.documents.jsonb import to_store
 from history.kinds.entities import BY_NAME, ROOT
 from history.models import FieldLabel, SearchKey
 from history.policy import masking
+from history.store.catalogue import labels
 from tests.access.test_masking_properties import (
     fetch_whole_answer,
     find_key_paths,

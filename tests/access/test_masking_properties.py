@@ -22,7 +22,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from annals.access.models import JournalEntry
-from history.catalogue import labels
 from history.kinds.entities import (
     BY_NAME,
     ENTITIES,
@@ -30,6 +29,7 @@ from history.kinds.entities import (
     EntityKind,
 )
 from history.models import FieldLabel
+from history.store.catalogue import labels
 from tests.db.store import Store, minute
 
 

@@ -13,10 +13,10 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 from pytest_django import DjangoDbBlocker
 from pytest_django.live_server_helper import LiveServer
 
-from history.catalogue import labels
 from history.common import clock
 from history.kinds.entities import ROOT
 from history.models import FieldLabel, GapRun, Person, VersionGap
+from history.store.catalogue import labels
 from tests.browser.picture import launch_browser
 from tests.db.store import T0, Store
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from django.db import connection
 
-from history.catalogue import labels
+from history.store.catalogue import labels
 from tests.citus.cluster import Citus
 from tests.db.partitioned import clean, move
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from history.catalogue import labels
+from history.store.catalogue import labels
 from tests.db.calls import auditor
 from tests.db.ingested import ingested
 from tests.db.partitioned import few_days, move, plain, tables, transactional_db

@@ -8,8 +8,8 @@ from django.contrib.auth.models import User
 from django.http import HttpResponse
 from django.test import Client
 
-from history.catalogue import labels
 from history.models import FieldLabel, Person
+from history.store.catalogue import labels
 from tests.db.store import Store
 
 A1 = "/admin/history/product-instance/A1/"

@@ -10,10 +10,10 @@ from django.test import Client
 
 from annals.access import sessions
 from annals.access.models import JournalEntry
-from history.catalogue import labels
 from history.documents.record import ChangeType
 from history.kinds.entities import ROOT
 from history.models import FieldLabel
+from history.store.catalogue import labels
 from ingest.models import Ledger
 from tests.db.noted import create_ledger_row
 from tests.db.screens import A1, WHOLE, link, read_text, walk

@@ -6,8 +6,8 @@ import re
 import pytest
 from django.test import Client
 
-from history.catalogue import labels
 from history.models import FieldLabel, Person
+from history.store.catalogue import labels
 from tests.db.screens import A1, WHOLE, link, read_text
 from tests.db.store import Store
 

@@ -12,8 +12,8 @@ from pytest_django import Settings
 
 from history.admin.components.cards import OPEN_ROWS
 from history.admin.components.links import MOST_ROWS
-from history.catalogue import labels
 from history.models import FieldLabel, Person
+from history.store.catalogue import labels
 from history.timeline import budget
 from tests.db.screens import A1, SCREENS, WHOLE, link, read_text
 from tests.db.store import Store

@@ -17,12 +17,12 @@ from django.test import Client
 from django.utils.formats import date_format
 
 from history.admin.reading_aids import moment_words
-from history.catalogue import labels
 from history.completeness import complete_to
 from history.completeness.complete_to import StoreCompleteness
 from history.documents.record import ChangeType
 from history.models import ArchivedDay, FieldLabel, SealedDay, SearchKey
 from history.policy.masking.mask import make_token
+from history.store.catalogue import labels
 from tests.db.noted import create_quarantined_version
 from tests.db.screens import A1, WHOLE, link, read_text
 from tests.db.store import T0, Store, record_queries

@@ -8,8 +8,8 @@ from django.contrib.auth.models import User
 from django.http import HttpResponse
 from django.test import Client
 
-from history.catalogue import labels
 from history.models import FieldLabel
+from history.store.catalogue import labels
 from tests.db.screens import A1, WHOLE, read_text
 from tests.db.store import Store, minute
 

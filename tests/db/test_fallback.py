@@ -9,13 +9,13 @@ import pytest
 from django.test import Client
 
 from annals.access.models import JournalEntry
-from history.catalogue import labels
 from history.common import clock
 from history.common.worker_shares import BusyError
 from history.documents.record import ChangeType
 from history.kinds.entities import BY_NAME, ROOT
 from history.models import FieldLabel
 from history.policy import masking
+from history.store.catalogue import labels
 from history.store.versions import SourceRow, TimelineSubject
 from history.timeline.fallback import client as calls
 from history.timeline.fallback.answer import has_no_document, parse_answer_page

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from django.core.management import call_command
 
-from history.catalogue import labels
-from history.catalogue.labels import LabelCatalogue, LabelsFileError
 from history.models import FieldLabel
+from history.store.catalogue import labels
+from history.store.catalogue.labels import LabelCatalogue, LabelsFileError
 
 LOAN = "product-instance"
 

@@ -17,10 +17,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from history import timeline
-from history.catalogue import labels
 from history.documents.record import ChangeType
 from history.kinds.entities import BY_NAME, ROOT
 from history.models import FieldLabel
+from history.store.catalogue import labels
 from history.timeline import (
     TimelineOrder,
     TimelinePage,

@@ -6,8 +6,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from history.catalogue.people import NamedLogin, fetch_named_logins, remember_login
 from history.models import Person
+from history.store.catalogue.people import NamedLogin, fetch_named_logins, remember_login
 
 pytestmark = pytest.mark.django_db
 HEADER = "login,full_name,kind\n"

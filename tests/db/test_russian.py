@@ -15,9 +15,9 @@ from django.test import Client
 from django.utils import translation
 
 from annals.configuration import env
-from history.catalogue import labels
 from history.common import clock
 from history.models import FieldLabel, Person
+from history.store.catalogue import labels
 from ingest.models import JobRun
 from tests.db.ingested import Ingested
 from tests.db.screens import A1, WHOLE

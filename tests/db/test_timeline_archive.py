@@ -12,7 +12,6 @@ from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
 from annals.configuration import env
-from history.catalogue import labels
 from history.kinds.entities import BY_NAME, ROOT
 from history.models import FieldLabel
 from history.policy import masking
@@ -20,6 +19,7 @@ from history.retention.archive.restore import restore_day
 from history.retention.archive.store import ArchiveStore
 from history.retention.archive.write import DayArchiver
 from history.retention.plan import PartitionPolicy
+from history.store.catalogue import labels
 from history.store.days import days
 from history.store.versions import FetchedVersions
 from history.timeline import Absence, NoVersionError, TimelineQuery, Version, fetch_page

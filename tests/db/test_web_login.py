@@ -13,8 +13,8 @@ from django.test import Client
 
 from annals.access.grants import WEB
 from annals.access.journal import days as journal
-from history.catalogue import labels
 from history.models import FieldLabel, Person
+from history.store.catalogue import labels
 from ingest.models import Quarantined
 from ingest.store.session import open_connection
 from tests.db.as_role import Plain, log_in_as

@@ -23,10 +23,10 @@ from history.admin.components.values import (
     ValueItem,
     make_value,
 )
-from history.catalogue.labels import LabelCatalogue
 from history.diff import list_changes
 from history.documents.exactjson import loads
 from history.models import FieldLabel
+from history.store.catalogue.labels import LabelCatalogue
 
 LABELS = LabelCatalogue(
     [

@@ -20,10 +20,10 @@ from annals.access.journal.actions import AccessAction, AccessOutcome, ActorKind
 from annals.access.models import USER_PREFIX, JournalEntry, format_user_identity
 from history.admin.components import links
 from history.admin.components.cards import get_kind_title
-from history.catalogue.people import NamedLogin, fetch_named_logins
 from history.common import clock
 from history.common.plain_text import escape_formulas, to_one_line
 from history.kinds.entities import BY_NAME
+from history.store.catalogue.people import NamedLogin, fetch_named_logins
 
 QUERY_SPAN: Final = timedelta(days=31)
 CHUNK_ROWS: Final = 1000

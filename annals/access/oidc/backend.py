@@ -27,7 +27,7 @@ from annals.access.oidc.discovery import (
 )
 from annals.access.oidc.providers import Provider, get_claim
 from annals.access.sessions import fetch_user
-from history.catalogue.people import remember_login
+from history.store.catalogue.people import remember_login
 
 log = logging.getLogger(__name__)
 

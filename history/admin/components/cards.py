@@ -19,10 +19,10 @@ from history.admin.components.headline import (
 )
 from history.admin.components.links import MOST_ROWS, build_rows_url
 from history.admin.components.values import ValueItem, make_items
-from history.catalogue import labels
 from history.diff import ValueChange
 from history.documents.record import ChangeType
 from history.kinds.entities import EntityKind
+from history.store.catalogue import labels
 from history.timeline import Absence, Version, VersionNumberRef
 
 OPEN_ROWS = 12

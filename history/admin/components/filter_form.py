@@ -14,11 +14,11 @@ from django.utils.translation import gettext_lazy as _
 
 from history.admin.components.cards import CHANGE_TEXTS
 from history.admin.reading_aids import moment_words
-from history.catalogue import labels, people
-from history.catalogue.people import NamedLogin
 from history.common import clock, zone
 from history.documents.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ChangeType
 from history.kinds.entities import EntityKind
+from history.store.catalogue import labels, people
+from history.store.catalogue.people import NamedLogin
 from history.timeline import VersionFilters
 
 TYPES = [

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
 
-from history.catalogue import people
-from history.catalogue.labels import FieldText, LabelCatalogue
 from history.documents.record import AUTHOR_LENGTH
 from history.kinds.entities import ENTITIES
 from history.policy import masking
+from history.store.catalogue import people
+from history.store.catalogue.labels import FieldText, LabelCatalogue
 from history.timeline import HistoryReader
 from history.timeline.titles import HEADLINE_KEYS, MODEL, NUMBER
 from history.timeline.titles import get_headline as get_headline

@@ -22,12 +22,12 @@ from history.admin.components.links import PAGE, build_page_urls
 from history.admin.pages.permission import require_history_permission
 from history.admin.reading_aids import activity, timeline_export
 from history.admin.reading_aids.picture import DayBar, draw_day_bars
-from history.catalogue import people
 from history.common import clock
 from history.common.worker_shares import mark_expensive
 from history.completeness import complete_to
 from history.kinds.entities import BY_NAME, ENTITIES
 from history.policy import masking
+from history.store.catalogue import people
 from history.store.quarantined_messages import NO_OPEN_MESSAGES
 from history.timeline import (
     ChangesPage,

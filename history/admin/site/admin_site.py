@@ -25,11 +25,11 @@ from history.admin.site.access import (
     make_permission_check,
     show_invisible_characters,
 )
-from history.catalogue import labels
 from history.common import worker_shares, zone
 from history.common.addresses import ID, KIND
 from history.kinds.entities import ENTITIES, ROOT, EntityKind
 from history.models import FieldLabel, Person
+from history.store.catalogue import labels
 
 
 class PersonAdmin(ModelAdmin):  # type: ignore[type-arg]

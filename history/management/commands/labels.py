@@ -9,10 +9,10 @@ class Command(LoadFileCommand):
     action = ("load", "add and change labels; none is removed")
     file = (
         "FILE.json",
-        'of the form of history/catalogue/labels.json; "sensitive": true masks a field',
+        'of the form of history/store/catalogue/labels.json; "sensitive": true masks a field',
     )
 
     def load(self, text: bytes) -> str:
-        from history.catalogue.labels import load_labels
+        from history.store.catalogue.labels import load_labels
 
         return f"{pluralize(load_labels(text), 'label')} loaded."

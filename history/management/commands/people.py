@@ -9,7 +9,7 @@ class Command(LoadFileCommand):
     file = ("FILE.csv", "UTF-8, with a header line")
 
     def load(self, text: bytes) -> str:
-        from history.catalogue.people import load_people
+        from history.store.catalogue.people import load_people
 
         counts = load_people(text)
         return f"{counts.added} added, {counts.changed} changed, {counts.unchanged} unchanged."

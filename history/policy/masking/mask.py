@@ -13,12 +13,12 @@ from hashlib import blake2b
 import msgspec
 from django.conf import settings
 
-from history.catalogue import labels
 from history.diff import parse_path
 from history.documents.exactjson import Json, canonical, dumps, loads_shallow
 from history.kinds.entities import ENTITIES, EntityKind
 from history.policy.masking.marks import ANY_SEGMENTS, MarkedPaths
 from history.policy.masking.viewer import Viewer
+from history.store.catalogue import labels
 
 # How many tokens of texts a mask remembers. Most texts are the same in the next version.
 MAX_REMEMBERED_TOKENS = 1_000
