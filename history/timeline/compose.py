@@ -82,9 +82,11 @@ class Version(VersionAuthorship, frozen=True, kw_only=True):
     why_nothing_older: Absence | None
     # by number, ascending: the messages in quarantine that brought missing or older versions
     quarantined: Mapping[int, QuarantinedMessage]
-    # RFC 6902 from the previous snapshot to this one; None without one, or if not asked for
+    # RFC 6902 from the previous snapshot to this one; None if there is no previous version, or if
+    # `include` does not have it
     patch: list[Operation] | None
-    changes: tuple[LabelledChange, ...]  # the same for people; empty if not asked for
+    # the same differences in words for people; empty if `include` does not have them
+    changes: tuple[LabelledChange, ...]
     listed_count: int  # how many of the changes one answer lists
     answer_bytes: int  # size of the snapshot, the patch and the listed changes in an answer
     is_from_old_service: bool = False  # the old service has it, and the store does not

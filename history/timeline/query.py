@@ -33,7 +33,7 @@ class Include(StrEnum):
 
     ENTITY = "entity"  # the snapshot
     DIFF = "diff"  # the RFC 6902 patch
-    CHANGES = "changes"  # the same for people
+    CHANGES = "changes"  # the same differences, for people
 
 
 EVERYTHING = frozenset(Include)
@@ -62,7 +62,7 @@ class Absence(Enum):
     REMOVED = "removedByRetention"
     ARCHIVED = "inArchive"  # the archive may have it: ask with archive=true
     NEVER_ARRIVED = "neverArrived"
-    QUARANTINED = "inQuarantine"  # it arrived, or some of several did, but could not be stored
+    QUARANTINED = "inQuarantine"  # it arrived, but could not be stored; of several, at least one
     UNKNOWN = "unknown"  # removed or never arrived
     DAMAGED = "damaged"  # it is stored, and cannot be read
 
