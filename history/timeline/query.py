@@ -80,17 +80,20 @@ class FallbackState(Enum):
 
 
 class NotFoundError(LookupError):
-    """Raised when there is nothing to show. The subclass says why.
+    """Raised when there is nothing to show. The subclass tells the cause.
 
     Args:
-        version: The number that was asked for, if the store has other versions of the document.
-        why: Why the version is not in the store, if it existed.
+        message: What there is not, in words.
+        version: The requested number, if the store has other versions of the document.
+        reason: Why the version is not in the store; None if it probably never existed.
     """
 
-    def __init__(self, reason: str, version: int | None = None, why: Absence | None = None) -> None:
-        super().__init__(reason)
+    def __init__(
+        self, message: str, version: int | None = None, reason: Absence | None = None
+    ) -> None:
+        super().__init__(message)
         self.version = version
-        self.why = why
+        self.reason = reason
 
 
 class NoVersionError(NotFoundError):
