@@ -1,8 +1,8 @@
 """The indexes by which changes are found across all documents.
 
 They belong to the partitioned tables, so each new day has them. `migrate` creates them there
-without reading a day (ON ONLY). Older days get them from `maintain`, one day at a time. Others
-read and write these days meanwhile. docs/decisions/0049-changes.md has the measurements.
+without reading a day (ON ONLY). Older days get them from `maintain`, one day at a time, while other
+processes read and write the day. docs/decisions/0049-changes.md has the measurements.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CHANGE_INDEXES: Final = (
     ChangeIndex(
         "by_author", "USING btree (author, updated_at) WHERE author IS NOT NULL AND packed IS NULL"
     ),
-    # All versions of a time on plain days: rows are stored in about the order of time.
+    # All versions of a period on plain days: rows are stored in about the order of time.
     ChangeIndex(
         "by_time",
         "USING brin (updated_at) WITH (pages_per_range = 32, autosummarize = on)"

@@ -97,8 +97,9 @@ WHERE old.packed IS NULL
 ORDER BY key.id, key.updated_at, key.version LIMIT {limit}
 """
 _FIRST: Final = ("", datetime(1, 1, 1, tzinfo=UTC), -1)
-# A day is counted by its index if at most this many bytes are in pages of which PostgreSQL does not
-# know that all rows are visible: it has to look at each row of these.
+# To count a table PostgreSQL needs only its index, except for pages of which it does not know that
+# all rows are visible: of these it reads each row. A table is counted if it has at most this many
+# bytes in such pages.
 UNKNOWN_BYTES: Final = 64 * 1024 * 1024
 _UNKNOWN: Final[LiteralString] = (
     "SELECT pg_relation_size(oid) - relallvisible::bigint * current_setting('block_size')::int"
