@@ -78,11 +78,11 @@ class VersionNumberRef(NamedTuple):
 
 
 class DamagedPlace(NamedTuple):
-    """A version that cannot be read, or all versions of a document that cannot be read."""
+    """What cannot be read: one version, or a whole document."""
 
     entity: EntityKind
     id: str
-    key: VersionKey | None  # None: all versions
+    key: VersionKey | None  # None: the whole document
 
     @property
     def entity_ref(self) -> EntityRef:

@@ -96,7 +96,7 @@ def group_ids(ids: Collection[str]) -> list[list[str]]:
     On a cluster each id is a group, unless there are more than MAX_STATEMENTS. Otherwise all ids
     are one group.
     """
-    if len(ids) < 2 or len(ids) > MAX_STATEMENTS or not statements.is_spread():
+    if len(ids) < 2 or len(ids) > MAX_STATEMENTS or not statements.is_distributed():
         return [list(ids)]
     return [[id] for id in ids]
 

@@ -282,7 +282,7 @@ NEWEST_VERSION_COLUMNS = """version, updated_at, type, client_id, author, {produ
     updated_at AS stored_at, version AS stored_version"""
 
 
-def is_spread() -> bool:
+def is_distributed() -> bool:
     """Return whether the tables of versions are distributed over a cluster."""
     connection.ensure_connection()
     return distribution.is_distributed(connection.connection)

@@ -203,7 +203,7 @@ class StoreLists:
         """
         rows: list[SourceRow] = []
         ids_to_read = list(ids)
-        id_condition = _ID_CONDITION if statements.is_spread() else ""
+        id_condition = _ID_CONDITION if statements.is_distributed() else ""
         text = format_sql(_NEWEST_SNAPSHOTS, entity, id_condition=id_condition)
         while ids_to_read:
             bounded = [
@@ -274,7 +274,7 @@ def _fetch_of_children(text: str, text_of_one: str, applications: Collection[str
         text_of_one: A statement about one child. It is run on a cluster, once for each child,
             because it asks only one shard.
     """
-    if 0 < len(applications) <= children.MAX_STATEMENTS and statements.is_spread():
+    if 0 < len(applications) <= children.MAX_STATEMENTS and statements.is_distributed():
         spans = children.list_children(applications).spans
         if spans is not None:
             queries: list[Statement] = [

@@ -200,7 +200,7 @@ class TableSource:
 
     def fetch_members(self, application: str) -> dict[EntityRef, list[VersionKey]]:
         """Return all keys of the application, and of the children that name it in any version."""
-        if statements.is_spread():
+        if statements.is_distributed():
             listed_members = self._fetch_listed_members(application)
             if listed_members is not None:
                 return listed_members
@@ -232,7 +232,7 @@ class TableSource:
             limit: How many versions to return, at most.
             need_all_keys: Return all keys of each document on the page.
         """
-        if statements.is_spread():
+        if statements.is_distributed():
             listed_page = self._fetch_listed_page(query, after, limit, need_all_keys)
             if listed_page is not None:
                 return listed_page
@@ -437,7 +437,7 @@ def _group_refs(refs: Iterable[VersionRef]) -> dict[_RefGroup, list[VersionRef]]
     for ref in refs:
         by_document[_RefGroup(ref.entity, ref.id)].append(ref)
         by_kind[_RefGroup(ref.entity, None)].append(ref)
-    if len(by_document) > children.MAX_STATEMENTS or not statements.is_spread():
+    if len(by_document) > children.MAX_STATEMENTS or not statements.is_distributed():
         return by_kind
     return by_document
 
