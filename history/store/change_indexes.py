@@ -61,8 +61,8 @@ class MissingIndex(NamedTuple):
 
 _MISSING: Final = """
 SELECT parent.relname, child_schema.nspname, child.relname
-FROM unnest(%(tables)s::text[], %(names)s::text[]) AS wanted(table_name, index_name)
-JOIN pg_class AS parent ON parent.relname = wanted.index_name AND parent.relkind = 'I'
+FROM unnest(%(tables)s::text[], %(names)s::text[]) AS expected(table_name, index_name)
+JOIN pg_class AS parent ON parent.relname = expected.index_name AND parent.relkind = 'I'
     AND parent.relnamespace = current_schema()::regnamespace
 JOIN pg_index AS definition ON definition.indexrelid = parent.oid
 JOIN pg_inherits AS days ON days.inhparent = definition.indrelid AND NOT days.inhdetachpending

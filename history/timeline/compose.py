@@ -144,7 +144,7 @@ class VersionComposer:
     """
 
     reader: HistoryReader
-    pairs: Sequence[VersionWithPrevious]  # all pairs of which it will make versions
+    pairs: Sequence[VersionWithPrevious]  # all pairs that it will be called for
     include: frozenset[Include]
     # A path. The changes that match it come first, so that an answer that lists only some has them.
     first_path: str | None = None

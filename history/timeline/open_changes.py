@@ -165,7 +165,7 @@ def _find_end(
     of the last change, whichever is further on in the list.
 
     Returns:
-        None if there is no such position, because all changes are hidden and of one moment.
+        None if there is no such position, because all changes are hidden and have one moment.
     """
     last = changes[-1].position
     if _select_open_changes(reader, changes[-1:]):

@@ -29,7 +29,7 @@ class OpenMessagesQuestion:
     The caller runs `statement`, alone or with others, and gives the rows to `select_open_messages`.
     """
 
-    # the kinds of which messages are counted that do not name a document
+    # messages of these kinds are counted if they do not name a document
     kinds: Sequence[EntityKind]
     documents: Collection[EntityRef]
     applications: Collection[str] = ()  # messages about their children are also returned

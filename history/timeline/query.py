@@ -127,7 +127,7 @@ def make_unknown_error(
 
 
 class OlderThanRetentionError(NotFoundError):
-    """Raised when everything that was asked for is older than the days that are kept."""
+    """Raised when all requested versions are older than the days that are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

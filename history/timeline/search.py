@@ -71,7 +71,7 @@ class SearchResult:
     entity: EntityKind
     id: str
     key: str  # the name of the business key, or ID_KEY
-    # the key of the newest version; None for an application of which only children are stored
+    # the key of the newest version; None for an application if only children are stored
     newest: VersionKey | None
     # the moment of the newest version; if `newest` is None, that of a carrier or child
     updated_at: datetime

@@ -48,7 +48,7 @@ class ListedChange(NamedTuple):
     position: TimelinePosition
     application: str  # the id of its application; its own id if it is not a child
     is_damaged: bool  # its block cannot be read; the version number is not known
-    place: PlaceInBlock | None = None  # None: a plain row, or not asked for
+    place: PlaceInBlock | None = None  # None: a plain row, or not known
 
     @property
     def ref(self) -> VersionRef:

@@ -89,8 +89,8 @@ class BlockPacker:
             rows: The versions in the order of number and moment. See split_into_blocks.
 
         Returns:
-            The block's row without its snapshot, and the block's columns. A row whose snapshot must
-            not be packed is returned whole, with None for the columns: it stays a plain row.
+            The block's row without its snapshot, and the block's columns. If the snapshot must not
+            be packed, the row is returned whole, with None for the columns: it stays a plain row.
         """
         newest = rows[-1]
         if newest[-1] == NULL_SNAPSHOT or len(newest[-1]) > MOST_BYTES:

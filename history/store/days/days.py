@@ -377,7 +377,7 @@ _SHARD_NAME: Final = re.compile(r'["«](.+)_\d+["»]')
 def _identify_violating_table(
     error: errors.CheckViolation, day_table: DayTable
 ) -> sql.Identifier | None:
-    """Return the name of the table whose rows violate a bound, or None if the error lacks it.
+    """Return the name of the table with rows that violate a bound. None if the error lacks it.
 
     Citus passes on the message of a node without the fields that have the names.
     """
