@@ -30,9 +30,9 @@ from history.store.versions import (
 )
 from history.timeline import absence, budget
 from history.timeline.compose import Version
-from history.timeline.filled_page import VersionSlice, fill_page
 from history.timeline.open_changes import fetch_changes, fetch_late_changes
 from history.timeline.page_token import issue_token, read_token
+from history.timeline.pages import VersionSlice, fill_page
 from history.timeline.query import (
     DEFAULT_PAGE_SIZE,
     EVERYTHING,
