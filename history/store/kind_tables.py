@@ -83,7 +83,7 @@ def _add_columns(connection: BaseDatabaseWrapper, table: str) -> None:
         cursor.execute(_HAS_BLOCK_COLUMNS, {"table": name.as_string()})
         if cursor.fetchone() == (True,):
             return
-        if distribution.is_spread(connection.connection, table):
+        if distribution.is_distributed_table(connection.connection, table):
             _add_columns_on_cluster(cursor, name)
             # run_command_on_shards uses other sessions, which see the columns after the commit.
             transaction.on_commit(

@@ -85,7 +85,7 @@ def is_distributed(connection: Connection) -> bool:
     return bool(_answers_by_database[database])
 
 
-def is_spread(connection: Connection, table: str) -> bool:
+def is_distributed_table(connection: Connection, table: str) -> bool:
     """Return whether the rows of a table are on several nodes."""
     return table in DISTRIBUTED_BY and is_distributed(connection)
 
