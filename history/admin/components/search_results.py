@@ -88,7 +88,9 @@ def get_key_title(entity: EntityKind, key: str) -> str:
 def _order_by_change(
     results: Sequence[SearchResult], latest: Mapping[str, datetime]
 ) -> list[SearchResult]:
-    """Sort results by their last change. For an application, changes of its children count too.
+    """Return the results in the order of SearchResult.position, by their last change.
+
+    A change of a child counts as a change of its application, which gets that moment.
 
     Args:
         latest: By the id of an application, the moment of the last change of its children.

@@ -182,12 +182,13 @@ def _describe_gap(
 ) -> dict[str, object]:
     """Return the notice that the part may have been different, because versions are missing.
 
-    Returns:
-        The template's variables; empty if no version is missing.
-
     Args:
-        following: The first stored version after the missing ones; None if none is missing.
+        following: The first stored version after the missing versions. None: the store has all
+            versions.
         messages: The messages in quarantine that may have changed the part before the moment.
+
+    Returns:
+        The template's variables. Empty if no version is missing and there are no messages.
     """
     sentences = list(gaps.describe_arrived(following)) if following else []
     described = following.quarantined if following else {}

@@ -39,11 +39,11 @@ P = ParamSpec("P")
 def require_history_permission(
     view: Callable[Concatenate[HttpRequest, HistoryReader, P], HttpResponse],
 ) -> Callable[Concatenate[HttpRequest, P], HttpResponse]:
-    """Decorate a view: allow only logins with PERMISSION, and pass the reader of the request.
+    """Decorate a view: allow only logins with PERMISSION, and pass the view a reader.
 
-    The site itself requires a login. The reader masks snapshots for this login. The decorator
-    answers 403 for an application that the login may not see, and 404 with the reason for a
-    missing document.
+    The site itself requires a login. The reader masks snapshots for this login. If the login may
+    not see the application, the answer is 403. If the document is missing, the answer is a page
+    404 with the reason.
     """
 
     @wraps(view)

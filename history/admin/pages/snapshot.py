@@ -93,10 +93,12 @@ def show_snapshot(
 def _make_version_context(
     request: HttpRequest, reader: HistoryReader, version: Version
 ) -> dict[str, object]:
-    """Return the template's variables for what the request asks for.
+    """Return the template's variables for the version.
 
-    With ?as=json these are the JSON text, and how many letters are left out. Otherwise they are
-    the card of the version, and the fields of its snapshot unless the card has them.
+    Returns:
+        With ?as=json: `json`, the beginning of the JSON text; `rest`, how many letters are left
+        out. Otherwise: `card`, the card of the version; `items`, the fields of its snapshot, empty
+        if the card already shows them.
     """
     if request.GET.get("as") == "json":
         text = format_indented(version.snapshot)

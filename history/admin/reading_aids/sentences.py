@@ -73,7 +73,10 @@ def _format_subject(version: Version) -> str:
 
 
 def explain_missing_before(version: Version) -> str:
-    """Return the timeline's sentences on missing versions before this one, or ""."""
+    """Return the sentences of the timeline on missing versions before this one.
+
+    Empty if none are missing.
+    """
     arrived = gaps.describe_arrived(
         version, lambda fate: trace.describe_fate(fate, format_moment=format_moment)
     )
