@@ -106,9 +106,9 @@ class FieldValue:
 
 @dataclass(frozen=True, slots=True)
 class FieldHistory:
-    """The values of a field, newest first.
+    """One page of the values that a field had, newest first.
 
-    If the budget of the page is spent early, it may have few values or none, but it has a token.
+    If the budget of the page is spent early, the page has few or no values, and a token.
     """
 
     label: FieldText | None
@@ -169,7 +169,7 @@ def fetch_field_history(
 
 
 class _ChangedValue(NamedTuple):
-    """A version that changed the field."""
+    """A new value of the field, and the version that set it."""
 
     pair: VersionWithPrevious
     value: MaybeJson
@@ -177,7 +177,7 @@ class _ChangedValue(NamedTuple):
 
 
 class _FieldScan(NamedTuple):
-    """The versions of one page that changed the field, and where the next page begins."""
+    """The values on one page, and where the next page begins."""
 
     values: list[_ChangedValue]
     next_key: VersionKey | None  # None on the last page
@@ -191,9 +191,9 @@ def _scan_field(
 
     Args:
         pairs: Versions, the newest first.
-        size: How many values the page has.
-        until: When a newer value replaced the first value of this page; None if the first value is
-            the current one.
+        size: How many values the page may have.
+        until: The moment at which the first value of this page was replaced; None for the first
+            page, which begins with the current value.
     """
     values: list[_ChangedValue] = []
     budget_left, snapshots = budget.PageBudget(), SnapshotCache(parse_snapshot)

@@ -181,7 +181,7 @@ def test_changed_or_foreign_page_token_is_refused(store: Store, auditor: Client)
 
 
 def _as_utc() -> str:
-    """The end of the window in another notation."""
+    """The end of the span in another notation."""
     return minute(600).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -348,7 +348,7 @@ def test_page_that_ends_early_does_not_reveal_hidden_documents(
 
 
 def complete_to_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let everything up to the window's end be complete, so that an ascending list shows it."""
+    """Let everything up to the span's end be complete, so that an ascending list shows it."""
     known = complete_to.read_completeness(ENTITIES)
     state = replace(known, complete_to=minute(6))
     monkeypatch.setattr(complete_to, "read_completeness", lambda _kinds: state)

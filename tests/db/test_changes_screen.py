@@ -227,7 +227,7 @@ def test_changes_command_shows_how_much_of_the_window_was_read(
 
     monkeypatch.setattr(change_listing, "show_progress", record)
     run(*NIGHT, "--path", "/nothing")
-    assert shown == [("changes, minutes of the window", 2_960)]
+    assert shown == [("changes, minutes of the span", 2_960)]
     assert sum(steps) == 2_960
     assert len(steps) > 3
     assert min(steps) >= 0

@@ -38,7 +38,7 @@ from history.timeline import (
     VersionFilters,
     absence,
 )
-from history.timeline.changes import MAX_OPEN_WINDOW
+from history.timeline.changes import MAX_SPAN_WITHOUT_MAKER
 from history.timeline.titles import fetch_application_titles
 
 PAGE_SIZE: Final = 50
@@ -262,12 +262,12 @@ def _summarize_fields(card: Mapping[str, Any]) -> str:
 
 
 def _list_time_steps(form: ChangesForm) -> list[tuple[str, str]]:
-    """Return links, as pairs of text and address, to this list for periods of at most an hour.
+    """Return links, as pairs of text and address, to this list for spans of at most an hour.
 
-    If the form has a period of at most an hour, the links are to the periods before and after it.
-    If its period is longer, there is a link to its first hour. If it has no period, there is a link
+    If the form has a span of at most an hour, the links are to the spans before and after it.
+    If its span is longer, there is a link to its first hour. If it has no span, there is a link
     to the last hour before now. If the form names a person or a service, there are no links,
-    because any period is allowed.
+    because any span is allowed.
     """
     filters = form.to_filters()
     if filters.author or filters.client_id or form.refused:
@@ -275,19 +275,19 @@ def _list_time_steps(form: ChangesForm) -> list[tuple[str, str]]:
     since, until = filters.since, filters.until
     if since is None and until is None:
         now = clock.now()
-        return [(_("the last hour"), _build_period_url(form, now - MAX_OPEN_WINDOW, now))]
-    if since and until and timedelta() < until - since <= MAX_OPEN_WINDOW:
+        return [(_("the last hour"), _build_span_url(form, now - MAX_SPAN_WITHOUT_MAKER, now))]
+    if since and until and timedelta() < until - since <= MAX_SPAN_WITHOUT_MAKER:
         width = until - since
         return [
-            (_("← earlier"), _build_period_url(form, since - width, since)),
-            (_("later →"), _build_period_url(form, until, until + width)),
+            (_("← earlier"), _build_span_url(form, since - width, since)),
+            (_("later →"), _build_span_url(form, until, until + width)),
         ]
-    since = since or (until - MAX_OPEN_WINDOW if until else clock.now())
-    return [(_("one hour of it"), _build_period_url(form, since, since + MAX_OPEN_WINDOW))]
+    since = since or (until - MAX_SPAN_WITHOUT_MAKER if until else clock.now())
+    return [(_("one hour of it"), _build_span_url(form, since, since + MAX_SPAN_WITHOUT_MAKER))]
 
 
-def _build_period_url(form: ChangesForm, since: datetime, until: datetime) -> str:
-    """Return the address of the page for this period, with the other conditions of the form."""
+def _build_span_url(form: ChangesForm, since: datetime, until: datetime) -> str:
+    """Return the address of the page for this span, with the other conditions of the form."""
     zone = form.fields["from"].zone  # type: ignore[attr-defined]
     bounds = {"from": since, "to": until}
     texts = {

@@ -150,9 +150,8 @@ def fetch_timeline(
 class CircuitBreaker:
     """Stops calls to the old service after FAILURES_TO_OPEN failures in a row. Thread-safe.
 
-    A closed breaker allows every call. An open one allows one call in PAUSE_SECONDS; the outcome
-    of that call closes the breaker or keeps it open. `now` is in seconds of a clock that never goes
-    back.
+    A closed breaker allows every call. An open breaker allows one call every PAUSE_SECONDS: if the
+    call succeeds, the breaker closes. `now` is in seconds of a clock that never goes back.
     """
 
     def __init__(self) -> None:
@@ -166,7 +165,7 @@ class CircuitBreaker:
         return self._failures >= FAILURES_TO_OPEN
 
     def allow_call(self, now: float) -> bool:
-        """Return whether the caller may call now. If so, it must then note success or failure."""
+        """Return whether a call may be made now. After it, note its success or failure here."""
         with self._lock:
             if not self.is_open:
                 return True
@@ -187,7 +186,7 @@ class CircuitBreaker:
             self._next_call_at = now + PAUSE_SECONDS
 
     def reset(self) -> None:
-        """Forget all failures. Tests call it at their beginning and end."""
+        """Forget all failures. A test calls this at its beginning and at its end."""
         self.note_success()
 
 

@@ -55,17 +55,21 @@ class ChildSpan(NamedTuple):
 
 
 class ListedChildren(NamedTuple):
-    """The result of `list_children`."""
+    """The children that search_key lists, and the rows of statements that ran with its query."""
 
-    # None if search_key may lack children, or lists too many: then the tables must be asked
+    # None if search_key may lack children, or lists too many: the caller must then read the tables
     spans: list[ChildSpan] | None
-    rows: list[FetchedRows]  # for each of the other statements, its rows
+    rows: list[FetchedRows]  # of each of `others` in `list_children`
 
 
 def list_children(
     applications: Collection[str], others: Sequence[Statement] = ()
 ) -> ListedChildren:
-    """List the children of applications on a cluster, in one round trip with other statements."""
+    """List the children of applications on a cluster. Runs one round trip.
+
+    Args:
+        others: Statements that run in the same round trip.
+    """
     values = {"name": search_rows.KEY_NAME, "limit": Int4(MAX_STATEMENTS + 1)}
     tables = [entity.table for entity in CHILDREN]
     answers = statements.fetch_pipelined(
@@ -102,9 +106,9 @@ def group_ids(ids: Collection[str]) -> list[list[str]]:
 
 
 def fetch_for_ids(text: str, ids: Collection[str], **values: object) -> FetchedRows:
-    """Run a statement about the documents `ids`, and return its rows, in one round trip.
+    """Run a statement about the documents `ids` in one round trip, and return its rows.
 
-    On a cluster it is run for each document, so that each statement asks one shard.
+    On a cluster the statement runs once for each document, so that it asks one shard.
 
     Args:
         text: A statement in which each row is about one document.

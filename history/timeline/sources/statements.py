@@ -152,9 +152,10 @@ def fetch_versions(
 
 
 class BoundedRow(NamedTuple):
-    """One row of a statement that `bound_statement` wrapped: a version, without a decoded snapshot.
+    """One row of a statement that `bound_statement` wrapped: a version with its encoded snapshot.
 
-    The snapshot is in `text`, or in the block that this row or a row before it has in `packed`.
+    For a plain row, the snapshot is `text`. For a block, it is in `packed`: of this row, or of the
+    first row before it that has the block.
     """
 
     version: int
@@ -163,12 +164,12 @@ class BoundedRow(NamedTuple):
     client_id: str
     author: str | None
     product_instance_id: str | None
-    text: bytes | None  # the snapshot, if the row is plain and fits; a block has it in `packed`
+    text: bytes | None  # the snapshot, if the row is plain and `fits`
     id: str
     fits: bool  # False: the snapshot would exceed READ_BYTES, so it was not sent
     # the number of the version in its block, from 1; 0: the row is damaged; None: the row is plain
     position: int | None
-    stored_at: datetime  # the moment of the row that has the version
+    stored_at: datetime  # the moment in the key of the stored row: of the plain row or the block
     packed: bytes | None  # the block; only in the first row of each block
     author_name: str | None
     author_kind: LoginKind | None
@@ -251,7 +252,7 @@ def _unpack_block(entity: EntityKind, row: BoundedRow, packed: bytes) -> _Block:
 def _find_text(
     entity: EntityKind, row: BoundedRow, block: _Block
 ) -> tuple[bytes | None, DamagedBlockError | None]:
-    """Return the snapshot of a row and None, or None and the error."""
+    """Return the snapshot of a row and None. If it cannot be read, return None and the error."""
     if row.position is None and row.text is not None:
         return row.text, None
     if row.position and block.error is not None:
@@ -473,12 +474,12 @@ KEYS_OF_CHILDREN = """
 
 
 def find_midnight(moment: datetime) -> datetime:
-    """Return the first moment of the UTC day of this one."""
+    """Return the first moment of the UTC day in which `moment` lies."""
     return datetime.combine(moment.astimezone(UTC), time(), UTC)
 
 
 def find_next_day(moment: datetime) -> datetime:
-    """Return the first moment of the UTC day after this one."""
+    """Return the first moment of the next UTC day after `moment`."""
     if moment >= LAST.updated_at - timedelta(days=1):
         return LAST.updated_at
     return datetime.combine(moment.astimezone(UTC) + timedelta(days=1), time(), UTC)
@@ -563,12 +564,11 @@ def make_document_keys_sql(entity: EntityKind, order: TimelineOrder | None) -> s
 
 
 def _make_order_words(names: Sequence[str], order: TimelineOrder, kind: str = "") -> dict[str, str]:
-    """Make the parts of a statement that sort its rows and skip the rows up to a position.
+    """Make the parts of a statement that sort its rows, and that skip the rows up to a position.
 
     Args:
         names: The columns by which rows are sorted.
-        kind: The index of the kind of all rows, if `names` has "kind". The SQL has this number in
-            place of a column.
+        kind: The SQL for the column "kind", if `names` has it: the index of the kind of all rows.
 
     Returns:
         The SQL for each placeholder of the statement.
@@ -586,9 +586,10 @@ def make_versions_sql(entity: EntityKind, blocks: bool, one_document: bool) -> s
     """Make the statement that reads versions by key.
 
     Args:
-        blocks: Read versions that are in blocks. False: read versions with the key of a row. These
-            are plain rows, and the newest versions of blocks.
-        one_document: All versions are of the document `id`, a parameter of the statement.
+        blocks: True: read versions of blocks. False: read plain rows, and of each block the newest
+            version: these have the key of a stored row.
+        one_document: All versions are of one document, which is the parameter `id` of the
+            statement.
     """
     id_condition = _ID_CONDITION if one_document else ""
     if blocks:
