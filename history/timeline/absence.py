@@ -143,7 +143,7 @@ def make_not_found_error(
 
 def _claim_never_arrived(reader: HistoryReader) -> Absence:
     """Return NEVER_ARRIVED. If the old service failed, return UNKNOWN: it may have the versions."""
-    return Absence.UNKNOWN if reader.old.failed else Absence.NEVER_ARRIVED
+    return Absence.UNKNOWN if reader.old_service.failed else Absence.NEVER_ARRIVED
 
 
 def _find_first_read_moment(reader: HistoryReader, entity: EntityKind) -> datetime:

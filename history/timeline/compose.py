@@ -195,8 +195,8 @@ class VersionComposer:
             changes=label_changes(pair.entity, changes),
             listed_count=listed_entries.number,
             answer_bytes=len(row.data) + len(dumps(patch)) + listed_entries.size,
-            is_from_old_service=row.old,
-            old_service_moment=self.reader.shown_old.find_other_moment(row),
+            is_from_old_service=row.is_from_old_service,
+            old_service_moment=self.reader.shown_old_service.find_other_moment(row),
         )
 
     @cached_property

@@ -383,7 +383,7 @@ def fetch_application_at(
     if not is_storable_id(id):
         raise make_unknown_error(None, id)
     all_damaged, reader = reader.damaged, replace(reader, damaged={})
-    reader.shown_old.request(None, id)
+    reader.shown_old_service.load_shown_timeline(None, id)
     members = members or fetch_members(reader, id)
     ordered = sorted(members, key=lambda member: (ENTITIES.index(member.entity), member.id))
     indexes = {entity_ref: VersionIndex(members[entity_ref]) for entity_ref in ordered[:max_parts]}

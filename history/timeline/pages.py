@@ -85,11 +85,13 @@ def fetch_page(reader: HistoryReader, query: TimelineQuery) -> TimelinePage:
         reader = reader.include_archive()
     _check_query(reader, query)
     start = _TimelineStart() if query.page_token is None else _read_start(query, query.page_token)
-    source = reader.choose_page_source(query.entity, query.id, query.page_token, start.read_from)
-    if source.is_for_later:
+    page_reader = reader.choose_page_reader(
+        query.entity, query.id, query.page_token, start.sources_read
+    )
+    if page_reader.is_for_later:
         # The old service failed since the page before: the client must ask for this page again.
         return TimelinePage((), query.page_token)
-    page = _fill_timeline_page(source.reader, query, start.position)
+    page = _fill_timeline_page(page_reader.reader, query, start.position)
     all_damaged.update(page_damaged)
     if not page.versions and query.page_token is None:
         if page_damaged:
@@ -100,7 +102,9 @@ def fetch_page(reader: HistoryReader, query: TimelineQuery) -> TimelinePage:
             absence.check_retention(query.filters)
     token = None
     if not page.is_end and page.position is not None:
-        token = issue_token(query.binding, (*page.position, source.read_from), compress=False)
+        token = issue_token(
+            query.binding, (*page.position, page_reader.sources_read), compress=False
+        )
     return TimelinePage(page.versions, token, tuple(page_damaged))
 
 
@@ -119,7 +123,7 @@ class _TimelineStart(NamedTuple):
 
     # the last position that the page before examined; None: this is the first page
     position: TimelinePosition | None = None
-    read_from: str | None = None  # see `PageSource.read_from`
+    sources_read: str | None = None  # see `PageReader.sources_read`
 
 
 def _read_start(query: TimelineQuery, token: str) -> _TimelineStart:

@@ -139,17 +139,19 @@ def fetch_field_history(
     if "*" in path.split("/"):
         raise BadParameterError("path", _("must name one field; * would name many"))
     binding = ("values", entity.name, id, path)
-    start, until, read_from = LAST, None, None
+    start, until, sources_read = LAST, None, None
     if page_token is not None:
         # A token of an earlier release may lack the last value.
-        version, moment, until, read_from, *_rest = (*read_token(binding, page_token), None)
+        version, moment, until, sources_read, *_rest = (*read_token(binding, page_token), None)
         start = VersionKey(version, moment)
     label = labels.get_catalogue().find(entity.name, path)
-    source = reader.choose_page_source(entity, id, page_token, read_from)
-    if source.is_for_later:  # only the old service may know the next value
+    page_reader = reader.choose_page_reader(entity, id, page_token, sources_read)
+    if page_reader.is_for_later:  # only the old service may know the next value
         return FieldHistory(label, (), page_token)
     try:
-        scan = _scan_field(descend_versions(source.reader, entity, id, start), path, size, until)
+        scan = _scan_field(
+            descend_versions(page_reader.reader, entity, id, start), path, size, until
+        )
     except NoVersionError:
         if page_token is None:
             raise
@@ -157,7 +159,7 @@ def fetch_field_history(
     origins = compose.find_origins([changed.pair for changed in scan.values])
     next_token = None
     if scan.next_key is not None:
-        next_token = issue_token(binding, (*scan.next_key, scan.until, source.read_from))
+        next_token = issue_token(binding, (*scan.next_key, scan.until, page_reader.sources_read))
     return FieldHistory(
         label=label,
         values=tuple(

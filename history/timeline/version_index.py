@@ -276,7 +276,7 @@ class EntityVersions:
             NoVersionError: There is no version of the document.
         """
         if is_storable_id(id):
-            reader.shown_old.request(entity, id)
+            reader.shown_old_service.load_shown_timeline(entity, id)
             policy = reader.policy
             newest = policy.release(reader.source.fetch_newest(entity, id, limits, count))
             rows = {row.ref: row for row in policy.apply(newest.rows)}

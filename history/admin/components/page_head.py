@@ -94,7 +94,7 @@ def make_context(
             "own_url": links.build_timeline_url(entity, id),
             "compare_action": links.build_compare_url(entity, id),
             "tabs": tabs,
-            "old_failed": reader.old.failed,
+            "old_failed": reader.old_service.failed,
             **facts,
         },
     }

@@ -101,7 +101,7 @@ def _respond_not_found(
         is_explained = fate_of_version.state not in (FateState.UNKNOWN, FateState.STORED)
         is_explained = is_explained and error.reason is not Absence.ARCHIVED
         explanation = "" if is_explained else _explain_missing_version(number, error.reason)
-        # If it is stored, another version with the same number but another moment is meant.
+        # If a version of this number is stored, the address means another version of the number.
         if fate_of_version.state is not FateState.STORED:
             fate = gaps.describe_fate(fate_of_version)[0 if is_explained else 1 :]
         with suppress(NotFoundError):  # retention may have removed all versions meanwhile
@@ -130,7 +130,7 @@ def _respond_not_found(
             **head,
             "query": id,
             "why": explanation,
-            "unanswered": reader.old.failed,
+            "unanswered": reader.old_service.failed,
             "fate": fate,
             "entities": [get_kind_title(kind) for kind in ENTITIES],
         },

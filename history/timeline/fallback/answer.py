@@ -134,7 +134,7 @@ def _make_row(row: _AnswerRow, subject: TimelineSubject) -> SourceRow:
         data=_check_snapshot(bytes(row.entity), change_type),
         id=id,
         entity=entity,
-        old=True,
+        is_from_old_service=True,
     )
 
 
