@@ -55,7 +55,7 @@ from history.timeline.visible_changes import fetch_changes, fetch_late_changes
 DEFAULT_SPAN: Final = timedelta(days=1)
 # A longer span needs an author or a service.
 MAX_SPAN_WITHOUT_MAKER: Final = timedelta(hours=1)
-# How many versions one statement lists, at most, if a path filter then examines them.
+# If there is a path filter, how many versions one statement lists at most for it.
 _MAX_VERSIONS_TO_LIST: Final = 4_000
 
 
@@ -67,8 +67,8 @@ class ChangesQuery:
     too: a later request with this token returns the versions that have arrived in the meantime.
     """
 
-    # Without `since`: the day before `until`. Without `until`: until now, and in ascending order
-    # until `complete_to`.
+    # If `since` is None, the span begins a day before its end. If `until` is None, it ends now, and
+    # in ascending order at `complete_to`.
     filters: VersionFilters = NO_FILTERS
     entity: EntityKind | None = None
     order: TimelineOrder = TimelineOrder.DESC
@@ -78,7 +78,8 @@ class ChangesQuery:
     # moments that the feed had passed.
     late_since: str | None = None
     include: frozenset[Include] = EVERYTHING
-    # Whether a span without an author or a service may be at most MAX_SPAN_WITHOUT_MAKER long.
+    # Whether the span of a list without an author or a service is limited to
+    # MAX_SPAN_WITHOUT_MAKER.
     is_span_limited: bool = True
     # In ascending order no page passes this moment: a version before it may still be on its way.
     complete_to: datetime | None = None

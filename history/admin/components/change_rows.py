@@ -218,7 +218,8 @@ def make_row(
         old, new = _describe_position(change.from_index), _describe_position(change.to_index)
     else:
         old, new = mark_differences(
-            # An old value does not link to unmasking: it is a value of another version.
+            # The old value does not link to the page that unmasks it: that page is about one
+            # version, and the old value is of another version.
             make_value(change.old, replace(fields, unmask=None), change.path),
             make_value(change.new, fields, change.path),
         )

@@ -26,7 +26,8 @@ from history.kinds.entities import EntityKind
 from history.timeline import BadParameterError, FieldValue, HistoryReader, ValueOrigin, Version
 
 UNDO_PERIOD = timedelta(minutes=30)
-COMPARED_VALUES = 4  # how many values show that two services change a field back and forth
+# How many consecutive values are compared to find out whether a field changes back and forth.
+COMPARED_VALUES = 4
 MAX_CHART_NUMBER = 10**15  # the largest number that the chart draws
 
 

@@ -31,12 +31,11 @@ MAX_TIMELINE_BYTES: Final = 32 * 1024 * 1024
 PREFIX: Final = "/api/v1"
 # How many calls may run at a time. A call that hangs counts until its sockets are shut down.
 MAX_CALLS: Final = 8
-# How much longer than the time limit of a call its caller waits. The limit does not cover the
-# lookup of the host's name.
+# How long the caller waits after the time limit of a call is over. The limit does not include the
+# time for looking up the name of the host.
 GRACE_SECONDS: Final = 0.05
-# After so many failures in a row, calls stop.
+# After this many failures in a row, no call is made for PAUSE_SECONDS.
 FAILURES_TO_OPEN: Final = 3
-# How long calls stop before one is tried again.
 PAUSE_SECONDS: Final = 15.0
 
 

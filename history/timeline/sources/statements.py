@@ -313,9 +313,9 @@ def format_sql(text: str, entity: EntityKind, **parts: str) -> str:
     return text.format(**words | parts)
 
 
-# The conditions of VersionFilters, without its times and its path. Every statement has all of them,
-# and NULL in a parameter selects everything. Otherwise each combination of filters would be another
-# prepared statement.
+# The conditions of VersionFilters, except `since`, `until` and `path`. Every statement has all of
+# these conditions, and NULL in a parameter selects everything. Otherwise each combination of
+# filters would be another prepared statement.
 FILTERS = """AND (%(author)s::varchar IS NULL OR author = %(author)s)
     AND (%(client_id)s::varchar IS NULL OR client_id = %(client_id)s)
     AND (%(type)s::int4 IS NULL OR type = %(type)s)"""

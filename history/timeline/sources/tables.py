@@ -121,8 +121,8 @@ class TableSource:
         """
         groups = _group_refs(refs)
         fetched = FetchedVersions([], [])
-        # First versions with the key of a row, then those in blocks. Then once more by the key of a
-        # row: a day may have been unpacked between the first two statements.
+        # Look first for rows with these keys, then in blocks. Then look for rows once more: a day
+        # may have been unpacked between the first two statements.
         for blocks in (False, True, False):
             fetched_refs = set(fetched.refs)
             missing_groups = {
