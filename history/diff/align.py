@@ -190,7 +190,7 @@ def _align_by_key(key: str, old_names: list[str], names: list[str]) -> ListAlign
 
 
 def _find_movers(source: list[int]) -> set[int]:
-    """Return the new indexes of as few items as must have moved to explain the new order.
+    """Return the new indexes of the items that moved: as few as can explain the new order.
 
     Args:
         source: See `ListAlignment.source`.

@@ -115,7 +115,7 @@ def has_conflict(old: Json, new: Json, keys: tuple[str, ...]) -> bool:
 
 
 def _collect_key_values(items: Items, keys: tuple[str, ...]) -> _KeyValues:
-    """Return by key its value in each item. Keys that no item has are left out."""
+    """Return for each key field its values in all items. Leave out keys that no item has."""
     if dict not in set(map(type, items)):  # a shortcut for long lists of texts and numbers
         return {}
     values_by_key = {key: [_get_key_value(item, key) for item in items] for key in keys}

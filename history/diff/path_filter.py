@@ -154,9 +154,10 @@ def _is_different(old: MaybeJson, new: MaybeJson, identity: ListIdentity) -> boo
 def is_matching(path: str | ParsedPath, change: ValueChange) -> bool:
     """Return whether a change concerns a path.
 
-    A change at the path or below it does. A change that added, removed or replaced a whole part
-    around the path does if the values at the path differ. A moved item concerns only its own path,
-    not the paths inside it. A step of the path matches a list item by key or by index.
+    A change at the path or below it concerns the path. A change that added, removed or replaced a
+    whole part around the path concerns it if the values at the path differ. The move of a list item
+    does not concern paths inside the item. A step of the path matches a list item by key or by
+    index.
     """
     steps = parse_path(path) if isinstance(path, str) else path
     pointer_segments, names = split_path(change.path), split_path(change.key_path)

@@ -392,7 +392,7 @@ def _check_pointer(where: str, value: str) -> str:
     """Return `value` if it is a JSON pointer to a part of a snapshot or message.
 
     Args:
-        where: What the file of kinds declares with the value, for the error.
+        where: The name that the value has in the file of kinds, for the error.
 
     Raises:
         KindsError: The value is not a pointer.

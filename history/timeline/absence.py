@@ -167,7 +167,7 @@ def _look_in_archive(reader: HistoryReader, entity: EntityKind, id: str) -> Abse
 
 
 def may_be_archived(reader: HistoryReader, entity: EntityKind, id: str) -> bool:
-    """Return whether the archive may have versions of a document, for which the store has none.
+    """Return whether the archive may have versions of a document that has none in the store.
 
     If the need-to-know rule limits the viewer, return False: the rule cannot decide, because only
     a version of the document names its application.

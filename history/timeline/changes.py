@@ -55,7 +55,7 @@ from history.timeline.visible_changes import fetch_changes, fetch_late_changes
 DEFAULT_SPAN: Final = timedelta(days=1)
 # A longer span needs an author or a service.
 MAX_SPAN_WITHOUT_MAKER: Final = timedelta(hours=1)
-# If there is a path filter, how many versions one statement lists at most for it.
+# How many versions one statement lists, at most, for a list with a path filter.
 _MAX_VERSIONS_TO_LIST: Final = 4_000
 
 
@@ -223,8 +223,8 @@ def _raise_horizon(start: _ChangesStart) -> _ChangesStart:
 
     Returns:
         `start`, with two differences. If it has no cursor of the late list, it gets the end of the
-        late list as its cursor. If a consumer holds the lock of the horizon, the horizon is not
-        raised, and the span ends there.
+        late list as its cursor. If a consumer holds the lock of the horizon, the horizon stays as it
+        is, and the span ends at the horizon.
     """
     state = late_list.read_state()
     late, until = start.late or state.end, start.until

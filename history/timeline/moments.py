@@ -328,10 +328,7 @@ def unmask_value(
 
 @dataclass(frozen=True, slots=True)
 class MissingPart:
-    """A part of an application for which the version of the requested moment is missing.
-
-    The part may have existed at that moment.
-    """
+    """A part of an application that may have existed at a moment, but its version is missing."""
 
     entity: EntityKind
     id: str

@@ -16,7 +16,8 @@ MAX_PAGE_SIZE = 500
 class TimelineSort(Enum):
     """Whether a timeline is ordered by moment or by version number.
 
-    Versions with the same moment are ordered by number, and the other way round.
+    Versions with the same moment are ordered by number. Versions with the same number are ordered
+    by moment.
     """
 
     UPDATED_AT = "updatedAt"

@@ -65,9 +65,9 @@ DIGEST_BYTES = 5
 class SearchResult:
     """One result of a search.
 
-    In a search by id, it is the document that has the id. In a search by business key, it is the
-    application: it has the key itself, or one of its children has it. A document that stands alone
-    is the result too if it has the key.
+    In a search by id, it is the document that has the id. In a search by business key, it is an
+    application that has the key, or that has a child with the key. It can also be a document that
+    stands alone and has the key.
     """
 
     entity: EntityKind

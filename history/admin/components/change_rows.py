@@ -200,7 +200,7 @@ def make_row(
 ) -> ChangeRow:
     """Return a change as a row.
 
-    `snapshot` is the snapshot after the change. List items are named by what it says about them.
+    `snapshot` is the snapshot after the change. The names of list items are taken from it.
     """
     names = get_step_names(change.key_path, snapshot, fields) or [_("the whole document")]
     moved = change.kind == "moved"

@@ -196,9 +196,9 @@ class FilterForm(ZonedForm):
         return self._find_login("clientId")
 
     def _find_login(self, name: str) -> str:
-        """Return the login of the person whom the field `name` names.
+        """Return the login of the person that was entered in the form field `name`.
 
-        If no person has the entered name, return the entered text.
+        If no person has this name, return the entered text.
 
         Raises:
             ValidationError: Several people have this name.

@@ -174,9 +174,9 @@ def _read_page(reader: HistoryReader, form: ChangesForm, token: str | None) -> _
 
 
 def _extend_to_retention(filters: VersionFilters) -> VersionFilters:
-    """Return filters for all days of retention if they name a person or a service, but no start.
+    """Let filters that name a person or a service begin with the first day of retention.
 
-    Other filters are returned unchanged.
+    Filters that already have a beginning, or name neither, are returned unchanged.
     """
     if filters.since is not None or (filters.author is None and filters.client_id is None):
         return filters

@@ -93,7 +93,8 @@ def _make_lines(
     for number, value in enumerate(values):
         origin = value.origin
         until = value.until or clock.now()
-        # On a page of older values, the version that replaced the first one is on another page.
+        # On a page of older values, it is not known whether the end of the first value is exact:
+        # the version that replaced this value is on the page before.
         is_end_known = value.until is None or (number > 0 and values[number - 1].origin.exact)
         lines.append(
             {

@@ -42,8 +42,8 @@ def require_history_permission(
     """Decorate a view: allow only logins with PERMISSION, and pass the view a reader.
 
     The site itself requires a login. The reader masks snapshots for this login. If the login may
-    not see the application, the answer is 403. If the document is missing, the answer is a page
-    404 with the reason.
+    not see the application, the answer is 403. If the document is missing, the answer is 404 with
+    the reason.
     """
 
     @wraps(view)

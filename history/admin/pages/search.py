@@ -124,7 +124,7 @@ def _run_search(
 def _is_word(text: str) -> bool:
     """Return whether a text is a word in other than Latin letters, and therefore not an id.
 
-    People also enter what they search for: in “заявка 7708” the first part is such a word.
+    People also enter words next to an id: in “заявка 7708” the first part is such a word.
     """
     return unicodedata.normalize("NFC", text).isalpha() and not text.isascii()
 

@@ -76,8 +76,9 @@ class MarkedPaths:
 
     A marked path expects objects or lists on its way. If a snapshot has another type of value
     there, that value is masked as a whole: `/passport/series` also masks a passport that is a text
-    or a list. With `**`, this holds only from the next name in the path on. `/**/passport/series`
-    masks every passport that is a text, but no other text: nearly every value would be masked.
+    or a list. With `**`, this holds only from the next name in the path on: `/**/passport/series`
+    masks every passport that is a text, but no other text. Otherwise nearly every value would be
+    masked.
     """
 
     def __init__(self, paths: Iterable[str]) -> None:

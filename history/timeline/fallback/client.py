@@ -164,7 +164,10 @@ class CircuitBreaker:
         return self._failures >= FAILURES_TO_OPEN
 
     def allow_call(self, now: float) -> bool:
-        """Return whether a call may be made now. After it, note its success or failure here."""
+        """Return whether a call may be made now.
+
+        After the call, the caller must call `note_success` or `note_failure`.
+        """
         with self._lock:
             if not self.is_open:
                 return True

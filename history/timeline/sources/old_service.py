@@ -49,7 +49,7 @@ class OldServiceSource:
         self._omits_versions = False  # see `note_omitted_versions`
         # The versions in all answers, by document, then by number.
         self._versions: defaultdict[EntityRef, dict[int, SourceRow]] = defaultdict(dict)
-        # By child, the applications that it names in the tables, as far as they were looked up.
+        # The applications that a child names in the tables. Only children that were looked up.
         self._owners: dict[EntityRef, set[str]] = {}
 
     @property
@@ -76,7 +76,7 @@ class OldServiceSource:
         self._omits_versions = True
 
     def load_shown_timeline(self, entity: EntityKind | None, id: str) -> bool:
-        """Load a timeline that the answer shows from the old service, if there is one.
+        """Load a timeline from the old service. Call this for each timeline that the answer shows.
 
         Args:
             entity: The kind of the document. None for an application with its children.
@@ -151,7 +151,7 @@ class OldServiceSource:
         return {row.key: row for row in owned_rows if row.product_instance_id}
 
     def list_members(self, application: str) -> Collection[EntityRef]:
-        """Return the application and its children, as far as the loaded timelines have them.
+        """Return the application and its children, if a loaded timeline has versions of them.
 
         A child is returned if any of its versions names the application.
         """

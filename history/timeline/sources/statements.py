@@ -154,8 +154,8 @@ def fetch_versions(
 class BoundedRow(NamedTuple):
     """One row of a statement that `bound_statement` wrapped: a version with its encoded snapshot.
 
-    For a plain row, the snapshot is `text`. For a block, it is in `packed`: of this row, or of the
-    first row before it that has the block.
+    The snapshot of a plain row is `text`. The snapshots of a block are in `packed` of the block's
+    first row, which may come before this row.
     """
 
     version: int
