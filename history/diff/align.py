@@ -50,8 +50,8 @@ def find_longest_chain(pairs: IndexPairs) -> IndexPairs:
 def find_common_subsequence(old: Sequence[Hashable], new: Sequence[Hashable]) -> IndexPairs:
     """Return the index pairs of a longest common subsequence, ascending (Hunt and Szymanski).
 
-    If equal values make too many pairs, the n-th occurrence of a value in `old` is paired with the
-    n-th in `new` only. The subsequence may then be shorter than possible.
+    If equal values make too many pairs, the n-th occurrence of a value in `old` is only paired with
+    the n-th occurrence in `new`. The subsequence may then be shorter than possible.
     """
     indexes: dict[Hashable, list[int]] = {}
     for index, value in enumerate(new):

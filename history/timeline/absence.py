@@ -108,7 +108,7 @@ def explain_missing_above(
 def explain_missing_before(
     reader: HistoryReader, pair: VersionWithPrevious, moment: datetime
 ) -> Absence | None:
-    """Return why the store lacks the version of a document that was current at `moment`.
+    """Return why the store lacks the version that was current at `moment`.
 
     Args:
         pair: The version with the lowest stored number.

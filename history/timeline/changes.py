@@ -223,8 +223,8 @@ def _raise_horizon(start: _ChangesStart) -> _ChangesStart:
 
     Returns:
         `start`, with two differences. If it has no cursor of the late list, it gets the end of the
-        late list as its cursor. If a consumer holds the lock of the horizon, the horizon stays as it
-        is, and the span ends at the horizon.
+        late list as its cursor. If a consumer holds the lock of the horizon, the horizon is not
+        raised, and the span ends at the horizon.
     """
     state = late_list.read_state()
     late, until = start.late or state.end, start.until

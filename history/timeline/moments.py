@@ -119,7 +119,7 @@ def fetch_version_at(
 
     Raises:
         NoVersionError: The document did not exist yet.
-        OlderThanRetentionError: The version of that moment is not kept.
+        OlderThanRetentionError: The version that was current at that moment is not kept any more.
     """
     document = EntityVersions.load(reader, entity, id, [VersionKey(LAST.version, moment)], 2)
     key = document.keys.find_current(moment)
@@ -339,8 +339,9 @@ class MissingPart:
 class ApplicationState:
     """An application as it was at a moment.
 
-    The parts of an application are itself and its children. Their versions here have no patch and
-    no changes. Versions that exceed the budget of a page have no snapshot either.
+    The parts of an application are the application itself and its children. The versions in this
+    class have no patch and no changes. Versions that exceed the budget of a page also have no
+    snapshot.
     """
 
     application: Version | None  # None if only children are known
@@ -375,7 +376,8 @@ def fetch_application_at(
 
     Raises:
         NoVersionError: The application did not exist at that moment.
-        OlderThanRetentionError: Its versions of that moment are not kept.
+        OlderThanRetentionError: The versions that were current at that moment are not kept any
+            more.
     """
     if not is_storable_id(id):
         raise make_unknown_error(None, id)

@@ -52,7 +52,7 @@ MOST_ROWS = 30  # how many differences of a part are shown
 @require_history_permission
 @mark_expensive
 def show_moment(request: HttpRequest, reader: HistoryReader, id: str) -> HttpResponse:
-    """Show an application as of ?time=, by default now, or 404 with a reason.
+    """Show an application as of ?time=, by default now. If it did not exist then, answer 404.
 
     A ?time= without an offset is in the time zone ?tz=.
     """

@@ -92,7 +92,7 @@ def _respond_refused(
 def _respond_not_found(
     request: HttpRequest, reader: HistoryReader, entity: EntityKind, id: str, error: NotFoundError
 ) -> HttpResponse:
-    """Answer 404 and explain it. If only the version is missing, show the head of the document."""
+    """Answer 404 and say why. If only the version is missing, show the head of the document."""
     number = error.version
     head = {"title": f"{get_kind_title(entity)} {id}", "hide_finder": True}
     fate: Sequence[str] = ()

@@ -32,7 +32,7 @@ MOST_LETTERS = 200_000  # how much of the JSON the page shows; the file has all 
 def show_snapshot(
     request: HttpRequest, reader: HistoryReader, entity: EntityKind, id: str, version: int
 ) -> HttpResponse:
-    """Show one version, or 404 with a reason.
+    """Show one version. If it is missing, answer 404 and say why.
 
     ?at= is the moment of the version. Without it, the latest version with this number is shown.
     ?as=json shows the JSON instead of the changes, and ?download=1 sends the JSON as a file.

@@ -48,7 +48,7 @@ class ShownTimeline:
 def show_timeline(
     request: HttpRequest, reader: HistoryReader, entity: EntityKind, id: str
 ) -> HttpResponse:
-    """Show the versions of one document, the newest first, or 404 with a reason.
+    """Show the versions of one document, the newest first. If there are none, answer 404.
 
     ?version= redirects to the page of the version with this number.
     """

@@ -59,8 +59,8 @@ def show_unmasked(
 ) -> HttpResponse:
     """Ask for the reason (GET with ?path=), or show the value (POST with path and reason).
 
-    ?at= is the moment of the version. The page with the value has no address of its own, so nobody
-    can open it again without a new reason. Annals records each display of the value.
+    ?at= is the moment of the version. The page with the value has no address of its own: to see the
+    value again, a login must give a reason again. Annals records each display of the value.
     """
     if not masking.has_explicit_permission(request.user, masking.UNMASK):
         raise PermissionDenied

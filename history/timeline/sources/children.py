@@ -1,8 +1,8 @@
 """The children of applications on a cluster, as the table search_key lists them.
 
 Without this list, a statement for an application would ask all shards, and each of them would
-search every day. The list of an application is on one shard. It has the first and last day of each
-child, so that a statement for a child asks one shard, and only for these days.
+search every day. The list of an application is on one shard. For each child it has the first and
+the last day with versions, so that a statement for a child asks one shard, and only for these days.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def list_children(
 def group_ids(ids: Collection[str]) -> list[list[str]]:
     """Divide ids of documents into groups, each for one statement.
 
-    On a cluster each id is a group, unless there are more than MAX_STATEMENTS. Otherwise all ids
-    are one group.
+    On a cluster each id is a group of its own. On one server, or if there are more than
+    MAX_STATEMENTS ids, all ids are one group.
     """
     if len(ids) < 2 or len(ids) > MAX_STATEMENTS or not statements.is_distributed():
         return [list(ids)]

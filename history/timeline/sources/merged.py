@@ -234,8 +234,8 @@ class MergedSource:
     ) -> ApplicationPage:
         """Return one page of versions from the tables and the supplements, in display order.
 
-        The supplements are read first, and then compared with the keys of the page, as in
-        `_merge_page`.
+        The supplements are read first. So a version that moves to the tables in between is found
+        there, and not missed.
         """
         supplied = self._list_supplied_refs(query)
         refs, keys = self.tables.fetch_application_page(
