@@ -16,7 +16,7 @@ _NUMBERS = (int, Decimal, Numeral)
 def is_identical(old: MaybeJson, new: MaybeJson) -> bool:
     """Return whether both values have the same JSON text: true is not 1, and 1.0 is not 1.00.
 
-    May be False if only the order of keys differs.
+    The result may be False although only the order of keys differs.
     """
     if old != new:
         return False

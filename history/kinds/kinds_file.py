@@ -1,4 +1,4 @@
-"""Reads the file of kinds: the one that ANNALS_ENTITIES_FILE names, or else the shipped one."""
+"""Reads the file of kinds that ANNALS_ENTITIES_FILE names, or else the file of Annals itself."""
 
 import os
 import re
@@ -112,7 +112,9 @@ class _KindsFile(_FileTable, frozen=True):
 
 
 def load_kinds(environ: Mapping[str, str] = os.environ) -> tuple[EntityKind, ...]:
-    """Load the kinds from the file that ANNALS_ENTITIES_FILE names; if unset, the shipped ones.
+    """Load the kinds from the file that ANNALS_ENTITIES_FILE names.
+
+    If the variable is not set, load the kinds that come with Annals.
 
     Raises:
         KindsError: The file cannot be read, or has a mistake.

@@ -94,7 +94,7 @@ def check_permitted(
 def select_visible(
     viewer: Viewer, applications: Collection[str], load_snapshots: LoadSnapshots
 ) -> set[str]:
-    """Return the subset of `applications` that the viewer may see. Lists leave out the others.
+    """Return those `applications` that the viewer may see. A list leaves out the other ones.
 
     If the rule fails for an application, that application is left out.
     """

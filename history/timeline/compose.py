@@ -139,7 +139,8 @@ def compose_versions(
 class VersionComposer:
     """Makes the versions of pairs, one at a time.
 
-    Runs at most one query for all authors, and one for the labels if the cached ones are too old.
+    Runs at most one query for all authors. If the cached labels are too old, one more query loads
+    the labels.
     """
 
     reader: HistoryReader

@@ -87,8 +87,8 @@ def find_repeated_numbers(
     Each number comes with the moments of all its versions, the oldest first.
 
     Args:
-        are_all_versions: Whether these are all versions of their documents. If not, one query for
-            each kind finds the others.
+        are_all_versions: Whether these are all versions of their documents. False: one query for
+            each kind finds the other versions.
     """
     keys: defaultdict[EntityRef, list[VersionKey]] = defaultdict(list)
     for version in versions:

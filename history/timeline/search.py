@@ -425,7 +425,7 @@ def _drop_hidden_results(
 
 
 def select_visible(reader: HistoryReader, entity_refs: Collection[EntityRef]) -> set[EntityRef]:
-    """Return the documents that the viewer may see. For lists, which leave out the others."""
+    """Return the documents that the viewer may see. A list leaves out the other documents."""
     if not need_to_know.is_rule_applied(reader.viewer):
         return set(entity_refs)
     owners = {

@@ -95,7 +95,7 @@ class CardBuilder:
         Returns:
             change_text, maker: What was done, and the name of the person or service that did it.
             is_maker_known: Whether the list of people has the person.
-            rows, more_rows: The first OPEN_ROWS changes, and the other ones.
+            rows, more_rows: The first OPEN_ROWS changes, and the other changes.
             technical_rows: The changes of technical fields.
             hidden, rest_url: How many changes have no row, and where they are shown.
             snapshot: The fields of the snapshot, if no previous version can be compared.

@@ -28,9 +28,9 @@ MAX_ARRIVED = 3
 
 @mark_expensive
 def show_gaps(request: HttpRequest) -> HttpResponse:
-    """Show the open or the closed gaps, newest first. Also count the open ones.
+    """Show the open or the closed gaps, newest first.
 
-    The counts are by kind and service.
+    The page also shows the number of open gaps by kind and service.
     """
     selection, parameters = _parse_selection(request)
     token = request.GET.get(PAGE, "")

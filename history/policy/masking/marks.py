@@ -40,7 +40,7 @@ class _MarkNode:
     below: dict[str, _MarkNode] = field(default_factory=dict)  # by segment
 
     def get_or_add(self, name: str) -> _MarkNode:
-        """Return the node below this one for the segment `name`. Add it if it does not exist."""
+        """Return the node for the segment `name` below this node. Add it if it does not exist."""
         has_name = name != ANY_SEGMENTS and (self.named or name != ANY_SEGMENT)
         return self.below.setdefault(name, _MarkNode(stays=name == ANY_SEGMENTS, named=has_name))
 

@@ -146,7 +146,7 @@ def fetch_versions(
     fields: FieldNames = None,
     damaged: Damaged | None = None,
 ) -> FetchedVersions:
-    """Run a statement and return its versions: the first ones, up to READ_BYTES of snapshots."""
+    """Run a statement and return its first versions, up to READ_BYTES of snapshots."""
     raw_rows = fetch_rows(*bound_statement(text, values, fields))
     return decode_rows(entity, map(BoundedRow._make, raw_rows), damaged)
 
