@@ -41,7 +41,7 @@ class RateSample(NamedTuple):
 class LossForecaster:
     """Asks the brokers for a forecast of losses, and submits it to the ledger.
 
-    The brokers are asked in a thread of its own: the methods of this class never wait.
+    A separate thread waits for the brokers, so the methods of this class never wait.
     """
 
     def __init__(self, ask: AskOutlooks, heartbeats: HeartbeatWriter) -> None:
@@ -86,7 +86,7 @@ class LossForecaster:
         self._heartbeats.submit_forecast(outlooks_by_claim, self.reading_rate)
 
     def _measure_rate(self, member: GroupMember, positions: Positions) -> None:
-        """Measure the rate of reading while there are enough unread messages."""
+        """Measure how fast this consumer reads while more than MEASURE_UNREAD messages wait."""
         position = sum(claimed.expected for claimed in positions.claimed.values())
         sample = RateSample(time.monotonic(), position, positions.claims_generation)
         earlier = self._sample

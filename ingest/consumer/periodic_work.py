@@ -55,19 +55,18 @@ class Probe:
     def __call__(
         self, partition: KafkaPartition, claim: Claim, expected: int, window: Window
     ) -> int | None:
-        """Return up to which offset bad messages are tolerated after the halt.
-
-        The first of these offsets that applies is returned:
-
-        - the offset that an operator allowed by `annals quarantine resume`;
-        - `expected`, if few of the next messages are bad;
-        - the end offset of the partition, if few of its newest messages are bad.
+        """Decide whether to read a halted partition again.
 
         Args:
-            expected: The next offset.
+            expected: The offset at which reading would continue.
 
         Returns:
-            The offset, or None if the partition stays halted.
+            The offset before which bad messages do not halt the partition again. None if the
+            partition stays halted. In this order:
+
+            - the offset that an operator allowed by `annals quarantine resume`;
+            - `expected`, if few of the next messages are bad;
+            - the end offset of the partition, if few of its newest messages are bad.
         """
         try:
             end = max((end for _, end in self.bounds([partition]).values()), default=expected)
@@ -117,8 +116,8 @@ class PeriodicWork:
 
         Args:
             submit_job: Runs a job in the database on another thread.
-            claim_again: Called to give up all claims, and to claim again. Gets the reason as a
-                sentence.
+            claim_again: Called to give up all claims and to claim all partitions again. Gets the
+                reason as a sentence.
         """
         self._probe = probe
         self._heartbeats = heartbeats
@@ -180,7 +179,7 @@ class PeriodicWork:
     def _write_heartbeat(
         self, member: GroupMember, positions: Positions, snapshot: BrokerSnapshot | None
     ) -> Mapping[KafkaPartition, int]:
-        """Submit a heartbeat, and return the end offsets that the brokers answered."""
+        """Submit a heartbeat, and return the end offsets in `snapshot`, the brokers' answer."""
         claimed = positions.claimed
         broker_ends = select_claimed_ends(snapshot, positions) if snapshot else {}
         end_offsets = {
@@ -199,10 +198,10 @@ class PeriodicWork:
         return broker_ends
 
     def _write_heartbeat_without_brokers(self, member: GroupMember) -> None:
-        """Submit a heartbeat for the last claims, if the brokers are away and nothing is assigned.
+        """Submit a heartbeat for the claims of the last heartbeat, if no broker answers.
 
-        The ledger should show that this consumer still runs. Partitions that another consumer has
-        claimed since then do not get the heartbeat.
+        Called while nothing is claimed. It makes the ledger show that this consumer still runs. If
+        another consumer has claimed a partition meanwhile, the heartbeat does not change its row.
         """
         if (
             member.poll_snapshot([claim.topic_partition.kafka for claim in self._last_claims])
@@ -224,7 +223,7 @@ class PeriodicWork:
         return self._standstill_timer.note_positions(time.monotonic(), expected, behind)
 
     def record_halts(self, positions: Positions) -> None:
-        """Record which partitions are halted. The loop repeats this, because a job may fail."""
+        """Record which partitions are halted. Called repeatedly, because the database may fail."""
         halted: dict[Claim, Explanation] = {
             claimed.claim: claimed.halted
             for claimed in positions.select_halted().values()
@@ -275,8 +274,8 @@ def select_claimed_ends(
 ) -> dict[KafkaPartition, int]:
     """Return the end offsets of claimed partitions, from an answer of the brokers.
 
-    If a topic was deleted and created again, its partitions are left out: the answer is about
-    another log.
+    Partitions of a topic that was created again since the claim are left out: the answer is about
+    the new topic, and the claim about the old one.
     """
     claimed_ids = {
         name: partition.claim.topic_partition.broker_id

@@ -152,7 +152,7 @@ class Positions:
 
 
 class StandstillTimer:
-    """Notices that a client delivers no messages although there are unread ones.
+    """Notices that a client delivers nothing although there are unread messages.
 
     Args:
         seconds: How long a client may deliver nothing. The time doubles after each standstill,
@@ -174,7 +174,7 @@ class StandstillTimer:
 
         Args:
             positions: The next offset of each partition.
-            behind: The partitions that have undelivered messages.
+            behind: The partitions with messages that the client has not delivered.
         """
         has_moved = any(
             self._positions.get(partition, position) != position

@@ -54,7 +54,7 @@ class RunMeter:
         self._started: Clocks | None = None
 
     def start_clocks(self) -> None:
-        """Start the clocks of the totals, at the first message. Later calls do nothing."""
+        """Start the clocks of the totals. Called with the first message; later calls do nothing."""
         if self._started is None:
             self._started = Clocks(time.monotonic(), time.process_time())
 
