@@ -80,9 +80,9 @@ class PartitionClaimer:
         self.member.start({})
 
     def _claim_partitions(self) -> None:
-        claims_generation = self._positions.claims_generation
+        claims_revision = self._positions.claims_revision
         request = self.member.ask_offsets(self._positions.assigned or [])
-        if not self._wait_in_group(request.wait, claims_generation):
+        if not self._wait_in_group(request.wait, claims_revision):
             return
         try:
             bounds = request.get_answer()
@@ -96,14 +96,14 @@ class PartitionClaimer:
             for topic_partition, (first_offset, end) in bounds.items()
         }
         claims = self._writers.claim(suspected_bounds, frozenset(self._positions.truncated))
-        if not self._wait_in_group(claims.done, claims_generation):
+        if not self._wait_in_group(claims.done, claims_revision):
             return
         self._machine.grant(claims.result(), time.monotonic())
         self.member.start(self._positions.get_start_offsets())
         self.member.pause(self._positions.select_halted())
         logger.info("reading %d partitions", len(self._positions.claimed))
 
-    def _wait_in_group(self, is_done: Callable[[], bool], claims_generation: int) -> bool:
+    def _wait_in_group(self, is_done: Callable[[], bool], claims_revision: int) -> bool:
         """Poll until `is_done` returns True, to stay in the group. The polls read no partition.
 
         Returns:
@@ -112,12 +112,10 @@ class PartitionClaimer:
         while not is_done() and not self._stopping.is_set():
             metrics.TURN.set_to_current_time()
             self.member.poll(1, POLL_WHILE_WAITING_SECONDS)
-            if self._positions.claims_generation != claims_generation:
+            if self._positions.claims_revision != claims_revision:
                 # A claim that still waits for the database would fence the next owner later.
                 self._writers.abandon_waiting_work()
-        return (
-            self._positions.claims_generation == claims_generation and not self._stopping.is_set()
-        )
+        return self._positions.claims_revision == claims_revision and not self._stopping.is_set()
 
     def _handle_assigned(self, partitions: list[KafkaPartition]) -> None:
         self._machine.assign(partitions, time.monotonic())

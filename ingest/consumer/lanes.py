@@ -47,7 +47,7 @@ class Flight:
 
     batch: Batch
     claims: Claims
-    claims_generation: int  # `Positions.claims_generation` when the batch was launched
+    claims_revision: int  # `Positions.claims_revision` when the batch was launched
 
 
 class Lane:
@@ -88,7 +88,7 @@ class Lane:
         self._fingerprints.update(fingerprints)
 
     def launch(
-        self, claims: Mapping[KafkaPartition, Claim], claims_generation: int, now: float
+        self, claims: Mapping[KafkaPartition, Claim], claims_revision: int, now: float
     ) -> Flight:
         """Put the filling batch in flight, and begin another batch. Call it only if `ready`."""
         batch = self.filling_batch
@@ -96,7 +96,7 @@ class Lane:
         batch_claims = {
             topic_partition: claims[topic_partition.kafka] for topic_partition in batch.progress
         }
-        self.flight = Flight(batch, batch_claims, claims_generation)
+        self.flight = Flight(batch, batch_claims, claims_revision)
         self.launched_at = now
         self.drop()
         return self.flight

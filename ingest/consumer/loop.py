@@ -221,9 +221,9 @@ class Consumer:
             then read again after the next claim.
         """
         for start in range(0, len(messages), CHECK_EVERY_MESSAGES):
-            claims_generation = self._positions.claims_generation
+            claims_revision = self._positions.claims_revision
             self._commit_written_batches()
-            if self._stopping.is_set() or self._positions.claims_generation != claims_generation:
+            if self._stopping.is_set() or self._positions.claims_revision != claims_revision:
                 return False
             chunk = messages[start : start + CHECK_EVERY_MESSAGES]
             if not self._add_chunk([decode_message(message, self._window) for message in chunk]):
@@ -239,7 +239,7 @@ class Consumer:
         Returns:
             False if messages are left in `chunk`. See `_add_all`.
         """
-        claims_generation = self._positions.claims_generation
+        claims_revision = self._positions.claims_revision
         while chunk:
             # `admit` handles only messages of the first message's partition.
             first = chunk[0].message
@@ -247,7 +247,7 @@ class Consumer:
             handled, verdict = self._machine.admit(chunk, first_offset)
             if verdict is not None and not self._act_on_verdict(verdict, first):
                 return False
-            if self._positions.claims_generation != claims_generation:
+            if self._positions.claims_revision != claims_revision:
                 return False
             del chunk[:handled]
         return True
@@ -299,16 +299,14 @@ class Consumer:
             self._write_batch(lane)
             return True
         lane.filling_batch.arrange()  # sort its rows while waiting: the writer then need not
-        claims_generation = self._positions.claims_generation
+        claims_revision = self._positions.claims_revision
         until = time.monotonic() + PAUSE_AFTER_SECONDS
         flight = lane.flight  # when it is written, the filling batch can go to the writer
         while lane.flight is flight and self._writers.wait_for_one(until - time.monotonic()):
             self._commit_written_batches()
         if lane.flight is flight:
             self._wait_while_paused(lane)
-        return (
-            self._positions.claims_generation == claims_generation and not self._stopping.is_set()
-        )
+        return self._positions.claims_revision == claims_revision and not self._stopping.is_set()
 
     def _wait_while_paused(self, lane: Lane) -> None:
         """Pause reading until the batch in flight of a lane is written, and poll meanwhile.

@@ -35,7 +35,7 @@ class RateSample(NamedTuple):
 
     at: float  # time.monotonic()
     position: int  # the sum of the next offsets of all claimed partitions
-    claims_generation: int  # `Positions.claims_generation`, which grows when the claims change
+    claims_revision: int  # `Positions.claims_revision` when the sample was taken
 
 
 class LossForecaster:
@@ -88,9 +88,9 @@ class LossForecaster:
     def _measure_rate(self, member: GroupMember, positions: Positions) -> None:
         """Measure how fast this consumer reads while more than MEASURE_UNREAD messages wait."""
         position = sum(claimed.expected for claimed in positions.claimed.values())
-        sample = RateSample(time.monotonic(), position, positions.claims_generation)
+        sample = RateSample(time.monotonic(), position, positions.claims_revision)
         earlier = self._sample
-        if earlier is None or earlier.claims_generation != sample.claims_generation:
+        if earlier is None or earlier.claims_revision != sample.claims_revision:
             self._sample = sample
         elif sample.at - earlier.at >= MEASURE_SECONDS:
             self._sample = sample

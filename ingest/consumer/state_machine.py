@@ -297,7 +297,7 @@ class StateMachine:
         """Put the filling batch of a lane in flight, and begin another batch. See `Lane.launch`."""
         claims = {partition: claimed.claim for partition, claimed in self.positions.claimed.items()}
         self._active_at = now
-        return lane.launch(claims, self.positions.claims_generation, now)
+        return lane.launch(claims, self.positions.claims_revision, now)
 
     def take_written_flight(self, lane: Lane) -> Flight:
         """Take the written batch out of a lane, so that the lane can launch its next batch."""
@@ -344,7 +344,7 @@ class StateMachine:
         anyway, and the new claims stay.
         """
         flight = self.take_written_flight(lane)
-        if flight.claims_generation == self.positions.claims_generation:
+        if flight.claims_revision == self.positions.claims_revision:
             self.release(now)
 
     def pause(self) -> list[KafkaPartition]:
