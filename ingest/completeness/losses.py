@@ -60,7 +60,7 @@ class LossForecast:
 
     @property
     def is_losing(self) -> bool:
-        """Whether unread messages are past their retention, so that the broker may delete them now."""
+        """Whether unread messages are past their retention, so the broker may delete them now."""
         return self.loss_seconds == 0
 
 

@@ -178,7 +178,8 @@ class Consumer:
         lane.remember(written.fingerprints)
         self._write_due_batches()
         self._meter.count_written_batch(flight.batch, written)
-        for claimed in self._machine.judge(written.refused):
+        halted_partitions = self._machine.count_refused_messages(written.refused)
+        for claimed in halted_partitions:
             self._halt_partition(claimed)
         self._member.commit(self._machine.get_commit_offsets(flight))
         flight.batch.clear()

@@ -109,13 +109,14 @@ class PeriodicWork:
         probe: Probe,
         heartbeats: HeartbeatWriter,
         forecaster: LossForecaster,
-        submit_job: Callable[[Callable[[Connection], object]], Future[None]],
+        submit_job: Callable[[Callable[[Connection], object], str], Future[None]],
         claim_again: Callable[[str], None],
     ) -> None:
         """Set up the work.
 
         Args:
-            submit_job: Runs a job in the database on another thread.
+            submit_job: Runs a function in the database on another thread. The second argument says
+                in a log message what the function does.
             claim_again: Called to give up all claims and to claim all partitions again. Gets the
                 reason as a sentence.
         """
@@ -230,7 +231,9 @@ class PeriodicWork:
             if claimed.halted is not None
         }
         if halted:
-            self._halting = self._submit_job(partial(ledger.record_halts, halted=halted))
+            self._halting = self._submit_job(
+                partial(ledger.record_halts, halted=halted), "recording which partitions are halted"
+            )
 
     def close(self, seconds: float) -> None:
         """End the work. Waits at most `seconds` for the database, and never for a probe."""
@@ -260,7 +263,7 @@ class PeriodicWork:
                         until,
                     )
                     resume = partial(ledger.record_resume, claim=claimed.claim, until=until)
-                    self._submit_job(resume)
+                    self._submit_job(resume, f"recording that {topic}[{number}] is read again")
                     resumed = True
             elif future is None:
                 self._probes[partition] = self._prober.submit(

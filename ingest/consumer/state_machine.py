@@ -149,7 +149,7 @@ class StateMachine:
         good_count = count - (bad_message is not None)
         if good_count:
             partition.breaker.note_good(good_count)
-        is_halted = bad_message is not None and self._count_and_judge(
+        is_halted = bad_message is not None and self._count_message(
             partition, partition.expected - 1, is_bad=True
         )
         return Admission(count, AdmissionVerdict.HALTED if is_halted else None)
@@ -185,11 +185,11 @@ class StateMachine:
             gaps = _describe_gaps(expected, first_offset, offset)
         bad_message = batch.add(decoded, partition.claim.topic_partition, expected, gaps)
         partition.expected = offset + 1
-        is_halted = self._count_and_judge(partition, offset, is_bad=bad_message is not None)
+        is_halted = self._count_message(partition, offset, is_bad=bad_message is not None)
         return AdmissionVerdict.HALTED if is_halted else None
 
     def advance_to_end(
-        self, name: KafkaPartition, end: int, first_offset: int | None = None
+        self, partition: KafkaPartition, end: int, first_offset: int | None = None
     ) -> AdmissionVerdict | None:
         """Move the position of a partition to its end offset.
 
@@ -204,26 +204,26 @@ class StateMachine:
             None: the partition is at its end. GAP: call again with `first_offset`. UNEXPECTED: the
             log may have been truncated. TRUNCATED: the log was truncated.
         """
-        partition = self.positions.claimed.get(name)
-        if partition is None or partition.halted is not None:
+        claimed = self.positions.claimed.get(partition)
+        if claimed is None or claimed.halted is not None:
             return None
-        last = None if partition.is_last_delivered else partition.unverified_last
+        last = None if claimed.is_last_delivered else claimed.unverified_last
         if last is not None and last.offset >= end:
-            self.positions.suspects.add(name)
+            self.positions.suspects.add(partition)
             return AdmissionVerdict.UNEXPECTED
-        if partition.expected >= end and last is None:
+        if claimed.expected >= end and last is None:
             return None
         if first_offset is None:
             return AdmissionVerdict.GAP
         if last is not None:
             if not last.may_be_gone(first_offset, -1):
-                return self._note_truncation(partition)
-            partition.unverified_last = None
-        if partition.expected < end:
-            gaps = _describe_gaps(partition.expected, first_offset, end)
-            batch = self.lanes[partition.lane].filling_batch
-            batch.skip(partition.claim.topic_partition, partition.expected, end, gaps)
-            partition.expected = end
+                return self._note_truncation(claimed)
+            claimed.unverified_last = None
+        if claimed.expected < end:
+            gaps = _describe_gaps(claimed.expected, first_offset, end)
+            batch = self.lanes[claimed.lane].filling_batch
+            batch.skip(claimed.claim.topic_partition, claimed.expected, end, gaps)
+            claimed.expected = end
         return None
 
     def _verify_log(
@@ -306,13 +306,13 @@ class StateMachine:
             raise NoFlightError(f"lane {lane.number} has no batch in flight")
         return flight
 
-    def judge(self, refused: Iterable[BadMessage]) -> list[ClaimedPartition]:
+    def count_refused_messages(self, refused: Iterable[BadMessage]) -> list[ClaimedPartition]:
         """Count messages that the database refused, and return the partitions that they halt."""
         halted_partitions = []
         for bad_message in refused:
             message = bad_message.message
             partition = self.positions.claimed.get((message.topic, message.partition))
-            if partition is not None and self._count_and_judge(
+            if partition is not None and self._count_message(
                 partition, message.offset, is_bad=True
             ):
                 halted_partitions.append(partition)
@@ -372,7 +372,7 @@ class StateMachine:
             lane.drop()
         self.paused = []
 
-    def _count_and_judge(self, partition: ClaimedPartition, offset: int, is_bad: bool) -> bool:
+    def _count_message(self, partition: ClaimedPartition, offset: int, is_bad: bool) -> bool:
         """Count a message, and return whether it halts its partition."""
         if offset < partition.claim.resume_until:
             return False

@@ -110,10 +110,10 @@ class WriterThreads:
         first.writer.allow_waiting()
         return first.worker.submit(partial(first.writer.claim, bounds, truncated))
 
-    def submit_job(self, job: Callable[[Connection], object]) -> Future[None]:
-        """Begin to run a job on the first writer. A failure is logged, and the job not repeated."""
+    def submit_job(self, job: Callable[[Connection], object], purpose: str) -> Future[None]:
+        """Begin to run a job on the first writer. See `RetryingWriter.run_job`."""
         first = self._threads[0]
-        return first.worker.submit(partial(first.writer.run_job, job))
+        return first.worker.submit(partial(first.writer.run_job, job, purpose))
 
     def abandon_waiting_work(self) -> None:
         """Give up all work that waits for the database. Running statements are not interrupted."""
@@ -245,14 +245,18 @@ class RetryingWriter:
         metrics.LOGS_TRUNCATED.inc(sum(claim.is_first_after_truncation for claim in claims))
         return claims
 
-    def run_job(self, job: Callable[[Connection], object]) -> None:
-        """Run a job once, and log a failure. Only for jobs that the caller submits again anyway."""
+    def run_job(self, job: Callable[[Connection], object], purpose: str) -> None:
+        """Run a job once. Log a failure, without raising an error.
+
+        Use it only for jobs that the caller will submit again.
+
+        Args:
+            purpose: What the job does, for the log: "recording ...".
+        """
         try:
             job(self.batch_writer.connection)
         except psycopg.Error as error:
-            logger.warning(
-                "a job in the database failed, the next attempt follows: %s", describe(error)
-            )
+            logger.warning("%s failed; the consumer tries again: %s", purpose, describe(error))
             self.batch_writer.close()
 
     def _write_once(
@@ -305,7 +309,7 @@ class RetryingWriter:
                 metrics.RETRIES.inc()
                 self.batch_writer.close()
                 if isinstance(error, psycopg.errors.LockNotAvailable):
-                    self.run_job(terminate_frozen)
+                    self.run_job(terminate_frozen, "ending sessions of frozen consumers")
             else:
                 self.failing = False
                 metrics.LOGIN_REFUSED.labels("postgresql").set(0)

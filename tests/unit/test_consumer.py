@@ -83,7 +83,7 @@ def test_halts_are_recorded_again_only_after_previous_attempt_ended(
     """While the database is away, the consumer starts one statement, not one in each turn."""
     jobs: list[Future[None]] = []
 
-    def record(_: object) -> Future[None]:
+    def record(_: object, __: str) -> Future[None]:
         jobs.append(Future())
         return jobs[-1]
 

@@ -774,7 +774,9 @@ def test_partition_halted_during_a_pause_is_not_resumed() -> None:
     machine.launch(lane, 0)
     assert machine.pause() == [(TOPIC, 0), (TOPIC, 1)]
     machine.take_written_flight(lane)
-    assert machine.judge(BadMessage(item, Reason.BAD_NUMBER, TOO_LONG) for item in bad)
+    assert machine.count_refused_messages(
+        BadMessage(item, Reason.BAD_NUMBER, TOO_LONG) for item in bad
+    )
     assert machine.resume() == [(TOPIC, 1)]
 
 
