@@ -1,1 +1,1 @@
-"""Checks of arguments and preconditions for the commands about messages."""
+"""The commands about messages, and checks before they run."""

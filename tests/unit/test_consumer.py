@@ -359,7 +359,7 @@ def stuck_member_timer() -> StuckMemberTimer:
     """Of a member that lost its partitions at 0, maybe because its brokers went away."""
     timer = StuckMemberTimer(PATIENCE, -100.0)
     timer.end()
-    timer.begin(0.0, answer=False)
+    timer.begin(0.0, are_brokers_up=False)
     return timer
 
 
