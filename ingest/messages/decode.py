@@ -294,7 +294,7 @@ def _check_snapshot(
     has_nul: bool,
     parser: EnvelopeParser | None,
 ) -> bytes | memoryview:
-    """Return the snapshot as it will be stored: unchanged, or with its NUL characters replaced.
+    """Return the snapshot as it will be stored: unchanged, or rewritten if it has NUL characters.
 
     Args:
         data: The snapshot in the message; None if it is missing.

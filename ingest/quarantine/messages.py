@@ -194,7 +194,7 @@ def lock_counted_offsets(connection: Connection, key: LedgerKey) -> OffsetRange:
     return OffsetRange(int(row[0]), int(row[1]))  # type: ignore[call-overload]
 
 
-def postpone_message(connection: Connection, locked: LockedMessage, reject: BadMessage) -> str:
+def postpone_message(connection: Connection, locked: LockedMessage, bad_message: BadMessage) -> str:
     """Record that a quarantined message is still bad, and plan the next attempt.
 
     The reason of this attempt replaces the last reason, but not the first one. If this attempt
@@ -215,7 +215,7 @@ def postpone_message(connection: Connection, locked: LockedMessage, reject: BadM
             "id": locked.id,
             "status": status,
             "attempts": attempts,
-            **rejects.make_reason_columns(reject),
+            **rejects.make_reason_columns(bad_message),
             "pause": None if status == "failed" else pause,
             "entity": identity.entity,
             "entity_id": identity.id,
@@ -408,10 +408,10 @@ def _settle_messages(
     outcomes: Counter[str] = Counter()
     for result in results:
         locked_message = locked_by_message[id(result.message)]
-        if result.reject is None:
+        if result.bad_message is None:
             settled.append((locked_message, result.outcome))
             outcomes[result.outcome] += 1
         else:
-            outcomes[postpone_message(connection, locked_message, result.reject)] += 1
+            outcomes[postpone_message(connection, locked_message, result.bad_message)] += 1
     resolve_messages(connection, settled)
     return outcomes

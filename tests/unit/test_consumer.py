@@ -334,7 +334,7 @@ def test_adding_many_messages_at_once_has_same_result_as_adding_one_by_one(
     assert at_once.add_run(decoded, SOURCE, 5, skipping) == (added, reject)
     for batch in (one_by_one, at_once):
         batch.arrange()
-    for name in ("messages", "bytes", "rows", "keys", "expired", "rejects", "progress"):
+    for name in ("messages", "bytes", "rows", "keys", "expired", "bad_messages", "progress"):
         assert getattr(one_by_one, name) == getattr(at_once, name)
     assert [item.fits(make_message_of_size(900).size) for item in (one_by_one, at_once)] in (
         [True] * 2,

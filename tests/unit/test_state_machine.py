@@ -646,7 +646,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         entry = self.ledger[partition]
         progress = batch.progress[make_source(partition, entry)]
         rows = [item.message for rows in batch.rows.values() for item in rows]
-        rejects = [item.message for item in batch.rejects]
+        rejects = [item.message for item in batch.bad_messages]
         expired = [item.message for item in batch.expired]
         places = {}
         for kinds, messages in (
