@@ -1,1 +1,1 @@
-"""The commands about messages, and checks before they run."""
+"""Checks of arguments and preconditions before a command about messages runs."""

@@ -189,7 +189,7 @@ class MessageProcessor:
             self.counts[handler.name, "dead"] += 1
 
     def _settle_attempt(self) -> None:
-        """Write the result of an attempt whose connection was lost."""
+        """Write the result of the last attempt, if a lost connection has prevented this so far."""
         if self._unsettled is None:
             return
         turn, text = self._unsettled

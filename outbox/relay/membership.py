@@ -75,7 +75,7 @@ class RelayMembership:
 
     @property
     def certain(self) -> bool:
-        """Whether this relay surely has its buckets for at least another half of a lease.
+        """Whether this relay surely keeps its buckets for another half of a lease.
 
         Other relays take them over only when its last beat is a whole lease old.
         """
