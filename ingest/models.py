@@ -81,7 +81,7 @@ class Ledger(models.Model):
     retired: str
     """Why the topic is declared finished, or empty."""
     silence: Silence | None
-    """What is silent and since when; None if a consumer reads the topic partition or need not."""
+    """What is silent, and since when. None if the topic partition is being read, or need not be."""
 
     class Meta:
         db_table = "ingest_ledger"

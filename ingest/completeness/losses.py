@@ -71,8 +71,8 @@ def forecast_losses(
 ) -> dict[KafkaPartition, LossForecast]:
     """Return the forecast of each topic partition, the most endangered first.
 
-    Retired topics are left out. Of topics with one name, only the newest is included. If an end
-    offset is older than SILENT, the messages that arrived since then are estimated.
+    Retired topics are left out. Of topics with the same name, only the newest is included. If an
+    end offset is older than SILENT, the messages that arrived since then are estimated.
 
     Args:
         entries: The ledger rows.

@@ -14,7 +14,7 @@ REMEMBERED = 30_000
 
 
 class FingerprintCache:
-    """For documents that were stored lately, the fingerprints of their search keys.
+    """A cache with the fingerprints of search keys, for documents that were stored lately.
 
     Args:
         size: At least this number of documents is remembered, and at most twice the number.

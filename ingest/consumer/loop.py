@@ -356,7 +356,7 @@ class Consumer:
         return first_offset
 
     def _advance_to_ends(self) -> None:
-        """Move the position of each partition that was read completely to its end offset.
+        """Move the position of each partition without further messages to the end offset.
 
         The last offsets of a partition may be markers of transactions. The broker does not deliver
         markers, so no message moves the position past them.
@@ -378,7 +378,7 @@ class Consumer:
                 return
 
     def _hand_over(self) -> None:
-        """Write the messages that were read, within HAND_OVER_SECONDS.
+        """Write the messages that were read. Give up after HAND_OVER_SECONDS.
 
         Messages that are not written in this time are read again by the next consumer.
         """

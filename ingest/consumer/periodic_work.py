@@ -61,8 +61,8 @@ class Probe:
             expected: The offset at which reading would continue.
 
         Returns:
-            The offset before which bad messages do not halt the partition again. None if the
-            partition stays halted. In this order:
+            The offset before which bad messages do not halt the partition again, or None if the
+            partition stays halted. It is the first of these offsets for which the condition holds:
 
             - the offset that an operator allowed by `annals quarantine resume`;
             - `expected`, if few of the next messages are bad;

@@ -233,11 +233,11 @@ class StateMachine:
         message: KafkaMessage,
         first_offset: int | None,
     ) -> AdmissionVerdict | None:
-        """Use a message that was read after a claim to find out whether the log was truncated.
+        """Find out whether the log was truncated, from a message that was read after the claim.
 
-        After a claim, reading begins with the last message that was read before it. If the broker
-        has another message at this offset, or none although it cannot have been deleted, the log
-        was truncated.
+        Reading begins with the last message that was read before the claim. The log was truncated
+        if the broker has another message at the offset of this message, or if it lacks this message
+        although it cannot have deleted it.
 
         Args:
             last: The last message that was read before the claim.
@@ -384,14 +384,14 @@ class StateMachine:
 
 
 def _describe_gaps(expected: int, first_offset: int, offset: int) -> tuple[OffsetGap, ...]:
-    """Return the missing offsets from `expected` up to `offset`, as at most two gaps.
+    """Return the gaps from `expected` up to `offset`: at most two.
 
-    Offsets before `first_offset` are lost: the broker deleted them. The others never held messages:
-    they are markers of transactions, for example.
+    Missing offsets before `first_offset` are lost: the broker deleted them. Later ones never held
+    messages: they are markers of transactions, for example.
 
     Args:
         first_offset: The first offset that the broker still has.
-        offset: The offset that was delivered.
+        offset: The offset of the next message, or the end offset.
     """
     present_from = min(max(first_offset, expected), offset)
     gaps = (

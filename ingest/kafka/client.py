@@ -183,7 +183,7 @@ def create_client(
 
     Args:
         kind: The class of the client.
-        status: Notes the errors of the client's connections; None if nobody reads them.
+        status: The object that notes the errors of the client's connections; None for a new one.
 
     Raises:
         WrongSettingError: librdkafka does not accept the settings.
@@ -218,8 +218,8 @@ class StuckMemberTimer:
     A member is stuck if it has had no partitions for a certain time although the brokers answered.
 
     Args:
-        seconds: This time. It doubles whenever the member is stuck, because a member that joins
-            again disturbs the others.
+        seconds: How long this time is at first. It doubles whenever the member is stuck, because a
+            member that joins again disturbs the others.
     """
 
     def __init__(self, seconds: float, now: float) -> None:

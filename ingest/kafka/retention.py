@@ -80,7 +80,7 @@ class BrokerForecaster(Brokers):
             self._consumer.close()
 
     def _refresh_retention(self, topics: Collection[str]) -> None:
-        """Ask for the retention of topics, unless it was asked for within REFRESH_SECONDS."""
+        """Ask for the retention of topics if it is not known, or was asked for too long ago."""
         if time.monotonic() - self._refreshed_at > REFRESH_SECONDS:
             self._retention = {}
             self._refreshed_at = time.monotonic()
@@ -155,7 +155,7 @@ class BrokerForecaster(Brokers):
         return outlooks
 
     def _read_times(self, offsets: Mapping[KafkaPartition, int]) -> dict[KafkaPartition, float]:
-        """Return the timestamp of the first message at or after the offset of each partition.
+        """For each partition, return the timestamp of the first message from its offset on.
 
         Partitions without such a message, or without an answer in time, are left out. The mean size
         of the messages is remembered as an estimate for their topic.

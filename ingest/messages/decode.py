@@ -256,7 +256,7 @@ def _reject_field(
 
 
 def _check_empty_value(message: KafkaMessage, parser: EnvelopeParser | None) -> bytes:
-    """Return b"" if a message without a value has all fields in its headers, or raise an error.
+    """Return b"" if a message without a value has all fields in its headers. Otherwise raise.
 
     Raises:
         RepeatedMessageError: The message is a tombstone that follows a deletion. It brings nothing

@@ -124,10 +124,10 @@ EnvelopeParsers: TypeAlias = Mapping[str, EnvelopeParser]
 
 
 class ContractEnvelopeParser:
-    """Parses envelopes of the contract that name the application in a field of another name.
+    """Parses envelopes that differ from the contract's only in the field for the application's id.
 
     Args:
-        parent: The name of that field, or a JSON pointer to it.
+        parent: The name of this field, or a JSON pointer to it.
     """
 
     def __init__(self, parent: str) -> None:

@@ -78,7 +78,7 @@ _IDENTITY_DECODER = msgspec.json.Decoder(_IdentityFields)
 def _read_id_and_version(
     message: KafkaMessage, parser: EnvelopeParser | None
 ) -> tuple[bytes, bytes]:
-    """Return the id and the version as JSON texts. An absent one is empty."""
+    """Return the id and the version as JSON texts. A missing one is empty."""
     value = message.value or b""
     try:
         if parser is None:

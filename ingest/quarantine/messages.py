@@ -155,8 +155,8 @@ def lock_messages(
 def resolve_messages(connection: Connection, settled: Iterable[tuple[LockedMessage, str]]) -> None:
     """Settle messages as `stored`, `repeated` or `expired`, and count them so in the ledger.
 
-    Until now the ledger counts them as quarantined. Call this after the rows are stored: it locks
-    rows of the ledger, and consumers wait for these locks.
+    Until now the ledger has counted them as quarantined. Call this after the rows are stored: it
+    locks rows of the ledger, and consumers wait for these locks.
 
     Args:
         settled: Pairs of a message and its outcome.

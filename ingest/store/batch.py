@@ -252,7 +252,7 @@ class Batch:
     def skip(
         self, topic_partition: TopicPartition, expected: int, end: int, gaps: tuple[OffsetGap, ...]
     ) -> None:
-        """Advance a partition to `end`. No message is left before this offset.
+        """Advance a partition to `end`. Call it if no message is left before this offset.
 
         Args:
             expected: The next offset of the partition.

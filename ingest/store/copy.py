@@ -58,7 +58,7 @@ def encode_row(record: Record) -> bytes:
 
 
 def _encode_pieces(record: Record) -> tuple[bytes, Piece, bytes]:
-    """Encode one row as three pieces: the snapshot, and the columns before and after it."""
+    """Encode one row as three pieces: the columns before the snapshot, the snapshot, the rest."""
     _, id, version, change_type, updated_at, client_id, author, application, data = astuple(record)
     ident = id.encode()
     length, count = len(ident), 7 if application is None else 8

@@ -303,7 +303,7 @@ def is_at_offsets(connection: Connection, ends: Mapping[Claim, int]) -> bool:
     The caller asks this when PostgreSQL's answer to the commit was lost.
 
     Args:
-        ends: The offset after the last message of the batch, for each of its partitions.
+        ends: By claim, the next offset after the batch.
     """
     for claim, end in ends.items():
         row = connection.execute(
@@ -325,8 +325,8 @@ def record_heartbeat(
 ) -> None:
     """Record that a consumer still has these claims, and the end offsets that it knows.
 
-    The heartbeat counts from the time at which it was made, even if it is written later: it must
-    not look newer than a claim that was made in between.
+    The heartbeat counts from the time at which it was made. If it counted from the time at which it
+    is written, a late heartbeat could look newer than the claim of another consumer.
 
     Of several topics of one name, the one with the newest heartbeat counts as the current topic. So
     if a topic was created again, a heartbeat for the old topic counts only if the brokers have

@@ -112,7 +112,7 @@ class BatchWriter(DatabaseSession):
         If a partition is missing, the transaction is rolled back. Then the partition is created,
         and the batch is written again by the same path.
         """
-        # Unplaced messages go to quarantine as messages do that PostgreSQL refuses.
+        # Unplaced messages go to quarantine, like messages that PostgreSQL refuses.
         outcome = StoreOutcome(repeated=[*batch.repeated], refused=[*batch.unplaced])
         connection = self.connection
         try:

@@ -54,7 +54,7 @@ def truncate_expired_tables(
     needed_query: str,
     show_life: Callable[[], None] = lambda: None,
 ) -> list[str]:
-    """Truncate the tables of a ring with rows older than `keep_days`, and return their names.
+    """Truncate the tables for days that ended more than `keep_days` days ago. Return their names.
 
     A table that is in use is skipped until the next call.
 

@@ -85,7 +85,7 @@ class Message:
 
     @property
     def identity(self) -> str:
-        """A text that identifies the message. Of messages with one identity, only one is processed.
+        """A text that identifies the message. Of several with the same identity, one is processed.
 
         The identity is made of the topic and the header idempotency-key. If this header is missing
         or blank, the identity is `topic/partition/offset`.
@@ -154,7 +154,7 @@ class MessageHandler:
         name: The name under which messages for this handler are stored.
         topics: The topics of the messages.
         function: Called with each message.
-        key: Returns a text that identifies a message. None: `Message.identity` does.
+        key: Returns a text that identifies a message. None: `Message.identity` is used.
         attempts: After how many failed attempts a message is dead. None: as in settings.INBOX.
         seconds: How many seconds an attempt may take. None: as in settings.INBOX.
         stop_key: Whether a dead letter stops later messages with the same key.

@@ -104,7 +104,7 @@ class RecordingBlock:
         self.note_after(model, keys)
 
     def note_deleted_earlier(self, instance: models.Model, key: Any) -> None:
-        """Note that a row is already deleted, as far as its instance tells what the row was."""
+        """Note a deletion that has happened already. The instance shows what the row was."""
         model = get_concrete_model(type(instance))
         kind = get_kind(model)
         if isinstance(kind, PartOf):

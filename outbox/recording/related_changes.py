@@ -131,7 +131,7 @@ def _warn_of_fixture(sender: Model, raw: bool, **_: Any) -> None:
 def _list_updated_foreign_keys(model: Model) -> Iterator[tuple[models.Field[Any, Any], Model]]:
     """Yield the foreign keys that Django updates when a row to which they refer is deleted.
 
-    An example is a foreign key with SET_NULL. With each one comes a model to which it refers.
+    An example is a foreign key with SET_NULL. It is yielded with each model to which it refers.
     """
     for field in model._meta.concrete_fields:
         relation = field.remote_field
@@ -156,7 +156,7 @@ def _note_referring(
     block: RecordingBlock,
     _: object,
 ) -> Callable[[], None]:
-    """Note the rows with a foreign key to `instance`, which Django changes when it is deleted.
+    """Note the rows that refer to `instance`: its deletion will change their foreign keys.
 
     Returns:
         A function to call after the deletion: it notes that these rows have changed.
