@@ -410,8 +410,8 @@ def drop_connection(alias: str) -> None:
     del connections[alias]
 
 
-def correct_due_times(longest_pause: float, alias: str) -> None:
-    """Correct the times from which messages are due.
+def repair_due_times(longest_pause: float, alias: str) -> None:
+    """Repair the times from which messages are due.
 
     A new message that must wait for an earlier message loses its time, so that the search for due
     messages does not find it. Its time comes back when the earlier message is processed.
