@@ -57,7 +57,7 @@ class KafkaProducer:
         self._client.poll(0)
 
     def wait(self, seconds: float) -> None:
-        """Wait for this time, and handle confirmations meanwhile."""
+        """Handle confirmations for this number of seconds."""
         until = monotonic() + seconds
         while (remaining := until - monotonic()) > 0:
             self._client.poll(remaining)

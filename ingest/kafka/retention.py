@@ -1,7 +1,7 @@
 """Asks the brokers for what a forecast of losses needs: retention, offsets, times and sizes.
 
-retention_forecast.py computes the forecast. Requests may wait, so the consumer makes them on a
-thread of their own.
+retention_forecast.py computes the forecast. Requests may wait, so the consumer makes them in a
+separate thread.
 """
 
 import logging

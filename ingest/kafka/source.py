@@ -246,7 +246,7 @@ class GroupMember:
         return client
 
     def _close_in_thread(self) -> Thread:
-        """Close the client in a thread of its own and return the thread."""
+        """Start a thread that closes the client, and return the thread."""
         leaving = Thread(target=self._consumer.close, name="leaving", daemon=True)
         leaving.start()
         return leaving

@@ -34,7 +34,7 @@ MAX_NESTING = 500
 
 
 class ExpiredVersionError(Exception):
-    """Raised for a version that is older than the window. It is stored only if its day exists."""
+    """Raised for a version older than the window: it is stored only if its day has a partition."""
 
     def __init__(self, record: Record) -> None:
         super().__init__("older than the window")

@@ -450,7 +450,7 @@ class FieldLookup:
         )
 
     def find_values(self, text: bytes | Raw) -> dict[str, Raw]:
-        """Return the values of the fields that the text has, by the names of the fields.
+        """Return the values of the fields by name, without the fields that the text lacks.
 
         Raises:
             msgspec.ValidationError: A value around a field is not an object.

@@ -41,7 +41,7 @@ class TopicPartition(msgspec.Struct, frozen=True, order=True):
         return int(self.topic_id.partition(TRUNCATION_MARK)[2] or 1) - 1
 
     def make_successor(self) -> TopicPartition:
-        """Return the same partition after a truncation of its log. Its offsets begin at 0 again."""
+        """Return what this partition becomes if its log is truncated: offsets begin at 0 again."""
         topic_id = f"{self.broker_id}{TRUNCATION_MARK}{self.truncations + 2}"
         return TopicPartition(self.topic, topic_id, self.partition)
 

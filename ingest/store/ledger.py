@@ -59,8 +59,8 @@ def claim_partition(
 ) -> Claim:
     """Claim a partition for this consumer, inside the caller's transaction.
 
-    If the log ends before the offset in the ledger, it was truncated. The claim then gets a new row
-    of the ledger, and the log is read from its start.
+    If the log was truncated, the claim gets a new row of the ledger, and the log is read from its
+    start. A log that ends before the offset in the ledger was truncated.
 
     Args:
         first_offset: The first offset at the broker. Reading begins there if the partition is new.

@@ -157,7 +157,7 @@ def get_local_window() -> Window:
 
 
 def get_safe_window(connection: Connection) -> Window:
-    """Return the days that are kept now, by the earlier of two clocks: ours and the server's.
+    """Return the days that are kept now, by the earlier clock: of this machine or of the server.
 
     Rows before the window are never stored, so one wrong clock must not decide about them.
     """

@@ -330,10 +330,12 @@ def set_time_limit(seconds: float, alias: str) -> None:
 
 
 def mark_processed(turn: MessageTurn, alias: str) -> bool:
-    """Mark the message as processed, in the transaction of its effect.
+    """Mark the message as processed, in the transaction in which the handler made its changes.
 
-    The next message of the chain becomes due. Returns False if another consumer has taken over the
-    message; the caller must then roll back the effect.
+    The next message of the chain becomes due.
+
+    Returns:
+        False if another consumer has taken over the message. The caller must then roll back.
     """
     return _execute(_DONE, {**turn.parameters, "state": "processing"}, alias) == 1
 

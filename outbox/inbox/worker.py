@@ -62,7 +62,7 @@ class DatabaseAwayError(Exception):
 
 
 class _TakenByAnotherError(Exception):
-    """Raised to roll back the effect, because another consumer has taken over the message."""
+    """Raised to roll back the changes of the handler: another consumer has taken the message."""
 
 
 @dataclass(slots=True)
@@ -73,8 +73,8 @@ class MessageProcessor:
         conf: The settings.
         alias: The database in settings.DATABASES.
         handlers: The handlers by name.
-        counts: The counts since the caller last took and cleared them, by handler and name of the
-            count.
+        counts: By handler and name of the count, what was counted since the caller last took and
+            cleared the counts.
     """
 
     conf: InboxConf
