@@ -47,7 +47,7 @@ def test_days_are_held_when_it_is_not_known_whether_topic_exists(live_read: None
     assert complete_to.read_completeness(ENTITIES).complete_to is None
 
 
-def test_days_are_not_held_and_completeness_is_current_when_topic_does_not_exist(
+def test_days_are_not_held_and_completeness_reaches_now_when_topic_does_not_exist(
     live_read: None,
 ) -> None:
     answer(LIVE, MIGRATION)
@@ -66,7 +66,7 @@ def test_days_are_not_held_and_completeness_is_current_when_topic_does_not_exist
     ] == {(): 0}
 
 
-def test_days_are_held_and_completeness_is_old_when_answer_of_brokers_is_outdated(
+def test_days_are_held_and_completeness_ends_in_the_past_when_answer_of_brokers_is_old(
     live_read: None,
 ) -> None:
     answer(LIVE, MIGRATION, age=2 * 86_400)
@@ -108,7 +108,7 @@ def test_days_are_held_after_topic_that_was_read_is_deleted(live_read: None) -> 
     assert deleted not in ledger_rows.find_absent_topics(ledger_rows.load_entries())
 
 
-def test_completeness_page_reports_live_topic_that_does_not_exist(
+def test_completeness_page_reports_that_a_topic_does_not_exist(
     live_read: None, client: Client
 ) -> None:
     lost = LIVE[0]
