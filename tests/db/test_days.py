@@ -57,7 +57,9 @@ STYLES = [
 
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("of", DAYS)
-def test_day_is_utc_in_every_time_zone(zone: str, of: date, style: str) -> None:
+def test_day_begins_and_ends_at_utc_midnight_in_every_time_zone(
+    zone: str, of: date, style: str
+) -> None:
     begin = datetime(of.year, of.month, of.day, tzinfo=UTC)
     end = begin + timedelta(days=1)
     with connect_plainly(options=f"-c timezone={zone} -c datestyle={style}") as plain:
