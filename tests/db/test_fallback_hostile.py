@@ -150,7 +150,7 @@ WRONG: dict[str, Hostile] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_nothing_of_a_wrong_answer_of_old_service_is_shown(
+def test_wrong_answer_of_old_service_is_not_shown_and_counts_as_failed(
     stored_application: OldServiceServer,
     support: Client,
     monkeypatch: pytest.MonkeyPatch,
