@@ -59,7 +59,8 @@ def test_web_can_read_all_but_hidden_columns() -> None:
             assert is_refused(plain, f"INSERT INTO {table} DEFAULT VALUES")
 
 
-def test_web_of_previous_release_works_until_it_is_replaced() -> None:
+def test_web_role_keeps_rights_that_previous_release_needs() -> None:
+    """Its processes work until they are replaced."""
     with act_as(WEB) as plain:
         plain.execute("INSERT INTO access_opened (caller, application) VALUES ('c', 'a')")
         plain.execute("SELECT application, at FROM access_opened")
@@ -265,7 +266,7 @@ def harden_database() -> Iterator[None]:
 
 
 @pytest.mark.plain_only("Citus logs in to the nodes as the role that is set, which is not a login")
-def test_consumer_recognises_repeats_when_role_public_may_not_create_temporary_tables(
+def test_consumer_recognises_repeated_message_without_right_to_create_temporary_tables(
     ingested: Ingested,
 ) -> None:
     ingested.write(make_value(id="a"))
