@@ -99,8 +99,8 @@ def test_older_answer_of_brokers_is_ignored_when_written_after_newer_answer(
     assert AskedTopic.objects.filter(absent=True).count() == len(MIGRATION)
 
 
-def test_days_are_held_after_topic_that_was_read_is_deleted(live_read: None) -> None:
-    """Its messages may not all have been read when it was deleted."""
+def test_days_are_held_after_a_topic_was_read_and_then_deleted(live_read: None) -> None:
+    """Some messages of the topic may have been unread when it was deleted."""
     deleted = BY_TOPIC[LIVE[0]].topics[1]
     create_ledger_row(deleted, high_watermark=12, end_known_at=clock.now())
     answer(LIVE, MIGRATION)

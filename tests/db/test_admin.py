@@ -87,7 +87,7 @@ def test_snapshot_json_and_download_keep_every_digit(store: Store, support: Clie
     assert '"n": 12345678901234567890.10' in file.content.decode()
 
 
-def test_version_link_opens_same_version_after_newer_versions_are_stored(
+def test_link_to_a_version_still_opens_it_after_newer_versions_are_stored(
     documents: Store, support: Client
 ) -> None:
     match = re.search(r'class="version-number" href="([^"]+)"', support.get(A1).content.decode())
@@ -292,7 +292,7 @@ def test_poll_counts_newer_versions_and_writes_no_journal_entry(
     assert JournalEntry.objects.count() == looks
 
 
-def test_newer_versions_are_counted_only_for_opened_documents(
+def test_newer_versions_are_counted_only_for_documents_that_the_session_opened(
     documents: Store, support: Client
 ) -> None:
     query = {"since": "2020-01-01T00:00:00Z"}

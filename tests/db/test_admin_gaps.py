@@ -99,7 +99,7 @@ def test_gap_metrics_count_missing_versions_by_kind_and_service(open_and_closed_
     assert versions == {(ROOT.name, "service-0"): 59 * 3 + 1, (ROOT.name, "service-1"): 60 * 3}
 
 
-def test_gap_page_says_that_no_gap_fits_the_filter_when_other_gaps_exist(
+def test_gap_page_says_that_filter_fits_no_gap_when_other_gaps_exist(
     open_and_closed_gaps: None, operator: Client
 ) -> None:
     for closed in ({}, {"closed": "1"}):

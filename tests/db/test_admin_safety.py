@@ -285,7 +285,7 @@ def kind_with_awkward_business_key(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize("levels", [60, 150, 450, 900, 2500])
-def test_api_calls_and_pages_open_for_deep_snapshot_with_awkward_business_key(
+def test_api_calls_and_pages_open_for_deeply_nested_snapshot(
     store: Store, support: Client, levels: int, kind_with_awkward_business_key: str
 ) -> None:
     store.add("A1", 0, make_nested_document(levels, "1", kind_with_awkward_business_key), 0)

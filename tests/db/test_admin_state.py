@@ -79,7 +79,7 @@ def test_state_page_links_fields_with_unusual_names_to_their_versions(
     assert list_shown_versions(support, second[0]) == [2]
 
 
-def test_state_page_links_item_of_list_without_identifying_field_to_changes_of_the_list(
+def test_state_page_links_item_to_changes_of_whole_list_when_items_have_no_identifying_field(
     store: Store, support: Client
 ) -> None:
     store_versions(

@@ -165,7 +165,7 @@ def test_answer_is_compressed_when_client_accepts_it(
         ("", None),
     ],
 )
-def test_compression_follows_weights_of_accept_encoding(
+def test_compression_follows_weights_of_accept_encoding_header(
     accepted: str, coding: str | None, auditor: Client, application_with_seven_versions: Store
 ) -> None:
     answer = auditor.get(f"{BASE}/A1", headers={"Accept-Encoding": accepted})

@@ -169,7 +169,7 @@ def test_changed_archive_file_is_not_restored(store: ArchiveStore) -> None:
         assert list_partition_names() == []
 
 
-def test_maintain_archives_before_drop_and_keeps_restored_days(
+def test_maintain_archives_days_before_it_drops_them_and_keeps_restored_days(
     store: ArchiveStore, plain: Connection
 ) -> None:
     fill(plain, 40)

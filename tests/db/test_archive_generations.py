@@ -144,7 +144,9 @@ def test_archiving_a_day_again_adds_its_new_rows_to_the_archived_rows(
     )
 
 
-def test_merge_refuses_and_names_differing_row(store: ArchiveStore) -> None:
+def test_merge_is_refused_and_names_row_that_differs_in_table_and_archive(
+    store: ArchiveStore,
+) -> None:
     with connect_plainly() as plain:
         archive_rows_of_day(store, *make_ids("b", 12))
         fill(plain, *make_ids("b", 12))

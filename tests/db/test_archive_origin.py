@@ -116,7 +116,7 @@ def test_manifest_that_somebody_planted_is_refused(store: ArchiveStore, plain: C
     assert not ArchivedDay.objects.exists()
 
 
-def test_row_added_to_archived_day_is_refused(store: ArchiveStore) -> None:
+def test_row_that_somebody_added_to_archived_day_is_refused(store: ArchiveStore) -> None:
     archive_rows_of_day(store, *make_ids("b", 12))
     noted = ArchivedDay.objects.get()
     plant(store, "forged")  # the archive merges it, the database does not know

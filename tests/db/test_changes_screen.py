@@ -183,7 +183,8 @@ def test_changes_command_accepts_long_time_span_without_author(
 def test_changes_command_continues_from_printed_token_after_interruption(
     busy_night: Store, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is interrupted in each page after the first, and goes on with the token it printed."""
+    """Each run is interrupted in its second page and prints a token. The next run continues from
+    it."""
     make_short_pages_of_complete_store(monkeypatch)
     words = (*NIGHT, "--path", "/rate", "--json", "--order", order)
     fetch, token, entries = timeline.fetch_changes_page, None, []

@@ -64,7 +64,7 @@ def test_complete_to_is_unknown_when_a_topic_was_never_read(topic: str) -> None:
     assert get_completeness() == (None, None)
 
 
-def test_complete_to_stays_at_topic_without_consumer_until_topic_is_retired() -> None:
+def test_topic_without_consumer_holds_complete_to_back_until_topic_is_retired() -> None:
     """No consumer reads the migration topic any more, so its end offset was confirmed long ago."""
     add_read_partition(TOPIC)
     add_read_partition(TWIN_TOPIC, end_known_at=NOW - timedelta(days=30))

@@ -73,7 +73,7 @@ def list_warning_ids(**options: Any) -> list[str]:
     return [str(actual.id).removeprefix("annals.") for actual in check_first_hour(**options)]
 
 
-def test_missing_settings_are_listed_in_order(settings: Settings) -> None:
+def test_missing_settings_are_listed_in_order_of_their_check_numbers(settings: Settings) -> None:
     set_settings(settings)
     assert list_warning_ids() == [*NOTHING_SET, "I100"]
 

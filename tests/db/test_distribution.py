@@ -80,7 +80,7 @@ def test_new_session_is_closed_when_preparing_it_fails(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_command_exits_with_one_sentence_when_database_url_names_a_worker(
+def test_command_exits_with_one_sentence_when_database_url_names_a_citus_worker(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(distribution, "is_on_worker", lambda _: True)
@@ -102,7 +102,9 @@ def test_command_exits_with_one_sentence_when_database_url_names_a_worker(
         connection_created.disconnect(dispatch_uid=WORKER_REFUSAL)
 
 
-def test_web_reports_that_database_url_names_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_web_reports_that_database_url_names_a_citus_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert explain_schema_mismatch() is None
     monkeypatch.setattr(distribution, "is_on_worker", lambda _: True)
     assert str(explain_schema_mismatch()).startswith("DATABASE_URL names a worker")

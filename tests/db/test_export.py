@@ -174,7 +174,7 @@ def test_export_as_parquet_has_every_row(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("filled")
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_interrupted_export_continues(
+def test_export_continues_when_it_is_repeated_after_interruption(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = run._write_day
@@ -348,7 +348,7 @@ def test_export_continues_after_damaged_archived_day(tmp_path: Path, settled: st
     assert run_export("--output", str(tmp_path))[0] == 2
 
 
-def test_export_has_rows_of_day_when_its_drop_was_interrupted(
+def test_export_has_rows_of_day_when_dropping_the_day_was_interrupted(
     tmp_path: Path, plain: Connection
 ) -> None:
     fill(FIRST)
@@ -404,8 +404,11 @@ def test_export_is_complete_when_day_is_packed_during_the_export(
     assert (exported_day.rows, exported_day.error) == (len(HARD), None)
 
 
-def test_export_includes_foreign_partitions(tmp_path: Path, plain: Connection) -> None:
-    """A longer partition, two of one day, and a default one."""
+def test_export_includes_partitions_that_annals_did_not_create(
+    tmp_path: Path, plain: Connection
+) -> None:
+    """One partition is longer than a day, two have one day together, and one is the default
+    partition."""
     noon = datetime.combine(FIRST, time(12), UTC)
     for name, start, end in (
         ("long", get_day(-9), FIRST),

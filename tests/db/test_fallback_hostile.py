@@ -228,7 +228,7 @@ def test_document_id_cannot_change_address_of_call_to_old_service(
     ]
 
 
-def test_log_has_no_names_or_values_of_old_service(
+def test_log_has_no_ids_or_values_that_old_service_sent(
     stored_application: OldServiceServer, support: Client, caplog: Any
 ) -> None:
     for name in ("another document", "author as object", "no JSON", "500"):

@@ -252,7 +252,7 @@ def test_quarantined_version_is_listed_in_its_version_gap(committed: Store) -> N
     assert (list_open_gaps(), GapRun.objects.get().quarantined) == ([("A1", 1, 2)], 0)
 
 
-def test_two_gap_runs_at_once_read_each_day_once(committed: Store) -> None:
+def test_two_concurrent_gap_runs_read_each_day_once(committed: Store) -> None:
     for number in range(0, 40, 2):
         committed.add("A1", number, {}, T0 + timedelta(days=number % 3, minutes=number))
 

@@ -52,7 +52,7 @@ def test_roles_cannot_change_history(role: str) -> None:
 
 
 @pytest.mark.plain_only("Citus logs in to the nodes as the role that is set, which is not a login")
-def test_web_can_read_all_but_hidden_columns() -> None:
+def test_web_role_can_read_tables_of_history_and_cannot_insert_into_them() -> None:
     with act_as(WEB) as plain:
         for table in (*VERSIONS, "ingest_ledger", "search_key", "day_seal", "auth_group"):
             plain.execute(f"SELECT * FROM {table} LIMIT 1")
@@ -345,7 +345,8 @@ def test_database_login_of_web_can_run_command_compare_old(
 
 
 def test_grants_are_applied_while_another_transaction_changes_a_table() -> None:
-    """PostgreSQL reports `tuple concurrently updated`, as beside `partitions maintain`."""
+    """PostgreSQL reports `tuple concurrently updated`, for example while `partitions maintain`
+    runs."""
     with open_connection("test-other") as other_session, ThreadPoolExecutor(1) as pool:
         with other_session.transaction():
             other_session.execute("GRANT SELECT ON search_key TO annals_web")

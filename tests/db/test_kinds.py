@@ -323,7 +323,7 @@ CREATE TABLE customer_aud (id bigint NOT NULL, at date) PARTITION BY LIST (at)
 
 
 def test_migrate_does_not_change_tables_of_other_django_applications(env: dict[str, str]) -> None:
-    """Their names end in `_aud` too. The checks do not mention them either."""
+    """The names of these tables end in `_aud` too. The checks do not mention them either."""
     tables = ['"Invoice_aud"', "invoice_aud", "customer_aud"]
     columns = [["sql", COLUMNS.format(table=table)] for table in tables]
     with psycopg.connect(env["DATABASE_URL"], autocommit=True) as connection:

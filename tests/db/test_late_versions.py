@@ -155,7 +155,7 @@ def test_late_versions_are_listed_after_their_day_was_packed(ingested: Ingested)
     assert list_late(token, filtered) == [("B", 2)]
 
 
-def test_damaged_late_version_is_named(ingested: Ingested) -> None:
+def test_late_list_names_document_with_damaged_late_version(ingested: Ingested) -> None:
     token = read().next_token
     ingested.write(make("A", 0, 1), make("A", 1, 2), make("B", 0, 1))
     table = get_root().table
@@ -226,7 +226,7 @@ def test_late_list_has_the_order_of_commits_when_writers_overlap(
     assert [batch.position - start.position for batch in batches] == [0, 1, 2]
 
 
-def test_page_of_the_feed_waits_for_a_writer_that_has_read_the_older_horizon(
+def test_page_of_the_feed_waits_for_an_open_writer_that_has_read_the_old_horizon(
     ingested: Ingested,
 ) -> None:
     ingested.write(make("A", 0, 1))

@@ -284,7 +284,7 @@ def test_recreated_topic_stays_current_when_heartbeat_of_old_topic_is_written_la
     assert old["high_watermark"] == 5
 
 
-def test_fenced_consumer_records_no_heartbeat_halt_or_resume(ingested: Ingested) -> None:
+def test_fenced_consumer_records_neither_heartbeat_nor_halt_nor_resume(ingested: Ingested) -> None:
     old = ingested.claims[SOURCE]
     claim_all()
     with open_connection() as plain:

@@ -215,7 +215,7 @@ def operator(db: None, client: Client) -> Client:
     return client
 
 
-def test_operations_is_start_page_of_operators_only(operator: Client) -> None:
+def test_operations_page_is_start_page_of_operators_only(operator: Client) -> None:
     assert 'class="verdict' in operator.get("/admin/").content.decode()
     for login in ("support", "admin"):
         operator.force_login(User.objects.get(username=login))

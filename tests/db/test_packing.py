@@ -309,7 +309,7 @@ def flip_bit(plain: Connection, packed: bytes, id: str) -> None:
     plain.execute(f"UPDATE {ROOT.table} SET packed = %s WHERE id = %s", [bytes(changed), id])
 
 
-def test_flipped_bit_in_block_is_detected_and_its_versions_are_not_shown(
+def test_versions_of_block_with_flipped_bit_are_not_shown_and_damage_is_reported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with connect_plainly() as plain:
@@ -334,7 +334,7 @@ def test_flipped_bit_in_block_is_detected_and_its_versions_are_not_shown(
 
 @pytest.mark.parametrize("column", ["author", "client_id", "type", "version", "updated_at"])
 def test_changed_column_of_block_is_detected(column: str, plain: Connection) -> None:
-    """Also when the block has the value of the column a second time."""
+    """A block with several versions is changed, and one with a single version."""
     expressions = {"type": "(type + 1) %% 3", "version": "version + 1"}
     fill(plain)
     seal_day(plain, ROOT, DAY)

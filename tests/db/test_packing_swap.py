@@ -328,7 +328,7 @@ def test_packing_notes_of_a_dropped_day_are_removed(
 
 @pytest.mark.parametrize("rewrite", [pack_root, unpack_root])
 @pytest.mark.plain_only("each node takes its snapshot when it is first asked")
-def test_reader_with_postgresql_snapshot_from_before_swap_sees_all_rows(
+def test_session_with_postgresql_snapshot_from_before_swap_sees_all_rows(
     rewrite: Callable[[Connection], object], filled: list[tuple[str, int]], plain: Connection
 ) -> None:
     """pg_dump and psql have their snapshot before they lock the day's table."""

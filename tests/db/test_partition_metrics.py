@@ -105,7 +105,7 @@ def test_verification_metrics_are_reported_for_each_table(plain: Connection) -> 
 
 
 def test_verify_checks_days_when_database_is_read_only() -> None:
-    """As on a standby."""
+    """A standby is read-only."""
     with connection.cursor() as cursor:
         cursor.execute("SET default_transaction_read_only = on")
         try:

@@ -151,7 +151,7 @@ def test_failure_of_one_day_is_reported_and_stops_no_other_day(plain: Connection
 
 
 def test_lost_connection_stops_no_other_day(plain: Connection) -> None:
-    """As if the server had killed the backend because of one document."""
+    """It is lost as if the server had killed the backend because of one document."""
 
     class Fatal:
         def archive(self, plain: days.Connection, table: str, of: date) -> None:
@@ -219,7 +219,7 @@ def _database_zone(zone: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "America/Los_Angeles"])
-def test_days_are_utc_in_every_server_zone(zone: str) -> None:
+def test_days_are_utc_days_in_every_time_zone_of_the_server(zone: str) -> None:
     with _database_zone(zone), connect_plainly() as plain:
         assert plain.execute("SHOW timezone").fetchone() == (zone,)
         for number in range(-5, 3):

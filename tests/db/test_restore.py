@@ -133,7 +133,7 @@ def test_restore_keeps_rows_that_the_table_already_has(
     assert list_ids(plain) == sorted({*ROWS, "b"})
 
 
-def test_restore_refuses_differing_row(store: ArchiveStore) -> None:
+def test_restore_is_refused_when_a_row_differs_in_table_and_archive(store: ArchiveStore) -> None:
     with connect_plainly() as plain:
         days.create_partition(plain, TABLE, OLD)
         insert(plain, NOON, ROWS[0])
@@ -230,7 +230,7 @@ def test_restore_release_and_forget_are_refused_during_another_run(
         assert run(*words)[0] == 0
 
 
-def test_restore_command_reports_open_transaction_and_foreign_table(
+def test_restore_command_reports_open_transaction_and_table_that_annals_did_not_create(
     with_archive: None, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.2)

@@ -127,7 +127,7 @@ def make_numbered_message(number: str, days_ago: int) -> bytes:
     return make_value(id=f"id-{number}", updatedAt=moment.isoformat(), data={"number": number})
 
 
-def test_search_key_is_removed_with_its_last_version(ingested: Ingested) -> None:
+def test_search_key_is_removed_with_its_newest_version(ingested: Ingested) -> None:
     ingested.write(
         make_numbered_message("old", 30),
         make_numbered_message("kept", 20),

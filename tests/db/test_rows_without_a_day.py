@@ -163,7 +163,7 @@ def test_message_with_other_content_counts_as_expired_when_its_day_is_detached_m
 def test_writer_does_not_wait_for_day_that_is_being_dropped(
     ingested: Ingested, plain: Connection
 ) -> None:
-    """A long transaction keeps the detach pending, for hours perhaps."""
+    """A long transaction can keep the detaching of the day pending for hours."""
     for day in (OLDEST, TODAY):
         days.create_partition(plain, ROOT.table, day)
     ingested.writer.close()

@@ -154,7 +154,7 @@ def test_seal_does_not_depend_on_settings_of_the_session(filled: None) -> None:
 
 @pytest.mark.plain_only("the coordinator's tables have no rows")
 def test_sealing_a_day_freezes_its_rows_in_postgresql(sealed: DaySeal, plain: Connection) -> None:
-    """Every row is older than relfrozenxid, and every page is marked all-visible."""
+    """Every row is older than relfrozenxid, and every page of the table is marked all-visible."""
     query = sql.SQL(
         "SELECT count(*) > 0, bool_and(age(day.xmin) > age(relfrozenxid)),"
         " bool_and(relallvisible = relpages) FROM {} day, pg_class WHERE relname = %s"

@@ -200,7 +200,7 @@ def test_day_with_document_too_large_to_read_stops_no_other_day(plain: Connectio
 def test_lost_connection_while_one_day_is_sealed_stops_no_other_day(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As if the server had killed the backend because of one document."""
+    """It is lost as if the server had killed the backend because of one document."""
 
     def seal_or_lose_connection(plain: Connection, rows: DayRows, day: date) -> DaySeal:
         if day == get_noon_ago(8).date():

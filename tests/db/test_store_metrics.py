@@ -98,7 +98,7 @@ def test_unreachable_database_is_reported_by_readyz_and_metrics(
 
 
 @pytest.mark.usefixtures("no_metrics_token")
-def test_metrics_are_closed_without_token(client: Client) -> None:
+def test_metrics_are_refused_without_token(client: Client) -> None:
     answer = client.get("/metrics")
     assert answer.status_code == 401
     assert "ANNALS_METRICS_TOKEN" in answer.content.decode()

@@ -414,7 +414,7 @@ def list_sorted_rows(plan: dict[str, Any]) -> Iterator[float]:
 
 
 @pytest.mark.plain_only("a plan of PostgreSQL")
-def test_latest_retriable_message_is_found_without_sorting(resent_versions: None) -> None:
+def test_newest_message_that_can_be_retried_is_found_without_sorting(resent_versions: None) -> None:
     statements: list[tuple[str, Any]] = []
 
     def note(execute: Callable[..., Any], text: str, values: Any, *more: Any) -> Any:

@@ -257,7 +257,7 @@ def test_lost_connection_is_opened_again(ingested: Ingested) -> None:
 
 
 def test_batch_is_not_stored_twice_when_answer_to_commit_was_lost(ingested: Ingested) -> None:
-    """The connection breaks after COMMIT was done and before it was said."""
+    """The connection breaks after PostgreSQL has committed and before it answers."""
     batch = ingested.make_batch(make_value(id="a"), b"bad")
     once = ingested.writer.write
     tries = 0
