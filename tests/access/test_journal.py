@@ -85,8 +85,8 @@ def test_access_writes_one_entry(address: str, support: Client) -> None:
         assert (row.outcome, row.status, row.method) == ("shown", 200, method)
 
 
-def test_answer_304_writes_journal_entry(support: Client) -> None:
-    """Only a login that may read the version gets a 304: it says that the version is unchanged."""
+def test_not_modified_answer_writes_journal_entry(support: Client) -> None:
+    """A 304 tells the viewer that the version is unchanged. So it needs the permission to read."""
     address = f"{API}/versions/1"
     tag = support.get(address).headers["ETag"]
     answer = support.get(address, headers={"If-None-Match": tag, "X-Request-ID": "again"})
@@ -146,7 +146,7 @@ def test_every_route_counts_as_access_unless_listed_as_exception() -> None:
         *("/admin/nowhere/", "/api/v1/nowhere"),
     ],
 )
-def test_pages_without_data_write_no_entry(address: str, support: Client) -> None:
+def test_pages_that_show_no_data_write_no_journal_entry(address: str, support: Client) -> None:
     answer: Any = support.get(address)
     assert answer.status_code in (200, 301, 302, 401, 404, 503)
     if answer.streaming:
@@ -248,7 +248,9 @@ def test_server_error_writes_entry(
         (f"unknown={SECRET}&from={SECRET}", ""),
     ],
 )
-def test_entry_keeps_only_harmless_parameters(query: str, kept_query: str, support: Client) -> None:
+def test_entry_drops_parameters_that_may_contain_personal_data(
+    query: str, kept_query: str, support: Client
+) -> None:
     support.get(f"/admin/{ENTITY}/?{query}")
     assert get_last_entry().query == f"/admin/{ENTITY}/{kept_query}"
     assert not any("passport" in str(value) for value in vars(get_last_entry()).values())
@@ -278,9 +280,7 @@ def test_every_text_of_journal_entry_is_one_printable_line(text: str, support: C
 @pytest.mark.parametrize(
     "reason", ["\u200b" * 5, "\u2800" * 5, "\u3164" * 5, "\u00ad" * 5, "-- --"]
 )
-def test_reason_of_only_invisible_characters_counts_as_missing(
-    reason: str, support: Client
-) -> None:
+def test_reason_without_visible_words_counts_as_missing(reason: str, support: Client) -> None:
     support.get(API, headers={"X-Annals-Reason": quote(reason)})
     assert get_last_entry().reason == ""
 
@@ -310,7 +310,7 @@ def test_request_with_wrong_csrf_token_writes_entry_with_login_of_session(store:
 @pytest.mark.parametrize(
     "address", [f"/admin/{ENTITY}/", f"/admin/{ENTITY}/versions/0/?download=1", "/admin/history/"]
 )
-def test_screen_answers_only_get_and_head(address: str, support: Client) -> None:
+def test_screens_refuse_http_methods_other_than_get_and_head(address: str, support: Client) -> None:
     for method in ("OPTIONS", "TRACE", "PUT", "DELETE", "PATCH", "POST", "ODD"):
         answer = support.generic(method, address)
         assert (answer.status_code, answer.headers["Allow"]) == (405, "GET, HEAD"), method
@@ -349,7 +349,9 @@ def test_entry_keeps_beginning_of_malformed_id(identifier: str, support: Client)
     assert row.entity_id[:1] == identifier[:1] or identifier == "\udc80"
 
 
-def test_child_that_moved_writes_entry_for_both_applications(support: Client, store: Store) -> None:
+def test_reading_child_that_changed_application_writes_entry_for_both_applications(
+    support: Client, store: Store
+) -> None:
     store.add("R1", 1, {"rate": "2"}, 1, entity="participant-role", application="A2")
     support.get("/api/v1/history/participant-role/R1")
     assert {row.application for row in list_entries()} == {"A1", "A2"}
