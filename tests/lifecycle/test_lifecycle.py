@@ -12,7 +12,9 @@ from tests.lifecycle.stand import prepare_template
 SEED = 8
 
 
-def test_random_lifecycle_of_days_breaks_no_rule(django_db_blocker: DjangoDbBlocker) -> None:
+def test_invariants_hold_after_each_random_step_in_the_life_of_days(
+    django_db_blocker: DjangoDbBlocker,
+) -> None:
     with django_db_blocker.unblock(), prepare_template():
         run(SEED, examples=8, steps=50)
     print(f"\n{record}")
