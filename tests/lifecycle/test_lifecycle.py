@@ -26,7 +26,7 @@ def test_invariants_hold_after_each_random_step_in_the_life_of_days(
 
 @pytest.mark.parametrize("name", DEFECTS)
 def test_known_defect_can_be_put_back_into_the_code(name: str) -> None:
-    """`python -m tests.lifecycle --defect NAME` shows that the lifecycle test detects the
-    defect."""
+    """`python -m tests.lifecycle --defect NAME` runs the lifecycle test with the defect, which must
+    then be detected."""
     with put_back(name):
         pass
