@@ -47,7 +47,7 @@ def make_environment(database: ProductDatabase, login: str, home: Path) -> dict[
     return env | {"DATABASE_URL": database.build_url(login), "ANNALS_HOME": str(home)}
 
 
-def test_role_settings_that_a_login_changed_cannot_stop_the_web_from_writing(
+def test_web_overrides_harmful_settings_of_its_database_login(
     database: ProductDatabase, tmp_path: Path
 ) -> None:
     with psycopg.connect(database.build_url(logins.WEB), autocommit=True) as plain:
@@ -89,7 +89,7 @@ def test_maintain_reports_session_that_holds_the_run_lock(
         assert plain.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_logins_of_test_databases_have_exactly_the_rights_that_grants_gives(
+def test_database_logins_of_tests_have_the_rights_from_the_grants_command(
     database: ProductDatabase,
 ) -> None:
     for login, allowed in ((logins.WEB, False), (logins.CONSUMER, True)):

@@ -220,7 +220,7 @@ def test_api_accepts_valid_bearer_token(
         assert send_with_token(client, issuer.make_token(), address).status_code == 200
 
 
-def test_program_is_identified_by_sub_claim_when_provider_declares_it(
+def test_program_is_identified_by_the_claim_that_its_provider_declares(
     client: Client, issuer: LocalIssuer, store_with_application: Store, settings: Any
 ) -> None:
     token = issuer.make_token(client_id=None)
@@ -283,7 +283,7 @@ def test_bearer_token_is_not_accepted_on_screens(
     assert answer.status_code == 302
 
 
-def test_token_of_client_outside_the_declared_programs_is_refused(
+def test_token_is_refused_when_its_client_is_not_a_declared_program(
     client: Client,
     issuer: LocalIssuer,
     store_with_application: Store,

@@ -161,7 +161,7 @@ def test_session_continues_when_keycloak_ends_another_session_of_same_person(
     assert sorted("/admin/login/" in page.url for page in pages) == [False, True]
 
 
-def test_program_is_named_by_its_client_id(site: KeycloakSite) -> None:
+def test_journal_names_keycloak_program_by_its_client_id(site: KeycloakSite) -> None:
     token = site.keycloak.request_program_token()
     wait_until(lambda: site.search_with_token(token).status_code == 200, site.web.read_log, 120)
     journal = site.web.database.query(

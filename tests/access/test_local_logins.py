@@ -165,7 +165,7 @@ def test_login_page_names_breakglass_command_when_no_provider_is_declared(
     assert hint in client.get("/admin/login/").content
 
 
-def test_break_glass_link_works_when_secret_key_changes(
+def test_break_glass_link_still_works_after_secret_key_was_changed(
     client: Client, db: None, settings: Any
 ) -> None:
     settings.SECRET_KEY = "one" * 20

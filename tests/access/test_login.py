@@ -95,7 +95,7 @@ def test_roles_follow_claims(site: TwoProviderSite) -> None:
     ]
 
 
-def test_role_that_new_claims_lack_is_removed_even_when_journal_fails(
+def test_role_missing_in_new_claims_is_removed_even_when_journal_fails(
     site: TwoProviderSite,
 ) -> None:
     person = Person()
@@ -167,7 +167,7 @@ def test_authorization_code_of_one_provider_is_refused_at_another(site: TwoProvi
     assert not is_logged_in(person, site.web)
 
 
-def test_concurrent_logins_of_one_browser_lead_to_the_pages_they_began_from(
+def test_each_concurrent_login_of_a_browser_returns_to_its_requested_page(
     site: TwoProviderSite,
 ) -> None:
     person = Person()

@@ -106,7 +106,7 @@ def test_each_journal_entry_fits_on_one_line(visit: Open, width: int, line: int)
     assert has_no_overflow(page)
 
 
-def test_operations_page_refreshes_itself_and_says_when_server_does_not_answer(
+def test_operations_page_refreshes_itself_and_warns_when_server_does_not_answer(
     visit: Open, browser_faults: BrowserFaults
 ) -> None:
     page = visit("/admin/", login="ops")

@@ -161,7 +161,7 @@ def test_moments_entered_in_filter_are_in_browser_time_zone(visit: Open) -> None
     expect(page.locator("#id_from")).to_have_value(f"{local:%Y-%m-%dT%H:%M}")
 
 
-def test_buttons_of_timeline_fold_versions_copy_texts_and_compare(visit: Open) -> None:
+def test_buttons_of_timeline_for_folding_copying_and_comparing_work(visit: Open) -> None:
     page = visit(A1)
     page.click("[data-fold]")
     expect(page.locator(".version details:not([open])")).to_have_count(0)
@@ -243,7 +243,7 @@ def test_pages_fit_the_window(visit: Open, width: int) -> None:
         assert has_no_overflow(page), address
 
 
-def test_cells_of_gap_page_stay_inside_the_page(visit: Open) -> None:
+def test_cells_of_version_gap_page_stay_inside_the_page(visit: Open) -> None:
     page = visit("/admin/gaps/", login="ops", viewport={"width": 400, "height": 800})
     reach = page.evaluate(REACH)
     assert len(reach) == 5

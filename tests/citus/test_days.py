@@ -55,7 +55,8 @@ def test_maintain_creates_and_drops_days_on_all_nodes(distributed: Citus) -> Non
 def test_maintain_creates_missing_change_indexes_on_all_days_of_a_cluster(
     distributed: Citus,
 ) -> None:
-    """A cluster of an earlier release has no such indexes. `distribute` creates them otherwise."""
+    """A cluster of an earlier release has no such indexes. A new cluster gets them from
+    `distribute`."""
     plain = distributed.connect()
     days.create_partition(plain, TABLE, OLD)
     assert change_indexes.find_missing(plain, [TABLE]) == []
@@ -103,7 +104,7 @@ def test_day_cannot_be_created_while_citus_moves_shards(distributed: Citus) -> N
 
 
 @pytest.mark.parametrize("node", [0, 1])
-def test_detach_waits_for_a_reader_on_any_node(distributed: Citus, node: int) -> None:
+def test_detaching_a_day_waits_for_queries_on_any_node(distributed: Citus, node: int) -> None:
     plain, reader = distributed.connect(), distributed.connect(node)
     days.create_partition(plain, TABLE, OLD)
     reader.execute("BEGIN")

@@ -125,7 +125,7 @@ def test_message_is_quarantined_when_worker_cannot_create_its_day(on_worker: Ing
 def test_each_batch_is_stored_once_when_sessions_are_killed_at_any_moment(
     distributed: Citus, ingested: Ingested
 ) -> None:
-    """The backend of the writer is killed while it works, and those of its workers with it."""
+    """Sessions of the writer are killed while it works, on the coordinator and on the workers."""
     chance, over = random.Random(5), threading.Event()
 
     def kill() -> None:

@@ -90,8 +90,8 @@ def test_batch_of_consumer_frozen_past_its_session_is_refused(
 def test_consumer_frozen_during_a_write_does_not_block_its_successor(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
-    """Its uncommitted rows are locked, and PostgreSQL waits for more rows for as long as it takes.
-    The session must be ended for the consumer that takes the partitions over."""
+    """The rows that it has written stay locked, and PostgreSQL waits for more rows without end. The
+    consumer that takes over terminates this session."""
 
     def freeze(running: ConsumerProcess, port: int) -> None:
         for _ in range(5):

@@ -142,7 +142,7 @@ def test_request_is_answered_by_next_process_when_outbox_answer_was_killed(
         relays.wait_until(lambda: len({*list_sent_versions(broker)}) == 300, 120)
 
 
-def test_outbox_answer_answers_waiting_requests_before_it_ends_when_idle(
+def test_outbox_answer_processes_waiting_requests_before_it_ends_when_idle(
     service: str, apache: KafkaServer
 ) -> None:
     """Kafka gives a new group its partitions only after three seconds."""

@@ -167,7 +167,7 @@ def test_messages_are_processed_separately_when_handler_gives_a_blank_key(
 
 
 @pytest.mark.parametrize("do", ["raise", "reject"])
-def test_characters_of_an_error_that_postgresql_refuses_are_replaced(
+def test_characters_that_postgresql_refuses_are_replaced_in_stored_errors(
     service: str, do: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An error of a handler can quote the message. Storing the error must not end the consumer."""
@@ -201,10 +201,10 @@ def test_attempt_fails_when_handler_exits_or_takes_too_long(service: str, do: st
     assert processor.counts["shop", f"failure {reason}"] == 1
 
 
-def test_next_message_is_committed_at_whatever_moment_the_time_limit_interrupts_a_handler(
+def test_interrupt_of_a_handler_at_any_moment_does_not_prevent_commit_of_next_message(
     service: str,
 ) -> None:
-    """The interrupt can also hit Django's code at the end of a transaction."""
+    """The time limit can also interrupt Django's code at the end of a transaction."""
     processor = make_processor(ATTEMPTS=10_000)
     moments = iter(range(1, 10_000))
 
@@ -344,7 +344,7 @@ def test_retry_of_a_message_is_not_delayed_when_the_clock_goes_back(service: str
     )
 
 
-def test_processed_identities_are_forgotten_by_whole_days(service: str) -> None:
+def test_old_identities_of_processed_messages_are_deleted_by_whole_days(service: str) -> None:
     store_messages(make_message(1), make_message(2))
     process_due()
     with connection.cursor() as cursor:
@@ -365,7 +365,7 @@ def test_processed_identities_are_forgotten_by_whole_days(service: str) -> None:
     }
 
 
-def test_identities_are_not_forgotten_when_the_clock_goes_back(service: str) -> None:
+def test_identities_are_not_deleted_when_the_clock_goes_back(service: str) -> None:
     """The tables are used in turn: the table of a coming day is also the table of an old day."""
     store_messages(make_message(1))
     process_due()

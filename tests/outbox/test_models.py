@@ -37,7 +37,7 @@ def test_each_change_of_a_row_is_recorded_as_a_version(service: str) -> None:
     ]
 
 
-def test_snapshot_has_the_values_of_the_database(service: str) -> None:
+def test_snapshot_has_values_as_the_database_stores_them(service: str) -> None:
     order = Order.objects.create(number="N1", rate="1")
     order.rate = F("rate") + 1
     order.save()
@@ -169,7 +169,7 @@ def test_thread_that_copies_the_context_gets_a_recording_block_of_its_own(servic
     assert list_basket_versions() == [("B2", 1, 0, {"saw": 1})]
 
 
-def test_all_changes_of_a_document_in_one_as_one_block_become_one_version(service: str) -> None:
+def test_changes_of_a_document_inside_as_one_become_one_version(service: str) -> None:
     basket = create_basket("B1", nail=1, saw=1)
     with as_one():
         with as_one():
@@ -180,7 +180,7 @@ def test_all_changes_of_a_document_in_one_as_one_block_become_one_version(servic
     assert list_basket_versions()[1:] == [("B1", 2, 1, {"nail": 5, "bolt": 1})]
 
 
-def test_as_one_block_records_nothing_when_it_raises(service: str) -> None:
+def test_as_one_records_nothing_when_its_block_raises(service: str) -> None:
     @as_one()
     def make_one_twice() -> None:
         create_basket("B1", nail=1)
@@ -287,7 +287,7 @@ def test_deletion_rolled_back_to_a_savepoint_is_not_recorded(service: str) -> No
     assert [version.type for version in recorded_versions.load_versions()] == [0, 1]
 
 
-def test_as_one_block_records_nothing_when_its_transaction_is_rolled_back(service: str) -> None:
+def test_as_one_records_nothing_when_its_transaction_is_rolled_back(service: str) -> None:
     with as_one():
         Order.objects.create(number="N1", rate=1)
         transaction.set_rollback(True)

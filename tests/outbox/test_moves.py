@@ -55,7 +55,7 @@ def create_folder(code: str, **columns: Any) -> Folder:
     return Folder.objects.create(code=code, **columns)
 
 
-def test_part_that_two_transactions_move_is_only_in_the_last_document() -> None:
+def test_part_moved_by_two_transactions_is_only_in_the_document_of_the_last_move() -> None:
     a, b, c = (create_folder(code) for code in "ABC")
     sheet = Sheet.objects.create(folder=a, name="s")
     run_overlapping(
@@ -161,7 +161,7 @@ def test_change_that_a_signal_handler_makes_to_the_row_is_recorded() -> None:
         post_save.disconnect(save_again, Folder)
 
 
-def test_change_that_fails_in_as_one_block_is_not_recorded() -> None:
+def test_change_that_fails_inside_as_one_is_not_recorded() -> None:
     folder = create_folder("A")
     create_folder("B")
     with as_one():
@@ -285,7 +285,7 @@ def commit_elsewhere(change: Callable[[], object]) -> None:
     run_in_threads([change])
 
 
-def test_document_is_right_when_its_row_is_renamed_elsewhere_after_a_rollback() -> None:
+def test_document_is_right_after_a_rollback_and_a_rename_by_another_session() -> None:
     folder = create_folder("A")
 
     def rename() -> None:
@@ -299,14 +299,14 @@ def test_document_is_right_when_its_row_is_renamed_elsewhere_after_a_rollback() 
         folder.save()
 
 
-def test_document_is_right_when_its_row_is_created_elsewhere_after_a_rollback() -> None:
+def test_document_is_right_after_a_rollback_and_a_creation_by_another_session() -> None:
     with as_one():
         undo_change(lambda: create_folder("A", pk=77))
         commit_elsewhere(lambda: create_folder("M", pk=77))
         Folder.objects.update(code="C")
 
 
-def test_part_is_only_in_new_document_when_it_is_moved_elsewhere_after_a_rollback() -> None:
+def test_part_is_only_in_new_document_after_a_rollback_and_a_move_by_another_session() -> None:
     folder_a, folder_b = create_folder("A"), create_folder("B")
     Label.objects.create(folder=folder_a, name="l")
     with as_one():
@@ -392,7 +392,7 @@ def test_changes_of_a_table_named_with_its_schema_are_recorded() -> None:
     assert audit.check_numbers()["product-task/a"][-1] == 2
 
 
-def test_document_created_and_deleted_in_the_same_as_one_block_is_not_recorded() -> None:
+def test_document_created_and_deleted_inside_as_one_is_not_recorded() -> None:
     folder = create_folder("A")
     with as_one():
         folder.pk = None

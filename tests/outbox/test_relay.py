@@ -256,7 +256,7 @@ def test_document_is_not_sent_when_one_of_its_unsent_versions_is_missing(
     assert relays.read_sent(broker) == []
 
 
-def test_relays_share_buckets_and_take_over_those_of_a_relay_that_ends(
+def test_relays_share_buckets_and_take_over_the_buckets_of_a_relay_that_ends(
     service: str, broker: KafkaServer, topic: str
 ) -> None:
     with relays.run_relay(broker):

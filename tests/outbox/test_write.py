@@ -158,7 +158,7 @@ def test_record_many_numbers_the_versions_of_each_document_consecutively(service
     assert len(recorded_versions.load_versions()) == 2500
 
 
-def test_concurrent_writers_leave_no_gap_and_no_number_twice(service: str) -> None:
+def test_versions_by_concurrent_writers_have_consecutive_numbers(service: str) -> None:
     """Each writer records the documents in an order of its own, one document in a transaction."""
 
     def write(writer: int) -> None:

@@ -121,8 +121,10 @@ def test_command_without_the_embedded_extra_names_the_missing_setting(
     assert finished.stderr.count("\n") == 1
 
 
-def test_wheel_runs_from_an_empty_folder(annals_from_wheel: InstalledAnnals) -> None:
-    """check, migrate, partitions maintain, and the production web with a timeline."""
+def test_annals_installed_from_wheel_runs_in_an_empty_folder(
+    annals_from_wheel: InstalledAnnals,
+) -> None:
+    """The test runs check, migrate, partitions maintain, and the production web with a timeline."""
     url = os.environ["DATABASE_URL"]
     with psycopg.connect(url, autocommit=True) as plain:
         plain.execute("DROP DATABASE IF EXISTS from_a_wheel")

@@ -71,7 +71,7 @@ NAMES = sorted(
 )
 
 
-def test_overview_has_each_command_once_and_fits_terminal() -> None:
+def test_overview_lists_each_command_once_and_fits_the_terminal() -> None:
     listed = [name for group in command_line.COMMAND_GROUPS.values() for name in group]
     assert sorted(listed) == sorted({*NAMES, "check", "runserver"})
     assert max(map(len, command_line.format_overview("manage.py").splitlines())) <= 80
@@ -198,7 +198,7 @@ def test_help_does_not_start_django() -> None:
         *("migrate --statement-timeout -1", "trace --version 1.0", "trace --version x"),
     ],
 )
-def test_number_out_of_range_is_refused(values: str) -> None:
+def test_option_with_a_number_out_of_range_is_refused(values: str) -> None:
     name, *arguments = values.split()
     option, text = arguments[-2:]
     with pytest.raises(CommandError, match=f"argument {option}: '{text}' is not a .*number from"):

@@ -152,7 +152,7 @@ def test_bad_message_breaker_opens_exactly_when_a_plain_count_exceeds_a_limit(
 
 @given(st.lists(st.booleans() | st.integers(0, 30), max_size=20))
 @example([True] * TOLERANCE.consecutive + [0])
-def test_bad_message_breaker_counts_good_messages_at_once_as_one_by_one(
+def test_bad_message_breaker_counts_many_good_messages_as_if_one_by_one(
     steps: list[bool | int],
 ) -> None:
     one_by_one, at_once = Breaker(TOLERANCE), Breaker(TOLERANCE)
@@ -229,7 +229,7 @@ def test_fingerprint_of_message_changes_when_any_of_its_fields_changes(
     assert not LastMessage.from_message(MESSAGE).is_same(structs.replace(MESSAGE, **change))
 
 
-def test_end_offset_of_a_topic_before_its_recreation_is_ignored() -> None:
+def test_end_offset_is_ignored_when_topic_was_recreated_after_the_request_for_it() -> None:
     """A truncated log counts as the same topic, because the topic keeps its id."""
     result = Positions()
     claims = [
@@ -518,7 +518,7 @@ def create_forecaster_with_answer(
     return forecaster, source, recorded, place
 
 
-def test_forecaster_records_when_brokers_delete_unread_messages(clock: MovableClock) -> None:
+def test_forecaster_records_expected_losses_of_each_partition(clock: MovableClock) -> None:
     forecaster, source, recorded, place = create_forecaster_with_answer(
         {SOON: make_outlook(600), HALTED: make_outlook(3000)}, clock
     )

@@ -151,7 +151,7 @@ CASES: dict[str, tuple[Any, Any, list[tuple[Any, ...]]]] = {
 
 
 @pytest.mark.parametrize("old, new, expected", CASES.values(), ids=CASES)
-def test_changes_of_lists_are_few_and_name_items_by_their_key_fields(
+def test_comparison_finds_few_changes_and_names_list_items_by_key_fields(
     old: Any, new: Any, expected: list[tuple[Any, ...]]
 ) -> None:
     assert list_changes_in_short(old, new) == expected

@@ -137,7 +137,7 @@ def test_number_that_is_stored_with_fewer_zeros_keeps_its_value(number: str, exp
         (f"[{'1e131071,' * 513}0]", False),
     ],
 )
-def test_numbers_that_fit_are_exactly_those_that_postgresql_can_store(
+def test_can_be_stored_accepts_exactly_the_numbers_that_postgresql_accepts(
     number: str, fits: bool
 ) -> None:
     assert can_be_stored(f'{{"n":{number}}}'.encode()) is fits

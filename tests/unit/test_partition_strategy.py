@@ -99,7 +99,7 @@ def test_day_with_a_row_younger_than_retention_is_kept(
     ahead=st.integers(1, 30),
     gaps=st.sets(st.integers(-90, 40)),
 )
-def test_existing_days_are_exactly_the_window_after_creating_and_dropping(
+def test_only_the_days_of_the_window_exist_after_creating_and_dropping(
     now: datetime, keep: int, ahead: int, gaps: set[int]
 ) -> None:
     today = now.astimezone(UTC).date()

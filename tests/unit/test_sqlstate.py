@@ -44,7 +44,7 @@ def make_error(state: str) -> psycopg.Error:
     return error
 
 
-def test_a_decision_exists_for_every_class_of_sqlstate() -> None:
+def test_every_class_of_sqlstate_is_classified_explicitly() -> None:
     assert len(KNOWN) > 250
     labels = [item for classes in CLASSES.values() for item in classes.split()]
     assert sorted(labels) == sorted({state[:2] for state in KNOWN})
@@ -66,7 +66,9 @@ def test_unknown_sqlstate_is_treated_like_its_class(expected: ErrorCause, name: 
     "expected, name",
     [(outcome, name) for outcome, names in NOTABLE.items() for name in names.split()],
 )
-def test_sqlstates_with_an_explicit_decision_follow_it(expected: ErrorCause, name: str) -> None:
+def test_sqlstate_with_a_decision_of_its_own_is_classified_by_it(
+    expected: ErrorCause, name: str
+) -> None:
     assert classify_error(getattr(errors, name)("said")) is expected
 
 
