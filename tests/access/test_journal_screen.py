@@ -207,7 +207,7 @@ def test_reading_the_journal_writes_journal_entry(officer: Client) -> None:
     assert "privacy" in open_page(officer)
 
 
-def test_csv_file_has_filtered_entries(officer: Client) -> None:
+def test_csv_file_of_journal_has_the_filtered_entries(officer: Client) -> None:
     add_entry("=cmd|' /C calc'!A0", 2, reason="+A1", query="@x")
     add_entry("other", 1, application="A2")
     answer: Any = officer.get(JOURNAL, {"format": "csv", "application": "A1"})
@@ -252,7 +252,7 @@ def test_csv_file_of_journal_has_no_cell_that_begins_a_formula(text: str, office
                 assert not actual.strip().startswith(("=", "+", "-", "@", "＝")), actual
 
 
-def test_entry_shows_full_name_found_by_identity_and_not_by_login(officer: Client) -> None:
+def test_journal_page_shows_full_name_found_by_identity_and_not_by_login(officer: Client) -> None:
     Person.objects.create(login="m.petrov", full_name="Петров из банка", kind="person")
     first = User.objects.create(username="m.petrov@bank", last_name="Петров из банка")
     two = User.objects.create(username="m.petrov@keycloak", last_name="Петрова Анна")
@@ -274,7 +274,7 @@ def test_entry_shows_full_name_found_by_identity_and_not_by_login(officer: Clien
     ]
 
 
-def test_renamed_login_is_shown_with_both_names(officer: Client) -> None:
+def test_journal_page_shows_renamed_login_with_both_names(officer: Client) -> None:
     user = User.objects.create(username="boss")
     add_entry("support", 1, identity=format_user_identity(user.pk))
     add_entry("old", 2)
@@ -282,7 +282,7 @@ def test_renamed_login_is_shown_with_both_names(officer: Client) -> None:
     assert open_page(officer).count("now boss") == 1
 
 
-def test_unknown_action_actor_and_outcome_are_shown_unchanged(officer: Client) -> None:
+def test_journal_page_shows_unknown_action_actor_and_outcome_unchanged(officer: Client) -> None:
     with connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE {TABLE} DROP CONSTRAINT access_journal_words")
     add_entry("a", 1, action="telepathy", actor="robot", outcome="guessed")
@@ -292,7 +292,7 @@ def test_unknown_action_actor_and_outcome_are_shown_unchanged(officer: Client) -
 
 
 @pytest.mark.parametrize("field", ["action", "actor", "outcome"])
-def test_table_refuses_unknown_action_actor_or_outcome(field: str, db: None) -> None:
+def test_journal_table_refuses_unknown_action_actor_or_outcome(field: str, db: None) -> None:
     with pytest.raises(IntegrityError, match="access_journal_words"):
         add_entry("a", 1, **{field: "telepathy"})
 
