@@ -1,4 +1,4 @@
-"""Prints all changes in a window of time, page by page, for `annals changes`."""
+"""Prints all changes in a span of time, page by page, for `annals changes`."""
 
 import csv
 import sys
@@ -108,7 +108,7 @@ def _make_query(options: dict[str, Any]) -> ChangesQuery:
         page_size=_PAGE_SIZE,
         page_token=options["page_token"],
         late_since=options["late_since"],
-        is_window_limited=False,
+        is_span_limited=False,
         include=frozenset(Include) if options["json"] else frozenset({Include.CHANGES}),
     )
 
@@ -133,13 +133,13 @@ def _describe_query(query: ChangesQuery) -> str:
 
 @contextmanager
 def _show_progress(query: ChangesQuery, first: ChangesPage) -> Iterator[ShowPage]:
-    """Show on stderr how many minutes of the window have been read.
+    """Show on stderr how many minutes of the span have been read.
 
     With a path filter, the command may print no change for a long time. The late list has no
-    window, so for this list the number of versions is shown.
+    span, so for this list the number of versions is shown.
 
     Args:
-        first: The first page of the list. Its window is the window of the whole list.
+        first: The first page of the list. Its span is the span of the whole list.
 
     Yields:
         A function to call with each page after it is read.
@@ -148,10 +148,10 @@ def _show_progress(query: ChangesQuery, first: ChangesPage) -> Iterator[ShowPage
         with show_progress("late changes", None, sys.stderr) as advance:
             yield lambda page: advance(len(page.versions))
         return
-    since, until = first.window
+    since, until = first.span
     shown_minutes = 0
     total = (until - since) // _MINUTE
-    with show_progress("changes, minutes of the window", total, sys.stderr) as advance:
+    with show_progress("changes, minutes of the span", total, sys.stderr) as advance:
 
         def show_page(page: ChangesPage) -> None:
             nonlocal shown_minutes

@@ -345,7 +345,7 @@ class ChangedVersionAnswer(VersionMembers, kw_only=True):
 
 
 class ChangesAnswer(Answer, kw_only=True):
-    """A page of the changes of all documents in a window of time."""
+    """A page of the changes of all documents in a span of time."""
 
     from_: Moment = msgspec.field(name="from")
     to: Moment

@@ -134,7 +134,7 @@ class ApiRequest:
     @property
     def fallback(self) -> FallbackOutcome | UnsetType:
         """What came of asking the old service. Use this after everything has been read."""
-        return answers.make_fallback(self.reader.old.state)
+        return answers.make_fallback(self.reader.old_service.state)
 
     @property
     def quarantined(self) -> list[QuarantinedDocumentEntry]:
@@ -221,7 +221,7 @@ class ApiView(ReadOnlyView):
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
         """Add the header that says how the old service answered, to errors too."""
         answer = super().finalize_response(request, response, *args, **kwargs)
-        state = self.reader.old.state if self.reader is not None else None
+        state = self.reader.old_service.state if self.reader is not None else None
         if state is not None:
             answer.headers[FALLBACK_HEADER] = state.value
             if state is FallbackState.FAILED:

@@ -1,4 +1,4 @@
-"""GET changes: versions of all documents in a window of time."""
+"""GET changes: versions of all documents in a span of time."""
 
 from history import timeline
 from history.api import answers, describe
@@ -17,7 +17,7 @@ from history.timeline.titles import fetch_application_titles
 
 @describe.describe_call(
     "changes",
-    "Versions of all documents in a window of time: by a person, by a service, or within an hour.",
+    "Versions of all documents in a span of time: by a person, by a service, or within an hour.",
     *describe.CHANGES,
     data=ChangesAnswer,
 )
@@ -39,7 +39,7 @@ class ChangesView(ApiView):
             complete_to=request.complete_to,
         )
         page = timeline.fetch_changes_page(request.reader, query)
-        since, until = page.window
+        since, until = page.span
         versions = list_changed_versions(request.reader, page, output)
         return ChangesAnswer(
             from_=output.format_moment(since),

@@ -56,7 +56,7 @@ def make_error_answer(error: Exception, context: Mapping[str, Any]) -> HttpRespo
     if isinstance(error, DamagedBlockError):
         message = str(MESSAGES[kind.code]).format(day=error.day)
     reader = getattr(context.get("view"), "reader", None)
-    if isinstance(error, NotFoundError) and reader is not None and reader.old.failed:
+    if isinstance(error, NotFoundError) and reader is not None and reader.old_service.failed:
         message += f"; {_('the old service does not answer, it may have more')}"
     parameter = error.name if isinstance(error, BadParameterError) else UNSET
     return error_answers.answer_error(request, error, kind.status, kind.code, message, parameter)

@@ -50,8 +50,8 @@ def find_longest_chain(pairs: IndexPairs) -> IndexPairs:
 def find_common_subsequence(old: Sequence[Hashable], new: Sequence[Hashable]) -> IndexPairs:
     """Return the index pairs of a longest common subsequence, ascending (Hunt and Szymanski).
 
-    If equal values make too many pairs, the n-th occurrence of a value in `old` is paired with the
-    n-th in `new` only. The subsequence may then be shorter than possible.
+    If equal values make too many pairs, the n-th occurrence of a value in `old` is only paired with
+    the n-th occurrence in `new`. The subsequence may then be shorter than possible.
     """
     indexes: dict[Hashable, list[int]] = {}
     for index, value in enumerate(new):
@@ -116,9 +116,11 @@ def align_lists(
 ) -> ListAlignment:
     """Match the items of two lists.
 
-    If all items of both lists have the same key field, and no value of it occurs twice in a list,
-    the items are matched by it. The first such field of `keys` is used. Otherwise an item is
-    matched by a key value that it alone has in its list, and the other items by their content.
+    Two ways are tried:
+    1. By one key field, the first of `keys` for which all items of both lists have a value, and
+       no list has a value twice.
+    2. Item by item: an item with a key value that is unique in its list is matched by this value.
+       All other items are matched by their content.
     """
     deadline.check()
     for key in keys:
@@ -135,7 +137,7 @@ def align_lists(
 
 
 def _list_key_values(items: Items, key: str) -> list[str] | None:
-    """Return each item's value of the key, or None if an item lacks it or two items share one."""
+    """Return the value of a key field in each item. None if a value is missing or occurs twice."""
     values: list[str] = []
     for item in items:
         if type(item) is not dict:
@@ -188,7 +190,11 @@ def _align_by_key(key: str, old_names: list[str], names: list[str]) -> ListAlign
 
 
 def _find_movers(source: list[int]) -> set[int]:
-    """Return the new indexes of the items that moved: the fewest that explain the new order."""
+    """Return the new indexes of the items that moved: as few as can explain the new order.
+
+    Args:
+        source: See `ListAlignment.source`.
+    """
     origins = [origin for origin in source if origin >= 0]
     if origins == sorted(origins):
         return set()
@@ -269,9 +275,9 @@ def _pair_similar(
 
 
 def _count_equal_ends(old: Items, new: Items) -> tuple[int, int]:
-    """Return how many items are identical at the front and at the back.
+    """Return how many items at the start of both lists are identical, and how many at the end.
 
-    No item is counted twice.
+    An item that is counted at the start is not counted at the end too.
     """
     shorter = min(len(old), len(new))
     head = 0
@@ -288,8 +294,8 @@ def _find_moved(
 ) -> IndexPairs:
     """Return the index pairs of the items that moved.
 
-    An item moved if it is not in `stays`, and its value occurs exactly once among the items of each
-    list that are not in `stays`.
+    Items in `stays` did not move. Of the remaining items, an item moved if its value occurs exactly
+    once in the rest of the old list, and exactly once in the rest of the new list.
     """
     removed = _index_single_values(old_prints, {i for i, _ in stays})
     added = _index_single_values(new_prints, {j for _, j in stays})

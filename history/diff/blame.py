@@ -51,7 +51,7 @@ class BlameWalk(Generic[V]):
         return self._root is None
 
     def blame_version(self, older: Json, version: V) -> None:
-        """Blame `version` for every leaf in which it differs from `older`, the snapshot before."""
+        """Blame `version` for each leaf that differs in `older`, the snapshot before `version`."""
         self._similarity = SimilarItems()
         if self._root is not None and not self._walk(self._root, self._reached, older, version):
             self._root = None
@@ -64,7 +64,11 @@ class BlameWalk(Generic[V]):
             self._root = None
 
     def _walk(self, part: _UnblamedPart, new: Json, old: Json, version: V) -> bool:
-        """Blame `version` for the changed leaves of a part; return whether other leaves remain."""
+        """Blame `version` for the changed leaves of a part.
+
+        Returns:
+            Whether the part still has leaves that are not blamed.
+        """
         if is_identical(old, new) or is_equal_number(old, new):
             return True
         if len(part.path) > self._longest:
@@ -105,7 +109,11 @@ class BlameWalk(Generic[V]):
 
 
 def _generate_leaves(value: Json, path: str, longest: int) -> Iterator[tuple[str, Json]]:
-    """Generate the pointer and value of every leaf, in document order."""
+    """Generate the pointer and value of every leaf, in document order.
+
+    Args:
+        longest: A part with a pointer longer than this is one leaf.
+    """
     if type(value) not in (dict, list) or not value or len(path) > longest:
         yield path, value
         return

@@ -16,7 +16,7 @@ _NUMBERS = (int, Decimal, Numeral)
 def is_identical(old: MaybeJson, new: MaybeJson) -> bool:
     """Return whether both values have the same JSON text: true is not 1, and 1.0 is not 1.00.
 
-    May be False if only the order of keys differs.
+    The result may be False although only the order of keys differs.
     """
     if old != new:
         return False
@@ -27,7 +27,7 @@ def is_identical(old: MaybeJson, new: MaybeJson) -> bool:
 
 
 def is_equal_number(old: "Json | Raw", new: "Json | Raw") -> bool:
-    """Return whether both are numbers with the same value, such as 1, 1.0 and 1.00.
+    """Return whether both values are numbers and equal, such as 1 and 1.00.
 
     True is not a number. Two msgspec.Raw (parts that are nested too deep) are equal if their texts
     differ only in the notation of numbers.
@@ -52,8 +52,8 @@ def find_changed_keys(
     """Find the keys of `new` that were added or changed.
 
     Args:
-        prune: Also compare the texts of containers, and leave out those that are the same. False:
-            return all containers that are not the same object; the caller compares them.
+        prune: Leave out objects and lists that have the same text in `old` and `new`. False: leave
+            them out only if they are the same Python object. The caller compares the others.
 
     Returns:
         The changed keys with their values, and whether `new` has every key of `old`.

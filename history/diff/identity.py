@@ -66,7 +66,7 @@ class KeyMatches:
 
 
 def match_by_keys(old: Items, new: Items, keys: tuple[str, ...]) -> KeyMatches | None:
-    """Match items that have the same value in a key field, if no other item of their list has it.
+    """Match items of two lists by a value in a key field that is unique in both lists.
 
     The key fields are tried in the order of `keys`.
 
@@ -115,7 +115,7 @@ def has_conflict(old: Json, new: Json, keys: tuple[str, ...]) -> bool:
 
 
 def _collect_key_values(items: Items, keys: tuple[str, ...]) -> _KeyValues:
-    """Return the values of each key in every item; empty if no item has any of the keys."""
+    """Return for each key field its values in all items. Leave out keys that no item has."""
     if dict not in set(map(type, items)):  # a shortcut for long lists of texts and numbers
         return {}
     values_by_key = {key: [_get_key_value(item, key) for item in items] for key in keys}

@@ -21,10 +21,10 @@ class LongPathsError(Exception):
 
 
 def measure_longest_pointer(snapshot: Json, identity: ListIdentity) -> int:
-    """Return the longest pointer, in characters, of a part that is divided into leaves.
+    """Return how long a pointer may be, in characters, for its part to be divided into leaves.
 
     Returns:
-        NO_LIMIT; or SHORT_POINTER if otherwise the paths of all leaves would be too long.
+        NO_LIMIT, or SHORT_POINTER if the paths of all leaves together would be too long.
     """
     total = 0
     stack: list[tuple[Json, int]] = [(snapshot, 0)]

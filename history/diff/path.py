@@ -27,7 +27,7 @@ def split_path(pointer: str) -> list[str]:
 
 
 def name_key(segment: str) -> str:
-    """Turn the pointer segment of an object's key into the key path segment of the key."""
+    """Return the key path segment for an object's key. `segment` is its segment in a pointer."""
     if segment == "*":
         return "~4"
     if segment[:1] == "[":

@@ -75,7 +75,8 @@ def _parse_segment(segment: str) -> PathSegment:
 def get_top_level_field(path: str) -> str | None:
     """Return the name of the top-level field that a path leads into.
 
-    None if it may lead into several fields, or if `read_field` cannot look for this name.
+    None if the path may lead into several fields, or if `top_level_fields.read_field` cannot read a
+    field of this name.
     """
     steps = parse_path(path)
     if not steps or steps[0].kind != "key" or not is_readable_name(steps[0].text):
@@ -104,8 +105,8 @@ def is_different(
 ) -> bool:
     """Return whether the values that the path selects differ between two snapshots.
 
-    If the path names an item by its key, the items with that key are compared in order. If it has
-    an index, the items at that index are compared. At a `*`, items are matched as in the diff.
+    If the path names a list item by its key, the items with that key are compared, in order. If it
+    has an index, the items at that index are compared. At a `*`, items are matched as in the diff.
     See find_values.
     """
     steps = parse_path(path) if isinstance(path, str) else path
@@ -153,9 +154,10 @@ def _is_different(old: MaybeJson, new: MaybeJson, identity: ListIdentity) -> boo
 def is_matching(path: str | ParsedPath, change: ValueChange) -> bool:
     """Return whether a change concerns a path.
 
-    It does if it is at the path or below it. If it added, removed or replaced a whole part around
-    the path, it concerns the path if the values there differ. A move changes nothing inside the
-    moved item. A step matches a list item by key or by index.
+    A change at the path or below it concerns the path. A change that added, removed or replaced a
+    whole part around the path concerns it if the values at the path differ. The move of a list item
+    does not concern paths inside the item. A step of the path matches a list item by key or by
+    index.
     """
     steps = parse_path(path) if isinstance(path, str) else path
     pointer_segments, names = split_path(change.path), split_path(change.key_path)

@@ -38,7 +38,10 @@ def generate_list_operations(
 
 
 def _generate_moves(path: str, alignment: ListAlignment, new: list[Json]) -> Iterator[Operation]:
-    """Generate the additions and moves that put each item right behind the item before it."""
+    """Generate the additions and moves that reorder a list, one for each item that is not in place.
+
+    They are in the order of the new list, so that each puts its item behind the item before it.
+    """
     left_slots, target_slots, occupied = _assign_slots(alignment)
     count = _SlotCounter(occupied)
     for index, origin in enumerate(alignment.source):
@@ -58,12 +61,13 @@ def _generate_moves(path: str, alignment: ListAlignment, new: list[Json]) -> Ite
 def _assign_slots(alignment: ListAlignment) -> tuple[dict[int, int], dict[int, int], list[int]]:
     """Number the slots that items have before and after the list is reordered.
 
-    An item that stays has one slot. A moved item has two: the one that it leaves and the one that
-    it takes.
+    An item that stays has one slot. A moved item has two: the slot that it leaves, and the slot
+    that it takes.
 
     Returns:
-        The slots that moved items leave, by old index; the slots that moved and added items take,
-        by new index; and for every slot 1 if it is taken at the beginning, otherwise 0.
+        1. By old index, the slots that moved items leave.
+        2. By new index, the slots that moved and added items take.
+        3. For each slot 1 if an item is in it before the list is reordered, otherwise 0.
     """
     movers = sorted(alignment.source[index] for index in alignment.moved)
     waiting = iter(movers)
@@ -150,7 +154,7 @@ def list_changes(
 
 
 def make_patch(old: Json, new: Json, identity: ListIdentity = DEFAULT_IDENTITY) -> list[Operation]:
-    """Return RFC 6902 operations (add, remove, replace, move) that make exactly `new` of `old`."""
+    """Return RFC 6902 operations (add, remove, replace, move) that turn `old` into `new`."""
     return compare_snapshots(old, new, identity).patch
 
 
@@ -169,7 +173,7 @@ class _DiffWalk:
     def compare_values(self, old: Json, new: Json, paths: PathTriple, depth: int) -> None:
         """Compare two values and collect their changes.
 
-        If they are not two objects or two lists, the caller has checked that they are not
+        Two objects or two lists may be identical. The caller must not pass other values that are
         identical.
         """
         if type(old) is dict and type(new) is dict:
@@ -272,7 +276,11 @@ class _DiffWalk:
         paths: PathTriple,
         depth: int,
     ) -> None:
-        """Report an item that was added, was moved, or may have changed."""
+        """Collect the changes of one list item that was added or moved, or that may have changed.
+
+        Args:
+            index: The index of the item in `new`.
+        """
         path, old_path, key_path = paths
         deadline.check()
         self.spend_path_characters(len(path) + len(key_path))
@@ -328,7 +336,13 @@ class _DiffWalk:
     def replace_if_shorter(
         self, first_operation: int, path: str, new: dict[str, Json] | list[Json], depth: int
     ) -> None:
-        """Replace the operations inside a container by one that writes it whole, if shorter."""
+        """Replace the last operations by one that writes their whole container, if it is shorter.
+
+        Args:
+            first_operation: The index in the patch of the container's first operation.
+            path: The pointer of the container.
+            new: The container in the new snapshot.
+        """
         count = len(self.patch) - first_operation
         if depth >= _DEEP_LEVELS or count * (45 + len(path)) < _LEAST_ITEM * len(new):
             return

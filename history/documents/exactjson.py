@@ -147,8 +147,8 @@ def loads_shallow(text: bytes) -> Json:
 class SnapshotCache:
     """Parses snapshots that are compared with one another, each snapshot once.
 
-    If two snapshots have the same text under a top-level key, both get the same object there, so
-    that a comparison does not look into it.
+    If two snapshots have the same text under a top-level key, their values are the same Python
+    object. A comparison sees this at once, and does not walk through the value.
 
     Args:
         parse_whole: Parses a text that is not an object, is nested too deep, or has a number that
@@ -170,7 +170,8 @@ class SnapshotCache:
         """Return the value of a text.
 
         Args:
-            compared_with: The text with which it is compared. Equal parts become the same objects.
+            compared_with: The snapshot with which `text` will be compared. Members that are equal
+                in both texts become the same Python objects.
         """
         if text not in self._read:
             self._size += len(text)

@@ -60,7 +60,7 @@ class PointerLookup:
         """Return the values in the order of the pointers; UNSET for a value that `text` lacks.
 
         Raises:
-            msgspec.ValidationError: A value has another type.
+            msgspec.ValidationError: A value does not have the type that was declared for it.
             msgspec.DecodeError, RecursionError: The text cannot be read.
         """
         return self.collect_values(self.decode(text))

@@ -33,9 +33,9 @@ _TOKEN = re.compile(_STRING + rb"|[0-9.eE+-]+", re.DOTALL)
 
 
 def count_excess_digits(text: bytes | memoryview) -> int:
-    """Return how many digits PostgreSQL would write for the exponents in a text.
+    """Return how many digits PostgreSQL would add to a text to write its exponents out.
 
-    0 if these are at most MAX_DIGITS.
+    If these are at most MAX_DIGITS, return 0.
     """
     if len(text) <= _SMALL_BYTES:
         return 0
@@ -51,7 +51,10 @@ def count_excess_digits(text: bytes | memoryview) -> int:
 
 
 def _count_digits(text: bytes) -> int:
-    """Return how many digits PostgreSQL adds at most when it writes the exponents out."""
+    """Return the most digits that PostgreSQL can add to write exponents out.
+
+    Words inside strings that look like exponents are counted too.
+    """
     digits = 0
     for pattern in _EXPONENTS:
         for sign, exponent in pattern.findall(text):

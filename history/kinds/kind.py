@@ -160,4 +160,4 @@ class EntityKind:
 
     @property
     def closing(self) -> None:
-        """None: a message may bring a version of any day, so days get rows after their end."""
+        """Always None: days may get rows after their end, because a message may come late."""

@@ -1,4 +1,4 @@
-"""Reads the file of kinds: the one that ANNALS_ENTITIES_FILE names, or else the shipped one."""
+"""Reads the file of kinds that ANNALS_ENTITIES_FILE names, or else the file of Annals itself."""
 
 import os
 import re
@@ -75,11 +75,11 @@ class _EnvelopePreset(_FileTable, frozen=True):
     """The defaults of an envelope form.
 
     Attributes:
-        places: The default place of each field, by its key in the file of kinds.
+        places: By key in the file of kinds, where a message has the field by default.
         fixed: The keys that the file must not have, because the form itself decides them.
         required: The keys that the file must have.
-        types: The words of the form for the types of change.
-        only_these_types: True: the file must not declare words that `types` lacks.
+        types: The words that a message uses for CREATE, UPDATE and DELETE.
+        only_these_types: True: the file must not declare other words than those in `types`.
     """
 
     places: dict[str, FieldPlace]
@@ -112,7 +112,9 @@ class _KindsFile(_FileTable, frozen=True):
 
 
 def load_kinds(environ: Mapping[str, str] = os.environ) -> tuple[EntityKind, ...]:
-    """Load the kinds from the file that ANNALS_ENTITIES_FILE names; if unset, the shipped ones.
+    """Load the kinds from the file that ANNALS_ENTITIES_FILE names.
+
+    If the variable is not set, load the kinds that come with Annals.
 
     Raises:
         KindsError: The file cannot be read, or has a mistake.
@@ -181,7 +183,7 @@ def _convert_kind(values: Mapping[str, Any], number: int) -> EntityKind:
     """Convert one [[kind]] of the file.
 
     Args:
-        number: Its place in the file, counted from 1.
+        number: Its number in the file, counted from 1.
 
     Raises:
         KindsError: The declaration of this kind has a mistake.
@@ -205,7 +207,7 @@ def _make_kind(table: _KindTable) -> EntityKind:
             'and begin with a letter, as in "order-item". It becomes the name of a table'
         )
     if table.name in RESERVED_NAMES:
-        raise KindsError("name is a word that Annals uses in addresses. Use another name")
+        raise KindsError("name is reserved: Annals uses this word in addresses. Use another name")
     title = table.title
     english, russian = (title, title) if isinstance(title, str) else (title.en, title.ru)
     if not english and not russian:
@@ -383,16 +385,16 @@ def _check_placeholder(table: _EnvelopeTable) -> None:
         )
 
 
-def _to_field_pointer(where: str, place: str) -> str:
-    """Return a JSON pointer for a place that is a pointer or a name. See `_check_pointer`."""
-    return _check_pointer(where, as_pointer(place))
+def _to_field_pointer(where: str, name_or_pointer: str) -> str:
+    """Return the JSON pointer of a field, declared by name or by pointer. See `_check_pointer`."""
+    return _check_pointer(where, as_pointer(name_or_pointer))
 
 
 def _check_pointer(where: str, value: str) -> str:
     """Return `value` if it is a JSON pointer to a part of a snapshot or message.
 
     Args:
-        where: The place of the value in the file of kinds, for the error.
+        where: The name that the value has in the file of kinds, for the error.
 
     Raises:
         KindsError: The value is not a pointer.
@@ -416,8 +418,9 @@ def _check_combination(
     """Check that the kinds of a file can exist together.
 
     Raises:
-        KindsError: Two kinds have one name or topic, or are both the main kind. Or a kind has a
-            parent without a main kind, or does not fit the table that Annals ships for its name.
+        KindsError: Two kinds have the same name, or share a topic, or are both the main kind. Or a
+            kind has a parent, but there is no main kind. Or a kind has the name of a shipped kind,
+            but does not fit its table.
     """
     if not own_kinds:
         raise KindsError("the file declares no kind. Write a [[kind]] for each kind.")

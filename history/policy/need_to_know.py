@@ -94,7 +94,7 @@ def check_permitted(
 def select_visible(
     viewer: Viewer, applications: Collection[str], load_snapshots: LoadSnapshots
 ) -> set[str]:
-    """Return the subset of `applications` that the viewer may see. Lists leave out the others.
+    """Return those `applications` that the viewer may see. A list leaves out the other ones.
 
     If the rule fails for an application, that application is left out.
     """
@@ -117,9 +117,9 @@ def select_visible(
 
 
 def refuse_undecided(viewer: Viewer) -> None:
-    """Refuse an answer if the need-to-know rule limits this viewer.
+    """Raise an error if the need-to-know rule limits this viewer.
 
-    Call it if the rule has not decided about everything in the answer.
+    Call it for an answer that contains something about which the rule has not decided.
 
     Raises:
         RuleFailedError: The rule limits what this viewer may see.

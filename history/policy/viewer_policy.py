@@ -47,10 +47,10 @@ class ViewerPolicy:
                 know that the document exists.
         """
         if need_to_know.is_rule_applied(self.viewer):
-            if answer.applications:
-                self.check_permitted(answer.applications)
-            if answer.tells_of:
-                self.check_visible(*answer.tells_of)
+            if answer.revealed_applications:
+                self.check_permitted(answer.revealed_applications)
+            if answer.revealed_documents:
+                self.check_visible(*answer.revealed_documents)
         if isinstance(answer.unreleased, Exception):
             raise answer.unreleased
         return answer.unreleased
@@ -91,8 +91,8 @@ class ViewerPolicy:
     def check_visible(self, *entity_refs: EntityRef) -> set[str]:
         """Return the applications of these documents, if the viewer may see all of them.
 
-        Call it for an answer without rows too. An empty result, or the number of results, also
-        reveals something about a document.
+        Call it also for an answer without rows: an empty list or a count reveals something about a
+        document too.
 
         Raises:
             NeedToKnowError, RuleFailedError: See need_to_know.check_permitted.
@@ -132,12 +132,12 @@ class ViewerPolicy:
         if not messages or not need_to_know.is_rule_applied(self.viewer):
             return list(messages)
         owners = self._find_owners(messages)
-        open_applications = self._select_with_snapshot(set().union(*owners.values()))
+        visible_applications = self._select_with_snapshot(set().union(*owners.values()))
         tellable = [
             message
             for message in messages
             if BY_NAME[message.entity].is_standalone
-            or (owners[message.position] and owners[message.position] <= open_applications)
+            or (owners[message.position] and owners[message.position] <= visible_applications)
         ]
         self.viewer.access.note_read(
             dict.fromkeys(id for message in tellable for id in owners[message.position])
@@ -147,7 +147,7 @@ class ViewerPolicy:
     def _find_owners(
         self, messages: Collection[QuarantinedMessage]
     ) -> dict[MessagePosition, set[str]]:
-        """Return the applications of each message: from the message and from stored versions."""
+        """Return the applications that each message, or a stored version of its document, names."""
         ids: defaultdict[EntityKind, set[str]] = defaultdict(set)
         for message in messages:
             if (entity := BY_NAME[message.entity]).parent is not None:
@@ -165,10 +165,10 @@ class ViewerPolicy:
         }
 
     def _select_with_snapshot(self, applications: set[str]) -> set[str]:
-        """Return the subset of `applications` that have a snapshot and that the viewer may see.
+        """Return those `applications` that have a snapshot and that the viewer may see.
 
-        Without a snapshot the rule has nothing to decide by. Such an application is returned only
-        if the rule has allowed it earlier in this request.
+        The rule decides by the snapshot. An application without a snapshot is returned only if the
+        rule has allowed it earlier in this request.
         """
         unknown = applications - self.viewer.decided.keys()
         snapshots = self.load_snapshots(unknown) if unknown else {}

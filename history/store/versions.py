@@ -124,7 +124,7 @@ class SourceRow(NamedTuple):
     data: bytes  # the snapshot as JSON text in UTF-8, shortened; b"null" for a deletion without one
     id: str
     entity: EntityKind
-    old: bool = False  # whether it comes from the old service
+    is_from_old_service: bool = False
     names: LoginNames | None = None  # None if they were not read with the version
 
     @property
@@ -192,8 +192,8 @@ class SourceAnswer(Generic[Content]):
     """
 
     unreleased: Content | Exception  # a DamagedBlockError if the source could not read it
-    tells_of: Collection[EntityRef] = ()  # documents: the answer reveals that they exist
-    applications: Collection[str] = ()  # applications: the answer reveals that they exist
+    revealed_documents: Collection[EntityRef] = ()  # the answer reveals that they exist
+    revealed_applications: Collection[str] = ()  # the answer reveals that they exist
 
 
 class NewestVersion(NamedTuple):

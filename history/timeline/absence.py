@@ -34,7 +34,7 @@ from history.timeline.reader import HistoryReader
 
 
 def get_retention_start() -> datetime:
-    """Return the first moment of the days that are kept now. Older versions may be removed soon."""
+    """Return the first moment of retention now. `partitions maintain` removes older versions."""
     window = Window.at(clock.now(), settings.ANNALS.retention_days, 0)
     return datetime.combine(window.oldest, time(), UTC)
 
@@ -52,7 +52,7 @@ def check_retention(filters: VersionFilters) -> None:
 
 
 def explain_missing_below(reader: HistoryReader, pair: VersionWithPrevious) -> Absence | None:
-    """Return why the store lacks the versions of a document before its lowest one.
+    """Return why the store lacks the versions below the lowest stored version of a document.
 
     Runs one query if this installation has an archive.
 
@@ -94,9 +94,9 @@ def explain_missing_above(
 ) -> Absence:
     """Return why the versions with the numbers right above `key` are missing.
 
-    Retention removes older versions first. So if the version of `key` is kept, later ones that are
-    missing never arrived. This is not certain in two cases, because a clock may have been wrong:
-    `key` is near the start of retention, or the moments of the document contradict its numbers.
+    Retention removes older versions first. So if the version with `key` is still kept, the missing
+    versions after it never arrived. Two cases are uncertain, because a clock may have been wrong:
+    `key` is near the start of retention, or a higher number has an earlier moment.
 
     Args:
         has_trusted_times: See `VersionIndex.has_trusted_times`.
@@ -108,7 +108,7 @@ def explain_missing_above(
 def explain_missing_before(
     reader: HistoryReader, pair: VersionWithPrevious, moment: datetime
 ) -> Absence | None:
-    """Return why the store lacks the version of a document that was current at `moment`.
+    """Return why the store lacks the version that was current at `moment`.
 
     Args:
         pair: The version with the lowest stored number.
@@ -130,7 +130,7 @@ def make_not_found_error(
 
     Args:
         absence: Why it is not in the store; None if it probably never existed.
-        name: The version in words.
+        name: The text that names the version in the message of the error.
         version: Its number, if the store has other versions of the document.
     """
     if absence is not None and absence.was_kept:
@@ -142,8 +142,8 @@ def make_not_found_error(
 
 
 def _claim_never_arrived(reader: HistoryReader) -> Absence:
-    """Return NEVER_ARRIVED, or UNKNOWN if the old service failed: it may have the versions."""
-    return Absence.UNKNOWN if reader.old.failed else Absence.NEVER_ARRIVED
+    """Return NEVER_ARRIVED. If the old service failed, return UNKNOWN: it may have the versions."""
+    return Absence.UNKNOWN if reader.old_service.failed else Absence.NEVER_ARRIVED
 
 
 def _find_first_read_moment(reader: HistoryReader, entity: EntityKind) -> datetime:
@@ -158,16 +158,19 @@ def _find_first_read_moment(reader: HistoryReader, entity: EntityKind) -> dateti
 
 
 def _look_in_archive(reader: HistoryReader, entity: EntityKind, id: str) -> Absence | None:
-    """Return ARCHIVED if the archive was not read and may have versions; otherwise None."""
+    """Return ARCHIVED if the archive may have versions and this request does not read it.
+
+    Otherwise return None.
+    """
     archive = None if reader.archive else reader.open_archive()
     return Absence.ARCHIVED if archive and archive.may_have(entity, id) else None
 
 
 def may_be_archived(reader: HistoryReader, entity: EntityKind, id: str) -> bool:
-    """Return whether the archive may have versions of a document that the store does not have.
+    """Return whether the archive may have versions of a document that has none in the store.
 
-    Also returns False if the need-to-know rule limits the viewer: without a version, the
-    application of the document is not known, so the rule cannot decide.
+    If the need-to-know rule limits the viewer, return False: the rule cannot decide, because only
+    a version of the document names its application.
     """
     archive = reader.open_archive()
     if archive is None or not reader.policy.may_tell_of_archive(entity):
@@ -176,7 +179,10 @@ def may_be_archived(reader: HistoryReader, entity: EntityKind, id: str) -> bool:
 
 
 def _parse_created_at(pair: VersionWithPrevious) -> datetime | None:
-    """Return createdAt of the snapshot. Without an offset it is UTC, as everywhere in messages."""
+    """Return createdAt of the snapshot; None if it is missing or not a moment.
+
+    A moment without an offset is in UTC, as everywhere in messages.
+    """
     snapshot = parse_snapshot(pair.row.data)
     value = snapshot.get(pair.entity.created_at) if isinstance(snapshot, dict) else None
     try:

@@ -49,14 +49,14 @@ class PageBudget:
 
 
 class ListedEntries(NamedTuple):
-    """The first entries of a list, as many as fit into one answer."""
+    """The number and size of the first entries of a list that fit into one answer."""
 
     number: int  # how many entries fit
     size: int  # of these entries together, in bytes
 
 
 def limit_changes(changes: Sequence[ValueChange]) -> ListedEntries:
-    """Return how many of the changes one answer lists, beginning with the first."""
+    """Return how many of these changes fit into one answer, counted from the first."""
     first = changes[:MAX_CHANGES]
     size = len(dumps(first))  # all at once: usually they fit
     if size <= PAGE_BYTES:

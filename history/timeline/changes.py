@@ -1,10 +1,10 @@
-"""Changes of all documents in a window of time: who changed what, in whatever application.
+"""Changes of all documents in a span of time: who changed what, in whatever application.
 
-Begin with `fetch_changes_page`. The window is read in slices, and a page that has used its budget
-ends early. Each version is compared with its previous one, as in a timeline.
+Begin with `fetch_changes_page`. The span is read in slices, and a page that has used its budget
+ends early. Each version is compared with its previous version, as in a timeline.
 
-The token of a feed has two positions: a moment up to which the feed was read, and a cursor of the
-late list. A page of the feed moves the first one, a page of the late list the second one.
+The token of a feed has the position up to which the feed was read, and a cursor of the late list.
+A page of the feed moves the position. A page of the late list moves the cursor.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from history.store.versions import (
 )
 from history.timeline import absence, budget
 from history.timeline.compose import Version
-from history.timeline.open_changes import fetch_changes, fetch_late_changes
 from history.timeline.page_token import issue_token, read_token
 from history.timeline.pages import VersionSlice, fill_page
 from history.timeline.query import (
@@ -44,18 +43,19 @@ from history.timeline.query import (
 )
 from history.timeline.reader import HistoryReader
 from history.timeline.time_slices import (
-    FIRST_OPEN_SLICE,
     FIRST_SLICE,
+    FIRST_SLICE_WITHOUT_MAKER,
     ChangesQuestion,
     LateQuestion,
     TimeSlice,
 )
 from history.timeline.version_index import VersionIndex, generate_pairs
+from history.timeline.visible_changes import fetch_changes, fetch_late_changes
 
-DEFAULT_WINDOW: Final = timedelta(days=1)
-# A longer window needs an author or a client.
-MAX_OPEN_WINDOW: Final = timedelta(hours=1)
-# How many versions one statement lists, at most, if a path filter then examines them.
+DEFAULT_SPAN: Final = timedelta(days=1)
+# A longer span needs an author or a service.
+MAX_SPAN_WITHOUT_MAKER: Final = timedelta(hours=1)
+# How many versions one statement lists, at most, for a list with a path filter.
 _MAX_VERSIONS_TO_LIST: Final = 4_000
 
 
@@ -63,12 +63,12 @@ _MAX_VERSIONS_TO_LIST: Final = 4_000
 class ChangesQuery:
     """A request for one page of the list of changes.
 
-    A list in ascending order without `filters.until` is a feed. Its last page has a token too: a
-    later request with this token returns the versions that came since.
+    A list in ascending order without `filters.until` is a feed. The last page of a feed has a token
+    too: a later request with this token returns the versions that have arrived in the meantime.
     """
 
-    # Without `since`: the day before `until`. Without `until`: until now, and in ascending order
-    # until `complete_to`.
+    # If `since` is None, the span begins a day before its end. If `until` is None, it ends now, and
+    # in ascending order at `complete_to`.
     filters: VersionFilters = NO_FILTERS
     entity: EntityKind | None = None
     order: TimelineOrder = TimelineOrder.DESC
@@ -78,8 +78,9 @@ class ChangesQuery:
     # moments that the feed had passed.
     late_since: str | None = None
     include: frozenset[Include] = EVERYTHING
-    # Whether a window without an author or a client is at most MAX_OPEN_WINDOW long.
-    is_window_limited: bool = True
+    # Whether the span of a list without an author or a service is limited to
+    # MAX_SPAN_WITHOUT_MAKER.
+    is_span_limited: bool = True
     # In ascending order no page passes this moment: a version before it may still be on its way.
     complete_to: datetime | None = None
 
@@ -92,6 +93,11 @@ class ChangesQuery:
     def is_feed(self) -> bool:
         return self.order is TimelineOrder.ASC and self.filters.until is None
 
+    @property
+    def has_maker(self) -> bool:
+        """Whether the list has only the versions that one author or one service made."""
+        return self.filters.author is not None or self.filters.client_id is not None
+
 
 class ChangesPage(NamedTuple):
     """One page of the list of changes, in display order."""
@@ -99,7 +105,7 @@ class ChangesPage(NamedTuple):
     versions: tuple[Version, ...]
     next_token: str | None  # None on the last page; a feed always has one
     is_complete: bool  # False if the budget ended the page: it is not full, and more may follow
-    window: tuple[datetime, datetime]  # since (included) and until of the list
+    span: tuple[datetime, datetime]  # since (included) and until of the list
     # All changes up to this moment are on this page or on earlier pages. None for the late list.
     read_to: datetime | None
     damaged: tuple[DamagedPlace, ...] = ()  # what the page lacks because it cannot be read
@@ -111,9 +117,9 @@ def fetch_changes_page(reader: HistoryReader, query: ChangesQuery) -> ChangesPag
     The old service and the archive are not read. Versions that need-to-know hides are left out.
 
     Raises:
-        BadParameterError: The window is long without an author or a client. Or the window, the path
-            or the token is wrong.
-        OlderThanRetentionError: The whole window is before retention.
+        BadParameterError: The span, the path or the token is wrong. Or the span is too long for a
+            list without an author or a service.
+        OlderThanRetentionError: The whole span is before retention.
     """
     reader = replace(reader.hide_old_service(), damaged={})
     reader.viewer.access.is_one_entry = True
@@ -123,7 +129,7 @@ def fetch_changes_page(reader: HistoryReader, query: ChangesQuery) -> ChangesPag
     _check_query(reader, query, start.since, start.until)
     if query.is_feed:
         start = _raise_horizon(start)
-    window = (start.since, start.until)
+    span = (start.since, start.until)
     slices = _generate_slices(reader, query, start)
     page = fill_page(reader, query, slices, start.position, budget.SCAN_VERSIONS)
     damaged = tuple(reader.damaged)
@@ -131,12 +137,12 @@ def fetch_changes_page(reader: HistoryReader, query: ChangesQuery) -> ChangesPag
     if page.is_end:
         if not query.is_feed and not _is_capped(query):
             end = start.since if query.order is TimelineOrder.DESC else start.until
-            return ChangesPage(page.versions, None, True, window, end, damaged)
-        # The next page begins at the end of this window.
+            return ChangesPage(page.versions, None, True, span, end, damaged)
+        # The next page begins at the end of this span.
         position = max(start.position, TimelinePosition(start.until, -1, "", -1))
     token = start._replace(position=position).make_token(query)
     read_to = min(max(position.updated_at, start.since), start.until)
-    return ChangesPage(page.versions, token, page.is_complete, window, read_to, damaged)
+    return ChangesPage(page.versions, token, page.is_complete, span, read_to, damaged)
 
 
 class _ChangesStart(NamedTuple):
@@ -158,7 +164,7 @@ def _find_start(query: ChangesQuery) -> _ChangesStart:
     """Return where the page begins, from the token or from the parameters."""
     until = query.filters.until or clock.now()
     if query.order is TimelineOrder.ASC:
-        # As long as it is not known up to when the store is complete, the window is empty.
+        # If it is not known up to when the store is complete, the span is empty.
         until = min(until, query.complete_to or FIRST.updated_at)
     if query.page_token is not None:
         start = _read_start(query, query.page_token)
@@ -168,7 +174,7 @@ def _find_start(query: ChangesQuery) -> _ChangesStart:
     default_end = query.filters.until or clock.now()
     since = query.filters.since
     if since is None:
-        since = _subtract(default_end, DEFAULT_WINDOW)
+        since = _subtract(default_end, DEFAULT_SPAN)
     if query.order is TimelineOrder.DESC:
         return _ChangesStart(TimelinePosition(LAST.updated_at, -1, "", -1), since, until)
     return _ChangesStart(TimelinePosition(FIRST.updated_at, -1, "", -1), since, max(since, until))
@@ -195,13 +201,12 @@ def _check_query(
     filters = query.filters
     if (filters.until is not None and since > filters.until) or since > max(until, clock.now()):
         raise BadParameterError("from", _("must not be later than `to`"))
-    # A feed may have a long window: it has no end, and is read page by page.
-    is_open = filters.author is None and filters.client_id is None and not query.is_feed
-    if is_open and query.is_window_limited:
+    # A feed may have a long span: it has no end, and is read page by page.
+    if query.is_span_limited and not query.has_maker and not query.is_feed:
         end = filters.until or until
-        if end - since > MAX_OPEN_WINDOW:
+        if end - since > MAX_SPAN_WITHOUT_MAKER:
             text = _(
-                "is required, or clientId, or a window (from, to) of at most an hour. Ask for a "
+                "is required, or clientId, or a span (from, to) of at most an hour. Ask for a "
                 "longer time hour by hour, or run `annals changes`, which has no such limit"
             )
             raise BadParameterError("author", text)
@@ -211,14 +216,15 @@ def _check_query(
 
 
 def _raise_horizon(start: _ChangesStart) -> _ChangesStart:
-    """Raise the horizon of the feed to the end of the page's window, before the window is read.
+    """Raise the horizon of the feed to the end of the page's span, before the span is read.
 
-    From then on, a consumer adds each version that it stores with an earlier moment to the late
-    list.
+    From then on, if a consumer stores a version with an earlier moment, it adds the version to the
+    late list.
 
     Returns:
-        The start. If it had no cursor of the late list, it gets the end of the list. If a consumer
-        holds the lock of the horizon, the window ends at the present horizon.
+        `start`, with two differences. If it has no cursor of the late list, it gets the end of the
+        late list as its cursor. If a consumer holds the lock of the horizon, the horizon is not
+        raised, and the span ends at the horizon.
     """
     state = late_list.read_state()
     late, until = start.late or state.end, start.until
@@ -232,7 +238,7 @@ def _raise_horizon(start: _ChangesStart) -> _ChangesStart:
 def _is_capped(query: ChangesQuery) -> bool:
     """Return whether the page ends at `complete_to`, before the end that the query asks for.
 
-    The rest of the window then follows on a later page.
+    If so, the rest of the span follows on a later page.
     """
     if query.order is TimelineOrder.DESC or query.filters.until is None:
         return False
@@ -251,8 +257,8 @@ def _fetch_late_page(reader: HistoryReader, query: ChangesQuery, token: str) -> 
     if query.page_token is not None:
         raise BadParameterError("lateSince", _("cannot be given together with pageToken"))
     start = _read_start(query, token, "lateSince")
-    window = start.since, max(start.since, start.position.updated_at)
-    _check_query(reader, query, *window)
+    span = start.since, max(start.since, start.position.updated_at)
+    _check_query(reader, query, *span)
     cursor = start.late or LateCursor(1, 0)
     try:
         slices = _generate_late_slices(reader, query, start, cursor)
@@ -262,27 +268,26 @@ def _fetch_late_page(reader: HistoryReader, query: ChangesQuery, token: str) -> 
         raise BadParameterError("lateSince", text) from None
     next_token = start._replace(late=page.position).make_token(query)
     damaged = tuple(reader.damaged)
-    return ChangesPage(page.versions, next_token, page.is_complete, window, None, damaged)
+    return ChangesPage(page.versions, next_token, page.is_complete, span, None, damaged)
 
 
 def _generate_slices(
     reader: HistoryReader, query: ChangesQuery, start: _ChangesStart
 ) -> Iterator[VersionSlice[TimelinePosition]]:
-    """Generate the versions of a window after its start, in slices.
+    """Generate the versions after `start`, in slices.
 
-    The window is read in parts. After the slices of each part comes a slice without versions: its
-    `end` is the end of the part.
+    The span of the query is read in parts. A slice without versions ends each part: its `end` is
+    the end of the part.
     """
     kinds = [query.entity] if query.entity else ENTITIES
     limit = _count_versions_to_read(query)
     path = query.filters.path
     field = None if path is None else get_top_level_field(path)
     position = start.position
-    is_open = query.filters.author is None and query.filters.client_id is None
-    width = FIRST_OPEN_SLICE if is_open else FIRST_SLICE
-    window = TimeSlice(start.since, start.until, query.order, width).narrow(position)
-    while not window.is_empty:
-        first = window.cut_first()
+    width = FIRST_SLICE if query.has_maker else FIRST_SLICE_WITHOUT_MAKER
+    span = TimeSlice(start.since, start.until, query.order, width).narrow(position)
+    while not span.is_empty:
+        first = span.cut_first()
         began = time.monotonic()
         changes = fetch_changes(
             reader,
@@ -297,10 +302,10 @@ def _generate_slices(
         )
         if changes.last is None:
             share = len(changes.refs) / limit
-            window = window.skip(first, share, time.monotonic() - began)
+            span = span.skip(first, share, time.monotonic() - began)
             end = first.end
         else:
-            window, end = window.narrow(changes.last), changes.last
+            span, end = span.narrow(changes.last), changes.last
         if path is not None:
             # The first few versions may fill the page. If they did not, list more at a time.
             limit = min(16 * limit, _MAX_VERSIONS_TO_LIST)
@@ -310,7 +315,7 @@ def _generate_slices(
             positions = [TimelinePosition.from_ref(pair.row.ref) for pair in pairs]
             yield VersionSlice(pairs, positions, positions[-1], has_more=True)
         position = end
-        yield VersionSlice([], [], position, has_more=not window.is_empty)
+        yield VersionSlice([], [], position, has_more=not span.is_empty)
 
 
 def _generate_late_slices(
@@ -321,7 +326,7 @@ def _generate_late_slices(
         kinds=[query.entity] if query.entity else ENTITIES,
         filters=query.filters,
         since=start.since,
-        before=start.position,
+        until=start.position,
         cursor=cursor,
         limit=_count_versions_to_read(query),
     )

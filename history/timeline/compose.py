@@ -77,20 +77,19 @@ class Version(VersionAuthorship, frozen=True, kw_only=True):
     missing: range
     # why they are missing: never arrived, or unknown; None if none is missing
     missing_reason: Absence | None
-    # for the lowest version in the store, why there is none below it; None if there never was one,
-    # and for all other versions
+    # why the store has no older version; None if it has one, or if this is the document's first one
     nothing_older_reason: Absence | None
-    # by number, ascending: the messages in quarantine that brought missing or older versions
+    # the messages in quarantine that brought missing or older versions, by number, ascending
     quarantined: Mapping[int, QuarantinedMessage]
-    # RFC 6902 from the previous snapshot to this one; None if there is no previous version, or if
-    # `include` does not have it
+    # the RFC 6902 patch from the previous snapshot to this one; None if there is no previous
+    # version, or if the patch was not requested
     patch: list[Operation] | None
-    # the same differences in words for people; empty if `include` does not have them
+    # the same differences for people, with labels; empty if they were not requested
     changes: tuple[LabelledChange, ...]
     listed_count: int  # how many of the changes one answer lists
     answer_bytes: int  # size of the snapshot, the patch and the listed changes in an answer
-    is_from_old_service: bool = False  # the old service has it, and the store does not
-    # the moment of the version in the old service, if it is another one
+    is_from_old_service: bool = False  # the old service has this version, and the store does not
+    # the moment that the old service has for this version, if it differs from `updated_at`
     old_service_moment: datetime | None = None
 
     @property
@@ -140,13 +139,14 @@ def compose_versions(
 class VersionComposer:
     """Makes the versions of pairs, one at a time.
 
-    Runs at most one query for all authors, and one for the labels if the cached ones are too old.
+    Runs at most one query for all authors. If the cached labels are too old, one more query loads
+    the labels.
     """
 
     reader: HistoryReader
     pairs: Sequence[VersionWithPrevious]  # all pairs that it will be called for
     include: frozenset[Include]
-    # A path. The changes that match it come first, so that an answer that lists only some has them.
+    # A path. Changes that match it come first, because an answer may list only the first changes.
     first_path: str | None = None
 
     def __post_init__(self) -> None:
@@ -196,16 +196,16 @@ class VersionComposer:
             changes=label_changes(pair.entity, changes),
             listed_count=listed_entries.number,
             answer_bytes=len(row.data) + len(dumps(patch)) + listed_entries.size,
-            is_from_old_service=row.old,
-            old_service_moment=self.reader.shown_old.find_other_moment(row),
+            is_from_old_service=row.is_from_old_service,
+            old_service_moment=self.reader.shown_old_service.find_other_moment(row),
         )
 
     @cached_property
     def _quarantined(self) -> Mapping[EntityRef, Mapping[int, QuarantinedMessage]]:
         """The messages in quarantine with missing versions, by document, then by version number.
 
-        A version is missing if its number lies between a version of `pairs` and its previous
-        version. Runs one query for each kind.
+        A version is missing if its number lies between the two versions of a pair, or below a
+        version that has no previous version. Runs one query for each kind.
         """
         ranges_by_kind: dict[EntityKind, list[VersionRange]] = {}
         for pair in self.pairs:

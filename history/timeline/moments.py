@@ -87,8 +87,8 @@ def find_repeated_numbers(
     Each number comes with the moments of all its versions, the oldest first.
 
     Args:
-        are_all_versions: Whether these are all versions of their documents. If not, one query for
-            each kind finds the others.
+        are_all_versions: Whether these are all versions of their documents. False: one query for
+            each kind finds the other versions.
     """
     keys: defaultdict[EntityRef, list[VersionKey]] = defaultdict(list)
     for version in versions:
@@ -119,7 +119,7 @@ def fetch_version_at(
 
     Raises:
         NoVersionError: The document did not exist yet.
-        OlderThanRetentionError: The version of that moment is not kept.
+        OlderThanRetentionError: The version that was current at that moment is not kept any more.
     """
     document = EntityVersions.load(reader, entity, id, [VersionKey(LAST.version, moment)], 2)
     key = document.keys.find_current(moment)
@@ -140,9 +140,11 @@ def select_open_at(
 ) -> list[QuarantinedMessage]:
     """Return the messages in quarantine with versions that may have been current at `moment`.
 
-    A message is left out in three cases: its version was made after `moment`. Its number is lower
-    than that of the stored version that was current. Or its number is not lower than that of the
-    stored version after the current one.
+    The stored version that was current at `moment` and the next stored version limit the numbers.
+    A message is left out in three cases:
+    - Its version was made after `moment`.
+    - Its number is lower than the number of the current version.
+    - Its number is the number of the next version, or higher.
 
     Args:
         keys: All keys in the store, by document.
@@ -189,8 +191,8 @@ def compare_versions(
     Args:
         before: The number of one version.
         after: The number of the other version.
-        before_made: The moment of the first version; see `fetch_version`.
-        after_made: The moment of the other version.
+        before_made: The moment of version `before`; see `made_at` in `fetch_version`.
+        after_made: The moment of version `after`.
 
     Raises:
         NoVersionError, OlderThanRetentionError: See `fetch_version`.
@@ -220,7 +222,8 @@ def _fetch_versions(
     """Return the versions with these numbers and moments. Runs one query. See `fetch_version`.
 
     Args:
-        requested: Numbers and moments. A number may be too large for any version.
+        requested: The number and the moment of each version. A moment may be None. A number may be
+            too large to be a version number.
     """
     limits = [
         VersionKey(min(number, LAST.version), made_at or LAST.updated_at)
@@ -236,7 +239,9 @@ def _fetch_versions(
 
 
 def _choose_key(document: EntityVersions, number: int, made_at: datetime | None) -> VersionKey:
-    """Return the key of the version with a number and, if two have it, a moment.
+    """Return the key of the version with this number and moment.
+
+    If `made_at` is None, return the newest key with the number.
 
     Raises:
         NoVersionError, OlderThanRetentionError: There is no such version.
@@ -267,7 +272,7 @@ def _compose_versions(
 
 
 def _make_no_version_error(document: EntityVersions, number: int) -> NotFoundError:
-    """Make the error for a number that the store does not have, although it has others."""
+    """Make the error for a document that has versions in the store, but not this number."""
     reader, entity, keys = document.reader, document.entity, document.keys
     reason: Absence | None = None
     lower = keys.find_previous(VersionKey(number, LAST.updated_at))
@@ -323,7 +328,7 @@ def unmask_value(
 
 @dataclass(frozen=True, slots=True)
 class MissingPart:
-    """A part of an application that may have existed at a moment, but has no version from then."""
+    """A part of an application that may have existed at a moment, but its version is missing."""
 
     entity: EntityKind
     id: str
@@ -334,8 +339,9 @@ class MissingPart:
 class ApplicationState:
     """An application as it was at a moment.
 
-    The parts of an application are itself and its children. Their versions here have no patch and
-    no changes. Versions that exceed the budget of a page have no snapshot either.
+    The parts of an application are the application itself and its children. The versions in this
+    class have no patch and no changes. Versions that exceed the budget of a page also have no
+    snapshot.
     """
 
     application: Version | None  # None if only children are known
@@ -359,8 +365,8 @@ def fetch_application_at(
 ) -> ApplicationState:
     """Return an application with its children as it was at a moment.
 
-    A child belongs to the application if its version of that moment names the application. If it
-    has no such version, its lowest version decides.
+    A child belongs to the application if the version of the child that was current at that moment
+    names the application. If that version is missing, the child's lowest version decides.
 
     Runs one query for all keys, then one for the snapshots, and more if these are large.
 
@@ -370,12 +376,13 @@ def fetch_application_at(
 
     Raises:
         NoVersionError: The application did not exist at that moment.
-        OlderThanRetentionError: Its versions of that moment are not kept.
+        OlderThanRetentionError: The versions that were current at that moment are not kept any
+            more.
     """
     if not is_storable_id(id):
         raise make_unknown_error(None, id)
     all_damaged, reader = reader.damaged, replace(reader, damaged={})
-    reader.shown_old.request(None, id)
+    reader.shown_old_service.load_shown_timeline(None, id)
     members = members or fetch_members(reader, id)
     ordered = sorted(members, key=lambda member: (ENTITIES.index(member.entity), member.id))
     indexes = {entity_ref: VersionIndex(members[entity_ref]) for entity_ref in ordered[:max_parts]}
@@ -438,7 +445,7 @@ def fetch_application_at(
     if not parts:
         for error in damaged.values():
             raise error
-        raise _make_nothing_error(id, bool(indexes), missing)
+        raise _make_empty_state_error(id, bool(indexes), missing)
     parts.sort(key=lambda part: not part.entity.root and part.type is ChangeType.DELETE)
     children = [part for part in parts if not part.entity.root]
     return ApplicationState(
@@ -456,12 +463,14 @@ def fetch_application_at(
     )
 
 
-def _make_nothing_error(id: str, is_known: bool, missing: Sequence[MissingPart]) -> NotFoundError:
+def _make_empty_state_error(
+    id: str, is_known: bool, missing: Sequence[MissingPart]
+) -> NotFoundError:
     """Make the error for an application that has no document to show at a moment.
 
     Args:
         is_known: Whether the application or a child has any version.
-        missing: The documents that lack their version of that moment.
+        missing: The parts for which the version of that moment is missing.
     """
     if not is_known:
         return make_unknown_error(None, id)

@@ -69,8 +69,8 @@ def select_open_messages(
     that is stored in between is then shown twice: in quarantine and as a version. In the other
     order it would not be shown at all.
 
-    A message about a child may not name its application. If there are such messages, two more
-    queries find them by the children in the store.
+    Some messages about a child do not name its application. If there may be such messages, two more
+    queries find them: one for the children in the store, one for the messages about these children.
 
     Args:
         rows: The rows of `question.statement`.

@@ -77,17 +77,21 @@ def fetch_page(reader: HistoryReader, query: TimelineQuery) -> TimelinePage:
         OlderThanRetentionError: All requested days are before retention.
         ArchiveUnavailableError: The archive cannot be read.
     """
+    # Note apart what this page cannot read: the reader may have notes of other pages already.
     page_damaged: Damaged = {}
-    all_damaged, reader = reader.damaged, replace(reader, damaged=page_damaged)
+    all_damaged = reader.damaged
+    reader = replace(reader, damaged=page_damaged)
     if query.archive:
         reader = reader.include_archive()
     _check_query(reader, query)
     start = _TimelineStart() if query.page_token is None else _read_start(query, query.page_token)
-    source = reader.choose_page_source(query.entity, query.id, query.page_token, start.read_from)
-    if source.is_for_later:
+    page_reader = reader.choose_page_reader(
+        query.entity, query.id, query.page_token, start.sources_read
+    )
+    if page_reader.is_for_later:
         # The old service failed since the page before: the client must ask for this page again.
         return TimelinePage((), query.page_token)
-    page = _fill_page(source.reader, query, start.position)
+    page = _fill_timeline_page(page_reader.reader, query, start.position)
     all_damaged.update(page_damaged)
     if not page.versions and query.page_token is None:
         if page_damaged:
@@ -98,7 +102,9 @@ def fetch_page(reader: HistoryReader, query: TimelineQuery) -> TimelinePage:
             absence.check_retention(query.filters)
     token = None
     if not page.is_end and page.position is not None:
-        token = issue_token(query.binding, (*page.position, source.read_from), compress=False)
+        token = issue_token(
+            query.binding, (*page.position, page_reader.sources_read), compress=False
+        )
     return TimelinePage(page.versions, token, tuple(page_damaged))
 
 
@@ -115,26 +121,26 @@ def _check_query(reader: HistoryReader, query: TimelineQuery) -> None:
 class _TimelineStart(NamedTuple):
     """The values of a page token."""
 
-    # the last position that the page before examined; None: the timeline begins here
+    # the last position that the page before examined; None: this is the first page
     position: TimelinePosition | None = None
-    read_from: str | None = None  # see `PageSource.read_from`
+    sources_read: str | None = None  # see `PageReader.sources_read`
 
 
 def _read_start(query: TimelineQuery, token: str) -> _TimelineStart:
     """Decode the token of a page: where the page begins. See read_token for errors."""
     values = read_token(query.binding, token)
     size = len(TimelinePosition._fields)
-    # A token of an earlier release may lack the value behind the position.
+    # A token of an earlier release may have only the position.
     return _TimelineStart(TimelinePosition(*values[:size]), (*values, None)[size])
 
 
-# Where a reader of a list goes on: in the late list LateCursor, otherwise TimelinePosition. None in
-# a timeline that was not begun.
+# The type of a position in a list: LateCursor in the late list, otherwise TimelinePosition. None is
+# the start of a timeline.
 Position = TypeVar("Position")
 
 
 class PageQuery(Protocol):
-    """The part of a query for versions that `fill_page` needs."""
+    """What `fill_page` needs to know of a query for versions."""
 
     @property
     def page_size(self) -> int: ...
@@ -174,17 +180,17 @@ def fill_page(
 ) -> FilledPage[Position]:
     """Return the versions of a page that begins after `start`.
 
-    The page ends when its budget is spent, or when it is full and one more version passes the path
-    filter: this one shows that there is a next page.
+    The page ends when its budget is spent. It also ends when it is full and one more version passes
+    the path filter, because then there is a next page.
 
     Args:
-        slices: The versions after `start`. A slice is read when the one before it is examined.
+        slices: The versions after `start`. A slice is read after the slice before it was examined.
         max_examined: When this many versions were examined, no further slice is read.
     """
     path = query.filters.path
-    read_to = start  # all up to here was read
-    # The position after the last version that was examined. A page that is full ends here and not
-    # at `read_to`: otherwise its token would reveal versions after it that need-to-know hides.
+    read_to = start  # everything up to this position was read
+    # The position after the last version that was examined. A full page ends here and not at
+    # `read_to`: otherwise its token would reveal that need-to-know hides versions in between.
     examined_to = start
     versions: list[Version] = []
     examined, budget_left = 0, PageBudget()
@@ -225,10 +231,10 @@ def _is_path_touched(path: str, pair: VersionWithPrevious, composer: VersionComp
 TimelineSlice: TypeAlias = VersionSlice[TimelinePosition | None]
 
 
-def _fill_page(
+def _fill_timeline_page(
     reader: HistoryReader, query: TimelineQuery, start: TimelinePosition | None
 ) -> FilledPage[TimelinePosition | None]:
-    """Return the versions of the page after `start`, and where the next page begins.
+    """Return the versions of the timeline's page after `start`, and where the next page begins.
 
     Args:
         start: The last position that was examined for the page before. None for the first page.
@@ -265,9 +271,8 @@ def _generate_entity_slices(
     """Generate the versions of one document. See `_generate_slices`."""
     filters, entity_ref = query.filters, EntityRef(entity, query.id)
     is_gapless = not filters.may_skip_versions
-    # True while nothing was read or left out before: if the next read is the last one, it returns
-    # all versions of the document.
-    is_whole = is_gapless and start is None and (filters.since, filters.until) == (None, None)
+    # Whether the next read may return all versions of the document.
+    may_be_whole = is_gapless and start is None and (filters.since, filters.until) == (None, None)
     last_position, size, shown_rows, has_more = start, max_size, list[VersionRow](), True
     while has_more:
         page = reader.policy.release(
@@ -275,7 +280,7 @@ def _generate_entity_slices(
         )
         rows = reader.policy.apply(page.rows)
         has_more = bool(page.unread) or len(rows) > size
-        # In ascending order, the first row is compared with the last one of the slice before.
+        # In ascending order, the first row is compared with the last row of the slice before.
         rows_by_ref = {row.ref: row for row in (*shown_rows[-1:], *rows)}
         # Leave the last row to the next slice. In descending order it is the previous version of
         # the row before it, and its own previous version has not been read.
@@ -285,13 +290,14 @@ def _generate_entity_slices(
             row.version == 0 or (is_gapless and keys.has_certain_previous(row.key))
             for row in shown_rows
         )
-        if not are_pairs_certain and (has_more or not is_whole):
+        # If these rows are the whole document, their keys are all keys of the document.
+        if not are_pairs_certain and (has_more or not may_be_whole):
             keys = VersionIndex(fetch_keys(reader, entity, [query.id]).get(query.id, []))
         refs = [row.ref for row in shown_rows]
         for pairs in generate_pairs(reader, refs, {entity_ref: keys}, rows_by_ref):
             yield _make_slice(pairs, has_more or pairs[-1].row.ref != refs[-1])
         if has_more:
-            is_whole = False
+            may_be_whole = False
             last_position = TimelinePosition.from_ref(refs[-1])
             size = min(max_size, 2 * len(shown_rows))
 

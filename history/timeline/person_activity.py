@@ -13,10 +13,10 @@ from history.kinds.entities import ENTITIES, EntityKind
 from history.store.catalogue import people
 from history.store.catalogue.people import NamedLogin
 from history.timeline import absence
-from history.timeline.open_changes import fetch_activity
 from history.timeline.query import TimelineOrder
 from history.timeline.reader import HistoryReader
 from history.timeline.time_slices import ActivityRow, TimeSlice
+from history.timeline.visible_changes import fetch_activity
 
 # Older days are left out when the count has taken this long.
 _COUNT_SECONDS: Final = 3.0
@@ -44,15 +44,15 @@ def fetch_person_activity(reader: HistoryReader, author: str, zone: str) -> Pers
     reader.viewer.access.is_one_entry = True
     rows: list[ActivityRow] = []
     until = time.monotonic() + _COUNT_SECONDS
-    window = TimeSlice(absence.get_retention_start(), clock.now(), TimelineOrder.DESC)
-    while not window.is_empty and time.monotonic() < until:
+    span = TimeSlice(absence.get_retention_start(), clock.now(), TimelineOrder.DESC)
+    while not span.is_empty and time.monotonic() < until:
         deadline.check()
-        first, began = window.cut_first(), time.monotonic()
+        first, began = span.cut_first(), time.monotonic()
         slice_rows = fetch_activity(reader, author, first, zone)
         if slice_rows is None:
             return None
         rows += slice_rows
-        window = window.skip(first, 0.0, time.monotonic() - began)
+        span = span.skip(first, 0.0, time.monotonic() - began)
     days: dict[date, Counter[EntityKind]] = defaultdict(Counter)
     counts: Counter[str] = Counter()
     for row in rows:
@@ -64,5 +64,5 @@ def fetch_person_activity(reader: HistoryReader, author: str, zone: str) -> Pers
         services=[(logins[client_id], count) for client_id, count in counts.most_common()],
         first=min((row.first for row in rows), default=None),
         last=max((row.last for row in rows), default=None),
-        is_whole=window.is_empty,
+        is_whole=span.is_empty,
     )

@@ -14,9 +14,10 @@ MAX_PAGE_SIZE = 500
 
 
 class TimelineSort(Enum):
-    """The value by which a timeline is ordered first.
+    """Whether a timeline is ordered by moment or by version number.
 
-    Versions with the same value are ordered by the other value.
+    Versions with the same moment are ordered by number. Versions with the same number are ordered
+    by moment.
     """
 
     UPDATED_AT = "updatedAt"
@@ -62,13 +63,14 @@ class Absence(Enum):
     REMOVED = "removedByRetention"
     ARCHIVED = "inArchive"  # the archive may have it: ask with archive=true
     NEVER_ARRIVED = "neverArrived"
-    QUARANTINED = "inQuarantine"  # it arrived, but could not be stored; of several, at least one
+    # it arrived, but could not be stored; of several missing versions, at least one arrived
+    QUARANTINED = "inQuarantine"
     UNKNOWN = "unknown"  # removed or never arrived
     DAMAGED = "damaged"  # it is stored, and cannot be read
 
     @property
     def was_kept(self) -> bool:
-        """Whether the store may have had the version."""
+        """Whether the store may have had the version at an earlier time, or still has it."""
         return self not in (Absence.NEVER_ARRIVED, Absence.QUARANTINED)
 
 
@@ -83,7 +85,7 @@ class NotFoundError(LookupError):
     """Raised when there is nothing to show. The subclass tells the cause.
 
     Args:
-        message: What there is not, in words.
+        message: A sentence on what was not found.
         version: The requested number, if the store has other versions of the document.
         reason: Why the version is not in the store; None if it probably never existed.
     """

@@ -55,23 +55,24 @@ def make_request_reader(user: Caller, access: AccessRecord) -> HistoryReader:
 
 
 def make_host_reader(*, in_clear: bool = False) -> HistoryReader:
-    """Make the reader of a program on the host. It may read every application.
+    """Make the reader of a command on the host. It may read every application.
 
     It does not ask the old service.
 
     Args:
-        in_clear: Do not mask values. Only for a program that does not print them.
+        in_clear: Do not mask values. Only for a command that does not print them.
     """
     return HistoryReader(Viewer(None, in_clear=in_clear), archive.open_archive)
 
 
-class PageSource(NamedTuple):
-    """The reader for one page, and the sources from which it reads."""
+class PageReader(NamedTuple):
+    """The reader for one page of a timeline, with or without the old service."""
 
     reader: HistoryReader
-    # STORE_ALONE or WITH_OLD_SERVICE, for the next token; None if there is no old service
-    read_from: str | None = None
-    # whether the old service failed between two pages, so that this page must be read later
+    # STORE_ALONE or WITH_OLD_SERVICE, for the token of the next page; None if there is no old
+    # service
+    sources_read: str | None = None
+    # whether the old service failed between two pages, so that the client must ask again later
     is_for_later: bool = False
 
 
@@ -84,13 +85,14 @@ class HistoryReader:
     """
 
     viewer: Viewer  # the login that will see the documents
-    open_archive: Callable[[], ArchivedSource | None]  # returns the archive, or None without one
+    # returns the archive; None if this installation has no archive
+    open_archive: Callable[[], ArchivedSource | None]
     # the old service, with its answers to this request
-    old: OldServiceSource = field(default_factory=OldServiceSource)
+    old_service: OldServiceSource = field(default_factory=OldServiceSource)
     hides_old_service: bool = False  # True: versions of the old service are not shown
     archive: ArchivedSource | None = None  # the archive, if it is read too
     fields: FieldNames = None  # only these top-level fields of snapshots are read; None: all
-    # what was left out of lists because it cannot be read, with the errors
+    # what lists lack because it cannot be read, with the errors
     damaged: Damaged = field(default_factory=dict)
 
     # Readers with other settings.
@@ -135,14 +137,17 @@ class HistoryReader:
 
     @property
     def tolerant_source(self) -> MergedSource:
-        """All sources as one, for lists: what cannot be read is left out and noted in `damaged`."""
+        """All sources as one, for lists.
+
+        What cannot be read is left out, and noted in `damaged`.
+        """
         return self._merge_sources(TableSource(self.fields, self.damaged))
 
     def _merge_sources(self, tables: TableSource) -> MergedSource:
         # If several supplements have a version, the first of them wins.
         supplements: list[SupplementSource] = [self.archive] if self.archive else []
-        if self.shown_old.possible:
-            supplements.append(self.old)
+        if self.shown_old_service.is_available:
+            supplements.append(self.old_service)
         return MergedSource(supplements, tables)
 
     @property
@@ -151,9 +156,9 @@ class HistoryReader:
         return StoreLists(self.fields, self.damaged)
 
     @property
-    def shown_old(self) -> OldServiceSource:
-        """The old service; or, if its versions are not shown, a substitute without versions."""
-        return _HIDDEN_OLD_SERVICE if self.hides_old_service else self.old
+    def shown_old_service(self) -> OldServiceSource:
+        """The old service. If its versions are not shown, a substitute that has no versions."""
+        return _HIDDEN_OLD_SERVICE if self.hides_old_service else self.old_service
 
     @property
     def policy(self) -> ViewerPolicy:
@@ -169,44 +174,46 @@ class HistoryReader:
         rows = StoreLists(damaged=damaged).fetch_newest_snapshots(get_root(), applications)
         snapshots = {row.id: parse_snapshot(row.data) for row in rows}
         lacking = set(applications) - snapshots.keys() - {place.id for place in damaged}
-        return {**self.old.load_root_snapshots(lacking), **snapshots}
+        return {**self.old_service.load_root_snapshots(lacking), **snapshots}
 
     # The old service.
 
-    def choose_page_source(
-        self, entity: EntityKind | None, id: str, page_token: str | None, read_from: str | None
-    ) -> PageSource:
+    def choose_page_reader(
+        self, entity: EntityKind | None, id: str, page_token: str | None, sources_read: str | None
+    ) -> PageReader:
         """Choose whether a page is read with the old service or without it.
 
         All pages of a timeline must be read from the same sources. If the old service failed for
-        the first page, it is not asked for the others.
+        the first page, the other pages are read without it.
 
         Args:
             entity: None for an application with its children.
             id: The id of the document or application.
             page_token: The token of the query; None for the first page.
-            read_from: `PageSource.read_from` of the page before, as decoded from the token. None
-                for the first page, or if the token has no such value.
+            sources_read: `PageReader.sources_read` of the page before, as decoded from the token.
+                None for the first page, or if the token has no such value.
         """
-        without_old_service, possible = self.hide_old_service(), self.shown_old.possible
-        if possible and (page_token is None or read_from == WITH_OLD_SERVICE):
-            if self.old.request(entity, id):
-                return PageSource(self, WITH_OLD_SERVICE)
-            return PageSource(
+        without_old_service = self.hide_old_service()
+        is_old_service_shown = self.shown_old_service.is_available
+        if is_old_service_shown and (page_token is None or sources_read == WITH_OLD_SERVICE):
+            if self.old_service.load_shown_timeline(entity, id):
+                return PageReader(self, WITH_OLD_SERVICE)
+            return PageReader(
                 without_old_service,
-                read_from or STORE_ALONE,
-                is_for_later=read_from == WITH_OLD_SERVICE,
+                sources_read or STORE_ALONE,
+                is_for_later=sources_read == WITH_OLD_SERVICE,
             )
-        if page_token is not None and (read_from or possible):
-            self.old.note_missed()
-        return PageSource(without_old_service, read_from)
+        if page_token is not None and (sources_read or is_old_service_shown):
+            # The pages before were read without the old service, so this page lacks its versions.
+            self.old_service.note_omitted_versions()
+        return PageReader(without_old_service, sources_read)
 
     def list_old_keys(self, entity: EntityKind, id: str) -> list[VersionKey]:
         """Return the keys of all versions of a document in the old service.
 
         This method does not ask the policy. Call it only if the viewer may see the document.
         """
-        return list(self.shown_old.load_rows(entity, id))
+        return list(self.shown_old_service.load_rows(entity, id))
 
     # Parameters.
 

@@ -63,9 +63,11 @@ DIGEST_BYTES = 5
 
 @dataclass(frozen=True)
 class SearchResult:
-    """A document with the id, or an application with the business key.
+    """One result of a search.
 
-    A carrier is a document that has the business key.
+    In a search by id, it is the document that has the id. In a search by business key, it is an
+    application that has the key, or that has a child with the key. It can also be a document that
+    stands alone and has the key.
     """
 
     entity: EntityKind
@@ -73,9 +75,10 @@ class SearchResult:
     key: str  # the name of the business key, or ID_KEY
     # the key of the newest version; None for an application if only children are stored
     newest: VersionKey | None
-    # the moment of the newest version; if `newest` is None, that of a carrier or child
+    # the moment of the newest version; if `newest` is None, the moment of a child's newest version
     updated_at: datetime
-    carriers: tuple[EntityRef, ...] = ()  # empty if the id was searched
+    # the documents that have the business key: the result or its children; empty in a search by id
+    carriers: tuple[EntityRef, ...] = ()
     row: VersionRow | None = None  # the newest version; None until it is read
 
     @property
@@ -85,9 +88,10 @@ class SearchResult:
 
     @property
     def position(self) -> tuple[object, ...]:
-        """The sort key. Results by id come first, in the order of kinds.
+        """The sort key of the result.
 
-        Then come results by business key, the newest change first.
+        Results of a search by id come first, in the order of kinds. Results of a search by business
+        key follow: the application with the latest change is the first of them.
         """
         if self.key == ID_KEY:
             return (0, ENTITIES.index(self.entity), self.id)
@@ -95,7 +99,7 @@ class SearchResult:
 
     @property
     def digest(self) -> bytes:
-        """The bytes that stand for the result in a page token."""
+        """The bytes that identify the result in a page token: a digest of its kind and id."""
         return blake2b(f"{self.entity.name} {self.id}".encode(), digest_size=DIGEST_BYTES).digest()
 
     @property
@@ -107,17 +111,17 @@ class SearchResult:
 
     @property
     def version(self) -> int | None:
-        """The number of the newest version, once it is read."""
+        """The number of the newest version; None until it was read."""
         return self.row.version if self.row else None
 
     @property
     def type(self) -> ChangeType | None:
-        """The type of the newest version, once it is read."""
+        """The type of the newest version; None until it was read."""
         return ChangeType(self.row.type) if self.row else None
 
     @cached_property
     def data(self) -> Json:
-        """The values in the snapshot of the newest version, once it is read."""
+        """The parsed snapshot of the newest version; None until it was read."""
         return parse_snapshot(self.row.data) if self.row else None
 
 
@@ -138,9 +142,10 @@ def search(
 ) -> SearchPage:
     """Return one page of the results for an id, or for the exact value of a business key.
 
-    Each page has the newest results that were not on an earlier page: the token has the digests of
-    all results that were shown. So no result is lost or repeated when versions arrive between two
-    pages. Runs a fixed number of queries.
+    Each page has the first results, in the order of `SearchResult.position`, that were on no
+    earlier page. The token has the digests of all results that were shown. So a version that
+    arrives between two pages does not make a result disappear or come twice. Runs a fixed number of
+    queries.
 
     Raises:
         BadParameterError: The text cannot be an id or a key, or the token is wrong.
@@ -195,7 +200,7 @@ def fetch_open_messages(reader: HistoryReader, results: Sequence[SearchResult]) 
 def select_messages_about(
     entity_ref: EntityRef, messages: OpenMessages
 ) -> list[QuarantinedMessage]:
-    """Return the messages about a document; about an application, also those about its children."""
+    """Return the messages about a document. For an application, include its children."""
     entity, id = entity_ref
     if entity.root:
         return messages.list_of_application(entity.name, id)
@@ -203,38 +208,37 @@ def select_messages_about(
 
 
 def fetch_newest_snapshots(
-    reader: HistoryReader, carriers: Collection[EntityRef]
+    reader: HistoryReader, documents: Collection[EntityRef]
 ) -> dict[EntityRef, Json]:
     """Return the newest snapshot of each document. Runs one query for each kind.
 
     If the newest version is a deletion without a snapshot, the snapshot before it is returned.
     """
-    documents: dict[EntityRef, Json] = {}
+    snapshots: dict[EntityRef, Json] = {}
     for entity in ENTITIES:
-        rows = reader.store_lists.fetch_newest_snapshots(entity, _list_ids(entity, carriers))
+        rows = reader.store_lists.fetch_newest_snapshots(entity, _list_ids(entity, documents))
         for row in reader.policy.apply(rows):
-            documents[row.entity_ref] = parse_snapshot(row.data)
-    return documents
+            snapshots[row.entity_ref] = parse_snapshot(row.data)
+    return snapshots
 
 
-def find_without_snapshot(reader: HistoryReader, carriers: Collection[EntityRef]) -> set[EntityRef]:
-    """Return the documents that were deleted by a message without a snapshot.
-
-    The newest version of such a document is that deletion.
-    """
-    newest = _fetch_newest_keys(reader, carriers)
+def find_without_snapshot(
+    reader: HistoryReader, documents: Collection[EntityRef]
+) -> set[EntityRef]:
+    """Return those documents that have a deletion without a snapshot as their newest version."""
+    newest = _fetch_newest_keys(reader, documents)
     lists = reader.omit_snapshots().store_lists
     rows = {
         row.entity_ref: row.key
         for entity in ENTITIES
         for row in reader.policy.apply(
-            lists.fetch_newest_snapshots(entity, _list_ids(entity, carriers))
+            lists.fetch_newest_snapshots(entity, _list_ids(entity, documents))
         )
     }
     return {
-        carrier
-        for carrier, newest_version in newest.items()
-        if rows.get(carrier) != newest_version.key
+        document
+        for document, newest_version in newest.items()
+        if rows.get(document) != newest_version.key
     }
 
 
@@ -319,12 +323,12 @@ class Carrier(NamedTuple):
 def _match_texts(
     stored_values: Mapping[str, Sequence[str]], carriers: Iterable[Carrier]
 ) -> list[Carrier]:
-    """Replace the stored values of carriers by the texts that were searched.
+    """Return the carriers with the searched text in place of the stored value.
 
-    A value may be stored in two Unicode forms; a document that has both occurs once.
+    A value may be stored in two Unicode forms. A document that has both is returned once.
 
     Args:
-        stored_values: The forms in which the value of each text may be stored.
+        stored_values: For each searched text, the forms in which it may be stored.
     """
     carriers_by_value: defaultdict[str, list[Carrier]] = defaultdict(list)
     for carrier in carriers:
@@ -421,7 +425,7 @@ def _drop_hidden_results(
 
 
 def select_visible(reader: HistoryReader, entity_refs: Collection[EntityRef]) -> set[EntityRef]:
-    """Return the documents that the viewer may see. For lists, which leave out the others."""
+    """Return the documents that the viewer may see. A list leaves out the other documents."""
     if not need_to_know.is_rule_applied(reader.viewer):
         return set(entity_refs)
     owners = {

@@ -1,7 +1,6 @@
-"""Slices of a window of time, and questions and answers about the changes in a slice.
+"""Slices of a span of time, and questions and answers about the changes in a slice.
 
-Slices of a window follow one another in the order of the list, so that no statement sorts more
-than one slice.
+A list of changes reads its span slice by slice, so that no statement sorts more than one slice.
 """
 
 from __future__ import annotations
@@ -17,11 +16,12 @@ from history.store.versions import TimelinePosition, VersionKey, VersionRef
 from history.timeline.query import MICROSECOND, TimelineOrder, VersionFilters
 
 FIRST_SLICE: Final = timedelta(minutes=15)
-# Without an author and a client: in a busy minute there are more than ten thousand versions.
-FIRST_OPEN_SLICE: Final = timedelta(minutes=1)
+# For a list that is not limited to an author or a service: a busy minute has more than ten thousand
+# versions.
+FIRST_SLICE_WITHOUT_MAKER: Final = timedelta(minutes=1)
 _SHORTEST_SLICE: Final = timedelta(seconds=1)
 _LONGEST_SLICE: Final = timedelta(days=400)
-# How many times as wide as a slice the next one may be, at most and at least.
+# By how much the width of the next slice may be multiplied, at most and at least.
 _MAX_GROWTH: Final = 8.0
 _SMALLEST_GROWTH: Final = 0.1
 _SLOW_SECONDS: Final = 1.0  # a slice should not take longer to read
@@ -35,8 +35,8 @@ class BlockRef(NamedTuple):
     stored_version: int
 
 
-class PlaceInBlock(NamedTuple):
-    """The block that has a version, and the position of the version in it."""
+class PositionInBlock(NamedTuple):
+    """A version's block, and the position of the version in this block."""
 
     block: BlockRef
     position: int  # among the versions of the block, from 1
@@ -48,7 +48,7 @@ class ListedChange(NamedTuple):
     position: TimelinePosition
     application: str  # the id of its application; its own id if it is not a child
     is_damaged: bool  # its block cannot be read; the version number is not known
-    place: PlaceInBlock | None = None  # None: a plain row, or not known
+    in_block: PositionInBlock | None = None  # None: a plain row, or not known
 
     @property
     def ref(self) -> VersionRef:
@@ -59,12 +59,12 @@ class ListedChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TimeSlice:
-    """A part of a window of time: low <= updated_at < high."""
+    """A span of time, or one slice of it: low <= updated_at < high."""
 
     low: datetime
     high: datetime
     order: TimelineOrder
-    width: timedelta = FIRST_SLICE
+    width: timedelta = FIRST_SLICE  # of the next slice
     seconds_before: float | None = None  # how long the slice before took to read
 
     @property
@@ -72,7 +72,7 @@ class TimeSlice:
         return self.low >= self.high
 
     def narrow(self, after: TimelinePosition) -> TimeSlice:
-        """Return the rest of the window or slice after a position."""
+        """Return what is left of this span or slice after a position."""
         if self.order is TimelineOrder.DESC:
             if after.updated_at >= self.high:
                 return self
@@ -80,7 +80,7 @@ class TimeSlice:
         return replace(self, low=max(self.low, after.updated_at))
 
     def cut_first(self) -> TimeSlice:
-        """Return the first slice of this window, `width` long."""
+        """Return the first slice of this span, `width` long."""
         if self.high - self.low <= self.width:
             return self
         if self.order is TimelineOrder.DESC:
@@ -88,10 +88,10 @@ class TimeSlice:
         return replace(self, high=self.low + self.width)
 
     def skip(self, first: TimeSlice, share: float, seconds: float) -> TimeSlice:
-        """Return the window without its first slice.
+        """Return this span without its first slice, which was read.
 
-        `width` adapts to the first slice: it grows if the slice had few versions, and shrinks if it
-        was slow to read.
+        The next slice gets wider if the first slice had few versions, and narrower if reading the
+        first slice was slow.
 
         Args:
             share: How many versions the first slice had, divided by the limit of one read.
@@ -104,14 +104,14 @@ class TimeSlice:
         return replace(self, low=first.high, width=width, seconds_before=seconds)
 
     def _compute_affordable_growth(self, seconds: float) -> float:
-        """Return how many times as wide the next slice may be, to take at most _SLOW_SECONDS.
+        """Return how many times as wide as the last slice the next one may be.
 
-        On a packed day a narrow slice takes as long as a wide one, because PostgreSQL searches the
-        blocks of the whole day. So if this slice took less than twice as long as the slice before,
-        the next slice may grow by _MAX_GROWTH.
+        Reading it should take at most _SLOW_SECONDS. But on a packed day a narrow slice takes as
+        long as a wide slice, because PostgreSQL searches the blocks of the whole day. So if the
+        last slice took less than twice as long as the slice before it, the result is _MAX_GROWTH.
 
         Args:
-            seconds: How long this slice took to read.
+            seconds: How long the last slice took to read.
         """
         if self.seconds_before is not None and seconds < 2 * self.seconds_before:
             return _MAX_GROWTH
@@ -119,17 +119,17 @@ class TimeSlice:
 
     @property
     def end(self) -> TimelinePosition:
-        """The position behind all versions of the slice and before all others of the window."""
+        """The position at the end of this slice, after all its versions."""
         moment = self.low if self.order is TimelineOrder.DESC else self.high
         return TimelinePosition(moment, -1, "", -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangesQuestion:
-    """A question for versions in a slice of time."""
+    """What to read from the tables: versions in a slice of time."""
 
     kinds: Sequence[EntityKind]
-    filters: VersionFilters  # its times and its path are not applied
+    filters: VersionFilters  # `since`, `until` and `path` in it are not applied
     slice: TimeSlice
     after: TimelinePosition  # the answer begins after this position
     limit: int
@@ -140,12 +140,12 @@ class ChangesQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LateQuestion:
-    """A question for versions in the late list."""
+    """What to read from the late list: versions that a feed has passed."""
 
     kinds: Sequence[EntityKind]
-    filters: VersionFilters  # its times and its path are not applied
+    filters: VersionFilters  # `since`, `until` and `path` in it are not applied
     since: datetime  # the beginning of the feed; older versions are left out
-    before: TimelinePosition  # the position of the feed, which will have later versions itself
+    until: TimelinePosition  # how far the feed was read; versions after it are left out
     cursor: LateCursor  # the answer begins here
     limit: int
 

@@ -36,10 +36,10 @@ def fetch_application_titles(
 
 
 def get_headline(data: object) -> str:
-    """Return the title of a document, or an empty text if it has none of the fields for it.
+    """Return the title of a document, or an empty text if the fields for a title are missing.
 
-    The title is the first text under HEADLINE_KEYS, then the number of the document. A document
-    with a brand and no number has its model instead. Masked texts are not used.
+    The title is the first text under HEADLINE_KEYS, followed by the number of the document. If a
+    document has a brand but no number, its model follows. Masked texts are not used.
 
     Args:
         data: The parsed snapshot.

@@ -106,9 +106,9 @@ class FieldValue:
 
 @dataclass(frozen=True, slots=True)
 class FieldHistory:
-    """The values of a field, newest first.
+    """One page of the values that a field had, newest first.
 
-    If the budget of the page is spent early, it may have few values or none, but it has a token.
+    If the budget of the page is spent early, the page has few or no values, and a token.
     """
 
     label: FieldText | None
@@ -139,17 +139,19 @@ def fetch_field_history(
     if "*" in path.split("/"):
         raise BadParameterError("path", _("must name one field; * would name many"))
     binding = ("values", entity.name, id, path)
-    start, until, read_from = LAST, None, None
+    start, until, sources_read = LAST, None, None
     if page_token is not None:
         # A token of an earlier release may lack the last value.
-        version, moment, until, read_from, *_rest = (*read_token(binding, page_token), None)
+        version, moment, until, sources_read, *_rest = (*read_token(binding, page_token), None)
         start = VersionKey(version, moment)
     label = labels.get_catalogue().find(entity.name, path)
-    source = reader.choose_page_source(entity, id, page_token, read_from)
-    if source.is_for_later:  # only the old service may know the next value
+    page_reader = reader.choose_page_reader(entity, id, page_token, sources_read)
+    if page_reader.is_for_later:  # only the old service may know the next value
         return FieldHistory(label, (), page_token)
     try:
-        scan = _scan_field(descend_versions(source.reader, entity, id, start), path, size, until)
+        scan = _scan_field(
+            descend_versions(page_reader.reader, entity, id, start), path, size, until
+        )
     except NoVersionError:
         if page_token is None:
             raise
@@ -157,7 +159,7 @@ def fetch_field_history(
     origins = compose.find_origins([changed.pair for changed in scan.values])
     next_token = None
     if scan.next_key is not None:
-        next_token = issue_token(binding, (*scan.next_key, scan.until, source.read_from))
+        next_token = issue_token(binding, (*scan.next_key, scan.until, page_reader.sources_read))
     return FieldHistory(
         label=label,
         values=tuple(
@@ -169,7 +171,7 @@ def fetch_field_history(
 
 
 class _ChangedValue(NamedTuple):
-    """A version that changed the field."""
+    """A new value of the field, and the version that set it."""
 
     pair: VersionWithPrevious
     value: MaybeJson
@@ -177,7 +179,7 @@ class _ChangedValue(NamedTuple):
 
 
 class _FieldScan(NamedTuple):
-    """The versions of one page that changed the field, and where the next page begins."""
+    """The values on one page, and where the next page begins."""
 
     values: list[_ChangedValue]
     next_key: VersionKey | None  # None on the last page
@@ -191,9 +193,9 @@ def _scan_field(
 
     Args:
         pairs: Versions, the newest first.
-        size: How many values the page has.
-        until: When a newer value replaced the first value of this page; None if the first value is
-            the current one.
+        size: How many values the page may have.
+        until: The moment at which the first value of this page was replaced; None for the first
+            page, which begins with the current value.
     """
     values: list[_ChangedValue] = []
     budget_left, snapshots = budget.PageBudget(), SnapshotCache(parse_snapshot)

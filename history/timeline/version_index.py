@@ -33,9 +33,9 @@ from history.timeline.reader import HistoryReader
 
 
 class VersionIndex:
-    """The version numbers and moments of one document that are in the store, in number order.
+    """The version keys of one document, in number order: all keys, or the keys of a slice.
 
-    Never empty. A number occurs twice, with different moments, if a producer used it twice.
+    A number occurs twice, with different moments, if a producer used it twice.
     """
 
     def __init__(self, keys: Sequence[VersionKey]) -> None:
@@ -57,7 +57,10 @@ class VersionIndex:
 
     @cached_property
     def has_trusted_times(self) -> bool:
-        """Whether higher numbers have later moments, or are earlier by CLOCK_TOLERANCE at most."""
+        """Whether the moments grow with the numbers.
+
+        A moment may be earlier than the moment of a lower number by at most CLOCK_TOLERANCE.
+        """
         newest = FIRST.updated_at
         for key in self._keys:
             if newest - key.updated_at > CLOCK_TOLERANCE:
@@ -73,8 +76,8 @@ class VersionIndex:
     def find_previous(self, key: VersionKey) -> VersionKey | None:
         """Return the key with the next lower version number, or None if there is none.
 
-        If a producer used that number twice, choose the newest key with it that is not younger than
-        `key`. If all keys with it are younger, choose the oldest of them.
+        If a producer used that number twice, several keys have it. Return the latest of them that
+        is not later than `key`. If all of them are later, return the earliest.
         """
         index = bisect_left(self._keys, (key.version,))
         if index == 0:
@@ -82,27 +85,36 @@ class VersionIndex:
         lower = self._keys[index - 1]
         if index > 1 and self._keys[index - 2].version == lower.version:
             same_number = self.list_with_number(lower.version)
-            not_younger = (
+            not_later = (
                 candidate
                 for candidate in reversed(same_number)
                 if candidate.updated_at <= key.updated_at
             )
-            return next(not_younger, same_number[0])
+            return next(not_later, same_number[0])
         return lower
 
     def find_after_gap(self, version: int) -> VersionKey | None:
-        """Return the next key above a number if numbers in between are missing, otherwise None."""
+        """Return the next key above a number, if it is not the key of the next number.
+
+        None if no number is missing in between, or if there is no higher key.
+        """
         index = bisect_left(self._keys, (version + 1,))
         next_key = self._keys[index] if index < len(self._keys) else None
         return next_key if next_key and next_key.version > version + 1 else None
 
     def find_above(self, key: VersionKey | None) -> VersionKey | None:
-        """Return the lowest key with a higher number than `key`, or the lowest of all for None."""
+        """Return the lowest key with a higher number than `key`. If `key` is None, the lowest key.
+
+        None if there is no such key.
+        """
         index = bisect_left(self._keys, (key.version + 1,)) if key else 0
         return self._keys[index] if index < len(self._keys) else None
 
     def descend_from(self, key: VersionKey) -> Iterator[VersionKey]:
-        """Generate this key, or the highest key below it, then its previous key, and so on."""
+        """Generate this key, then its previous key, and so on down.
+
+        If the index does not have this key, begin with the highest key below it.
+        """
         index = bisect_right(self._keys, key)
         lower = self._keys[index - 1] if index else None
         while lower is not None:
@@ -110,11 +122,11 @@ class VersionIndex:
             lower = self.find_previous(lower)
 
     def has_certain_previous(self, key: VersionKey) -> bool:
-        """Return whether the previous key found in this index is the true one.
+        """Return whether `find_previous` certainly finds the previous key among all keys.
 
-        The index may hold only a slice of the document's versions. The previous key is certain if
-        its number is exactly one lower and its moment is not later: then no version outside the
-        slice can lie between the two.
+        The index may have only a slice of the document's keys. The previous key is certain if its
+        number is exactly one lower and its moment is not later: then no key outside the slice can
+        lie between the two. The key of version 0 certainly has no previous key.
         """
         if (previous := self.find_previous(key)) is None:
             return key.version == 0
@@ -177,10 +189,10 @@ def generate_pairs(
 
 
 class _VersionsByRef(NamedTuple):
-    """Versions as the viewer may see them, and versions that did not fit into the same query."""
+    """The versions that one query read, as the viewer may see them."""
 
     rows: dict[VersionRef, VersionRow]
-    unread: set[VersionRef]
+    unread: set[VersionRef]  # versions that did not fit into the query
 
 
 def _fetch_versions(
@@ -264,7 +276,7 @@ class EntityVersions:
             NoVersionError: There is no version of the document.
         """
         if is_storable_id(id):
-            reader.shown_old.request(entity, id)
+            reader.shown_old_service.load_shown_timeline(entity, id)
             policy = reader.policy
             newest = policy.release(reader.source.fetch_newest(entity, id, limits, count))
             rows = {row.ref: row for row in policy.apply(newest.rows)}
@@ -273,17 +285,20 @@ class EntityVersions:
         raise make_unknown_error(entity, id)
 
     def generate_pairs(self, keys: Iterable[VersionKey]) -> Iterator[list[VersionWithPrevious]]:
-        """Generate the versions with these keys in batches. See generate_pairs."""
+        """Generate the versions with these keys, each with its previous version, in batches."""
         entity_ref = EntityRef(self.entity, self.id)
         refs = [VersionRef(self.entity, self.id, key) for key in keys]
         return generate_pairs(self.reader, refs, {entity_ref: self.keys}, self.rows)
 
     def read_pairs(self, *keys: VersionKey) -> list[VersionWithPrevious]:
-        """Return the versions with these keys, all at once."""
+        """Return the versions with these keys, each with its previous version."""
         return list(chain.from_iterable(self.generate_pairs(keys)))
 
     def read_lowest(self) -> VersionWithPrevious | None:
-        """Return the lowest stored version, or None if retention has just removed it."""
+        """Return the version with the lowest stored number.
+
+        None if retention removed it after the keys were read.
+        """
         return next(iter(self.read_pairs(self.keys.lowest)), None)
 
 
@@ -292,12 +307,12 @@ def descend_versions(
 ) -> Iterator[VersionWithPrevious]:
     """Generate the versions of a document in descending order, each with its previous version.
 
-    The previous version of a pair is the version of the next pair. If a producer used a number
-    twice, a version that is not the previous version of another one is left out.
+    The previous version in a pair is the version of the next pair. If a producer used a number
+    twice, only one of the two versions is generated: the one that `find_previous` chooses.
 
     Args:
-        start: The first version to generate. If the document does not have it, the highest version
-            below it is the first.
+        start: The first version to generate. If the document does not have it, begin with the
+            highest version below it.
 
     Raises:
         NoVersionError: The document has no version.

@@ -104,8 +104,8 @@ def changes(request: pytest.FixtureRequest, tables: None) -> list[ModelChange]:
 
 
 def generate_filters() -> Iterator[tuple[VersionFilters, EntityKind | None]]:
-    windows = [(minute(-1), minute(5 * 24 * HOUR)), (minute(30), minute(26 * HOUR))]
-    for since, until in windows:
+    spans = [(minute(-1), minute(5 * 24 * HOUR)), (minute(30), minute(26 * HOUR))]
+    for since, until in spans:
         for author, client, type in [
             ("m.ivanov", None, None),
             (None, "top-robot", None),
@@ -337,11 +337,11 @@ def fill_day(day: datetime) -> None:
 
 def explain(author: str, end: datetime) -> dict[str, Any]:
     """Run the statement of a first page and return its plan."""
-    window = TimeSlice(end - timedelta(days=3), end, TimelineOrder.DESC)
+    span = TimeSlice(end - timedelta(days=3), end, TimelineOrder.DESC)
     question = ChangesQuestion(
         kinds=[get_root()],
         filters=VersionFilters(author=author),
-        slice=window.cut_first(),
+        slice=span.cut_first(),
         after=TimelinePosition(LAST.updated_at, -1, "", -1),
         limit=51,
     )

@@ -183,7 +183,7 @@ def test_changes_call_refuses_token_that_was_altered_or_belongs_to_another_query
 
 
 def _as_utc() -> str:
-    """The end of the window in another notation."""
+    """The end of the span in another notation."""
     return minute(600).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -350,7 +350,7 @@ def test_page_that_ends_at_its_time_limit_does_not_reveal_hidden_documents(
 
 
 def complete_to_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let everything up to the window's end be complete, so that an ascending list shows it."""
+    """Let everything up to the span's end be complete, so that an ascending list shows it."""
     known = complete_to.read_completeness(ENTITIES)
     state = replace(known, complete_to=minute(6))
     monkeypatch.setattr(complete_to, "read_completeness", lambda _kinds: state)

@@ -228,7 +228,7 @@ def test_changes_command_shows_progress_in_minutes_of_the_time_span(
 
     monkeypatch.setattr(change_listing, "show_progress", record)
     run(*NIGHT, "--path", "/nothing")
-    assert shown == [("changes, minutes of the window", 2_960)]
+    assert shown == [("changes, minutes of the span", 2_960)]
     assert sum(steps) == 2_960
     assert len(steps) > 3
     assert min(steps) >= 0

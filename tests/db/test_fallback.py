@@ -132,7 +132,7 @@ def test_old_service_does_not_count_as_failed_when_annals_was_too_busy_to_call_i
 
     source = sources.OldServiceSource(raise_busy, 1)
     with pytest.raises(BusyError):
-        source.request(ROOT, "A1")
+        source.load_shown_timeline(ROOT, "A1")
     assert source.state is None
 
 
@@ -263,7 +263,7 @@ def test_another_annals_can_be_the_old_service(store: Store, support: Client) ->
     assert entity.next_token is not None
     whole = parse_answer_page(support.get(WHOLE).content, TimelineSubject(None, "A1"))
     assert whole.versions[0] == SourceRow(
-        0, minute(3), 2, "top-crm", None, "A1", b"null", "R1", PERSON, old=True
+        0, minute(3), 2, "top-crm", None, "A1", b"null", "R1", PERSON, is_from_old_service=True
     )
     absent_answer = support.get(API.replace("A1", "B9"))
     assert (absent_answer.status_code, has_no_document(absent_answer.content)) == (404, True)

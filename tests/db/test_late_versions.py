@@ -253,7 +253,7 @@ def test_page_of_the_feed_ends_at_the_horizon_when_a_writer_does_not_commit(
             assert late_list.lock_horizon(frozen) is not None
             ingested.write(make("A", 2, 64))  # other writers go on
             stopped = read(page_token=first.next_token, complete_to=minute(70))
-            assert (list_versions(stopped), stopped.window[1]) == ([], minute(60))
+            assert (list_versions(stopped), stopped.span[1]) == ([], minute(60))
         rest = read(page_token=stopped.next_token, complete_to=minute(70))
     assert list_versions(rest) == [("A", 2), ("A", 1)]
     assert list_late(rest.next_token) == []
@@ -274,7 +274,7 @@ def test_killed_writer_leaves_no_late_versions_and_no_lock(ingested: Ingested) -
     ingested.write(make("B", 0, 1))
     assert list_late(token) == [("B", 0)]
     assert late_list.read_state().end.position == start.position + 1
-    assert read(complete_to=minute(90)).window[1] == minute(90)
+    assert read(complete_to=minute(90)).span[1] == minute(90)
 
 
 def test_refused_batch_adds_nothing_to_the_late_list(ingested: Ingested) -> None:

@@ -30,7 +30,7 @@ WRONG = {
     ),
     "name is an address": (
         f"[[kind]]\n{ORDER.replace('order', 'person', 1)}",
-        'kind "person": name is a word that Annals uses in addresses. Use another',
+        'kind "person": name is reserved: Annals uses this word in addresses. Use another',
     ),
     "title without a language": (
         '[[kind]]\nname = "order"\ntopic = "orders"\ntitle = {}\n',

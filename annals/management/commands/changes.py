@@ -1,4 +1,4 @@
-"""`annals changes`: versions of all documents in a window of time."""
+"""`annals changes`: versions of all documents in a span of time."""
 
 from argparse import ArgumentParser, ArgumentTypeError
 from datetime import UTC, datetime
@@ -12,8 +12,8 @@ from history.kinds.entities import BY_NAME
 
 class Command(BaseCommand):
     help = (
-        "Print what was changed in a window of time, whatever document it was in: by a person "
-        "(--author), by a service (--client-id), to a field (--path), or everything. The window "
+        "Print what was changed in a span of time, whatever document it was in: by a person "
+        "(--author), by a service (--client-id), to a field (--path), or everything. The span "
         "may be of any length: it is read page by page, and printed as it is read. Sensitive "
         "fields are masked. When it is interrupted, it prints the token to go on with; exit 0: all "
         "was printed, 2: it failed, 130: it was interrupted."

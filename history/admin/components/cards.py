@@ -41,16 +41,17 @@ class CardBuilder:
         maker_filter: Takes a version. Returns the address of the timeline with only the versions
             that the same person or service made.
         merged: Whether the page has versions of several documents.
-        newest: The number and moment of the newest version. Each other card links to a comparison
-            with it. None: the cards do not have this link.
+        newest: The number and moment of the newest version. The cards of all other versions link to
+            a comparison with it. None: the cards do not have this link.
         path: The path of the page's filter, or None.
-        repeated_numbers: For each version number that was given more than once, the moments of its
-            versions.
-        budget: How much more the page draws.
-        titles: The titles of the page's applications by id. Empty if all cards are about one.
+        repeated_numbers: The version numbers that a producer used more than once, each with the
+            moments of its versions.
+        budget: How much the page may still draw.
+        titles: The titles of the page's applications by id. Empty if the page is about one
+            application.
         unmask: Whether masked values link to the page that unmasks them.
-        quarantine_notes: By kind, id and version number, sentences on messages in quarantine that
-            have the number of a stored version.
+        quarantine_notes: Sentences on messages in quarantine that have the number of a stored
+            version. The key is the version's kind, id and number.
     """
 
     maker_filter: Callable[[Version], str]
@@ -66,7 +67,7 @@ class CardBuilder:
     def build_cards(self, versions: Sequence[Version]) -> list[dict[str, object]]:
         """Return a card for each version, in order.
 
-        Once the cards have MOST_ROWS rows together, each further card has only OPEN_ROWS rows.
+        When the cards have MOST_ROWS rows in total, each further card has at most OPEN_ROWS rows.
         """
         cards: list[dict[str, object]] = []
         anchors: set[str] = set()
@@ -94,7 +95,7 @@ class CardBuilder:
         Returns:
             change_text, maker: What was done, and the name of the person or service that did it.
             is_maker_known: Whether the list of people has the person.
-            rows, more_rows: The first OPEN_ROWS changes, and the other ones.
+            rows, more_rows: The first OPEN_ROWS changes, and the other changes.
             technical_rows: The changes of technical fields.
             hidden, rest_url: How many changes have no row, and where they are shown.
             snapshot: The fields of the snapshot, if no previous version can be compared.
@@ -166,7 +167,7 @@ class CardBuilder:
     def make_fields(self, version: Version) -> FieldTexts:
         """Return the field names of a version's kind.
 
-        If `unmask` is set, they also lead from a masked value to the page that unmasks it.
+        If `self.unmask` is set, the result also has the address that unmasks a masked value.
         """
         entity, id, number, moment = version.entity, version.id, version.version, version.updated_at
         field_names = make_field_names(entity, self.budget)
@@ -182,8 +183,8 @@ def group_cards(cards: Sequence[dict[str, object]]) -> list[dict[str, object]]:
     """Group consecutive cards, in order.
 
     Returns:
-        For each group its `cards`, and `quiet`: whether these are several cards of versions that
-        changed nothing, or only technical fields. The page folds a quiet group.
+        For each group its `cards` and `quiet`. The page folds a quiet group: two or more cards of
+        versions that changed nothing or only technical fields.
     """
     groups: list[dict[str, object]] = []
     for quiet, group in groupby(cards, key=_is_quiet):
@@ -227,7 +228,10 @@ def get_change_text(kind: ChangeType) -> str:
 
 
 def get_document_name(version: Version) -> str:
-    """Return the headline of a version's document. A deletion has that of the version before."""
+    """Return the headline of a version's document.
+
+    If a deletion has no snapshot, the headline is from the snapshot before it.
+    """
     old = version.changes[0].change.old if version.changes else None
     return get_headline(version.data) or get_headline(old)
 
@@ -272,8 +276,8 @@ def _build_same_number_url(version: Version, times: Sequence[datetime]) -> str:
 def _build_rest_url(version: Version, rows: ChangeRows, path: str | None) -> str:
     """Return the address of the page that shows the changes for which the card has no row.
 
-    It is the comparison with the previous version, from the first such change on. Empty if each
-    change has a row, or if there is no previous version.
+    That page compares the version with its previous one. It begins with the first change that the
+    card does not show. Empty if the card shows every change, or if there is no previous version.
     """
     number, moment = version.previous_version, version.previous_updated_at
     if not rows.hidden or number is None or moment is None:
@@ -286,7 +290,10 @@ def _build_rest_url(version: Version, rows: ChangeRows, path: str | None) -> str
 
 
 def explain_missing_previous(version: Version) -> str:
-    """Return a sentence on why a version has no previous one, or "" if it has one or needs none."""
+    """Return a sentence on why a version has no previous version.
+
+    Empty if it has one, or if it is the first version of its document.
+    """
     if version.nothing_older_reason is Absence.ARCHIVED:
         return _("Older versions are in the archive. {ask}").format(ask=gaps.get_archive_hint())
     if version.nothing_older_reason is Absence.REMOVED:

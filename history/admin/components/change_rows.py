@@ -78,9 +78,9 @@ def _trim_to_whole_words(first: str, second: str, length: int) -> int:
 
 
 def _split_into_parts(old: str, new: str) -> tuple[list[str], list[str]]:
-    """Split both texts into parts that alternately differ and are equal.
+    """Split both texts so that their parts with odd indexes are equal.
 
-    The first and the last part of each text are parts that differ; they may be empty.
+    The parts with even indexes differ. The first and the last part of a text may be empty.
     """
     words = _WORD.findall(old), _WORD.findall(new)
     if max(map(len, words)) > MOST_WORDS:
@@ -111,8 +111,8 @@ class ChangeRow:
         label: The name of the field.
         kind: "added", "removed", "changed" or "moved".
         note: A remark on what the two values do not show, or empty.
-        filter_url: The address of all values of this field, or empty.
-        item: Whether the field is an item of a list.
+        filter_url: The address of the page with all values of this field, or empty.
+        item: Whether the changed value is an item of a list.
     """
 
     path: str
@@ -133,7 +133,7 @@ class ChangeRow:
 
 @dataclass(frozen=True, slots=True)
 class ChangeRows:
-    """Changes as rows: the changes of technical fields apart from the others."""
+    """The rows of several changes. Technical fields have a list of their own."""
 
     plain: Sequence[ChangeRow]
     technical: Sequence[ChangeRow]
@@ -160,7 +160,7 @@ def make_change_rows(
     max_rows: int = MOST_ROWS,
     start: int = 0,
 ) -> ChangeRows:
-    """Return at most `max_rows` changes as rows, in order, beginning with index `start`.
+    """Make rows for at most `max_rows` of the changes, in order, from index `start` on.
 
     `link` returns the `filter_url` of a change.
     """
@@ -200,7 +200,7 @@ def make_row(
 ) -> ChangeRow:
     """Return a change as a row.
 
-    `snapshot` is the snapshot after the change: it has the names of list items.
+    `snapshot` is the snapshot after the change. The names of list items are taken from it.
     """
     names = get_step_names(change.key_path, snapshot, fields) or [_("the whole document")]
     moved = change.kind == "moved"
@@ -218,7 +218,8 @@ def make_row(
         old, new = _describe_position(change.from_index), _describe_position(change.to_index)
     else:
         old, new = mark_differences(
-            # An old value does not link to unmasking: it is a value of another version.
+            # The old value does not link to the page that unmasks it: that page is about one
+            # version, and the old value is of another version.
             make_value(change.old, replace(fields, unmask=None), change.path),
             make_value(change.new, fields, change.path),
         )

@@ -41,7 +41,7 @@ def _make_text_input(hint: Promise, **attrs: str | Promise) -> forms.TextInput:
 class MomentField(forms.DateTimeField):
     """A moment, which may be written in words (see moment_words).
 
-    It is a text field, which is the same in every browser.
+    The field is a plain text field, because browsers show a date field in different ways.
     """
 
     # annals.js adds a button with a calendar to it.
@@ -84,9 +84,9 @@ class ZonedForm(forms.Form):
         super().full_clean()
 
     def get_moment(self, name: str) -> datetime | None:
-        """Return a moment of the form in UTC, or None if it is missing or wrong.
+        """Return the moment in the field `name` in UTC, or None if it is missing or wrong.
 
-        A wrong moment becomes an error of its field.
+        If it is out of range, add an error to the field.
         """
         value: datetime | None = self.cleaned_data.get(name)
         field: Any = self.fields[name]
@@ -97,7 +97,7 @@ class ZonedForm(forms.Form):
             return None
 
     def get_bounds(self, low: str, high: str) -> tuple[datetime | None, datetime | None]:
-        """Return two moments of the form in UTC.
+        """Return the moments in two fields, the beginning and the end of a period, in UTC.
 
         If the end is before the beginning, the end is None and its field gets an error.
         """
@@ -109,7 +109,7 @@ class ZonedForm(forms.Form):
 
 
 class MomentForm(ZonedForm):
-    """Asks for the moment that a page shows. The field has the name of the API's parameter.
+    """Asks for the moment that a page shows. The field is called `time`, as in the API.
 
     A date without a time means the end of that day, and today's date means now. A moment in the
     future is an error.
@@ -196,7 +196,9 @@ class FilterForm(ZonedForm):
         return self._find_login("clientId")
 
     def _find_login(self, name: str) -> str:
-        """Return the login of the person with this name, or the text itself if nobody has it.
+        """Return the login of the person that was entered in the form field `name`.
+
+        If no person has this name, return the entered text.
 
         Raises:
             ValidationError: Several people have this name.
@@ -213,10 +215,10 @@ class FilterForm(ZonedForm):
         return authors[0].login if authors else text
 
     def clean_path(self) -> str:
-        """Return the path that was entered, or the path of the field whose name was entered.
+        """Return the entered path. If the name of a field was entered, return the field's path.
 
-        A text that begins with a slash is a path. So is a text of Latin letters without blanks, if
-        no field of the page's kinds has this name.
+        A text that begins with a slash is a path. A text of ASCII characters without blanks is a
+        path too, unless it is exactly the name of a field in the page's kinds.
 
         Raises:
             ValidationError: No field has the name, or several fields have it.
@@ -243,7 +245,7 @@ class FilterForm(ZonedForm):
         return next(iter(labels_by_path))
 
     def clean(self) -> None:
-        """Add the bounds of the period to the cleaned data as moments, `since` and `until`."""
+        """Add `since` and `until`, the bounds of the period as moments, to the cleaned data."""
         since, until = self.get_bounds("from", "to")
         self.cleaned_data |= {"since": since, "until": until}
 

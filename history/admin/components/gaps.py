@@ -36,7 +36,7 @@ def describe_fate(fate: Fate) -> list[str]:
 def describe_arrived(
     version: Version, describe: Callable[[Fate], list[str]] = describe_fate
 ) -> list[str]:
-    """Return sentences on messages in quarantine that have the missing versions before this one.
+    """Return sentences on the missing versions before `version` that are in quarantine.
 
     At most MAX_SENTENCES messages are described, and a last sentence counts the others.
 
@@ -64,7 +64,7 @@ def format_request_time(at: datetime) -> str:
 
 
 def explain_missing(version: Version) -> str:
-    """Return a text on the missing versions before this one that are not in quarantine either.
+    """Return a text on the missing versions before `version`, except those in quarantine.
 
     Empty if there are none.
     """
@@ -78,7 +78,7 @@ def explain_missing(version: Version) -> str:
 
 
 def link_missing_versions(version: Version) -> list[GapLink]:
-    """Return links to the first and the last missing version before this one."""
+    """Return links to the first and the last missing version before `version`."""
     first_and_last = version.missing[:1], version.missing[-1:]
     numbers = dict.fromkeys(number for end in first_and_last for number in end)
     return [_make_link(version.entity, version.id, number) for number in numbers]
@@ -114,9 +114,9 @@ def get_archive_hint() -> str:
 
 
 def explain_retention(moment: datetime | None) -> str:
-    """Return a sentence on the day from which versions are kept.
+    """Return a sentence that names the first day of retention, for a page about `moment`.
 
-    Empty if `moment` is later than the beginning of that day, or None.
+    Empty if `moment` is None, or after the beginning of that day.
     """
     start = get_retention_start()
     if moment is None or moment > start:
@@ -137,7 +137,7 @@ def _explain_run(run: range, absence: Absence | None) -> str:
 
 
 def _split_into_runs(version: Version) -> Iterator[range]:
-    """Split the missing versions before this one into ranges, without those in quarantine."""
+    """Return the missing versions before `version` as ranges, without versions in quarantine."""
     if not version.missing:
         return
     start = version.missing[0]

@@ -78,7 +78,10 @@ class FieldTexts:
         return label.get_text(self.language) if label else ""
 
     def get_kind(self, path: str) -> str:
-        """Return the LabelKind of a field, or "" if neither a label nor the name tells it."""
+        """Return the LabelKind of a field, or "" if it is not known.
+
+        A field without a label is "money" if its name looks like an amount.
+        """
         label = self._find(path)
         if label:
             return label.kind
@@ -116,7 +119,7 @@ def _list_title_fields() -> tuple[str, ...]:
 def limit_to_title_fields(reader: HistoryReader) -> HistoryReader:
     """Return a reader that loads only the fields with title, status, role and client number.
 
-    This keeps it from loading large snapshots whole.
+    Large snapshots are then not loaded whole.
     """
     return reader.limit_to_fields(_list_title_fields())
 

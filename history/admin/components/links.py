@@ -105,7 +105,10 @@ def build_newer_url(entity: EntityKind, id: str, since: datetime, *, whole: bool
 
 
 def build_landing_url(entity: EntityKind, id: str) -> str:
-    """Return the address that a search result opens: for an application, with its children."""
+    """Return the address that a search result opens: the timeline of the document.
+
+    For an application it is the timeline with its children.
+    """
     return build_application_url(id) if entity.root else build_timeline_url(entity, id)
 
 
@@ -247,9 +250,10 @@ def parse_start(after: str, count: int) -> int:
 
 
 def build_row_page_urls(address: str, start: int, count: int, text: str) -> dict[str, str]:
-    """Return `range_text`, `next_url` and `previous_url`, each only if there are other pages.
+    """Return `range_text` if there are several pages, and the addresses of the pages around.
 
-    `text` is the template of `range_text`, with {first}, {last} and {count}.
+    `next_url` and `previous_url` are missing if there is no such page. `text` is the template of
+    `range_text`, with {first}, {last} and {count}.
     """
     end = min(start + MOST_ROWS, count)
     urls: dict[str, str] = {}

@@ -176,7 +176,7 @@ def describe_messages_above(
 def describe_other_messages(messages: OpenMessages) -> Mapping[tuple[str, str, int], list[str]]:
     """Return sentences on messages in quarantine, by kind, id and version number of the message.
 
-    A card shows those with the number of its version.
+    A card shows the sentences with the number of its version.
     """
     sentences_by_version: dict[tuple[str, str, int], list[str]] = {}
     for message in messages.messages:

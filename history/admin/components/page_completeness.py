@@ -1,8 +1,8 @@
 """How complete the store is for one page: up to when Kafka was read, and what is in quarantine.
 
 The completeness is read before the documents of the page. If a version leaves quarantine in
-between, the page shows the version and also names its message; in the other order it could do
-neither.
+between, the page shows the version, and also names its message. In the other order, the page might
+show neither.
 """
 
 from collections.abc import Sequence

@@ -94,7 +94,7 @@ def make_context(
             "own_url": links.build_timeline_url(entity, id),
             "compare_action": links.build_compare_url(entity, id),
             "tabs": tabs,
-            "old_failed": reader.old.failed,
+            "old_failed": reader.old_service.failed,
             **facts,
         },
     }
@@ -122,7 +122,7 @@ def _collect_facts(reader: HistoryReader, newest: Version, last: Version) -> dic
 
     Returns:
         The variables. `compare_from` is the number of the version that the form offers to compare
-        with the newest one. The fields of the application are filled only for a child.
+        with `newest`. The variables that begin with `application_` are filled only for a child.
     """
     data = _load_title_snapshot(reader, newest)
     previous, application = newest.previous_version, newest.product_instance_id
@@ -176,9 +176,9 @@ def group_children(reader: HistoryReader, application: ApplicationState) -> list
     """Return a group of children for each kind, in the order of CHILDREN.
 
     Returns:
-        For each group: `kind`, the title of the kind; `first` and `more`, the children, of which
-        the page folds `more`. Deleted children come last. A child is `same` if another child in
-        its group has the same title.
+        For each group: `kind`, the title of the kind; `first`, the children that the page shows;
+        `more`, the children that it folds. Deleted children come last. A child is `same` if
+        another child in its group has the same title.
     """
     groups: list[dict[str, object]] = []
     deleted = [version.entity_ref for version in application.deleted if version.data is None]
@@ -243,7 +243,7 @@ def find_other_versions(
 
     Returns:
         The template's variables for each of these versions. `compare_url` compares it with the
-        shown version. `old` says that it comes from the old service. `from_old` says that the
+        shown version of the same number. `old`: the old service has this version. `from_old`: the
         shown version comes from the old service.
     """
     rows: list[dict[str, object]] = []

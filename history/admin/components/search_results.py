@@ -88,7 +88,10 @@ def get_key_title(entity: EntityKind, key: str) -> str:
 def _order_by_change(
     results: Sequence[SearchResult], latest: Mapping[str, datetime]
 ) -> list[SearchResult]:
-    """Sort results by their last change. For an application, changes of its children count too.
+    """Return the results in the order of SearchResult.position.
+
+    A change of a child counts as a change of its application: the result for the application gets
+    the moment of the change as its `updated_at`.
 
     Args:
         latest: By the id of an application, the moment of the last change of its children.

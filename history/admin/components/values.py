@@ -37,7 +37,7 @@ MOMENT = re.compile(
 def format_digits(value: int | Decimal) -> str:
     """Return a number with all its digits, without an exponent.
 
-    An int is not formatted with "f", which would convert it to float.
+    Only a Decimal is formatted with "f": the format would convert an int to float.
     """
     return f"{value:f}" if isinstance(value, Decimal) else str(value)
 
@@ -59,7 +59,7 @@ def format_money(text: str) -> str:
 
 
 def format_date(match: re.Match[str]) -> str:
-    """Format a moment for a page without JavaScript: it keeps the offset that the value has.
+    """Format a moment for a page without JavaScript, in the offset of the stored value.
 
     Args:
         match: A match of MOMENT.

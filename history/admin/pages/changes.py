@@ -38,7 +38,7 @@ from history.timeline import (
     VersionFilters,
     absence,
 )
-from history.timeline.changes import MAX_OPEN_WINDOW
+from history.timeline.changes import MAX_SPAN_WITHOUT_MAKER
 from history.timeline.titles import fetch_application_titles
 
 PAGE_SIZE: Final = 50
@@ -174,9 +174,9 @@ def _read_page(reader: HistoryReader, form: ChangesForm, token: str | None) -> _
 
 
 def _extend_to_retention(filters: VersionFilters) -> VersionFilters:
-    """Return the filters. If they name a person or a service, they have a beginning.
+    """Let filters that name a person or a service begin with the first day of retention.
 
-    Without a beginning of their own they begin with the first day of retention.
+    Filters that already have a beginning, or name neither, are returned unchanged.
     """
     if filters.since is not None or (filters.author is None and filters.client_id is None):
         return filters
@@ -205,7 +205,7 @@ def _group_by_day(cards: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Group cards by day, and the cards of a day by document. `cards` are in order of time.
 
     Returns:
-        For each day its name and its `documents`. See _describe_document.
+        For each day: `day`, its name; `documents`, the results of _describe_document.
     """
     days = []
     for day, day_cards in groupby(
@@ -225,10 +225,14 @@ def _group_by_day(cards: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _describe_document(cards: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the template's variables for one document on a day.
+    """Return the template's variables for one document on one day.
 
-    `cards` has pairs of a card and a summary of the changed fields. The other variables make the
-    heading.
+    Args:
+        cards: The cards of the document's versions on that day.
+
+    Returns:
+        `cards`: Each card, with a summary of the changed fields. The other variables are for the
+        heading of the document.
     """
     first, version = cards[0], cards[0]["version"]
     application = first.get("application", "")
@@ -258,10 +262,12 @@ def _summarize_fields(card: Mapping[str, Any]) -> str:
 
 
 def _list_time_steps(form: ChangesForm) -> list[tuple[str, str]]:
-    """Return links, as pairs of text and address, to a time window of at most an hour.
+    """Return links, as pairs of text and address, to this list for spans of at most an hour.
 
-    They lead to the windows before and after that of the form, to its first hour, or to the last
-    hour. There are none if the form names a person or a service: then the window may be longer.
+    If the form has a span of at most an hour, the links are to the spans before and after it.
+    If its span is longer, there is a link to its first hour. If it has no span, there is a link
+    to the last hour before now. If the form names a person or a service, there are no links,
+    because any span is allowed.
     """
     filters = form.to_filters()
     if filters.author or filters.client_id or form.refused:
@@ -269,29 +275,32 @@ def _list_time_steps(form: ChangesForm) -> list[tuple[str, str]]:
     since, until = filters.since, filters.until
     if since is None and until is None:
         now = clock.now()
-        return [(_("the last hour"), _build_window_url(form, now - MAX_OPEN_WINDOW, now))]
-    if since and until and timedelta() < until - since <= MAX_OPEN_WINDOW:
+        return [(_("the last hour"), _build_span_url(form, now - MAX_SPAN_WITHOUT_MAKER, now))]
+    if since and until and timedelta() < until - since <= MAX_SPAN_WITHOUT_MAKER:
         width = until - since
         return [
-            (_("← earlier"), _build_window_url(form, since - width, since)),
-            (_("later →"), _build_window_url(form, until, until + width)),
+            (_("← earlier"), _build_span_url(form, since - width, since)),
+            (_("later →"), _build_span_url(form, until, until + width)),
         ]
-    since = since or (until - MAX_OPEN_WINDOW if until else clock.now())
-    return [(_("one hour of it"), _build_window_url(form, since, since + MAX_OPEN_WINDOW))]
+    since = since or (until - MAX_SPAN_WITHOUT_MAKER if until else clock.now())
+    return [(_("one hour of it"), _build_span_url(form, since, since + MAX_SPAN_WITHOUT_MAKER))]
 
 
-def _build_window_url(form: ChangesForm, since: datetime, until: datetime) -> str:
-    """Return the address of the page with this window and the other conditions of the form."""
+def _build_span_url(form: ChangesForm, since: datetime, until: datetime) -> str:
+    """Return the address of the page for this span, with the other conditions of the form."""
     zone = form.fields["from"].zone  # type: ignore[attr-defined]
-    window = {"from": since, "to": until}
+    bounds = {"from": since, "to": until}
     texts = {
-        name: f"{moment.astimezone(zone):%d.%m.%Y %H:%M:%S}" for name, moment in window.items()
+        name: f"{moment.astimezone(zone):%d.%m.%Y %H:%M:%S}" for name, moment in bounds.items()
     }
     return links.build_changes_url({**form.get_parameters(), **texts, "tz": str(zone)})
 
 
 def _explain_empty(form: ChangesForm, page: ChangesPage | None, is_noted: bool) -> str:
-    """Return a sentence on why the list is empty, or "" if a note explains it already."""
+    """Return a sentence on why the list is empty.
+
+    Empty if no page was read and `is_noted`: a note on the page already says why.
+    """
     if page is None:
         if is_noted:
             return ""

@@ -110,7 +110,7 @@ def _fetch_pages(
     include: frozenset[Include] = CHANGES,
     **conditions: Any,
 ) -> Iterator[TimelinePage]:
-    """Yield the first page of the timeline of each application, without unknown applications.
+    """Yield the first page of each application's timeline. Skip applications without a timeline.
 
     Args:
         conditions: Further fields of TimelineQuery.
@@ -129,8 +129,8 @@ def _find_nearest_weeks(
     """Find the nearest weeks with changes, before and after the week that begins at `monday`.
 
     Returns:
-        The last change before the week and the first change after it: for each its moment, and
-        the address of its week. A change that does not exist is left out.
+        At most two pairs of a moment and the address of its week: for the last change before the
+        week, and for the first change after it.
     """
     reader, no_parts = reader.omit_snapshots(), frozenset[Include]()
     before = _fetch_pages(reader, ids, VersionFilters(until=monday), 1, no_parts)
@@ -162,9 +162,9 @@ def _parse_monday(request: HttpRequest) -> datetime:
 
 
 def _make_week_urls(number: str, monday: datetime) -> dict[str, str]:
-    """Return the addresses of the weeks before and after the one that begins at `monday`.
+    """Return `older_url` and `newer_url`: the weeks before and after the week from `monday` on.
 
-    `newer_url` is empty if that week has not begun yet.
+    `newer_url` is empty if the next week has not begun yet.
     """
     before, after = monday - WHOLE_WEEK, monday + WHOLE_WEEK
     is_to_come = after > clock.now().astimezone(UTC)

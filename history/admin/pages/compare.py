@@ -23,10 +23,10 @@ from history.timeline import HistoryReader, Version
 def show_comparison(
     request: HttpRequest, reader: HistoryReader, entity: EntityKind, id: str
 ) -> HttpResponse:
-    """Compare the versions ?from= and ?to=, or ask for the two numbers.
+    """Compare the versions ?from= and ?to=, or show a form that asks for the two numbers.
 
-    ?fromAt= and ?toAt= are the moments of the versions, needed if two versions have the same
-    number. ?after= is the number of changes on earlier pages.
+    If several versions have one of these numbers, ?fromAt= and ?toAt= are the moments of the two
+    versions. ?after= is the number of changes on earlier pages.
     """
     old, new = (links.parse_number(request.GET.get(name, "")) for name in ("from", "to"))
     if old is None or new is None:

@@ -26,7 +26,8 @@ from history.kinds.entities import EntityKind
 from history.timeline import BadParameterError, FieldValue, HistoryReader, ValueOrigin, Version
 
 UNDO_PERIOD = timedelta(minutes=30)
-COMPARED_VALUES = 4  # how many values show that two services change a field back and forth
+# How many consecutive values are compared to find out whether a field changes back and forth.
+COMPARED_VALUES = 4
 MAX_CHART_NUMBER = 10**15  # the largest number that the chart draws
 
 
@@ -35,7 +36,10 @@ MAX_CHART_NUMBER = 10**15  # the largest number that the chart draws
 def show_field(
     request: HttpRequest, reader: HistoryReader, entity: EntityKind, id: str
 ) -> HttpResponse:
-    """Show the values of the field at ?path=, a pointer or key path, or 404 with a reason."""
+    """Show the values of the field at ?path=, which is a pointer or a key path.
+
+    If the store does not have the document, the page answers 404 and says why.
+    """
     path, token = request.GET.get("path", ""), request.GET.get(links.PAGE) or None
     values: Sequence[FieldValue] = ()
     following, complaint = None, ""
@@ -89,7 +93,8 @@ def _make_lines(
     for number, value in enumerate(values):
         origin = value.origin
         until = value.until or clock.now()
-        # When the newest value of an older page ended is known only on the page before.
+        # On a page of older values, it is not known whether the end of the first value is exact:
+        # the version that replaced this value is on the page before.
         is_end_known = value.until is None or (number > 0 and values[number - 1].origin.exact)
         lines.append(
             {
@@ -97,7 +102,7 @@ def _make_lines(
                 "origin": origin,
                 "who": (origin.author or origin.service).name,
                 "service": origin.service.name if origin.author else "",
-                "stood": _describe_duration(origin, until, ended=is_end_known)
+                "stood": _describe_duration(origin, until, is_end_known=is_end_known)
                 if until > origin.updated_at
                 else "",
                 "now": value.until is None,
@@ -110,18 +115,18 @@ def _make_lines(
     return lines
 
 
-def _describe_duration(origin: ValueOrigin, until: datetime, *, ended: bool) -> str:
+def _describe_duration(origin: ValueOrigin, until: datetime, *, is_end_known: bool) -> str:
     """Return how long the field had a value.
 
     Args:
-        until: The moment at which the value ended, as far as the store shows.
-        ended: Whether it ended exactly then. If not, a version that the store does not have may
-            have changed the value earlier.
+        until: The moment of the stored version that replaced the value; now, for the current value.
+        is_end_known: Whether the value ended exactly then. False: a version that the store does not
+            have may have changed it earlier.
     """
     span = timesince(origin.updated_at, until)
     if origin.exact:
-        return span if ended else _("at most {time}").format(time=span)
-    return _("at least {time}").format(time=span) if ended else _("not known")
+        return span if is_end_known else _("at most {time}").format(time=span)
+    return _("at least {time}").format(time=span) if is_end_known else _("not known")
 
 
 def _explain_change_back(values: Sequence[FieldValue]) -> str:
@@ -146,7 +151,7 @@ def _is_same(first: MaybeJson, second: MaybeJson) -> bool:
 
 
 def _draw_chart(values: Sequence[FieldValue], shown_values: Sequence[ShownValue]) -> str:
-    """Draw the values over time. Empty if there is only one, or if one of them is not a number."""
+    """Draw the values over time. Empty for a single value, and if any value is not a number."""
     steps: list[ValueStep] = []
     for field_value, text in zip(reversed(values), reversed(shown_values), strict=True):
         value = field_value.value

@@ -28,7 +28,10 @@ MAX_ARRIVED = 3
 
 @mark_expensive
 def show_gaps(request: HttpRequest) -> HttpResponse:
-    """Show the open or the closed gaps, newest first, and how many are open by kind and service."""
+    """Show the open or the closed gaps, newest first.
+
+    The page also shows the number of open gaps by kind and service.
+    """
     selection, parameters = _parse_selection(request)
     token = request.GET.get(PAGE, "")
     before = int(token) if token.isascii() and token.isdigit() and len(token) < 19 else None

@@ -52,7 +52,7 @@ MOST_ROWS = 30  # how many differences of a part are shown
 @require_history_permission
 @mark_expensive
 def show_moment(request: HttpRequest, reader: HistoryReader, id: str) -> HttpResponse:
-    """Show an application as of ?time=, by default now, or 404 with a reason.
+    """Show an application as of ?time=, by default now. If it did not exist then, answer 404.
 
     A ?time= without an offset is in the time zone ?tz=.
     """
@@ -182,12 +182,13 @@ def _describe_gap(
 ) -> dict[str, object]:
     """Return the notice that the part may have been different, because versions are missing.
 
-    Returns:
-        The template's variables; empty if no version is missing.
-
     Args:
-        following: The first stored version after the missing ones; None if none is missing.
+        following: The first stored version after the missing versions. None: the store has all
+            versions.
         messages: The messages in quarantine that may have changed the part before the moment.
+
+    Returns:
+        The template's variables. Empty if no version is missing and there are no messages.
     """
     sentences = list(gaps.describe_arrived(following)) if following else []
     described = following.quarantined if following else {}

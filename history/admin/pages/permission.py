@@ -39,11 +39,11 @@ P = ParamSpec("P")
 def require_history_permission(
     view: Callable[Concatenate[HttpRequest, HistoryReader, P], HttpResponse],
 ) -> Callable[Concatenate[HttpRequest, P], HttpResponse]:
-    """Decorate a view: allow only logins with PERMISSION, and pass the reader of the request.
+    """Decorate a view: allow only logins with PERMISSION, and pass the view a reader.
 
-    The site itself requires a login. The reader masks snapshots for this login. The decorator
-    answers 403 for an application that the login may not see, and 404 with the reason for a
-    missing document.
+    The site itself requires a login. The reader masks snapshots for this login. If the login may
+    not see the application, the answer is 403. If the document is missing, the answer is 404 with
+    the reason.
     """
 
     @wraps(view)
@@ -92,7 +92,7 @@ def _respond_refused(
 def _respond_not_found(
     request: HttpRequest, reader: HistoryReader, entity: EntityKind, id: str, error: NotFoundError
 ) -> HttpResponse:
-    """Answer 404 and explain it. If only the version is missing, show the head of the document."""
+    """Answer 404 and say why. If only the version is missing, show the head of the document."""
     number = error.version
     head = {"title": f"{get_kind_title(entity)} {id}", "hide_finder": True}
     fate: Sequence[str] = ()
@@ -101,7 +101,7 @@ def _respond_not_found(
         is_explained = fate_of_version.state not in (FateState.UNKNOWN, FateState.STORED)
         is_explained = is_explained and error.reason is not Absence.ARCHIVED
         explanation = "" if is_explained else _explain_missing_version(number, error.reason)
-        # If it is stored, another version with the same number but another moment is meant.
+        # If a version of this number is stored, the address means another version of the number.
         if fate_of_version.state is not FateState.STORED:
             fate = gaps.describe_fate(fate_of_version)[0 if is_explained else 1 :]
         with suppress(NotFoundError):  # retention may have removed all versions meanwhile
@@ -130,7 +130,7 @@ def _respond_not_found(
             **head,
             "query": id,
             "why": explanation,
-            "unanswered": reader.old.failed,
+            "unanswered": reader.old_service.failed,
             "fate": fate,
             "entities": [get_kind_title(kind) for kind in ENTITIES],
         },

@@ -78,11 +78,10 @@ def show_search(request: HttpRequest, reader: HistoryReader) -> HttpResponse:
 def _run_search(
     reader: HistoryReader, query: str, token: str | None, notes: list[str]
 ) -> dict[str, SearchPage]:
-    """Search, and return the results of each text that was looked up.
+    """Search, and return the results by the text that was looked up.
 
-    The first text is the whole query, as entered and without blanks around it. If it has no
-    result, the parts of the query are looked up, and then other spellings of parts without a
-    result.
+    The whole query is looked up first, as entered and then without blanks around it. If it has no
+    result, its parts are looked up. Last, other spellings are tried for parts without a result.
 
     Args:
         notes: Gets sentences about the search for the viewer.
@@ -123,7 +122,10 @@ def _run_search(
 
 
 def _is_word(text: str) -> bool:
-    """Return whether a text is a Russian word and so not an id, like the first in “заявка 7708”."""
+    """Return whether a text is a word in other than Latin letters, and therefore not an id.
+
+    People also enter words next to an id: in “заявка 7708” the first part is such a word.
+    """
     return unicodedata.normalize("NFC", text).isalpha() and not text.isascii()
 
 
@@ -154,9 +156,9 @@ def _search_other_spellings(
 def _generate_spellings(text: str) -> list[str]:
     """Return other spellings of a text, without repetitions and without the text itself.
 
-    All of them leave out signs around the text. They combine these changes: hyphens for dashes,
-    all letters capital or all small, and lookalike letters of one alphabet only. Each comes in
-    both Unicode normal forms.
+    Signs around the text are removed from every spelling. The spellings combine three changes:
+    dashes become hyphens; all letters become capital or small; letters that look alike in both
+    alphabets become all Latin or all Cyrillic. Each spelling is in both Unicode normal forms.
     """
     bare = unicodedata.normalize("NFC", text.strip(SIGNS))
     spellings = dict.fromkeys(
@@ -188,7 +190,7 @@ def _build_search_url(query: Mapping[str, str]) -> str:
 
 
 def _find_client_number(results: Mapping[str, SearchPage]) -> str:
-    """Return the client number that was searched for; "" if other or several texts were."""
+    """Return the searched text if it is the only one and is a client number, otherwise ""."""
     texts = [
         text
         for text, page in results.items()
@@ -208,7 +210,11 @@ class QuarantinedDocument(NamedTuple):
 def _describe_quarantined(
     reader: HistoryReader, missing: Sequence[str]
 ) -> list[QuarantinedDocument]:
-    """Return the documents with a searched id that occur only in quarantined messages."""
+    """Return the documents that occur only in quarantined messages.
+
+    Args:
+        missing: The searched texts without a result. Only documents with these ids are returned.
+    """
     ids = [text for text in missing if is_storable_id(text)]
     documents = open_messages.describe_unknown_documents(reader, ENTITIES, ids) if ids else []
     return [
@@ -218,10 +224,14 @@ def _describe_quarantined(
 
 
 def _link_to_old_service(missing: Sequence[str]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return links to the timelines of ids without a result, in case the old service has them.
+    """Return links to timelines that the old service may have. Empty if there is no old service.
+
+    Args:
+        missing: The searched texts without a result.
 
     Returns:
-        For each id, the title and address for each kind that it may have.
+        Pairs of an id and its links. A document with the id may be of several kinds, so there is
+        a link for each: the title of the kind, and the address.
     """
     if load_endpoint() is None:
         return []

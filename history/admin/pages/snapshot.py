@@ -32,7 +32,7 @@ MOST_LETTERS = 200_000  # how much of the JSON the page shows; the file has all 
 def show_snapshot(
     request: HttpRequest, reader: HistoryReader, entity: EntityKind, id: str, version: int
 ) -> HttpResponse:
-    """Show one version, or 404 with a reason.
+    """Show one version. If it is missing, answer 404 and say why.
 
     ?at= is the moment of the version. Without it, the latest version with this number is shown.
     ?as=json shows the JSON instead of the changes, and ?download=1 sends the JSON as a file.
@@ -93,10 +93,12 @@ def show_snapshot(
 def _make_version_context(
     request: HttpRequest, reader: HistoryReader, version: Version
 ) -> dict[str, object]:
-    """Return the template's variables for what the request asks for.
+    """Return the template's variables for the version.
 
-    With ?as=json these are the JSON text, and how many letters are left out. Otherwise they are
-    the card of the version, and the fields of its snapshot unless the card has them.
+    Returns:
+        With ?as=json: `json`, the beginning of the JSON text; `rest`, how many letters are left
+        out. Otherwise: `card`, the card of the version; `items`, the fields of its snapshot, empty
+        if the card already shows them.
     """
     if request.GET.get("as") == "json":
         text = format_indented(version.snapshot)

@@ -69,8 +69,8 @@ def _make_line(fields: FieldTexts, id: str, leaf: BlamedLeaf, newest: Version) -
     """Return the template's variables for one field.
 
     `trail` and `label` are as in ChangeRow. `who` is the person who changed the field, or else the
-    service. `url` is the address of all values of the field, or of the list around it; it may be
-    empty.
+    service. `url` is the address of the page with all values of the field. For a field inside a
+    list it may be the page of the list. It is empty if there is no such page.
     """
     entity = newest.entity
     names = get_step_names(leaf.key_path, newest.data, fields) or [""]

@@ -48,7 +48,7 @@ class ShownTimeline:
 def show_timeline(
     request: HttpRequest, reader: HistoryReader, entity: EntityKind, id: str
 ) -> HttpResponse:
-    """Show the versions of one document, the newest first, or 404 with a reason.
+    """Show the versions of one document, the newest first. If there are none, answer 404.
 
     ?version= redirects to the page of the version with this number.
     """
@@ -153,7 +153,10 @@ def _render_timeline(
 
 
 def _build_poll_url(shown: ShownTimeline, page: TimelinePage) -> str:
-    """Return the address at which the page asks for newer versions, or an empty text."""
+    """Return the address at which the page asks whether there are newer versions.
+
+    Empty if the page has no versions.
+    """
     if not page.versions:
         return ""
     newest = page.versions[0].updated_at
@@ -270,8 +273,9 @@ def _load_children(
     """Read the children of an application, if `is_shown`.
 
     Returns:
-        The template's variables for the children; empty if they are not shown. And the version
-        keys of the application and of all children; None if they were not read.
+        1. The template's variables for the children; empty if they were not read.
+        2. The keys of all versions of the application and its children; None if they were not
+           read.
     """
     if not is_shown:
         return {}, None

@@ -59,8 +59,8 @@ def show_unmasked(
 ) -> HttpResponse:
     """Ask for the reason (GET with ?path=), or show the value (POST with path and reason).
 
-    ?at= is the moment of the version. A value cannot be opened again by an address: each view needs
-    a reason and is recorded.
+    ?at= is the moment of the version. The page with the value has no address of its own: to see the
+    value again, a login must give a reason again. Annals records each display of the value.
     """
     if not masking.has_explicit_permission(request.user, masking.UNMASK):
         raise PermissionDenied

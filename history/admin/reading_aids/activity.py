@@ -95,7 +95,10 @@ def make_activity_context(
 
 
 def link_days_to_versions(address: str) -> Callable[[date], str]:
-    """Return a function that builds the address of the versions of a day."""
+    """Return a function that builds the address of the timeline with the versions of a day.
+
+    `address` is the address of the timeline without a filter.
+    """
     zone_name = timezone.get_current_timezone_name()
 
     def build_url(day: date) -> str:
@@ -107,7 +110,10 @@ def link_days_to_versions(address: str) -> Callable[[date], str]:
 
 
 def link_days_to_moments(address: str) -> Callable[[date], str]:
-    """Return a function that builds the address of the moment at the end of a day."""
+    """Return a function that builds the address of the application as of the end of a day.
+
+    `address` is the address of the page "as of" without a moment.
+    """
     zone_name = timezone.get_current_timezone_name()
 
     def build_url(day: date) -> str:

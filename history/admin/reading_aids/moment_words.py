@@ -58,7 +58,7 @@ _BEFORE_TIME: Final = re.compile(r" (?:в|at) ")
 
 
 def parse_moment(text: str, today: date) -> datetime | None:
-    """Return the moment that a text means, without a time zone, or None if it means none.
+    """Return the moment that a text describes, without a time zone. None for any other text.
 
     A text without a time means the beginning of the day. A date without a year, or a day of the
     week, means the most recent such day; "last Tuesday" is never today.
@@ -79,13 +79,13 @@ def parse_moment(text: str, today: date) -> datetime | None:
 
 
 def has_time(text: str) -> bool:
-    """Return whether a moment as written has a time of day."""
+    """Return whether the text of a moment has a time of day."""
     plain = _normalize(text)
     return ":" in plain or _HALF_OF_DAY.search(plain) is not None
 
 
 def _normalize(text: str) -> str:
-    """Return the text in lower case, without prepositions, and with minutes after a bare hour."""
+    """Return the text in lower case and without prepositions. "15" as an hour becomes "15:00"."""
     words = " ".join(unicodedata.normalize("NFC", text).lower().replace(",", " ").split())
     words = _BARE_HOUR.sub(r" \1:00", _BEFORE_DAY.sub("", words))
     return _BEFORE_TIME.sub(" ", words)

@@ -134,7 +134,7 @@ def _load_last_versions(
 def _load_changes(
     reader: HistoryReader, last: Mapping[EntityRef, Version | None]
 ) -> dict[EntityRef, Version | None]:
-    """Return `last` with the changes of each version added, unless its snapshot is large."""
+    """Return `last` again, with the changes of those versions that have a small snapshot."""
     versions = dict(last)
     whole = replace(reader, fields=None)
     compared = {

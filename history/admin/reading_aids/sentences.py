@@ -28,7 +28,7 @@ MAX_CHANGES = 40  # how many changes of one version are described
 
 
 def describe_version(version: Version, path: str | None) -> Iterator[str]:
-    """Yield a sentence on missing versions before this one, then a sentence for each change.
+    """Yield a sentence on missing versions before `version`, then a sentence for each change.
 
     Leaves out what does not concern a client: updates without changes, and which employee of the
     bank works on the application.
@@ -73,7 +73,10 @@ def _format_subject(version: Version) -> str:
 
 
 def explain_missing_before(version: Version) -> str:
-    """Return the timeline's sentences on missing versions before this one, or ""."""
+    """Return the sentences of the timeline on missing versions before `version`.
+
+    Empty if none are missing.
+    """
     arrived = gaps.describe_arrived(
         version, lambda fate: trace.describe_fate(fate, format_moment=format_moment)
     )

@@ -133,8 +133,9 @@ def list_file_links(
 def _generate_rows(export: TimelineExport) -> Iterator[dict[str, str]]:
     """Yield a row for each change, as on the screen.
 
-    A version without changes has one row. If versions are missing before a version, a row below it
-    says so. The first rows are for messages in quarantine that no other row mentions.
+    A version without changes has one row. If the store lacks versions right before a version, a
+    row below the rows of that version says so. The first rows are for messages in quarantine that
+    no other row mentions.
     """
     names = [_("Time"), _("Kind"), _("Id"), _("Version"), _("What happened"), _("Person")]
     names += [_("Service"), _("Field"), _("Was"), _("Became")]
@@ -200,7 +201,7 @@ def _write_csv(export: TimelineExport) -> tuple[str, str]:
 
 
 def _write_xlsx(export: TimelineExport) -> tuple[bytes, str]:
-    """Write a workbook whose cells are all texts, so that Excel does not convert any value."""
+    """Write a workbook. All cells are texts, so that Excel does not convert any value."""
     file = io.BytesIO()
     book = xlsxwriter.Workbook(file, {"in_memory": True, "strings_to_formulas": False})
     sheet = book.add_worksheet()

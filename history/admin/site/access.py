@@ -22,9 +22,9 @@ def make_permission_check(permission: str) -> PermissionCheck:
 
 
 def make_explicit_permission_check(permission: str) -> PermissionCheck:
-    """Return a function that checks whether a user was granted a permission explicitly.
+    """Return a function that checks whether a permission was granted to a user explicitly.
 
-    A role or an administrator grants it. A superuser does not have it for that reason alone.
+    A role or an administrator grants it. Being a superuser is not enough.
     """
     return lambda user: masking.has_explicit_permission(user, permission)
 

@@ -33,7 +33,10 @@ from history.store.catalogue import labels
 
 
 class PersonAdmin(ModelAdmin):  # type: ignore[type-arg]
-    """The list of people, to edit a few. `annals people import` loads many from a file."""
+    """The list of people, to add or edit single ones.
+
+    For many people there is `annals people import`, which loads them from a file.
+    """
 
     list_display = ("login", "full_name", "kind")
     list_filter = ("kind",)
@@ -149,7 +152,8 @@ class SitePage:
         may: Returns whether a user may open the page.
         view: The view.
         sends: Whether the page has a form to submit.
-        home: Whether the page is the start page of logins that may open it but not the history.
+        home: Whether the page is the start page of logins that may not open the history. Other
+            logins have the search as their start page.
     """
 
     address: str
@@ -310,9 +314,9 @@ class AnnalsSite(admin.AdminSite):
     def login(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Show the log-in page. Answer a wrong password with 401, where Django answers with 200.
+        """Show the log-in page. Answer a wrong password with status 401.
 
-        The metrics count refused log-ins by this status.
+        Django would answer 200, but the metrics count refused log-ins by the status.
         """
         response = super().login(request, extra_context)
         if request.method == "POST" and response.status_code == 200:

@@ -146,7 +146,7 @@ def _trace_version(
 ) -> Fate:
     id = name.id
     keys = timeline.fetch_keys(reader.hide_old_service(), entity, [id]).get(id, [])
-    is_answered = bool(keys) or reader.shown_old.request(entity, id)
+    is_answered = bool(keys) or reader.shown_old_service.load_shown_timeline(entity, id)
     reader.viewer.access.note_read(reader.policy.check_visible(EntityRef(entity, id)))
     if not is_answered:
         need_to_know.refuse_undecided(reader.viewer)

@@ -40,7 +40,7 @@ class _MarkNode:
     below: dict[str, _MarkNode] = field(default_factory=dict)  # by segment
 
     def get_or_add(self, name: str) -> _MarkNode:
-        """Return the node below this one for the segment `name`. Add it if it does not exist."""
+        """Return the node for the segment `name` below this node. Add it if it does not exist."""
         has_name = name != ANY_SEGMENTS and (self.named or name != ANY_SEGMENT)
         return self.below.setdefault(name, _MarkNode(stays=name == ANY_SEGMENTS, named=has_name))
 
@@ -69,15 +69,16 @@ class _WalkState:
 
 
 class MarkedPaths:
-    """The marked paths of one kind of entity.
+    """The marked paths in the snapshots of one kind.
 
     A path is an RFC 6901 pointer in which `*` stands for any one segment and `**` for any number
     of segments. Everything below a marked path is marked too.
 
     A marked path expects objects or lists on its way. If a snapshot has another type of value
     there, that value is masked as a whole: `/passport/series` also masks a passport that is a text
-    or a list. After `**` this begins only with the next name in the path: otherwise nearly every
-    value would be masked.
+    or a list. With `**`, this holds only from the next name in the path on: `/**/passport/series`
+    masks every passport that is a text, but no other text. Otherwise nearly every value would be
+    masked.
     """
 
     def __init__(self, paths: Iterable[str]) -> None:
@@ -145,11 +146,12 @@ def _mask_names(value: dict[str, Json], state: _WalkState, replace: ReplaceValue
 def _make_state(
     nodes: list[_MarkNode], states: dict[frozenset[int], _WalkState]
 ) -> _WalkState | None:
-    """Return the state of a walk that is at these nodes, or None if `nodes` is empty.
+    """Return the state of a walk at these nodes, or None if `nodes` is empty.
 
     Args:
-        nodes: This function adds the nodes that match if a `**` stands for zero segments.
-        states: The states made so far, by the ids of their nodes. This function adds new ones.
+        nodes: The nodes that the path matches. The function adds nodes that the path matches too
+            because a `**` can stand for zero segments.
+        states: All states made so far, by the ids of their nodes. The function adds new states.
     """
     for node in nodes:  # the list grows during the loop
         deep = node.below.get(ANY_SEGMENTS)

@@ -79,9 +79,10 @@ def _make_marked_paths(paths: tuple[str, ...]) -> MarkedPaths:
 
 
 def list_searchable_keys(viewer: Viewer) -> list[str]:
-    """Return the business keys by which the viewer may search, each as "kind key".
+    """Return the business keys by which the viewer may search.
 
-    A key is left out if a value at any of its pointers is masked for the viewer.
+    Each is a text: the name of the kind, a space, and the name of the key. A key is left out if the
+    value at one of its pointers is masked for the viewer.
     """
     return [
         f"{entity.name} {name}"

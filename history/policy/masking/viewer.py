@@ -16,7 +16,10 @@ MAX_REMEMBERED = 1000
 
 
 class Caller(Protocol):
-    """A login, or a program with its own token."""
+    """Who asks, as Django sees it: a login, or a program that has a token of its own.
+
+    A need-to-know rule gets it as `user`.
+    """
 
     @property
     def pk(self) -> object: ...
@@ -56,7 +59,7 @@ _remembered_answers: dict[tuple[object, str, bool], tuple[float, bool]] = {}
 
 def has_permission(user: Caller | None, permission: str) -> bool:
     """Return whether the user is logged in and has the permission. A superuser has every one."""
-    return _ask_remembered(user, permission, is_explicit=False)
+    return _is_granted(user, permission, is_explicit=False)
 
 
 def has_explicit_permission(user: Caller | None, permission: str) -> bool:
@@ -64,14 +67,17 @@ def has_explicit_permission(user: Caller | None, permission: str) -> bool:
 
     A superuser does not have it for that reason alone.
     """
-    return _ask_remembered(user, permission, is_explicit=True)
+    return _is_granted(user, permission, is_explicit=True)
 
 
-def _ask_remembered(user: Caller | None, permission: str, is_explicit: bool) -> bool:
+def _is_granted(user: Caller | None, permission: str, is_explicit: bool) -> bool:
     """Return whether the user has the permission.
 
     For a login the answer is remembered for REMEMBERED_SECONDS, or until this process changes a
     permission.
+
+    Args:
+        is_explicit: Do not count the permissions that every superuser has.
     """
     if user is None or not user.is_authenticated or not user.is_active:
         return False

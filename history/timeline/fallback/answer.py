@@ -104,7 +104,9 @@ def has_no_document(body: bytes) -> bool:
 
 
 def _make_row(row: _AnswerRow, subject: TimelineSubject) -> SourceRow:
-    """Make the row of a version. A child's row has no application if the answer does not name it.
+    """Make the row of a version.
+
+    The row of a child has no application if the answer to a request for the child names none.
 
     Raises:
         WrongAnswerError: The version is of another document or application, or not valid.
@@ -132,7 +134,7 @@ def _make_row(row: _AnswerRow, subject: TimelineSubject) -> SourceRow:
         data=_check_snapshot(bytes(row.entity), change_type),
         id=id,
         entity=entity,
-        old=True,
+        is_from_old_service=True,
     )
 
 

@@ -31,12 +31,11 @@ MAX_TIMELINE_BYTES: Final = 32 * 1024 * 1024
 PREFIX: Final = "/api/v1"
 # How many calls may run at a time. A call that hangs counts until its sockets are shut down.
 MAX_CALLS: Final = 8
-# How much longer than the time limit of a call its caller waits. The limit does not cover the
-# lookup of the host's name.
+# How long the caller waits after the time limit of a call is over. The limit does not include the
+# time for looking up the name of the host.
 GRACE_SECONDS: Final = 0.05
-# After so many failures in a row, calls stop.
+# After this many failures in a row, no call is made for PAUSE_SECONDS.
 FAILURES_TO_OPEN: Final = 3
-# How long calls stop before one is tried again.
 PAUSE_SECONDS: Final = 15.0
 
 
@@ -150,9 +149,8 @@ def fetch_timeline(
 class CircuitBreaker:
     """Stops calls to the old service after FAILURES_TO_OPEN failures in a row. Thread-safe.
 
-    A closed breaker allows every call. An open one allows one call in PAUSE_SECONDS; the outcome
-    of that call closes the breaker or keeps it open. `now` is in seconds of a clock that never goes
-    back.
+    A closed breaker allows every call. An open breaker allows one call every PAUSE_SECONDS: if the
+    call succeeds, the breaker closes. `now` is in seconds of a clock that never goes back.
     """
 
     def __init__(self) -> None:
@@ -166,7 +164,10 @@ class CircuitBreaker:
         return self._failures >= FAILURES_TO_OPEN
 
     def allow_call(self, now: float) -> bool:
-        """Return whether the caller may call now. If so, it must then note success or failure."""
+        """Return whether a call may be made now.
+
+        After the call, the caller must call `note_success` or `note_failure`.
+        """
         with self._lock:
             if not self.is_open:
                 return True
@@ -187,7 +188,7 @@ class CircuitBreaker:
             self._next_call_at = now + PAUSE_SECONDS
 
     def reset(self) -> None:
-        """Forget all failures. Tests call it at their beginning and end."""
+        """Forget all failures. A test calls this at its beginning and at its end."""
         self.note_success()
 
 

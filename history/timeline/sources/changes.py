@@ -31,7 +31,7 @@ from history.timeline.time_slices import (
     BlockRef,
     ChangesQuestion,
     ListedChange,
-    PlaceInBlock,
+    PositionInBlock,
     TimeSlice,
 )
 
@@ -63,11 +63,11 @@ def _make_change(
     position: int | None,
 ) -> ListedChange:
     """Make a ListedChange from the columns of one row of `make_changes_sql`."""
-    place = None
+    in_block = None
     if position and stored_at is not None and stored_version is not None:
-        place = PlaceInBlock(BlockRef(id, stored_at, stored_version), position)
+        in_block = PositionInBlock(BlockRef(id, stored_at, stored_version), position)
     timeline_position = TimelinePosition(updated_at, kind, id, version)
-    return ListedChange(timeline_position, application or id, is_damaged, place)
+    return ListedChange(timeline_position, application or id, is_damaged, in_block)
 
 
 def _get_position(change: ListedChange) -> TimelinePosition:
@@ -144,19 +144,19 @@ def make_changes_sql(
 
 def make_statement(entity: EntityKind, question: ChangesQuestion) -> Statement:
     """Make the statement that asks for the changes of one kind."""
-    filters, part, after = question.filters, question.slice, question.after
+    filters, time_slice, after = question.filters, question.slice, question.after
     text = make_changes_sql(
         entity,
-        part.order,
+        time_slice.order,
         filters.author is not None,
         filters.client_id is not None,
         question.field is not None,
     )
     return text, {
-        "first_day": find_midnight(part.low),
-        "low": part.low,
-        "high": part.high,
-        "end": find_next_day(part.high - MICROSECOND),
+        "first_day": find_midnight(time_slice.low),
+        "low": time_slice.low,
+        "high": time_slice.high,
+        "end": find_next_day(time_slice.high - MICROSECOND),
         "after_moment": after.updated_at,
         "after_kind": Int4(after.kind),
         "after_id": after.id,
@@ -210,7 +210,7 @@ def fetch_listed(
     Runs a statement for each kind, in one round trip.
 
     Args:
-        filters: Their times and their path are not applied.
+        filters: `since`, `until` and `path` in it are not applied.
     """
     refs_by_kind: defaultdict[EntityKind, list[VersionRef]] = defaultdict(list)
     for ref in refs:
@@ -270,18 +270,20 @@ def make_activity_sql(entity: EntityKind) -> str:
 
 
 def fetch_activity(
-    kinds: Sequence[EntityKind], author: str, part: TimeSlice, zone: str
+    kinds: Sequence[EntityKind], author: str, time_slice: TimeSlice, zone: str
 ) -> list[ActivityRow]:
-    """Count the versions that a person made in a slice of time. Makes one round trip.
+    """Count the versions that a person made in a slice of time, by kind, day and service.
+
+    Makes one round trip.
 
     Args:
         zone: The IANA name of the time zone of the days.
     """
     values = {
         "author": author,
-        "low": part.low,
-        "high": part.high,
-        "end": find_next_day(part.high - MICROSECOND),
+        "low": time_slice.low,
+        "high": time_slice.high,
+        "end": find_next_day(time_slice.high - MICROSECOND),
         "zone": zone,
     }
     rows_by_kind = statements.fetch_pipelined(

@@ -1,8 +1,8 @@
 """The children of applications on a cluster, as the table search_key lists them.
 
 Without this list, a statement for an application would ask all shards, and each of them would
-search every day. The list of an application is on one shard. It has the first and last day of each
-child, so that a statement for a child asks one shard, and only for these days.
+search every day. The list of an application is on one shard. For each child it has the first and
+the last day with versions, so that a statement for a child asks one shard, and only for these days.
 """
 
 from __future__ import annotations
@@ -55,17 +55,21 @@ class ChildSpan(NamedTuple):
 
 
 class ListedChildren(NamedTuple):
-    """The result of `list_children`."""
+    """The children that search_key lists, and the rows of statements that ran with its query."""
 
-    # None if search_key may lack children, or lists too many: then the tables must be asked
+    # None if search_key may lack children, or lists too many: the caller must then read the tables
     spans: list[ChildSpan] | None
-    rows: list[FetchedRows]  # for each of the other statements, its rows
+    rows: list[FetchedRows]  # of each of `others` in `list_children`
 
 
 def list_children(
     applications: Collection[str], others: Sequence[Statement] = ()
 ) -> ListedChildren:
-    """List the children of applications on a cluster, in one round trip with other statements."""
+    """List the children of applications on a cluster. Runs one round trip.
+
+    Args:
+        others: Statements that run in the same round trip.
+    """
     values = {"name": search_rows.KEY_NAME, "limit": Int4(MAX_STATEMENTS + 1)}
     tables = [entity.table for entity in CHILDREN]
     answers = statements.fetch_pipelined(
@@ -93,8 +97,8 @@ def list_children(
 def group_ids(ids: Collection[str]) -> list[list[str]]:
     """Divide ids of documents into groups, each for one statement.
 
-    On a cluster each id is a group, unless there are more than MAX_STATEMENTS. Otherwise all ids
-    are one group.
+    On a cluster each id is a group of its own. On one server, or if there are more than
+    MAX_STATEMENTS ids, all ids are one group.
     """
     if len(ids) < 2 or len(ids) > MAX_STATEMENTS or not statements.is_distributed():
         return [list(ids)]
@@ -102,9 +106,9 @@ def group_ids(ids: Collection[str]) -> list[list[str]]:
 
 
 def fetch_for_ids(text: str, ids: Collection[str], **values: object) -> FetchedRows:
-    """Run a statement about the documents `ids`, and return its rows, in one round trip.
+    """Run a statement about the documents `ids` in one round trip, and return its rows.
 
-    On a cluster it is run for each document, so that each statement asks one shard.
+    On a cluster the statement runs once for each document, so that it asks one shard.
 
     Args:
         text: A statement in which each row is about one document.

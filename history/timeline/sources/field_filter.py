@@ -1,12 +1,13 @@
 """Drops versions from a list of changes that certainly did not change a top-level field.
 
-A list of changes with a path filter examines every version of its window. Most of these versions
+A list of changes with a path filter examines every version of its span. Most of these versions
 did not change the top-level field that the path is in. This module drops them, so that fewer
 versions must be paired with their previous version and compared.
 
-A version is dropped only if its previous version is certain and has the same value in the field.
-For a plain row, the previous version must be a plain row of the same days. For a version in a
-block, it must be in the same block. All other versions stay in the list.
+A version is dropped only if its previous version is certain and has an equal value in the field.
+The previous version of a plain row must be a plain row too, of one of the days that the statement
+reads. The previous version of a version in a block must be in the same block. All other versions
+stay in the list.
 
 `UNCHANGED_PLAIN` is the SQL condition for plain rows. `drop_unchanged_packed` drops versions in
 blocks.
@@ -31,7 +32,7 @@ from history.store.blocks.codec import DamagedBlockError
 from history.store.database.prepared import Values
 from history.timeline.sources import statements
 from history.timeline.sources.statements import find_midnight, find_next_day, format_sql
-from history.timeline.time_slices import BlockRef, ListedChange, PlaceInBlock
+from history.timeline.time_slices import BlockRef, ListedChange, PositionInBlock
 
 # Is true of a plain row `stored` if its previous version certainly has the same value in the field.
 # It is certain if the number before is in a plain row of these days, and the document has no block
@@ -90,23 +91,23 @@ def drop_unchanged_packed(changes: Sequence[ListedChange], field: str) -> list[L
     """
     blocks: defaultdict[EntityKind, dict[BlockRef, None]] = defaultdict(dict)
     for change in changes:
-        if change.place is not None:
-            blocks[ENTITIES[change.position.kind]][change.place.block] = None
+        if change.in_block is not None:
+            blocks[ENTITIES[change.position.kind]][change.in_block.block] = None
     unchanged = {
-        (entity, place)
+        (entity, in_block)
         for entity, kind_blocks in blocks.items()
-        for place in _generate_unchanged(entity, list(kind_blocks), field)
+        for in_block in _generate_unchanged(entity, list(kind_blocks), field)
     }
     return [
         change
         for change in changes
-        if (ENTITIES[change.position.kind], change.place) not in unchanged
+        if (ENTITIES[change.position.kind], change.in_block) not in unchanged
     ]
 
 
 def _generate_unchanged(
     entity: EntityKind, blocks: Sequence[BlockRef], field: str
-) -> Iterator[PlaceInBlock]:
+) -> Iterator[PositionInBlock]:
     """Generate the versions in `blocks` that certainly did not change the field.
 
     A version is identified by its block and its position in it.
@@ -154,7 +155,7 @@ class _VersionInBlock(NamedTuple):
 
 def _compare_versions(
     entity: EntityKind, versions: Sequence[_VersionInBlock], field: str
-) -> Iterator[PlaceInBlock]:
+) -> Iterator[PositionInBlock]:
     """Generate the versions of one block that certainly did not change the field.
 
     A block has its versions in the order of their numbers, then of their moments. So the version
@@ -178,4 +179,4 @@ def _compare_versions(
         older, newer = versions[index - 1], versions[index]
         is_previous = older.version == newer.version - 1 and older.updated_at <= newer.updated_at
         if is_previous and values[index] is not None and values[index] == values[index - 1]:
-            yield PlaceInBlock(block, newer.position)
+            yield PositionInBlock(block, newer.position)

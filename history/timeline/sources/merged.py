@@ -42,7 +42,7 @@ class SupplementSource(Protocol):
 
     @property
     def by_number(self) -> bool:
-        """Whether two versions of the same number are the same, even if their moments differ."""
+        """Whether rows of the same number are one version, even if their moments differ."""
 
     def load_rows(self, entity: EntityKind, id: str, /) -> Mapping[VersionKey, SourceRow]:
         """Return all versions of a document by key. The rows of a child name its application."""
@@ -77,19 +77,20 @@ class MergedSource:
         """Return one page of versions of a document. See TableSource.fetch_page.
 
         Usually the policy decides about each row, by the application that the row names. It must
-        decide about the whole document if the page has no row, or if the document may belong to
-        applications that its rows do not name. The answer then has the document in `tells_of`.
+        decide about the whole document in two cases: the page has no row, or the document may
+        belong to applications that its rows do not name. The answer then has the document in
+        `revealed_documents`.
         """
         entity_ref = EntityRef(entity, query.id)
         try:
             fetched = self._merge_page(entity, query, after, limit)
         except DamagedBlockError as error:
-            return SourceAnswer(error, tells_of=[entity_ref])
+            return SourceAnswer(error, revealed_documents=[entity_ref])
         is_owner_unsure = any(
             supplement.may_hide_owners(*entity_ref) for supplement in self.supplements
         )
-        tells_of = [entity_ref] if not fetched.rows or is_owner_unsure else []
-        return SourceAnswer(self._keep_fields(fetched), tells_of)
+        revealed_documents = [entity_ref] if not fetched.rows or is_owner_unsure else []
+        return SourceAnswer(self._keep_fields(fetched), revealed_documents)
 
     def fetch_keys(
         self, entity: EntityKind, ids: Collection[str]
@@ -103,15 +104,15 @@ class MergedSource:
                 if (merged := self._merge_keys(entity, id, stored_keys.get(id, [])))
             }
         except DamagedBlockError as error:
-            return SourceAnswer(error, tells_of=[EntityRef(entity, id) for id in ids])
-        return SourceAnswer(keys, tells_of=[EntityRef(entity, id) for id in keys])
+            return SourceAnswer(error, revealed_documents=[EntityRef(entity, id) for id in ids])
+        return SourceAnswer(keys, revealed_documents=[EntityRef(entity, id) for id in keys])
 
     def fetch_versions(self, refs: Collection[VersionRef]) -> SourceAnswer[FetchedVersions]:
         """Return versions by key, as many as READ_BYTES allows. See TableSource.fetch_versions."""
         try:
             fetched = self.tables.fetch_versions(refs)
         except DamagedBlockError as error:
-            return SourceAnswer(error, tells_of=[ref.entity_ref for ref in refs])
+            return SourceAnswer(error, revealed_documents=[ref.entity_ref for ref in refs])
         if self.supplements:
             missing_refs = set(refs).difference(fetched.refs)
             supplied: dict[VersionRef, SourceRow] = {}
@@ -129,11 +130,11 @@ class MergedSource:
         try:
             keys, rows = self.tables.fetch_newest(entity, id, limits, count)
         except DamagedBlockError as error:
-            return SourceAnswer(error, tells_of=[entity_ref])
+            return SourceAnswer(error, revealed_documents=[entity_ref])
         newest = NewestVersions(
             self._merge_keys(entity, id, keys), keep_fields(rows, self.tables.fields)
         )
-        return SourceAnswer(newest, tells_of=[entity_ref])
+        return SourceAnswer(newest, revealed_documents=[entity_ref])
 
     def fetch_owners(self, entity: EntityKind, ids: Collection[str]) -> dict[str, set[str]]:
         """Return the applications that the versions of each document name. For the policy only."""
@@ -162,8 +163,8 @@ class MergedSource:
         exists = bool(members) or bool(self.tables.damaged)
         return SourceAnswer(
             members,
-            tells_of=[*members, *self._list_damaged()],
-            applications=[application] if exists else [],
+            revealed_documents=[*members, *self._list_damaged()],
+            revealed_applications=[application] if exists else [],
         )
 
     def fetch_application_page(
@@ -178,8 +179,8 @@ class MergedSource:
         exists = bool(page.refs) or bool(self._list_supplied_members(query.id))
         return SourceAnswer(
             page,
-            tells_of=[*page.keys, *self._list_damaged()],
-            applications=[query.id] if exists else [],
+            revealed_documents=[*page.keys, *self._list_damaged()],
+            revealed_applications=[query.id] if exists else [],
         )
 
     def _keep_fields(self, fetched: FetchedVersions) -> FetchedVersions:
@@ -233,8 +234,8 @@ class MergedSource:
     ) -> ApplicationPage:
         """Return one page of versions from the tables and the supplements, in display order.
 
-        The supplements are read first, and then compared with the keys of the page, as in
-        `_merge_page`.
+        The supplements are read first. So a version that moves to the tables in between is found
+        there, and not missed.
         """
         supplied = self._list_supplied_refs(query)
         refs, keys = self.tables.fetch_application_page(
@@ -267,8 +268,8 @@ class MergedSource:
     ) -> dict[VersionKey, SourceRow]:
         """Return the versions of a document that the supplements have and the tables lack.
 
-        The result may also have a version that the tables have with the same key. Then both rows
-        are the same.
+        The result may also have a version that the tables have under the same key. Then the row of
+        the tables and the row of the supplement have the same content.
 
         Args:
             stored: The keys in the tables with which the supplements are compared. None: this
@@ -334,7 +335,7 @@ def is_selected(filters: VersionFilters, row: SourceRow) -> bool:
 
 
 class _KeyByMoment(NamedTuple):
-    """The position of a version in a timeline that is ordered by time."""
+    """The sort key of a version in a timeline that is ordered by time."""
 
     updated_at: datetime
     version: int

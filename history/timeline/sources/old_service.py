@@ -29,8 +29,8 @@ FetchTimeline: TypeAlias = Callable[[TimelineSubject, float], list[SourceRow] | 
 class OldServiceSource:
     """The old service as a SupplementSource.
 
-    A version that the tables have with the same number is the same version. The row of the tables
-    is used.
+    If the tables also have a version with this number, it is the same version, even if the moments
+    differ. The row of the tables is then used.
     """
 
     by_number = True
@@ -39,44 +39,44 @@ class OldServiceSource:
         """Prepare to ask the old service.
 
         Args:
-            call: Fetches a timeline. None if there is no old service, or it must not be asked.
-            time_limit: The seconds for all calls of this request together.
+            call: Fetches a timeline. None if there is no old service, or if it must not be asked.
+            time_limit: How many seconds all calls of this request together may take.
         """
         self._call = call
         self._seconds_left = time_limit
         self._answers: dict[TimelineSubject, list[SourceRow] | None] = {}  # None: the call failed
         self._shown: set[TimelineSubject] = set()  # timelines that this answer shows
-        self._missed = False
+        self._omits_versions = False  # see `note_omitted_versions`
         # The versions in all answers, by document, then by number.
         self._versions: defaultdict[EntityRef, dict[int, SourceRow]] = defaultdict(dict)
         # The applications that a child names in the tables. Only children that were looked up.
         self._owners: dict[EntityRef, set[str]] = {}
 
     @property
-    def possible(self) -> bool:
+    def is_available(self) -> bool:
         """Whether there is an old service that may be asked."""
         return self._call is not None
 
     @property
     def state(self) -> FallbackState | None:
-        """Whether the old service answered for the timelines that are shown; None: not asked."""
+        """Whether the answer has the versions of the old service. None if it was not asked."""
         # A shown timeline has no answer if the deadline ended the HTTP request before the call.
         shown_answers = [self._answers[subject] for subject in self._shown & self._answers.keys()]
-        if self._missed or None in shown_answers:
+        if self._omits_versions or None in shown_answers:
             return FallbackState.FAILED
         return FallbackState.ANSWERED if shown_answers else None
 
     @property
     def failed(self) -> bool:
-        """Whether versions may be missing because the old service failed."""
+        """Whether the answer may lack versions of the old service."""
         return self.state is FallbackState.FAILED
 
-    def note_missed(self) -> None:
-        """Note that the answer lacks versions of the old service, although no call failed."""
-        self._missed = True
+    def note_omitted_versions(self) -> None:
+        """Note that the answer may lack versions of the old service, although no call failed."""
+        self._omits_versions = True
 
-    def request(self, entity: EntityKind | None, id: str) -> bool:
-        """Ask the old service for a timeline that this answer shows.
+    def load_shown_timeline(self, entity: EntityKind | None, id: str) -> bool:
+        """Load a timeline from the old service. Call this for each timeline that the answer shows.
 
         Args:
             entity: The kind of the document. None for an application with its children.
@@ -85,7 +85,7 @@ class OldServiceSource:
         Returns:
             False if the old service failed; True if it answered, or if there is none.
         """
-        if not self.possible:
+        if not self.is_available:
             return True
         application_subject = TimelineSubject(None, id)
         if (
@@ -101,7 +101,7 @@ class OldServiceSource:
     def _ask(self, subject: TimelineSubject) -> list[SourceRow] | None:
         """Return the versions of a timeline, or None if the old service failed.
 
-        The answer to the first call is kept for the whole request.
+        The old service is called once for each timeline. Its answer is kept for the whole request.
         """
         if subject not in self._answers:
             rows = self._answers[subject] = self._fetch(subject)
@@ -116,7 +116,7 @@ class OldServiceSource:
         if not is_storable_id(subject.id) or subject.id in (".", ".."):
             return []
         has_failed = None in self._answers.values()
-        if has_failed or (self._missed and subject in self._shown):
+        if has_failed or (self._omits_versions and subject in self._shown):
             return None
         deadline.check()
         started_at = time.monotonic()
@@ -144,14 +144,14 @@ class OldServiceSource:
         applications = named_applications | self._owners[entity_ref]
         owner = applications.pop() if len(applications) == 1 else None
         if owner is None:
-            self.note_missed()
+            self.note_omitted_versions()
         owned_rows = [
             row._replace(product_instance_id=row.product_instance_id or owner) for row in rows
         ]
         return {row.key: row for row in owned_rows if row.product_instance_id}
 
     def list_members(self, application: str) -> Collection[EntityRef]:
-        """Return an application and its children, if the old service has answered with versions.
+        """Return the application and its children, if a loaded timeline has versions of them.
 
         A child is returned if any of its versions names the application.
         """
@@ -165,14 +165,14 @@ class OldServiceSource:
     def may_hide_owners(self, entity: EntityKind, id: str) -> bool:
         """Return whether a document may belong to applications that its rows do not name.
 
-        This is so if the old service has versions of it: they need not name an application.
+        This is so if the old service has versions of it, because they may name no application.
         """
         return bool(self.get_by_number(entity, id))
 
     def find_other_moment(self, row: SourceRow) -> datetime | None:
-        """Return the moment that the old service has for a version, if it is not that of `row`.
+        """Return the moment that the old service has for a version, if it differs from `row`'s.
 
-        Also returns None for a version of a child if its application is not known.
+        None if it does not differ, or if the version is of a child and its application is unknown.
         """
         old_row = self.get_by_number(row.entity, row.id).get(row.version)
         if old_row is None or old_row.updated_at == row.updated_at:
@@ -182,11 +182,11 @@ class OldServiceSource:
         return old_row.updated_at if is_shown else None
 
     def load_root_snapshots(self, applications: Collection[str]) -> dict[str, Json]:
-        """Return the newest snapshot of each application, for need-to-know. See LoadSnapshots.
+        """Return the newest snapshot of each application, for the need-to-know rule.
 
-        The old service is asked even if its versions are not shown.
+        The old service is asked even if its versions are not shown. See need_to_know.LoadSnapshots.
         """
-        if not self.possible:
+        if not self.is_available:
             return dict.fromkeys(applications)
         snapshots_by_id: dict[str, Json] = {}
         for id in sorted(applications):

@@ -146,15 +146,16 @@ def fetch_versions(
     fields: FieldNames = None,
     damaged: Damaged | None = None,
 ) -> FetchedVersions:
-    """Run a statement and return its versions: the first ones, up to READ_BYTES of snapshots."""
+    """Run a statement and return its first versions, up to READ_BYTES of snapshots."""
     raw_rows = fetch_rows(*bound_statement(text, values, fields))
     return decode_rows(entity, map(BoundedRow._make, raw_rows), damaged)
 
 
 class BoundedRow(NamedTuple):
-    """One row of a statement that `bound_statement` wrapped: a version, without a decoded snapshot.
+    """One row of a statement that `bound_statement` wrapped: a version with its encoded snapshot.
 
-    The snapshot is in `text`, or in the block that this row or a row before it has in `packed`.
+    The snapshot of a plain row is `text`. The snapshots of a block are in `packed` of the block's
+    first row, which may come before this row.
     """
 
     version: int
@@ -163,12 +164,12 @@ class BoundedRow(NamedTuple):
     client_id: str
     author: str | None
     product_instance_id: str | None
-    text: bytes | None  # the snapshot, if the row is plain and fits; a block has it in `packed`
+    text: bytes | None  # the snapshot, if the row is plain and `fits`
     id: str
     fits: bool  # False: the snapshot would exceed READ_BYTES, so it was not sent
     # the number of the version in its block, from 1; 0: the row is damaged; None: the row is plain
     position: int | None
-    stored_at: datetime  # the moment of the row that has the version
+    stored_at: datetime  # the moment in the key of the stored row: of the plain row or the block
     packed: bytes | None  # the block; only in the first row of each block
     author_name: str | None
     author_kind: LoginKind | None
@@ -251,7 +252,7 @@ def _unpack_block(entity: EntityKind, row: BoundedRow, packed: bytes) -> _Block:
 def _find_text(
     entity: EntityKind, row: BoundedRow, block: _Block
 ) -> tuple[bytes | None, DamagedBlockError | None]:
-    """Return the snapshot of a row and None, or None and the error."""
+    """Return the snapshot of a row and None. If it cannot be read, return None and the error."""
     if row.position is None and row.text is not None:
         return row.text, None
     if row.position and block.error is not None:
@@ -312,9 +313,9 @@ def format_sql(text: str, entity: EntityKind, **parts: str) -> str:
     return text.format(**words | parts)
 
 
-# The conditions of VersionFilters, without its times and its path. Every statement has all of them,
-# and NULL in a parameter selects everything. Otherwise each combination of filters would be another
-# prepared statement.
+# The conditions of VersionFilters, except `since`, `until` and `path`. Every statement has all of
+# these conditions, and NULL in a parameter selects everything. Otherwise each combination of
+# filters would be another prepared statement.
 FILTERS = """AND (%(author)s::varchar IS NULL OR author = %(author)s)
     AND (%(client_id)s::varchar IS NULL OR client_id = %(client_id)s)
     AND (%(type)s::int4 IS NULL OR type = %(type)s)"""
@@ -473,12 +474,12 @@ KEYS_OF_CHILDREN = """
 
 
 def find_midnight(moment: datetime) -> datetime:
-    """Return the first moment of the UTC day of this one."""
+    """Return the first moment of the UTC day in which `moment` lies."""
     return datetime.combine(moment.astimezone(UTC), time(), UTC)
 
 
 def find_next_day(moment: datetime) -> datetime:
-    """Return the first moment of the UTC day after this one."""
+    """Return the first moment of the next UTC day after `moment`."""
     if moment >= LAST.updated_at - timedelta(days=1):
         return LAST.updated_at
     return datetime.combine(moment.astimezone(UTC) + timedelta(days=1), time(), UTC)
@@ -563,12 +564,11 @@ def make_document_keys_sql(entity: EntityKind, order: TimelineOrder | None) -> s
 
 
 def _make_order_words(names: Sequence[str], order: TimelineOrder, kind: str = "") -> dict[str, str]:
-    """Make the parts of a statement that sort its rows and skip the rows up to a position.
+    """Make the parts of a statement that sort its rows, and that skip the rows up to a position.
 
     Args:
         names: The columns by which rows are sorted.
-        kind: The index of the kind of all rows, if `names` has "kind". The SQL has this number in
-            place of a column.
+        kind: The SQL for the column "kind", if `names` has it: the index of the kind of all rows.
 
     Returns:
         The SQL for each placeholder of the statement.
@@ -586,9 +586,10 @@ def make_versions_sql(entity: EntityKind, blocks: bool, one_document: bool) -> s
     """Make the statement that reads versions by key.
 
     Args:
-        blocks: Read versions that are in blocks. False: read versions with the key of a row. These
-            are plain rows, and the newest versions of blocks.
-        one_document: All versions are of the document `id`, a parameter of the statement.
+        blocks: True: read versions of blocks. False: read plain rows, and of each block the newest
+            version: these have the key of a stored row.
+        one_document: All versions are of one document, which is the parameter `id` of the
+            statement.
     """
     id_condition = _ID_CONDITION if one_document else ""
     if blocks:

@@ -105,11 +105,12 @@ class KeyHit(NamedTuple):
 
 
 class SearchHits(NamedTuple):
-    """What a search finds in its first round trips."""
+    """The documents that a search found, before their newest versions are read."""
 
     # the newest version of each document with one of the ids
     newest: dict[EntityKind, dict[str, VersionKey]]
-    # by id, for applications that are not stored: the moment of the newest version of a child
+    # The moment of the newest version of a child, by the id of its application. Only applications
+    # of which the store has nothing but children.
     children: dict[str, datetime]
     documents: list[KeyHit]  # the documents with a business key
 
@@ -118,8 +119,8 @@ class SearchHits(NamedTuple):
 class StoreLists:
     """Lists of documents in the tables of versions.
 
-    These answers are not closed: the caller must leave out what the viewer may not see, by
-    ViewerPolicy.select_visible. SourceRows must pass through ViewerPolicy.apply as always.
+    These answers are not closed. The caller must leave out what the viewer may not see: ids by
+    ViewerPolicy.select_visible, and SourceRows by ViewerPolicy.apply.
     """
 
     fields: FieldNames = None  # only these top-level fields of snapshots are read; None: all
@@ -238,24 +239,33 @@ class StoreLists:
     # Lists of changes.
 
     def fetch_changes(self, question: ChangesQuestion) -> list[ListedChange]:
-        """Return versions of all documents in a slice of time. See changes.fetch_changes."""
+        """Return versions of all documents in a slice of time.
+
+        See `fetch_changes` in history/timeline/sources/changes.py.
+        """
         return changes.fetch_changes(question)
 
     def drop_unchanged(self, changes: Sequence[ListedChange], field: str) -> list[ListedChange]:
-        """Return the changes without those that certainly left a top-level field as it was."""
+        """Leave out changes that certainly did not change a top-level field. Return the others."""
         return field_filter.drop_unchanged_packed(changes, field)
 
     def fetch_listed(
         self, refs: Sequence[VersionRef], filters: VersionFilters
     ) -> dict[VersionRef, ListedChange]:
-        """Return the versions among `refs` that are stored. See changes.fetch_listed."""
+        """Return the versions among `refs` that are stored and that the filters select.
+
+        See `fetch_listed` in history/timeline/sources/changes.py.
+        """
         return changes.fetch_listed(refs, filters)
 
     def fetch_activity(
-        self, kinds: Sequence[EntityKind], author: str, part: TimeSlice, zone: str
+        self, kinds: Sequence[EntityKind], author: str, time_slice: TimeSlice, zone: str
     ) -> list[ActivityRow]:
-        """Count the versions that a person made. See changes.fetch_activity."""
-        return changes.fetch_activity(kinds, author, part, zone)
+        """Count the versions that a person made in a slice of time, by kind, day and service.
+
+        See `fetch_activity` in history/timeline/sources/changes.py.
+        """
+        return changes.fetch_activity(kinds, author, time_slice, zone)
 
     def fetch_keys(self, entity: EntityKind, ids: Collection[str]) -> dict[str, list[VersionKey]]:
         """Return the keys of all versions of these documents. See TableSource.fetch_keys."""

@@ -121,8 +121,8 @@ class TableSource:
         """
         groups = _group_refs(refs)
         fetched = FetchedVersions([], [])
-        # First versions with the key of a row, then those in blocks. Then once more by the key of a
-        # row: a day may have been unpacked between the first two statements.
+        # Look first for rows with these keys, then in blocks. Then look for rows once more: a day
+        # may have been unpacked between the first two statements.
         for blocks in (False, True, False):
             fetched_refs = set(fetched.refs)
             missing_groups = {
@@ -348,13 +348,10 @@ class _KeyRow(NamedTuple):
 
 
 class _RefGroup(NamedTuple):
-    """What the versions that one statement reads have in common.
-
-    On a cluster it is the document, otherwise only the kind: then `id` is None.
-    """
+    """The versions that one statement reads: of one kind, or on a cluster of one document."""
 
     entity: EntityKind
-    id: str | None
+    id: str | None  # None: all versions of the kind
 
 
 class _DocumentKey(NamedTuple):
@@ -374,11 +371,12 @@ def _fetch_listed_documents(
 
     Args:
         order: See `statements.make_document_keys_sql`.
-        in_all_days: Read all days of a child. False: only those in which it names the application.
+        in_all_days: Read all days of a child. False: read only the days in which the child names
+            the application.
 
     Returns:
-        The documents in the order of their kinds, then of their ids in the database. None if
-        search_key may lack children.
+        The keys by document. Documents are ordered by kind, and within a kind as the database
+        orders their ids. None if search_key may lack children.
     """
     all_days = {"first": FIRST.updated_at, "end": LAST.updated_at}
 
@@ -412,10 +410,10 @@ def _fetch_listed_documents(
 
 
 def _is_whole_history(rows: Sequence[_DocumentKey]) -> bool:
-    """Return whether the previous version of each row is certain without reading other days.
+    """Return whether these rows are certainly all versions of a document up to the newest of them.
 
-    It is certain if the rows have each number from 0 up once, and no row has an earlier moment than
-    the row with the number before.
+    It is certain if the rows have each number from 0 on exactly once, and a higher number never has
+    an earlier moment.
 
     Args:
         rows: The versions of one document in some days.

@@ -42,13 +42,13 @@ class FetchedChanges(NamedTuple):
 def fetch_changes(reader: HistoryReader, question: ChangesQuestion) -> FetchedChanges:
     """Return the changes in a slice of time that the viewer may see.
 
-    Changes that cannot be read are left out, and noted in `reader.damaged`. See
-    sources.changes.fetch_changes.
+    Changes that cannot be read are left out, and noted in `reader.damaged`.
+    See `fetch_changes` in history/timeline/sources/changes.py.
     """
     changes, last = _read_slice(reader, question)
     if question.field is not None:
         changes = reader.store_lists.drop_unchanged(changes, question.field)
-    return FetchedChanges(*_open(reader, changes), last)
+    return FetchedChanges(*_list_visible(reader, changes), last)
 
 
 class FetchedLateChanges(NamedTuple):
@@ -80,7 +80,7 @@ def fetch_late_changes(reader: HistoryReader, question: LateQuestion) -> Fetched
             end, has_more = cursor, True
             break
     listed = reader.store_lists.fetch_listed(list(cursors), question.filters) if cursors else {}
-    refs, keys = _open(reader, [listed[ref] for ref in cursors if ref in listed])
+    refs, keys = _list_visible(reader, [listed[ref] for ref in cursors if ref in listed])
     return FetchedLateChanges(refs, keys, cursors, end, has_more)
 
 
@@ -89,10 +89,9 @@ def _generate_entries(
 ) -> Iterator[tuple[VersionRef, LateCursor]]:
     """Generate the versions in `batches` that the question asks for. Filters are not applied.
 
-    These are versions of the question's kinds, from `since` on and up to the position `before`.
-
     Yields:
-        A version, and the cursor after its entry in the late list.
+        A version of one of `kinds` from `since` to `until`, and the cursor after its entry in the
+        late list.
     """
     kinds = {entity.name: entity for entity in question.kinds}
     for batch in batches:
@@ -105,19 +104,19 @@ def _generate_entries(
         for number, (id, microseconds, version) in enumerate(entries[start:], start + 1):
             moment = EPOCH + microseconds * MICROSECOND
             ref = VersionRef(entity, id, VersionKey(version, moment))
-            if question.since <= moment and TimelinePosition.from_ref(ref) <= question.before:
+            if question.since <= moment and TimelinePosition.from_ref(ref) <= question.until:
                 yield ref, LateCursor(batch.position, number)
 
 
-def _open(
+def _list_visible(
     reader: HistoryReader, changes: Sequence[ListedChange]
 ) -> tuple[list[VersionRef], Mapping[EntityRef, list[VersionKey]]]:
-    """Return the changes that the viewer may see, and the keys of all versions of their documents.
+    """Return the changes that the viewer may see, and all keys of their documents.
 
     Changes that cannot be read are left out, and noted in `reader.damaged`.
     """
     refs: list[VersionRef] = []
-    for change in _select_open_changes(reader, changes):
+    for change in _select_visible(reader, changes):
         ref = change.ref
         if change.is_damaged:
             error = build_damage_error(ref.entity.table, ref.id, ref.key.updated_at)
@@ -138,9 +137,9 @@ def _open(
 def _read_slice(
     reader: HistoryReader, question: ChangesQuestion
 ) -> tuple[list[ListedChange], TimelinePosition | None]:
-    """Return the next changes of a slice, and the position where they end.
+    """Return the next changes of a slice, and the position up to which the slice was read.
 
-    The position is None at the end of the slice.
+    The position is None if the whole slice was read.
     """
     changes: list[ListedChange] = []
     after = question.after
@@ -161,37 +160,40 @@ def _find_end(
     """Return the position at which a page of these changes may end.
 
     A client can decode the token of the page, so the position must not reveal a hidden change. If
-    the last change is hidden, the page ends after the last visible one, or right before the moment
-    of the last change, whichever is further on in the list.
+    the last change is hidden, there are two candidates: after the last visible change, and right
+    before the moment of the last change. The page ends at the later one in the order of the list.
 
     Returns:
-        None if there is no such position, because all changes are hidden and have one moment.
+        None if the page cannot end here, because all changes are hidden and have the same moment.
     """
     last = changes[-1].position
-    if _select_open_changes(reader, changes[-1:]):
+    if _select_visible(reader, changes[-1:]):
         return last
     is_ascending = question.slice.order is TimelineOrder.ASC
     moment = last.updated_at if is_ascending else last.updated_at + MICROSECOND
-    visible = [change.position for change in _select_open_changes(reader, changes)]
+    visible = [change.position for change in _select_visible(reader, changes)]
     ends = [question.after, TimelinePosition(moment, -1, "", -1), *visible[-1:]]
     end = max(ends) if is_ascending else min(ends)
     return None if end == question.after else end
 
 
 def fetch_activity(
-    reader: HistoryReader, author: str, part: TimeSlice, zone: str
+    reader: HistoryReader, author: str, time_slice: TimeSlice, zone: str
 ) -> list[ActivityRow] | None:
-    """Count the versions that a person made. See sources.changes.fetch_activity.
+    """Count the versions that a person made in a slice of time, by kind, day and service.
+
+    Args:
+        zone: The IANA name of the time zone of the days.
 
     Returns:
         None if the need-to-know rule limits the viewer: a count would reveal hidden applications.
     """
     if need_to_know.is_rule_applied(reader.viewer):
         return None
-    return reader.store_lists.fetch_activity(ENTITIES, author, part, zone)
+    return reader.store_lists.fetch_activity(ENTITIES, author, time_slice, zone)
 
 
-def _select_open_changes(
+def _select_visible(
     reader: HistoryReader, changes: Sequence[ListedChange]
 ) -> Sequence[ListedChange]:
     """Return the changes of documents that belong only to applications that the viewer may see."""
@@ -206,10 +208,10 @@ def _select_open_changes(
         for entity, kind_ids in ids.items()
         for id, applications in reader.source.fetch_owners(entity, kind_ids).items()
     }
-    open_applications = reader.policy.select_visible(set().union(*owners.values()))
+    visible_applications = reader.policy.select_visible(set().union(*owners.values()))
     return [
         change
         for change in changes
         if change.ref.entity.is_standalone
-        or ({change.application} | owners.get(change.ref.entity_ref, set())) <= open_applications
+        or ({change.application} | owners.get(change.ref.entity_ref, set())) <= visible_applications
     ]
