@@ -125,7 +125,7 @@ QuarantinedReadAt: TypeAlias = Annotated[Moment, Meta(description="When Annals r
 
 
 class QuarantinedEntry(Answer, kw_only=True):
-    """A message in quarantine about the document of the entry that contains it."""
+    """A message in quarantine. The entry of the answer that has it names the document."""
 
     version: QuarantinedVersion
     updated_at: QuarantinedUpdatedAt
@@ -157,7 +157,7 @@ QuarantinedCount: TypeAlias = Annotated[
 
 
 class UncertainDocument(DocumentRef, kw_only=True):
-    """A document that may have been different at the moment from what the answer shows."""
+    """A document that may have had another state at the moment than the answer shows."""
 
     missing_versions: MissingVersions
     missing_count: Count
@@ -179,7 +179,7 @@ UncertainDocuments: TypeAlias = Annotated[
 
 
 class DamagedVersion(DocumentRef, kw_only=True):
-    """A version that the answer lacks because it cannot be read."""
+    """A damaged version or document. The answer lacks it because Annals cannot read it."""
 
     version: VersionNumber | None
 
@@ -195,7 +195,7 @@ DamagedVersions: TypeAlias = Annotated[
 
 
 class FallbackOutcome(Answer, kw_only=True):
-    """What came of asking the old service for its versions."""
+    """Whether the old service was asked for versions, and with what result."""
 
     state: Annotated[str, choose_from(state.value for state in FallbackState)]
     older_versions_may_be_missing: Annotated[
@@ -214,7 +214,7 @@ Fallback: TypeAlias = Annotated[
 
 
 class CompletenessAnswer(Answer, kw_only=True):
-    """How complete the store is for what the call asks for."""
+    """How complete the store is for the kinds that the call asks about."""
 
     complete_to: Annotated[
         Moment | None,
@@ -285,7 +285,10 @@ FallbackUpdatedAt: TypeAlias = Annotated[
 
 
 class VersionMembers(DocumentRef, kw_only=True):
-    """One version, and how it differs from the previous one. VersionAtAnswer repeats the fields."""
+    """One version, and how it differs from the previous version.
+
+    VersionAtAnswer has the same fields, but does not inherit them: it needs them in another order.
+    """
 
     product_instance_id: str | UnsetType = UNSET
     entity: Snapshot | UnsetType = UNSET
@@ -313,7 +316,7 @@ class VersionMembers(DocumentRef, kw_only=True):
 
 
 class VersionAnswer(VersionMembers, kw_only=True):
-    """One version. Has `fallback` and `quarantined` only if it is the whole answer."""
+    """One version. In a list of versions, `fallback` and `quarantined` are absent."""
 
     fallback: Fallback | UnsetType = UNSET
     quarantined: QuarantinedMessages | UnsetType = UNSET

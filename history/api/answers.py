@@ -117,7 +117,7 @@ def make_version(version: Version, output: AnswerFormat, after: int = 0) -> Vers
 
 
 def copy_members(version: VersionAnswer) -> dict[str, Any]:
-    """Return the fields of VersionMembers, for an answer that adds others to them."""
+    """Return the fields of VersionMembers by name, to make another answer that has them too."""
     return {name: getattr(version, name) for name in VersionMembers.__struct_fields__}
 
 
@@ -126,9 +126,13 @@ def _list_missing(version: Version) -> list[int]:
 
 
 def _get_absence_reason(version: Version, absence: Absence | None) -> str | None:
-    """Return why versions are missing before this one: `absence`, or None if none is missing.
+    """Return why versions are missing before this version, as a word of the API.
 
-    If one of the missing versions is in quarantine, this is the reason instead.
+    Args:
+        absence: Why the store does not have the missing versions; None if none is missing.
+
+    Returns:
+        The word for "in quarantine" if a missing version is there, otherwise that of `absence`.
     """
     if absence is not None and version.quarantined:
         return Absence.QUARANTINED.value
@@ -136,7 +140,7 @@ def _get_absence_reason(version: Version, absence: Absence | None) -> str | None
 
 
 def make_operations(patch: list[Operation]) -> list[OperationAnswer]:
-    """Return the patch as operations of an answer. Its dicts have their members already."""
+    """Return the patch with the type that an answer needs. Does not change the operations."""
     return cast(list[OperationAnswer], patch)
 
 

@@ -1,4 +1,4 @@
-"""What all views of the API share: they read the request and answer in an envelope."""
+"""What all views of the API share: they read the request, and make the answer around the data."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -61,7 +61,8 @@ FALLBACK_HEADER = "X-Annals-Fallback"
 class ReadOnlyView(APIView):
     """A view that takes GET, HEAD and OPTIONS.
 
-    It answers OPTIONS with its methods, after the same checks of the login as for GET.
+    The answer to OPTIONS has the allowed methods, and no body. A login that may not GET the view
+    may not send OPTIONS either.
     """
 
     http_method_names = ["get", "head", "options"]
@@ -121,7 +122,7 @@ class ApiRequest:
 
     @property
     def open_messages_question(self) -> OpenMessagesQuestion | None:
-        """The question for the messages in quarantine about the document or application.
+        """The question which messages in quarantine are about the document or application.
 
         None if the address names neither.
         """
@@ -133,7 +134,7 @@ class ApiRequest:
 
     @property
     def fallback(self) -> FallbackOutcome | UnsetType:
-        """What came of asking the old service. Use this after everything has been read."""
+        """The result of asking the old service. Use this after everything has been read."""
         return answers.make_fallback(self.reader.old.state)
 
     @property
@@ -170,7 +171,7 @@ class ApiRequest:
         return self.parameters.read_text("pageToken", TOKEN_LENGTH)
 
     def read_after(self, name: str) -> int:
-        """Return how many entries of a list the client already has."""
+        """Return how many entries of a list to skip, because the client already has them."""
         return self.parameters.read_number(name, 0, MAX_VERSION) or 0
 
     def make_query(self, **more: Any) -> TimelineQuery:
@@ -208,18 +209,19 @@ class ApiRequest:
 class ApiView(ReadOnlyView):
     """A view of the API."""
 
+    # the permission that the login needs; DRF checks it by access.HasViewPermission before `get`
     permission: ClassVar[str] = access.READ_HISTORY
     # the names of the query parameters; describe.describe_call sets them
     accepts: ClassVar[frozenset[str]] = frozenset()
     with_completeness: ClassVar[bool] = True
-    # Whether it reads many versions for one answer. See history.common.worker_shares.
+    # Whether the view reads many versions for one answer. See history.common.worker_shares.
     expensive: ClassVar[bool] = False
-    # Whether the answer has an ETag: the client may keep it, and ask whether it is still right.
+    # Whether the answer has an ETag, so that a client can keep the answer and revalidate it.
     has_etag: ClassVar[bool] = False
     reader: HistoryReader | None = None
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
-        """Add the header that says how the old service answered, to errors too."""
+        """Add the header that says how the old service answered. Errors get it too."""
         answer = super().finalize_response(request, response, *args, **kwargs)
         state = self.reader.old.state if self.reader is not None else None
         if state is not None:
@@ -285,7 +287,7 @@ def load_completeness_and_messages(
 
     Returns:
         The completeness, or None if `with_completeness` is False; and a function that returns the
-        messages that the viewer may know of. Call it after reading versions.
+        messages that the viewer may know of. Call the function after reading versions.
     """
     question = request.open_messages_question
     if question is None or not is_storable_id(request.id):

@@ -1,4 +1,4 @@
-"""Turns errors into answers: {"status": "error", "error": {"code", "message", "requestId"}}.
+"""Makes the answers to errors: {"status": "error", "error": {"code", "message", "requestId"}}.
 
 | HTTP | code |
 |---|---|
@@ -10,9 +10,9 @@
 | 500 | internal_error, damaged |
 | 503 | unavailable, archive_unavailable, journal_unavailable, busy, with Retry-After; too_long |
 
-This module has the texts of all codes, and answers the errors that can happen at any address.
-history.api.errors answers the errors that can happen only in the API. The middleware for damaged
-versions answers the code `damaged`.
+This module has the texts of all codes. It makes the answers to errors that can happen at any
+address, history.api.errors those to errors that can happen only in the API. The answer with the
+code `damaged` is made by the middleware for damaged versions.
 """
 
 import logging

@@ -119,7 +119,11 @@ def fetch_totals() -> GapTotals:
 
 
 def fetch_page(selection: GapSelection, size: int, before: int | None = None) -> list[ListedGap]:
-    """Return up to `size` gaps, the newest first. `before`: only gaps with ids below this one."""
+    """Return up to `size` gaps, the newest first.
+
+    Args:
+        before: Return only gaps with a lower id than this. None: begin with the newest gap.
+    """
     rows = VersionGap.objects.filter(closed_at__isnull=not selection.closed).order_by("-id")
     if selection.entity is not None:
         rows = rows.filter(entity=selection.entity)

@@ -31,7 +31,7 @@ _MARKS = """
 
 
 class ChangedDay(NamedTuple):
-    """A partition of a table to read: of one UTC day, or a longer one that somebody else made."""
+    """A partition to read. It covers one UTC day, or more if Annals did not create it."""
 
     entity: EntityKind
     start: datetime  # the first moment of the partition

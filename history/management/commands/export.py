@@ -166,7 +166,8 @@ def _refuse_missing_days(entity: EntityKind, since: date | None, until: date | N
     """Raise CommandError if the command line names days and the table has none of these days."""
     if since and until and since >= until:
         raise CommandError(
-            f"--from {since} is not before --to {until}, which is the day after the last one.",
+            f"--from {since} must be before --to {until}. --to is the day after the last day to "
+            "export.",
             returncode=2,
         )
     if since or until:
@@ -180,7 +181,10 @@ def _refuse_missing_days(entity: EntityKind, since: date | None, until: date | N
 def _export_days(
     command: BaseCommand, export: ExportJob, days: Sequence[ExportDay], options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Export the days and return the sums. Report a failed day at once, except with --json."""
+    """Export the days. Return the numbers of days and rows, and what could not be exported.
+
+    Without --json, a failed day is also reported as soon as it fails.
+    """
     from history.management.progress import show_progress
     from history.retention.export.run import to_directory, to_stream
 
