@@ -42,7 +42,7 @@ FindHeldDays = Callable[[Collection[tuple[str, date]]], Mapping[tuple[str, date]
 # Called with a table and a day before the day is archived and dropped. Raises if the day must stay.
 CheckDay = Callable[[days.Connection, str, date], None]
 # Days are created this many days further ahead than versions are accepted. So the newest accepted
-# day has a partition just after midnight, and even if `maintain` has not run for a week.
+# day has a partition just after midnight, also if `maintain` has not run for a week.
 SPARE_DAYS = 7
 
 
@@ -57,7 +57,12 @@ class PartitionPolicy:
 
     @classmethod
     def at(cls, now: datetime, holds: FindHeldDays | None = None) -> PartitionPolicy:
-        """Return the policy that the settings give at the moment `now`, which has an offset."""
+        """Return the policy that the settings give at the moment `now`.
+
+        Args:
+            now: A moment with a time zone.
+            find_held_days: Finds the days that must not be dropped. None: no day is held.
+        """
         annals_settings = settings.ANNALS
         window = Window.at(
             now, annals_settings.retention_days, annals_settings.ahead_days + SPARE_DAYS
@@ -104,7 +109,7 @@ class Archiver(Protocol):
         """Archive the rows of a day, while the table is in use."""
 
     def archive_rest(self, connection: days.Connection, table: str, day: date) -> None:
-        """Archive the rows that came after `archive`. The caller has locked out all writers."""
+        """Archive the rows that came after `archive`. Call it while all writers are locked out."""
 
 
 class DayPartition(PostgresPartition):
@@ -202,7 +207,7 @@ class DayStrategy(PostgresPartitioningStrategy):
             yield DayPartition(self.table, day, reason, detached.get(day))
         for held_day in self.holds:
             if held_day in detached:
-                # Only an attached day takes the rows for which it is held.
+                # The messages for which the day is held can be stored only if it is attached.
                 yield DayPartition(self.table, held_day, "held; attached again", detached[held_day])
 
     def to_delete(self) -> Generator[DayPartition, None, None]:
@@ -272,7 +277,7 @@ class DayPlan(PostgresModelPartitioningPlan):
         return cast(DayStrategy, self.config.strategy)
 
     def list_held(self) -> list[Partition]:
-        """Return the partitions that would be dropped if they were not held."""
+        """Return the partitions that are older than retention and stay because they are held."""
         return [part for part in self.strategy.existing if part.day in self.strategy.holds]
 
     def list_lines(self) -> Iterator[PlanLine]:
@@ -292,9 +297,9 @@ class DayPlan(PostgresModelPartitioningPlan):
     ) -> Iterator[DayChange]:
         """Create and drop the days one by one, and yield the outcome of each.
 
-        A failed day does not stop the others. Only if a drop waits in vain for an open transaction,
-        no more days of this table are dropped: that transaction would delay the next drops too. The
-        caller holds the run lock.
+        A failed day does not stop the others, with one exception. A drop that waited in vain for an
+        open transaction is the last one for this table: the transaction would delay the next drops,
+        too. Needs the run lock.
 
         Args:
             check: Called before a day is dropped. Raises if the day must stay.

@@ -59,8 +59,8 @@ class RepairResult:
 def repair_day(connection: Connection, entity: EntityKind, day: date) -> RepairResult:
     """Remove the second row of each version that a day has twice.
 
-    Readers go on, writers of this day wait. The caller holds the run lock. `connection` is in
-    autocommit mode.
+    Other sessions can read the day meanwhile. Sessions that write to the day wait. Needs the run
+    lock, and a `connection` in autocommit mode.
 
     Raises:
         NotRepairableError: Annals did not make a partition for the day.

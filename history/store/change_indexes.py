@@ -96,7 +96,7 @@ def find_missing(connection: psycopg.Connection[Any], tables: list[str]) -> list
 def add_to_day(connection: psycopg.Connection[Any], missing: MissingIndex) -> None:
     """Create an index of a day and attach it to the table's index. Readers and writers go on.
 
-    `connection` is in autocommit mode. An index that a killed run left unfinished is replaced.
+    Needs a `connection` in autocommit mode. An index that a killed run left unfinished is replaced.
 
     Raises:
         psycopg.errors.LockNotAvailable: A transaction that uses the day stays open. The unfinished

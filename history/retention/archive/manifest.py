@@ -132,5 +132,5 @@ def read_checked_rows(store: ArchiveStore, manifest: Manifest) -> Iterator[Archi
     if (digest.rows, digest.finish()) != (manifest.rows, manifest.digest):
         raise ArchiveError(
             f"the archived rows of {manifest.table} {manifest.day} differ from the rows written: "
-            "their number or digest is not the manifest's"
+            "the manifest names another number or another digest"
         )

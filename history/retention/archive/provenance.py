@@ -37,10 +37,10 @@ def load_noted_manifest(table: str, day: date) -> Manifest | None:
 
 
 def note_archived_day(new_manifest: Manifest) -> None:
-    """Note the manifest of an archived day in the database, unless it is noted already.
+    """Note the manifest of an archived day in the database, unless the same one is noted.
 
     Args:
-        new_manifest: The manifest that this process wrote or read.
+        new_manifest: The manifest of the files that this process has written or has checked.
     """
     noted = load_noted_manifest(new_manifest.table, new_manifest.day)
     if noted and _are_equal(noted, new_manifest):
@@ -68,9 +68,9 @@ def check_provenance(
 ) -> None:
     """Check that all archived rows of a day come from Annals, and that none is missing.
 
-    A row comes from Annals if the database noted it when it was archived, or if it is in the
-    day's table. Reads only the manifest if the database noted the same one. Otherwise reads all
-    rows in one transaction. `connection` is in autocommit mode.
+    A row comes from Annals if the database noted it when it was archived, or if it is in the day's
+    table. If the archive has the manifest that the database noted, nothing else is read. Otherwise
+    all rows are read in one transaction. Needs a `connection` in autocommit mode.
 
     Raises:
         ArchiveError: The archive has a row that is neither noted nor in the table, or lacks a noted

@@ -41,11 +41,12 @@ def describe_file(store: ArchiveStore, name: str) -> ArchivedFile:
 def find_damage(
     store: ArchiveStore, expected_file: ArchivedFile, on_row: RowCallback = lambda *_: None
 ) -> str | None:
-    """Return what is wrong with a file, or None if it is as its manifest says.
+    """Compare a file with its entry in the manifest, and return what is wrong, or None.
 
-    Reads its bytes, then its rows, with one row group in memory.
+    Reads the bytes of the file, then its rows, with one row group in memory.
 
     Args:
+        expected_file: The entry in the manifest.
         on_row: Called with every row and its SHA-256.
     """
     try:

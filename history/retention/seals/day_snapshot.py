@@ -35,7 +35,7 @@ def run_in_one_state(
     """Call `work` with the table of a day, in a transaction that sees one state of the day.
 
     On a cluster a transaction may see the nodes at different moments. So `work` is called again if
-    late rows were noted meanwhile. `connection` is in autocommit mode.
+    late rows were noted meanwhile. Needs a `connection` in autocommit mode.
 
     Returns:
         What `work` returns.
@@ -61,8 +61,8 @@ def start_noting(connection: Connection, day_table: days.DayTable, table: str, d
     """Make writers note the message of every row that they add to the day from now on.
 
     Waits until the transactions that have written to the day, on any node, have ended. When this
-    function returns, each row of the day is either visible already or will be noted. `connection`
-    is in autocommit mode.
+    function returns, each row of the day is either visible already or will be noted. Needs a
+    `connection` in autocommit mode.
 
     Raises:
         psycopg.errors.LockNotAvailable: One of these transactions stays open.

@@ -67,7 +67,10 @@ def find_unsealed_days(connection: Connection, day_rows: DayRows) -> Iterator[tu
 
 
 def _compute_sealing_end(sealed: Collection[date], closing: DayClosing) -> date:
-    """Return the first day that is too young for the latest run of maintain to have sealed it."""
+    """Return the first day that the latest run of `maintain` could not seal yet.
+
+    Only runs in which no day was busy or broken count.
+    """
     run = runs.load_latest_complete_run()
     if run is None:
         return max(sealed, default=date.min)
@@ -122,14 +125,15 @@ def verify_days(
 
     Then yield a fault for each day that must have a seal and does not have one. The digest of a day
     is computed again from the rows of its table, without the late rows. If only the archive has the
-    day, the digest that was noted when it was archived is used. `connection` is in autocommit mode.
+    day, the digest that was noted when it was archived is used. Needs a `connection` in autocommit
+    mode.
 
     Args:
         day: Check only this day. None: all days.
 
     Raises:
-        psycopg.Error: The connection was lost. Any other error is the fault of the day that cannot
-            be read.
+        psycopg.Error: The connection was lost. If a day cannot be read for another reason, the
+            error is not raised: it is the fault of this day.
     """
     seals = DaySeal.objects.filter(table=day_rows.table)
     if day is not None:
@@ -157,7 +161,7 @@ class SealedDayChangedError(ExplainedError, RuntimeError):
 def check_sealed_day(connection: Connection, day_rows: DayRows, day: date) -> None:
     """Compare a day with its newest seal before it is archived, dropped or sealed again.
 
-    A day without a seal passes. `connection` is in autocommit mode.
+    A day without a seal passes. Needs a `connection` in autocommit mode.
 
     Raises:
         SealedDayChangedError: The day has other rows than its seal.
@@ -187,7 +191,7 @@ def check_locked(
 def accept_changed_day(table: str, day: date) -> None:
     """Let maintain drop a day although it is not as it was sealed.
 
-    The day gets no record that maintain dropped it. So verify_days() keeps reporting the day.
+    The drop of such a day is not recorded, so `verify_days` keeps reporting the day.
     """
     SealedDay.objects.filter(table=table, day=day).delete()
 
@@ -266,7 +270,7 @@ def _compare_dropped(day_rows: DayRows, day_seal: DaySeal, fault: str) -> tuple[
     """Find out whether a sealed day without rows in the table is archived or rightly dropped.
 
     Args:
-        fault: What to return as the fault if it is neither.
+        fault: The fault to return if the day is neither archived nor recorded as dropped.
 
     Returns:
         The fault, or None; and a note on what was compared.

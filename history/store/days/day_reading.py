@@ -34,8 +34,8 @@ def open_day(connection: Connection, table: str, day: date) -> Iterator[DayTable
 
     Meanwhile the table of the day is neither replaced nor dropped. The DayTable is located again
     after the wait for the lock, so it is the one that the block sees. On a cluster each node takes
-    its own PostgreSQL snapshot, and the lock with it, at the first query of the day's table.
-    `connection` is in autocommit mode.
+    its own PostgreSQL snapshot, and the lock with it, at the first query of the day's table. Needs
+    a `connection` in autocommit mode.
     """
     is_distributed = distribution.is_distributed_table(connection, table)
     while True:

@@ -160,8 +160,8 @@ def create_partition(
 ) -> bool:
     """Create the partition of a day, or attach a detached one. Return False if it is attached.
 
-    Several processes may do this at once. Readers and writers go on. `connection` is in autocommit
-    mode.
+    Several processes may do this at once. Other sessions can read and write meanwhile. Needs a
+    `connection` in autocommit mode.
 
     Raises:
         psycopg.errors.LockNotAvailable: The locks were not available for `wait_s` seconds.
@@ -200,7 +200,7 @@ def drop_partition(
 ) -> bool:
     """Detach the partition of a day and drop it. Return False if it does not exist.
 
-    Readers and writers of the table go on. `connection` is in autocommit mode.
+    Other sessions can read and write the table meanwhile. Needs a `connection` in autocommit mode.
 
     Args:
         confirm: Called when nobody can write to the day any more. If it raises, the day is attached

@@ -152,7 +152,7 @@ class TableWatch:
     def settle(self, connection: Connection, entity: EntityKind, day_table: DayTable) -> int:
         """Copy the last noted rows, and prove that the old table was not changed in any other way.
 
-        The caller has locked out all writers. Returns how many rows were copied.
+        Call it while all writers are locked out. Returns how many rows were copied.
 
         Raises:
             ChangedMeanwhileError: Rows were changed or removed, the table was replaced, or its
@@ -180,8 +180,8 @@ class TableWatch:
 def watch_table(connection: Connection, day_table: DayTable) -> Iterator[TableWatch]:
     """Note all changes of a day's table from now on. If the `with` block raises, the noting ends.
 
-    If the process is killed, the triggers stay until `remove_leftover_triggers`. `connection` is in
-    autocommit mode.
+    If the process is killed, the triggers stay until `remove_leftover_triggers`. Needs a
+    `connection` in autocommit mode.
 
     Raises:
         psycopg.errors.LockNotAvailable: A transaction that wrote to the day stays open.
@@ -197,7 +197,7 @@ def watch_table(connection: Connection, day_table: DayTable) -> Iterator[TableWa
 
 
 def remove_leftover_triggers(connection: Connection) -> None:
-    """Remove the triggers of a process that was killed. The caller holds the run lock.
+    """Remove the triggers of a process that was killed. Needs the run lock.
 
     A locked table keeps its triggers until the next call. They do no harm, but note changes that
     nobody needs. Notes about tables that do not exist any more are deleted, too.
@@ -219,8 +219,8 @@ def guard_table(connection: Connection, table: sql.Identifier) -> None:
 def guard_packed_days(connection: Connection) -> None:
     """Guard the packed days that an earlier release packed without a guard.
 
-    The caller holds the run lock. A locked table is left to the next call. A cluster does not have
-    triggers: there only the consumer looks into the blocks.
+    Needs the run lock. A locked table is left to the next call. A cluster does not have triggers:
+    there only the consumer looks into the blocks.
     """
     if distribution.is_distributed(connection):
         return
