@@ -88,7 +88,7 @@ class Partition:
             return day
         return None
 
-    def has_part_of_day(self, day: date) -> bool:
+    def covers_part_of(self, day: date) -> bool:
         """Return whether this partition covers a part of a day.
 
         PostgreSQL then refuses another partition for the day.

@@ -95,9 +95,9 @@ class StepResult:
     def note_change(self, change: DayChange) -> None:
         """Record that a day was created or dropped. If it was not, record the error."""
         names = self.created if change.action == "created" else self.dropped
-        self.note_result(names, change.part.full_name, change.error)
+        self.note_result(names, change.partition.full_name, change.error)
         if change.action == "dropped" and change.error is None:
-            self.freed += change.part.existing.bytes if change.part.existing else 0
+            self.freed += change.partition.existing.bytes if change.partition.existing else 0
             self.longest_detach = max(self.longest_detach, round(change.waited, 3))
 
     def note_result(self, names: list[str], name: str, error: Exception | None) -> None:
