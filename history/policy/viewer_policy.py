@@ -47,10 +47,10 @@ class ViewerPolicy:
                 know that the document exists.
         """
         if need_to_know.is_rule_applied(self.viewer):
-            if answer.applications:
-                self.check_permitted(answer.applications)
-            if answer.tells_of:
-                self.check_visible(*answer.tells_of)
+            if answer.revealed_applications:
+                self.check_permitted(answer.revealed_applications)
+            if answer.revealed_documents:
+                self.check_visible(*answer.revealed_documents)
         if isinstance(answer.unreleased, Exception):
             raise answer.unreleased
         return answer.unreleased

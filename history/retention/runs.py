@@ -148,7 +148,7 @@ def load_latest_run() -> MaintainRun | None:
     return MaintainRun.objects.order_by("-started_at").first()
 
 
-def load_latest_complete_run() -> MaintainRun | None:
+def load_latest_flawless_run() -> MaintainRun | None:
     """Return the latest run in which no day was busy or broken. None if there is none."""
     return MaintainRun.objects.filter(busy=0, broken=0).order_by("-started_at").first()
 

@@ -251,7 +251,7 @@ def _make_select(target: BackfillTarget) -> sql.Composed:
     )
 
 
-def find_oldest_searched_day(partitions: Iterable[Partition], oldest: date) -> date:
+def find_oldest_searchable_day(partitions: Iterable[Partition], oldest: date) -> date:
     """Return the oldest day on which a search must find versions.
 
     Args:

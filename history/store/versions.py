@@ -192,8 +192,9 @@ class SourceAnswer(Generic[Content]):
     """
 
     unreleased: Content | Exception  # a DamagedBlockError if the source could not read it
-    tells_of: Collection[EntityRef] = ()  # documents: the answer reveals that they exist
-    applications: Collection[str] = ()  # applications: the answer reveals that they exist
+    # The answer reveals that these exist, so the policy must permit them before it is released.
+    revealed_documents: Collection[EntityRef] = ()
+    revealed_applications: Collection[str] = ()
 
 
 class NewestVersion(NamedTuple):

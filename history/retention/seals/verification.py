@@ -71,7 +71,7 @@ def _compute_sealing_end(sealed: Collection[date], closing: DayClosing) -> date:
 
     Only runs in which no day was busy or broken count.
     """
-    run = runs.load_latest_complete_run()
+    run = runs.load_latest_flawless_run()
     if run is None:
         return max(sealed, default=date.min)
     return run.started_at.astimezone(UTC).date() - timedelta(days=closing.seal_after)

@@ -166,11 +166,11 @@ def activate(connection: psycopg.Connection[Any]) -> None:
         # An earlier release that connected before the mark has not seen it.
         _refuse_unready(connection)
     except EarlierReleaseError:
-        withdraw(connection)
+        withdraw_mark(connection)
         raise
 
 
-def withdraw(connection: psycopg.Connection[Any]) -> None:
+def withdraw_mark(connection: psycopg.Connection[Any]) -> None:
     """Remove the mark, so that the earlier release can work with the database again.
 
     The database must not have rows in the form of this release any more.

@@ -76,20 +76,20 @@ class MergedSource:
     ) -> SourceAnswer[FetchedVersions]:
         """Return one page of versions of a document. See TableSource.fetch_page.
 
-        Usually the policy decides about each row, by the application that the row names. It must
-        decide about the whole document if the page has no row, or if the document may belong to
-        applications that its rows do not name. The answer then has the document in `tells_of`.
+        Usually the policy decides about each row, by the application that the row names. If the
+        page has no row, or if the document may belong to applications that its rows do not name,
+        the policy must decide about the whole document. Then `revealed_documents` names it.
         """
         entity_ref = EntityRef(entity, query.id)
         try:
             fetched = self._merge_page(entity, query, after, limit)
         except DamagedBlockError as error:
-            return SourceAnswer(error, tells_of=[entity_ref])
+            return SourceAnswer(error, revealed_documents=[entity_ref])
         is_owner_unsure = any(
             supplement.may_hide_owners(*entity_ref) for supplement in self.supplements
         )
-        tells_of = [entity_ref] if not fetched.rows or is_owner_unsure else []
-        return SourceAnswer(self._keep_fields(fetched), tells_of)
+        revealed_documents = [entity_ref] if not fetched.rows or is_owner_unsure else []
+        return SourceAnswer(self._keep_fields(fetched), revealed_documents)
 
     def fetch_keys(
         self, entity: EntityKind, ids: Collection[str]
@@ -103,15 +103,15 @@ class MergedSource:
                 if (merged := self._merge_keys(entity, id, stored_keys.get(id, [])))
             }
         except DamagedBlockError as error:
-            return SourceAnswer(error, tells_of=[EntityRef(entity, id) for id in ids])
-        return SourceAnswer(keys, tells_of=[EntityRef(entity, id) for id in keys])
+            return SourceAnswer(error, revealed_documents=[EntityRef(entity, id) for id in ids])
+        return SourceAnswer(keys, revealed_documents=[EntityRef(entity, id) for id in keys])
 
     def fetch_versions(self, refs: Collection[VersionRef]) -> SourceAnswer[FetchedVersions]:
         """Return versions by key, as many as READ_BYTES allows. See TableSource.fetch_versions."""
         try:
             fetched = self.tables.fetch_versions(refs)
         except DamagedBlockError as error:
-            return SourceAnswer(error, tells_of=[ref.entity_ref for ref in refs])
+            return SourceAnswer(error, revealed_documents=[ref.entity_ref for ref in refs])
         if self.supplements:
             missing_refs = set(refs).difference(fetched.refs)
             supplied: dict[VersionRef, SourceRow] = {}
@@ -129,11 +129,11 @@ class MergedSource:
         try:
             keys, rows = self.tables.fetch_newest(entity, id, limits, count)
         except DamagedBlockError as error:
-            return SourceAnswer(error, tells_of=[entity_ref])
+            return SourceAnswer(error, revealed_documents=[entity_ref])
         newest = NewestVersions(
             self._merge_keys(entity, id, keys), keep_fields(rows, self.tables.fields)
         )
-        return SourceAnswer(newest, tells_of=[entity_ref])
+        return SourceAnswer(newest, revealed_documents=[entity_ref])
 
     def fetch_owners(self, entity: EntityKind, ids: Collection[str]) -> dict[str, set[str]]:
         """Return the applications that the versions of each document name. For the policy only."""
@@ -162,8 +162,8 @@ class MergedSource:
         exists = bool(members) or bool(self.tables.damaged)
         return SourceAnswer(
             members,
-            tells_of=[*members, *self._list_damaged()],
-            applications=[application] if exists else [],
+            revealed_documents=[*members, *self._list_damaged()],
+            revealed_applications=[application] if exists else [],
         )
 
     def fetch_application_page(
@@ -178,8 +178,8 @@ class MergedSource:
         exists = bool(page.refs) or bool(self._list_supplied_members(query.id))
         return SourceAnswer(
             page,
-            tells_of=[*page.keys, *self._list_damaged()],
-            applications=[query.id] if exists else [],
+            revealed_documents=[*page.keys, *self._list_damaged()],
+            revealed_applications=[query.id] if exists else [],
         )
 
     def _keep_fields(self, fetched: FetchedVersions) -> FetchedVersions:
