@@ -1,8 +1,8 @@
 """Dictionaries: what the snapshots of a kind have in common, so that blocks need not repeat it.
 
-The number of a dictionary is computed from its content, so a changed one is not taken for the
-original. Dictionaries stay in the table pack_dictionary as long as the database exists, and so are
-in each of its backups.
+The number of a dictionary is computed from its content, so a changed dictionary is not taken for
+the original. Dictionaries are never removed from the table pack_dictionary. So every backup has all
+that its blocks need.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def get_dictionary(number: int) -> Dictionary | None:
         return None
     if (dictionary := _dictionaries_by_number.get(number)) is None:
         raise MissingDictionaryError(
-            f"its dictionary {number} is missing or was changed: restore the table pack_dictionary "
+            f"the dictionary {number} is missing or was changed: restore the table pack_dictionary "
             "from a backup"
         )
     return dictionary

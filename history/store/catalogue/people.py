@@ -44,7 +44,8 @@ def make_unnamed_login(login: str) -> NamedLogin:
 def fetch_named_logins(logins: Iterable[str | None]) -> dict[str, NamedLogin]:
     """Return the full names of logins and client ids, by login. Runs at most one query.
 
-    None among `logins` is ignored.
+    Args:
+        logins: May contain None, which is ignored.
     """
     logins_to_find = {login for login in logins if login is not None}
     named_logins = {login: make_unnamed_login(login) for login in logins_to_find}

@@ -1,4 +1,4 @@
-"""Django's backend for PostgreSQL, with the sessions that Annals needs and its own checks."""
+"""Django's backend for PostgreSQL, with the settings and checks that Annals adds to sessions."""
 
 import select
 import time

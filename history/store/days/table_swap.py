@@ -3,9 +3,9 @@
 Packing, unpacking and restoring a day first call `watch_table`. From then on triggers of the old
 table note the key of each row that changes, whoever changes it: the consumer of any release, SQL,
 COPY or a replication. PostgreSQL creates a trigger when all transactions that wrote to the table
-have ended. So each row is either noted or visible to a reader that begins later. At the end, when
-all writers are locked out, `TableWatch.settle` copies the noted rows to the new table. It checks
-that the old table was not changed in any other way.
+have ended. So each row is either noted, or visible to a query that begins after `watch_table`. At
+the end, when all writers are locked out, `TableWatch.settle` copies the noted rows to the new
+table, and checks that the old table was not changed in any other way.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -139,20 +139,30 @@ class TableWatch:
     def add_noted_rows(
         self, connection: Connection, entity: EntityKind, day_table: DayTable
     ) -> int:
-        """Copy the rows that came since the watch began to the new table. Return their number.
+        """Copy to the new table the rows that were inserted into the old table since `watch_table`.
 
-        Call it in the transaction that made the new table, after its indexes were made.
+        Call it in the transaction that made the new table, after the indexes of the new table were
+        made.
+
+        Returns:
+            How many rows were copied.
         """
         return add_missing_rows(connection, entity, day_table, self.build_noted_query())
 
     def build_noted_query(self) -> sql.Composed:
-        """Return a query for id, updated_at and version of the rows that came during the watch."""
+        """Return a query for the rows that were inserted into the old table since `watch_table`.
+
+        It selects their id, updated_at and version.
+        """
         return sql.SQL(_INSERTED_ROWS).format(partition=sql.Literal(self.partition))
 
     def settle(self, connection: Connection, entity: EntityKind, day_table: DayTable) -> int:
-        """Copy the last noted rows, and prove that the old table was not changed in any other way.
+        """Copy the noted rows that the new table lacks, and prove that nothing else has changed.
 
-        Call it while all writers are locked out. Returns how many rows were copied.
+        Call it while all writers are locked out.
+
+        Returns:
+            How many rows were copied.
 
         Raises:
             ChangedMeanwhileError: Rows were changed or removed, the table was replaced, or its
@@ -178,10 +188,11 @@ class TableWatch:
 
 @contextmanager
 def watch_table(connection: Connection, day_table: DayTable) -> Iterator[TableWatch]:
-    """Note all changes of a day's table from now on. If the `with` block raises, the noting ends.
+    """Create triggers that note all changes of a day's table from now on.
 
-    If the process is killed, the triggers stay until `remove_leftover_triggers`. Needs a
-    `connection` in autocommit mode.
+    If the `with` block succeeds, the old table is dropped with its triggers. If it raises, the
+    triggers are removed. If the process is killed, they stay until `remove_leftover_triggers`.
+    Needs a `connection` in autocommit mode.
 
     Raises:
         psycopg.errors.LockNotAvailable: A transaction that wrote to the day stays open.
@@ -217,10 +228,10 @@ def guard_table(connection: Connection, table: sql.Identifier) -> None:
 
 
 def guard_packed_days(connection: Connection) -> None:
-    """Guard the packed days that an earlier release packed without a guard.
+    """Let the days that an earlier release packed refuse versions that their blocks have.
 
-    Needs the run lock. A locked table is left to the next call. A cluster does not have triggers:
-    there only the consumer looks into the blocks.
+    See `guard_table`. A locked table is left to the next call. A cluster does not have triggers:
+    there only the consumer looks into the blocks. Needs the run lock.
     """
     if distribution.is_distributed(connection):
         return
@@ -296,9 +307,9 @@ def write_rows(
     """Write rows to a table. Return their number.
 
     Args:
-        frozen: Whether to write the rows as frozen. Transactions that began earlier see them too,
-            once the table has replaced another one; otherwise they would see an empty day. Only for
-            a table that this transaction has made.
+        frozen: Whether to write the rows as frozen. Then a transaction that began before the new
+            table replaced the old one sees the rows, too; otherwise it would see an empty day.
+            Frozen rows can be written only to a table that this transaction has made.
     """
     child = () if entity.parent is None else ("text",)
     types = ["text", "int4", "int8", "text", "text", "int4", *child, "bytea", *queries.BLOCK_TYPES]
