@@ -1,12 +1,13 @@
-"""Repairs a packed day that has versions twice: each stays once, and nothing is lost.
+"""Repairs a packed day that has versions twice, so that it has every version once.
 
 Earlier releases could store a version a second time, as a plain row, if a block had it already. The
-block's content was stored first and stays. The second row is deleted if its content is equal. If
-not, it is moved to the table doubled_version and reported. Repaired documents become plain rows.
+content of the block was stored first, and stays. The second row is deleted if its content is equal.
+Otherwise it is moved to the table doubled_version and reported. Repaired documents become plain
+rows.
 
-A sealed day gets a new seal in the same transaction. The repair is refused if the day differs from
-its seal both before and after it. The day may match its seal only after the repair, because it may
-have been sealed before the second rows were stored.
+A sealed day gets a new seal in the same transaction. Before the repair, the day may differ from its
+seal, because it may have been sealed before the second rows were stored. The repair is refused only
+if the repaired day differs from the seal, too.
 """
 
 import hashlib

@@ -142,7 +142,8 @@ def _free_lock(connection: BaseDatabaseWrapper) -> None:
             return
     except psycopg.Error as error:
         log.warning(
-            "the run lock could not be freed (%s): closing its session, which frees it",
+            "the run lock could not be freed (%s): Annals closes the session that has the lock, "
+            "which frees it",
             describe(error),
         )
     lock_session.close()

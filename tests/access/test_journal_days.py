@@ -257,7 +257,9 @@ def test_verify_finds_journal_day_without_seal(
     for day in sealed_days:
         if day != sealed_days[place]:
             seal_day(journal_with_few_days, ROWS, day)
-    assert_day_has_fault(sealed_days[place], "it has no seal, and a day before it has one or rows")
+    assert_day_has_fault(
+        sealed_days[place], "the day does not have a seal, although an earlier day has a seal"
+    )
 
 
 def test_verify_accepts_day_that_no_run_could_seal_yet(
@@ -281,7 +283,9 @@ def test_verify_accepts_day_that_latest_run_failed_to_seal(
 ) -> None:
     """That run has reported it, and the next one seals the day."""
     DaySeal.objects.filter(table=TABLE, day=sealed_days[-1]).delete()
-    assert_day_has_fault(sealed_days[-1], "it has no seal, and a day before it has one or rows")
+    assert_day_has_fault(
+        sealed_days[-1], "the day does not have a seal, although an earlier day has a seal"
+    )
     run_before, failing = MaintainRun.objects.get(), MaintainRun.objects.get()
     failing.pk = None
     setattr(failing, failed, 1)

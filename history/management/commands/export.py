@@ -255,7 +255,12 @@ def _choose_mask(entity: EntityKind, reason: str | None) -> masking.KindMask | N
         _refuse_own_key()
         return mask
     quoted = dumps(reason).decode()
-    log.warning("unmasked export of %s by user %d: %s", entity.name, os.getuid(), quoted)
+    log.warning(
+        "unmasked export of %s by the operating system's user %d, reason: %s",
+        entity.name,
+        os.getuid(),
+        quoted,
+    )
     return None
 
 

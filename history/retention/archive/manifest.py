@@ -66,8 +66,8 @@ def load_manifest(store: ArchiveStore, table: str, day: date) -> Manifest | None
         raise ArchiveError(f"{name}: {error}") from None
     if (manifest.format, manifest.table, manifest.day) != (FORMAT, table, day):
         raise ArchiveError(
-            f"{name} names format {manifest.format}, {manifest.table} and {manifest.day}, not "
-            f"format {FORMAT}, {table} and {day}"
+            f"{name} is not the manifest of {table} {day} in format {FORMAT}: it names "
+            f"{manifest.table}, {manifest.day} and format {manifest.format}"
         )
     if not _are_files_of_day(table, day, manifest.files) or manifest.rows != sum(
         file.rows for file in manifest.files

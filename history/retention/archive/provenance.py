@@ -127,10 +127,8 @@ def _explain_foreign_rows(stored_manifest: Manifest, entity: EntityKind, extra_r
     description = pluralize(extra_rows, "row") if extra_rows > 0 else "other or damaged rows"
     return (
         f"the archive has {description} of {stored_manifest.table} {stored_manifest.day} that "
-        "the database did not note and "
-        "its table does not have. The database is older than the archive, or somebody else wrote "
-        "there. Nothing was changed. If these rows are yours: "
-        f"`partitions adopt {stored_manifest.day} --entity {entity.name} --why TEXT`; if not: "
-        "`partitions "
-        "forget` removes the day from the archive"
+        "the database did not note and that its table does not have. The database is older than "
+        "the archive, or somebody else wrote into the archive. Nothing was changed. If these rows "
+        f"are yours: `partitions adopt {stored_manifest.day} --entity {entity.name} --why TEXT`; "
+        "if not: `partitions forget` removes the day from the archive"
     )

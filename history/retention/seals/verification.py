@@ -32,6 +32,7 @@ from history.store.days.day_reading import open_day
 from history.store.days.days import DayState
 
 _LATE: Final = "late rows are noted, but this table never gets late rows"
+_UNSEALED: Final = "the day does not have a seal, although an earlier day has a seal or rows"
 
 
 def find_fault_after_sealing(day_seal: DaySeal) -> str | None:
@@ -63,7 +64,7 @@ def find_unsealed_days(connection: Connection, day_rows: DayRows) -> Iterator[tu
     end = _compute_sealing_end(sealed, day_rows.closing)
     expected_days = {first + timedelta(days=number) for number in range((end - first).days)}
     for day in sorted((late | (expected_days if day_rows.closing.seal_after else set())) - sealed):
-        yield day, _LATE if day in late else "it has no seal, and a day before it has one or rows"
+        yield day, _LATE if day in late else _UNSEALED
 
 
 def _compute_sealing_end(sealed: Collection[date], closing: DayClosing) -> date:

@@ -203,4 +203,7 @@ def remember_login(login: str, full_name: str, identity: str) -> None:
     except OperationalError:
         # In a cluster each node has a copy of the table. A node that is away must not keep people
         # from logging in.
-        log.warning("the name of %r is not stored: a node of the database does not answer", login)
+        log.warning(
+            "the full name of the login %r was not stored: a node of the database does not answer",
+            login,
+        )

@@ -97,9 +97,9 @@ def open_session(connection: psycopg.Connection[Any]) -> None:
         return  # the checks of migrations and rights report this
     if (marked := find_mark(connection)) is not None and marked > FORM:
         raise NewerFormError(
-            f"a newer release has written rows of form {marked} into this database, and this one"
-            f" reads forms up to {FORM}: start the newer release, or go back as docs/upgrade.md"
-            " says"
+            f"a newer release has written rows of form {marked} into this database, and this "
+            f"release reads forms up to {FORM}: start the newer release, or go back as "
+            "docs/upgrade.md says"
         )
 
 

@@ -51,7 +51,7 @@ def build_order(connection: Connection, rows: DayRows) -> sql.SQL:
 
 
 def build_stored_order(connection: Connection, entity: EntityKind) -> sql.Composable:
-    """Build the ORDER BY in which `queries.iterate_versions` needs the stored rows.
+    """Build the ORDER BY that sorts stored rows as `queries.iterate_versions` needs them.
 
     A block is sorted by its first version. So `iterate_versions` has read every block before one of
     its versions is due, and can yield the versions in the canonical order.

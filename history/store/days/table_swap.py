@@ -169,7 +169,9 @@ class TableWatch:
                 triggers were touched. A later attempt may succeed.
         """
         if _load_state(connection, day_table) != self:
-            raise _build_changed_error(day_table, "its table or a trigger of it was replaced")
+            raise _build_changed_error(
+                day_table, "the old table or one of its triggers was replaced"
+            )
         row = connection.execute(
             "SELECT change, row_id, version FROM changed_row"
             " WHERE partition = %s AND change <> 'insert' ORDER BY id LIMIT 1",
@@ -179,7 +181,7 @@ class TableWatch:
             change, id, version = row
             row_name = "" if id is None else f" of {id} version {version}"
             raise _build_changed_error(
-                day_table, f"somebody did this to its rows: {change}{row_name}"
+                day_table, f"somebody changed or removed rows of the old table: {change}{row_name}"
             )
         added = self.add_noted_rows(connection, entity, day_table)
         connection.execute("DELETE FROM changed_row WHERE partition = %s", [self.partition])
