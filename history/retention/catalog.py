@@ -91,7 +91,7 @@ class Partition:
     def covers_part_of(self, day: date) -> bool:
         """Return whether this partition covers a part of a day.
 
-        PostgreSQL then refuses another partition for the day.
+        If it does, PostgreSQL refuses another partition for the day.
         """
         if self.start is None or self.end is None:
             return False

@@ -3,11 +3,11 @@
 Citus does not allow triggers on distributed tables, so no trigger notes the rows that change while
 the new table is filled. Instead Annals digests the keys of the old table twice: before it reads the
 table, and again before the swap, when writers are locked out. If the digests differ, the day stays
-as it is, and the next run tries again. If SQL changes the content of a row meanwhile, and not its
-key, this is not noticed.
+as it is, and the next run tries again. An SQL statement that changes the content of a row but not
+its key is not noticed.
 
-The coordinator sorts the rows that it reads. So a day is read in ranges of ids: sorting one range
-takes little memory, and range after range the rows come in the order of the ids.
+The coordinator sorts the rows that it reads. Sorting takes little memory because a day is read in
+ranges of ids, one after another in the order of the ids.
 """
 
 import hashlib
@@ -95,7 +95,7 @@ ALL_IDS: Final = IdRange()
 
 
 class NodeUse(NamedTuple):
-    """The bytes of the database on one node, and of one table in it."""
+    """How many bytes the database, and one table of it, take on a node."""
 
     node: str | None  # host and port; None: there is only one server
     database: int

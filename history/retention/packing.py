@@ -112,7 +112,7 @@ class NotPackableError(ExplainedError, RuntimeError):
 
 
 class DoubledVersionError(NotPackableError):
-    """Raised when a day has two rows for one version. The message names it and the remedy."""
+    """Raised when a day has two rows for one version. The message names the version and the remedy."""
 
 
 class WrongRowsError(ExplainedError, RuntimeError):
@@ -466,7 +466,7 @@ class DayRewrite:
         return _Replacement(RewriteResult(rows, before, after), filled.ratio)
 
     def fill_table(self, day_table: DayTable, form_rows: FormRows) -> _FilledTable:
-        """Write the versions of the day to its new table. Read the table back and compare.
+        """Write the versions of the day to its new table, and compare the table with what was sent.
 
         Raises:
             WrongRowsError: The new table has other rows than were sent.

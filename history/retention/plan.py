@@ -1,7 +1,7 @@
 """Plans which days are created, dropped and kept, with psqlextra's partition and strategy.
 
 psqlextra's own plan locks the whole table, and stops deleting at the first day that has no
-partition. A plan of this module does neither.
+partition. Plans of this module do not lock the whole table, and go on after such a day.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class DayStrategy(PostgresPartitioningStrategy):
     def to_delete(self) -> Generator[DayPartition, None, None]:
         """Yield the partitions to drop, oldest first.
 
-        These are the partitions before the window that Annals made and that are not held.
+        A partition is dropped if it is before the window, if Annals made it, and if it is not held.
         """
         for partition in self.existing:
             if (

@@ -65,7 +65,7 @@ def repair_day(connection: Connection, entity: EntityKind, day: date) -> RepairR
 
     Raises:
         NotRepairableError: Annals did not make a partition for the day.
-        SealedDayChangedError: The day is not as it was sealed.
+        SealedDayChangedError: The day is not as it was sealed, and would not be after the repair.
         DamagedBlockError: A block of a document with doubled versions cannot be read.
         psycopg.errors.LockNotAvailable: A transaction that writes to the day stays open.
     """
@@ -173,7 +173,7 @@ def _decode_snapshot(row: CanonicalRow) -> str | None:
 
 
 def _is_equal(connection: Connection, first: CanonicalRow, second: CanonicalRow) -> bool:
-    """Return whether two rows have equal values. Snapshots are compared as PostgreSQL does it."""
+    """Return whether two rows have equal values. PostgreSQL compares the snapshots."""
     if first[:-1] != second[:-1]:
         return False
     texts = [_decode_snapshot(first), _decode_snapshot(second)]

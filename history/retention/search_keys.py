@@ -1,7 +1,7 @@
 """Indexes versions that were stored before a business key was declared, and removes old keys.
 
-On a cluster it also lists the children of applications (history.store.search_index.children).
-Partitions are read page by page.
+On a cluster, the module also adds the children of applications to search_key (see
+history.store.search_index.children). Partitions are read page by page.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -101,7 +101,7 @@ class BackfillStep:
 def list_targets() -> list[BackfillTarget]:
     """Return the attached partitions of all kinds with business keys, newest day first.
 
-    On a cluster, also return those of all kinds of children.
+    On a cluster, also return the attached partitions of all kinds of children.
     """
     has_cluster = is_distributed()
     kinds = {
@@ -266,7 +266,7 @@ def find_oldest_searchable_day(partitions: Iterable[Partition], oldest: date) ->
 
 
 def remove_old_keys(connection: Connection, before: date) -> int:
-    """Remove the keys that no version has since the day `before`, and return how many.
+    """Remove the keys that no version has on the day `before` or later. Return how many.
 
     Reads the whole table, unless an earlier run has recorded that it removed these keys. Needs
     a `connection` in autocommit mode.

@@ -51,7 +51,7 @@ def build_index_name(table: str, index: ChangeIndex) -> str:
 
 
 class MissingIndex(NamedTuple):
-    """An index that a partitioned table has and one of its days does not."""
+    """An index that a partitioned table has, but one of its days does not have."""
 
     schema: str
     partition: str

@@ -88,7 +88,7 @@ class ArchiveStore:
         _sync_directory(target.parent)
 
     def put(self, name: str, data: bytes) -> None:
-        """Write or replace a small file. Who reads it gets either the old or the new bytes."""
+        """Write or replace a small file. Readers get the old bytes or the new ones."""
         if self._local:
             with self.write(name) as file:
                 file.write(data)

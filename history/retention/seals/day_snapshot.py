@@ -89,13 +89,13 @@ def _load_noted(connection: Connection, table: str, day: date) -> tuple[object, 
 
 
 def stop_writers(connection: Connection, table: str) -> None:
-    """Lock the table on all nodes until the caller's transaction ends. Readers go on.
+    """Lock the table on all nodes against writers, until the caller's transaction ends.
 
-    The partitions of the table are not locked: writers reach a day through the table.
+    The partitions of the table are not locked: writers reach a day only through the table.
 
     Raises:
-        psycopg.errors.LockNotAvailable: A transaction that writes to the table stays open, or a
-            node still has a prepared one.
+        psycopg.errors.LockNotAvailable: A transaction that writes to the table stays open, or is
+            prepared on a node and not finished.
     """
     row = connection.execute("SELECT current_setting('statement_timeout')").fetchone()
     former_timeout = row[0] if row else "0"

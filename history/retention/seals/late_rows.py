@@ -154,7 +154,7 @@ def compute_digests(
 def forget_archived_rows(
     connection: Connection, entity: EntityKind, day: date, archived: sql.Composable, digest: str
 ) -> None:
-    """Delete the notes about late rows of a restored day that its newest seal includes.
+    """Delete the notes about late rows of a restored day if the newest seal includes these rows.
 
     A late row is in the seal if it is one of the archived rows, and the archived rows have the
     digest of the seal. If they have another digest, nothing is deleted.
@@ -204,7 +204,7 @@ def forget_removed_rows(
 
 
 def forget_dropped_days(connection: Connection) -> None:
-    """Delete the notes about late rows of days that have neither a table nor an archive now."""
+    """Delete the notes about late rows of days that are neither in a table nor in the archive."""
     # Two statements: Citus refuses to delete by what a table of the coordinator says.
     for table, day in connection.execute(_GONE).fetchall():
         connection.execute(_FORGET, [table, day, days.build_partition_name(table, day)])

@@ -203,9 +203,9 @@ def _check_rows(table: str, day: date, rows: int) -> None:
 
 
 def add_seal(connection: Connection, table: str, day: date, day_digest: DayDigest) -> str:
-    """Add a seal to the chain of the table, in the caller's transaction, and return it.
+    """Add a seal to the chain of the table, and return the seal.
 
-    Needs the run lock.
+    Runs in the caller's transaction. Needs the run lock.
     """
     digest_hex = day_digest.finish()
     row = connection.execute(_SELECT_LAST_SEAL, {"table": table}).fetchone()

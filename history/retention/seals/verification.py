@@ -52,8 +52,8 @@ def find_fault_after_sealing(day_seal: DaySeal) -> str | None:
 def find_unsealed_days(connection: Connection, day_rows: DayRows) -> Iterator[tuple[date, str]]:
     """Yield the days that must have a seal and do not have one, oldest first, each with its fault.
 
-    These are all finished days from the oldest row or seal on, since maintain seals every finished
-    day. A day for which a late row is noted must have a seal, too.
+    `maintain` seals every finished day. So every finished day must have a seal, beginning with the
+    day of the oldest row or seal. A day for which a late row is noted must have a seal, too.
     """
     if day_rows.closing is None:
         return
@@ -114,7 +114,7 @@ def find_chain_fault(day_rows: DayRows) -> str | None:
 
 
 def load_newest_seal(day_rows: DayRows) -> str | None:
-    """Return the newest seal of a table in hex, or None. All earlier seals enter into it."""
+    """Return the newest seal of a table in hex, or None. It depends on all earlier seals."""
     newest = DaySeal.objects.filter(table=day_rows.table).order_by("-id").first()
     return newest.seal if newest else None
 
@@ -125,9 +125,9 @@ def verify_days(
     """Check each sealed day against its newest seal, oldest day first.
 
     Then yield a fault for each day that must have a seal and does not have one. The digest of a day
-    is computed again from the rows of its table, without the late rows. If only the archive has the
-    day, the digest that was noted when it was archived is used. Needs a `connection` in autocommit
-    mode.
+    is computed again from the rows of its table, without the late rows. If the day is only in the
+    archive, its digest is the one that the database noted when it was archived. Needs a
+    `connection` in autocommit mode.
 
     Args:
         day: Check only this day. None: all days.

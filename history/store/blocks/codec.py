@@ -91,8 +91,8 @@ class BlockPacker:
             rows: The versions in the order of number and moment. See split_into_blocks.
 
         Returns:
-            The block's row without its snapshot, and the block's columns. If the snapshot must not
-            be packed, the row is returned whole, with None for the columns: it stays a plain row.
+            The row of the block without its snapshot, and the columns of the block. If the snapshot
+            is NULL or too large to be packed: the whole row, which stays a plain row, and None.
         """
         newest = rows[-1]
         if newest[-1] == NULL_SNAPSHOT or len(newest[-1]) > MOST_BYTES:

@@ -81,7 +81,7 @@ def get_dictionary(number: int) -> Dictionary | None:
     """Return the dictionary with this number, or None if the number is 0: no dictionary is needed.
 
     Raises:
-        MissingDictionaryError: `read_new_dictionaries` has not found it.
+        MissingDictionaryError: `read_new_dictionaries` has not found a dictionary of this number.
     """
     if not number:
         return None

@@ -62,13 +62,13 @@ ORDER BY a.pid
 
 
 class NewerFormError(psycopg.OperationalError):
-    """Raised when the database has rows of a newer release that this one cannot read."""
+    """Raised when the database has rows in a form that only a newer release can read."""
 
 
 class EarlierReleaseError(ExplainedError, RuntimeError):
-    """Raised when sessions of an earlier release are connected: they cannot read this form.
+    """Raised when sessions of an earlier release are connected, which cannot read this form.
 
-    The message names them and says what to do.
+    The message names the sessions and says what to do.
     """
 
 

@@ -224,7 +224,7 @@ def remove_leftover_triggers(connection: Connection) -> None:
 def guard_table(connection: Connection, table: sql.Identifier) -> None:
     """Let a packed table refuse a row with a version that one of its blocks has.
 
-    The error is the one of a violated primary key (SQLSTATE 23505), which every writer handles.
+    PostgreSQL then reports a violated primary key (SQLSTATE 23505): every writer handles this error.
     """
     connection.execute(sql.SQL(_CREATE_GUARD).format(table=table))
 
@@ -340,8 +340,8 @@ def build_copy_command(
 def count_cheaply(connection: Connection, table: sql.Identifier, packed: bool) -> int | None:
     """Return how many versions a table has, or None if counting would take seconds.
 
-    A packed table is small. A plain one is counted if PostgreSQL knows of most of its pages that
-    all rows are visible: then the index is enough.
+    A packed table is small, so it is always counted. A plain table is counted only if most of its
+    pages are known to have no invisible rows: then PostgreSQL reads only the index.
     """
     if packed:
         return queries.count_versions(connection, table)
@@ -394,7 +394,8 @@ def _split_into_portions(
 ) -> Iterator[list[tuple[str, datetime, int]]]:
     """Divide the rows into portions.
 
-    The snapshots of a portion have at most BYTES_AT_ONCE together, unless it is a single row.
+    The snapshots of a portion have at most BYTES_AT_ONCE together, unless the portion is a single
+    row.
     """
     portion: list[tuple[str, datetime, int]] = []
     size = 0

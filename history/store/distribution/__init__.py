@@ -151,8 +151,8 @@ def use_one_connection(connection: Connection) -> None:
 def free_coordinator(connection: Connection, table: sql.Identifier) -> None:
     """Free the disk space that a distributed table still has on the coordinator.
 
-    It has some if it got rows before it was distributed. Does nothing if the tables are not
-    distributed.
+    A table that got rows before it was distributed still has them there. Does nothing if the tables
+    are not distributed.
     """
     if not is_distributed(connection):
         return

@@ -18,7 +18,7 @@ UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class SearchKeyId(NamedTuple):
-    """The primary key of the search_key table. Writers insert rows in its order."""
+    """The primary key of the search_key table. Writers insert rows in the order of this key."""
 
     value: str
     name: str
