@@ -72,7 +72,7 @@ class AnswerFormat:
 def make_version(version: Version, output: AnswerFormat, after: int = 0) -> VersionAnswer:
     """Make the answer for one version.
 
-    It has `entity`, `diff` and `changes` only if the request includes them.
+    The answer has `entity`, `diff` and `changes` only if the request includes them.
 
     Args:
         after: How many changes to skip at the beginning.
@@ -132,7 +132,8 @@ def _get_absence_reason(version: Version, absence: Absence | None) -> str | None
         absence: Why the store does not have the missing versions; None if none is missing.
 
     Returns:
-        The word for "in quarantine" if a missing version is there, otherwise that of `absence`.
+        The word for "in quarantine" if a message with a missing version is there, otherwise the
+        word for `absence`.
     """
     if absence is not None and version.quarantined:
         return Absence.QUARANTINED.value
@@ -292,7 +293,7 @@ def list_uncertain(
     quarantined: Iterable[QuarantinedMessage],
     output: AnswerFormat,
 ) -> list[UncertainDocument]:
-    """Return the documents that may have been different at a moment from what the answer shows.
+    """Return the documents that may have had another state at a moment than the answer shows.
 
     Args:
         next_versions: For each document with missing versions around the moment, the first stored

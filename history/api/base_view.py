@@ -109,7 +109,7 @@ class ApiRequest:
 
     @property
     def kinds(self) -> Sequence[EntityKind]:
-        """The kinds that the answer may show: the kind in the address or a parameter, or all."""
+        """The kinds that the answer may show: the kind that the request names, otherwise all."""
         if "entity" in self.address:
             return [self.entity]
         kind = self.read_kind()
@@ -303,12 +303,12 @@ def load_completeness_and_messages(
 
 
 def _check_address(request: Request, address: Mapping[str, str]) -> None:
-    """Check that the id in the address is UTF-8 without NUL, as the id of every document is.
+    """Check that the id in the address is UTF-8 without NUL. The ids of all documents are.
 
     Django does not check this: it reads the byte %FF as the text "%FF".
 
     Raises:
-        BadParameterError: The id has other bytes.
+        BadParameterError: The id is not UTF-8, or has a NUL.
     """
     for name in address.keys() & {"id", "productInstanceId"}:
         try:

@@ -25,7 +25,7 @@ def find_nearest(name: str, names: Iterable[str]) -> str | None:
 def explain_valid_values(
     error: msgspec.ValidationError, shape: Any, declared: Any = None
 ) -> str | None:
-    """Say which names or values are valid at the place of a mistake.
+    """Say which names or values would be valid instead of a mistake in a declaration.
 
     Args:
         shape: The type that the declaration should have.

@@ -112,7 +112,7 @@ class NotPackableError(ExplainedError, RuntimeError):
 
 
 class DoubledVersionError(NotPackableError):
-    """Raised when a day has two rows for one version. The message names the version and the remedy."""
+    """Raised when a day has two rows for one version. The message names version and remedy."""
 
 
 class WrongRowsError(ExplainedError, RuntimeError):

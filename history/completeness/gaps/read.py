@@ -34,7 +34,7 @@ SELECT outcome, count(*), sum(last::bigint - first + 1)::bigint FROM version_gap
 
 
 class GapSum(NamedTuple):
-    """The number of open gaps of one kind and service, and of the versions in them."""
+    """How many open gaps a kind and service have, and how many versions these gaps have."""
 
     entity: str
     client_id: str

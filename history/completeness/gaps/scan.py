@@ -45,7 +45,7 @@ class ChangedDay(NamedTuple):
 
 
 def find_changed_days(window: Window) -> list[ChangedDay]:
-    """Return the days of the window that got rows since they were read, oldest first."""
+    """Return the days of the window that got rows since `scan_day` read them, oldest first."""
     parts = [
         part
         for part in catalog.read_partitions(connection, BY_TABLE)

@@ -235,7 +235,7 @@ def _find_late_row(
 
 
 def _was_removed(reader: HistoryReader, entity: EntityKind, id: str, number: int) -> bool:
-    """Return whether retention removed this version. Other versions of the document show it."""
+    """Return whether retention removed this version, or the archive has it."""
     try:
         timeline.fetch_version(reader, entity, id, number, frozenset())
     except timeline.NotFoundError as error:

@@ -1,4 +1,4 @@
-"""`annals export`: whole days of one kind of entity, for a data warehouse."""
+"""`annals export`: exports whole days of one kind, for a data warehouse."""
 
 from __future__ import annotations
 

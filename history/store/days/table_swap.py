@@ -224,7 +224,7 @@ def remove_leftover_triggers(connection: Connection) -> None:
 def guard_table(connection: Connection, table: sql.Identifier) -> None:
     """Let a packed table refuse a row with a version that one of its blocks has.
 
-    PostgreSQL then reports a violated primary key (SQLSTATE 23505): every writer handles this error.
+    PostgreSQL then reports a violated primary key (SQLSTATE 23505), which every writer handles.
     """
     connection.execute(sql.SQL(_CREATE_GUARD).format(table=table))
 
