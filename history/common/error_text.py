@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import psycopg
 from django.db import Error as DjangoDatabaseError
 
-# The first two characters of the SQLSTATEs whose messages can quote a value of a row: errors of
-# data, of constraints and of triggers.
+# The first two characters of some SQLSTATEs: errors of data, of constraints and of triggers. The
+# messages of these errors can quote a value of a row.
 _CLASSES_QUOTING_VALUES = ("22", "23", "P0")
 
 

@@ -12,7 +12,7 @@ _UNKNOWN: Final = re.compile(r"unknown field `([^`]*)`")
 _ENUM: Final = re.compile(r"Invalid enum value (?:'([^']*)'|(\S+))")
 _PLACE: Final = re.compile(r" - at `\$([^`]*)`")
 # A step of the path to a mistake: `.name` into a field, `[0]` into a list, `[...]` into a table
-# whose keys are free.
+# with free keys.
 _STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 
 

@@ -158,7 +158,7 @@ def _compute_half(number: int) -> int:
 EXPENSIVE_POOL: Final = PlacePool(EXPENSIVE_PLACES)
 # Requests without a login, for example for the API's documentation, share one owner.
 _ANONYMOUS: Final = "nobody"
-# The requests that this process answers now, and whose login is known.
+# The requests that this process answers now, without those of unknown logins.
 _answered_work: Final[set[RequestWork]] = set()
 _work_ended: Final = threading.Condition()
 

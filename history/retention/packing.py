@@ -164,7 +164,7 @@ def find_due_days(
     return sorted(due_days, key=lambda table_day: failed_at.get(table_day, 0.0))
 
 
-# The bytes of a partition without rows: its indexes (88 KB), on a cluster those of each shard.
+# A partition without rows has at most this size: 88 KB of indexes, on a cluster for each shard.
 _EMPTY_BYTES: Final = 128 * 1024
 
 

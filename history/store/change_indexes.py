@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import psycopg
 from psycopg import sql
 
-# The people and services of a block: those of its newest version, and the lines of `names`.
+# The people and services of a block: author and service of the row, and the lines of `names`.
 BLOCK_NAMES: Final = "((string_to_array(names, E'\\n') || author::text) || client_id::text)"
 
 

@@ -156,7 +156,10 @@ def test_scrub_finds_forged_rows(archive: ArchiveStore) -> None:
     forge(archive, **digests)
     assert "has other rows than its manifest says" in str(find_faults(archive)[MIDDLE])
     forge(archive, digest=day_manifest.digest)
-    assert find_faults(archive)[MIDDLE] == "the rows of the files are not those of the manifest"
+    assert (
+        find_faults(archive)[MIDDLE]
+        == "the rows of the files are not the rows that the manifest describes"
+    )
     forged = forge(archive)
     assert find_faults(archive)[MIDDLE] == (
         "the manifest names 4 rows, the database 4; their digests differ"

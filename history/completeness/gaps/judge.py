@@ -82,8 +82,8 @@ SELECT d.id, int8range(0, d.lowest), true, d.since, above.updated_at, above.clie
 FROM gap_state d JOIN gap_row AS above ON above.id = d.id AND above.version = d.lowest
 WHERE NOT d.begun AND d.lowest > 0 AND d.since >= %(edge)s
 """
-# Gaps that are unchanged stay open. Gaps whose versions arrived, or about which nothing is known
-# any more, are closed. New gaps are opened.
+# Gaps that are unchanged stay open. A gap is closed if its versions arrived, or if nothing is known
+# about it any more. New gaps are opened.
 _CLOSE = """
 WITH stale AS (
     DELETE FROM version_gap g WHERE g.closed_at IS NULL AND g.entity = %(entity)s

@@ -81,7 +81,9 @@ def find_fault(store: ArchiveStore, manifest: Manifest) -> str | None:
         if fault := find_damage(store, file, lambda row, hashed: whole.add(row[0], row[1], hashed)):
             return fault
     is_equal = (whole.rows, whole.finish()) == (manifest.rows, manifest.digest)
-    return None if is_equal else "the rows of the files are not those of the manifest"
+    return (
+        None if is_equal else "the rows of the files are not the rows that the manifest describes"
+    )
 
 
 def _describe_rows(

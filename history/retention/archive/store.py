@@ -21,7 +21,7 @@ READ_BYTES = 1 << 20
 _WRONG_URL = (
     "ANNALS_ARCHIVE_URL is wrong: pyarrow does not read it. A key in the URL needs % as %25, / as "
     "%2F, + as %2B and @ as %40, or is in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; the bucket "
-    "has no spaces, and parameters are those of pyarrow"
+    "has no spaces, and the URL has only parameters that pyarrow knows"
 )
 
 

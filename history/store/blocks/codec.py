@@ -24,7 +24,7 @@ MOST_VERSIONS: Final = 64
 # times in memory.
 MOST_BYTES: Final = 256 * 1024
 LEVEL: Final = 6
-# No snapshot has a line feed: PostgreSQL's text of JSONB escapes it in texts and has no others.
+# A snapshot never has a line feed: in the text of JSONB, PostgreSQL escapes line feeds of strings.
 SNAPSHOT_SEPARATOR: Final = b"\n"
 # The data of a deletion without a snapshot. It is not packed: SQL compares `data` with it.
 NULL_SNAPSHOT: Final = b"null"
@@ -92,7 +92,7 @@ class BlockPacker:
 
         Returns:
             The row of the block without its snapshot, and the columns of the block. If the snapshot
-            is NULL or too large to be packed: the whole row, which stays a plain row, and None.
+            is null or too large to be packed: the whole row, which stays a plain row, and None.
         """
         newest = rows[-1]
         if newest[-1] == NULL_SNAPSHOT or len(newest[-1]) > MOST_BYTES:

@@ -391,7 +391,7 @@ def _identify_violating_table(
     shard = _SHARD_NAME.search(error.diag.message_primary or "")
     if shard is None:
         return None
-    # The message does not name the schema. A partition usually is in that of its parent.
+    # The message does not name the schema. Usually a partition is in the schema of its parent.
     return sql.Identifier(day_table.parent._obj[0], shard[1])
 
 

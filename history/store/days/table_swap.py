@@ -110,9 +110,8 @@ ORDER BY key.id, key.updated_at, key.version LIMIT {limit}
 """
 # A key before all keys.
 _BEFORE_FIRST: Final = ("", datetime(1, 1, 1, tzinfo=UTC), -1)
-# To count a table PostgreSQL needs only its index, except for pages of which it does not know that
-# all rows are visible: of these it reads each row. A table is counted if it has at most this many
-# bytes in such pages.
+# PostgreSQL counts the rows of a table by an index alone. Only in pages that may have invisible
+# rows it must read each row. A table is counted if these pages have at most this many bytes.
 UNKNOWN_BYTES: Final = 64 * 1024 * 1024
 # Returns the bytes of a table in such pages.
 _PARTLY_VISIBLE_BYTES: Final[LiteralString] = (
