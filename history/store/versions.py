@@ -192,9 +192,8 @@ class SourceAnswer(Generic[Content]):
     """
 
     unreleased: Content | Exception  # a DamagedBlockError if the source could not read it
-    # The answer reveals that these exist, so the policy must permit them before it is released.
-    revealed_documents: Collection[EntityRef] = ()
-    revealed_applications: Collection[str] = ()
+    revealed_documents: Collection[EntityRef] = ()  # the answer reveals that they exist
+    revealed_applications: Collection[str] = ()  # the answer reveals that they exist
 
 
 class NewestVersion(NamedTuple):

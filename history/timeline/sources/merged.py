@@ -76,9 +76,10 @@ class MergedSource:
     ) -> SourceAnswer[FetchedVersions]:
         """Return one page of versions of a document. See TableSource.fetch_page.
 
-        Usually the policy decides about each row, by the application that the row names. If the
-        page has no row, or if the document may belong to applications that its rows do not name,
-        the policy must decide about the whole document. Then `revealed_documents` names it.
+        Usually the policy decides about each row, by the application that the row names. It must
+        decide about the whole document in two cases: the page has no row, or the document may
+        belong to applications that its rows do not name. The answer then has the document in
+        `revealed_documents`.
         """
         entity_ref = EntityRef(entity, query.id)
         try:
