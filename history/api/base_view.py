@@ -231,6 +231,7 @@ class ApiView(ReadOnlyView):
         return answer
 
     def get(self, request: Request, **address: str) -> HttpResponse:
+        """Check the request, count it for its login, make the data, and encode the answer."""
         _check_address(request, address)
         parameters = QueryParameters(
             request.query_params, self.accepts, request.META["QUERY_STRING"]
