@@ -6,7 +6,7 @@ from typing import Final
 from history.common.text_tables import pluralize
 from history.kinds.entities import EntityKind
 from history.models import ArchivedDay, DaySeal
-from history.retention.archive import manifest, provenance, scrubbing
+from history.retention.archive import archive_check, manifest, provenance
 from history.retention.archive.manifest import Manifest
 from history.retention.archive.parquet import hash_row
 from history.retention.archive.store import ArchiveError, ArchiveStore, build_day_folder
@@ -44,7 +44,7 @@ def adopt_day(store: ArchiveStore, table: str, day: date) -> int:
             f"database noted {noted.rows}. Restore the missing files, or give up all archived rows "
             "of this day with `partitions forget`"
         )
-    if problem := scrubbing.find_fault(store, archived):
+    if problem := archive_check.find_fault(store, archived):
         raise ArchiveError(problem)
     provenance.note_archived_day(archived)
     return archived.rows

@@ -10,7 +10,7 @@ from history.common import clock
 from history.common.text_tables import pluralize
 from history.kinds.entities import EntityKind
 from history.models import ArchivedDay
-from history.retention.archive import manifest, scrubbing
+from history.retention.archive import archive_check, manifest
 from history.retention.archive.manifest import ArchivedFile, Manifest
 from history.retention.archive.parquet import hash_row
 from history.retention.archive.rows import MergedDayRows
@@ -84,7 +84,7 @@ def check_provenance(
         return
     with open_day(connection, entity.table, day) as day_table:
         table = MergedDayRows(connection, store, entity, _build_source(day_table))
-        if scrubbing.find_damaged_file(store, stored_manifest):
+        if archive_check.find_damaged_file(store, stored_manifest):
             can_be_rewritten = noted is None or noted.digest == stored_manifest.digest
             # The files will be written again, from the table alone.
             is_ours, extra_rows = (
@@ -93,7 +93,7 @@ def check_provenance(
             )
         else:
             archived = expected = _compute_digest(table, stored_manifest)
-            is_ours = not (noted and scrubbing.find_damaged_file(store, noted))
+            is_ours = not (noted and archive_check.find_damaged_file(store, noted))
             if is_ours:
                 expected = _compute_digest(table, noted)
                 is_ours = (archived.rows, archived.finish()) == (expected.rows, expected.finish())

@@ -12,7 +12,7 @@ from history.common import clock
 from history.common.text_tables import pluralize
 from history.kinds.entities import BY_TABLE, EntityKind
 from history.models import ArchivedDay
-from history.retention.archive import manifest, provenance, scrubbing
+from history.retention.archive import archive_check, manifest, provenance
 from history.retention.archive.manifest import ArchivedFile, Manifest
 from history.retention.archive.operator_decisions import seal_archived_rows
 from history.retention.archive.parquet import ArchivedRow, ArchiveFileWriter, hash_row
@@ -69,7 +69,7 @@ def archive_day(
     former_manifest = manifest.load_manifest(store, entity.table, day)
     if former_manifest is None:
         return _write_generation(table, _Generation(store, entity, day, 1))
-    damage = scrubbing.find_damaged_file(store, former_manifest)
+    damage = archive_check.find_damaged_file(store, former_manifest)
     generation = _Generation(store, entity, day, former_manifest.generation + 1)
     if table.compute_digest() == former_manifest.digest:
         return (
@@ -154,7 +154,7 @@ def _write_file(generation: _Generation, stream: Iterator[ArchivedRow]) -> bool:
             row_count += 1
             row = next(stream, None) if row_count < FILE_ROWS else None
         writer.close()
-    file = scrubbing.describe_file(generation.store, name)
+    file = archive_check.describe_file(generation.store, name)
     if (file.rows, file.digest) != (row_count, file_hash.hexdigest()):
         raise ArchiveError(
             f"{name}: {pluralize(file.rows, 'row')} read back, which differ from the "

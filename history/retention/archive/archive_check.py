@@ -119,7 +119,7 @@ MOST_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class ScrubResult:
+class ArchiveCheckResult:
     """The result of checking one archived day."""
 
     table: str
@@ -144,9 +144,9 @@ def list_days_to_check(
     )
 
 
-def scrub_days(
+def check_archived_days(
     store: ArchiveStore, archived_days: QuerySet[ArchivedDay], seconds: float | None = None
-) -> Iterator[ScrubResult]:
+) -> Iterator[ArchiveCheckResult]:
     """Check archived days in the given order. Store the result of each day and yield it.
 
     If a day cannot be read, its fault says so.
@@ -169,7 +169,7 @@ def scrub_days(
             yield result
 
 
-def _check_day(store: ArchiveStore, table: str, day: date) -> ScrubResult | None:
+def _check_day(store: ArchiveStore, table: str, day: date) -> ArchiveCheckResult | None:
     """Check a day. Return None if it is not archived any more."""
     for _ in range(MOST_ATTEMPTS):
         archived_day = ArchivedDay.objects.filter(table=table, day=day).first()
@@ -180,7 +180,7 @@ def _check_day(store: ArchiveStore, table: str, day: date) -> ScrubResult | None
         except (ArchiveError, OSError, pa.ArrowException) as error:
             fault, note = f"cannot be read: {error}", "not compared"
         comparison = f"{pluralize(len(archived_day.files), 'file')}, {note}"
-        result = ScrubResult(
+        result = ArchiveCheckResult(
             table, day, archived_day.rows, archived_day.file_bytes, fault, comparison
         )
         same_generation = ArchivedDay.objects.filter(
