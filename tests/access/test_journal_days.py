@@ -270,7 +270,7 @@ def test_verify_accepts_day_that_no_run_could_seal_yet(
     MaintainRun.objects.update(started_at=moment)
     # The newest of these days was the last one that had ended a day before the run.
     DaySeal.objects.filter(table=TABLE, day__gte=sealed_days[-5]).delete()
-    assert_day_has_fault(sealed_days[-5], "it has no seal")
+    assert_day_has_fault(sealed_days[-5], "the day does not have a seal")
     seal_day(journal_with_few_days, ROWS, sealed_days[-5])
     assert run("verify", "--entity", "journal")[0] == 0
     assert run("maintain")[0] == 0
