@@ -326,7 +326,7 @@ def test_messages_behind_a_dead_letter_are_processed_when_it_is_discarded(
         store_messages(make_message(n))
     due = Waiting.objects.filter(due_at__isnull=False)
     assert due.count() == 29
-    queue.tidy_due_index(1.0, "default")
+    queue.repair_due_times(1.0, "default")
     assert due.count() == 0
     assert not process_due().counts
     assert queue.discard_messages([Waiting.objects.get(state="dead").id], "default")
@@ -338,7 +338,7 @@ def test_retry_of_a_message_is_not_delayed_when_the_clock_goes_back(service: str
     store_messages(make_message(1, do="raise", times=1))
     process_due()
     Waiting.objects.update(due_at=F("due_at") + timedelta(days=1))
-    queue.tidy_due_index(0.01, "default")
+    queue.repair_due_times(0.01, "default")
     relays.wait_until(
         lambda: process_over_outages(make_processor()) and not Waiting.objects.exists()
     )
@@ -431,7 +431,7 @@ def process_over_outages(processor: MessageProcessor) -> bool:
             pass
     except DatabaseAwayError:
         queue.drop_connection("default")
-    queue.tidy_due_index(60, "default")
+    queue.repair_due_times(60, "default")
     return True
 
 

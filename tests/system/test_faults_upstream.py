@@ -92,7 +92,10 @@ def test_halt_is_recorded_as_soon_as_the_ledger_accepts_it(
     running.wait_until_reading()
     send_bad(broker, BAD_COUNT)
     wait_until(
-        lambda: "a job in the database failed, the next attempt follows" in running.read_log(),
+        lambda: (
+            "recording which partitions are halted failed; the consumer tries again"
+            in running.read_log()
+        ),
         running.read_log,
     )
     assert not is_halted(database)

@@ -83,7 +83,7 @@ def test_recording_of_halts_is_repeated_only_after_the_previous_attempt_ended(
     """While the database is away, the consumer must not start a statement in each turn."""
     jobs: list[Future[None]] = []
 
-    def record(_: object) -> Future[None]:
+    def record(_: object, __: str) -> Future[None]:
         jobs.append(Future())
         return jobs[-1]
 
@@ -337,7 +337,7 @@ def test_adding_many_messages_at_once_gives_same_batch_as_adding_one_by_one(
     assert at_once.add_run(decoded, SOURCE, 5, skipping) == (added, reject)
     for batch in (one_by_one, at_once):
         batch.arrange()
-    for name in ("messages", "bytes", "rows", "keys", "expired", "rejects", "progress"):
+    for name in ("messages", "bytes", "rows", "keys", "expired", "bad_messages", "progress"):
         assert getattr(one_by_one, name) == getattr(at_once, name)
     assert [item.fits(make_message_of_size(900).size) for item in (one_by_one, at_once)] in (
         [True] * 2,
@@ -362,7 +362,7 @@ def stuck_member_timer() -> StuckMemberTimer:
     """Of a member that lost its partitions at 0, maybe because its brokers went away."""
     timer = StuckMemberTimer(PATIENCE, -100.0)
     timer.end()
-    timer.begin(0.0, answer=False)
+    timer.begin(0.0, are_brokers_up=False)
     return timer
 
 

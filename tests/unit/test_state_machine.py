@@ -646,7 +646,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         entry = self.ledger[partition]
         progress = batch.progress[make_source(partition, entry)]
         rows = [item.message for rows in batch.rows.values() for item in rows]
-        rejects = [item.message for item in batch.rejects]
+        rejects = [item.message for item in batch.bad_messages]
         expired = [item.message for item in batch.expired]
         places = {}
         for kinds, messages in (
@@ -774,7 +774,9 @@ def test_partition_that_is_halted_while_reading_is_paused_is_not_resumed() -> No
     machine.launch(lane, 0)
     assert machine.pause() == [(TOPIC, 0), (TOPIC, 1)]
     machine.take_written_flight(lane)
-    assert machine.judge(BadMessage(item, Reason.BAD_NUMBER, TOO_LONG) for item in bad)
+    assert machine.count_refused_messages(
+        BadMessage(item, Reason.BAD_NUMBER, TOO_LONG) for item in bad
+    )
     assert machine.resume() == [(TOPIC, 1)]
 
 
