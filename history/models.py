@@ -1,4 +1,4 @@
-"""The models: one for the partitioned table of each kind, and those of the small tables."""
+"""The models: one for the partitioned table of each kind, and one for each small table."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -304,9 +304,9 @@ class FeedHorizon(models.Model):
 
 
 class LateList(models.Model):
-    """The range of positions that the late list has. The table has only this row.
+    """The last position of the late list, and the position up to which rows were removed.
 
-    See history.store.late_list.
+    The table has only one row. See history.store.late_list.
     """
 
     id = models.SmallIntegerField(primary_key=True, default=1)
@@ -440,16 +440,16 @@ else:  # Django's class takes no parameters where it runs
 
 
 class MultirangeField(AnyField):
-    """Sets of whole numbers, for SQL only."""
+    """A column with a set of whole numbers. Only SQL reads and writes it."""
 
     def db_type(self, connection: object) -> str:  # noqa: ARG002 - Django's signature
         return "int8multirange"
 
 
 class GapDocument(models.Model):
-    """The version numbers of a document that the store has ever had.
+    """All version numbers that the store has ever had of one document.
 
-    Also whether the lowest of them is the first version that was ever made.
+    The row also says whether the lowest number is the first version that was ever made.
     """
 
     pk = models.CompositePrimaryKey("entity", "id")
@@ -481,7 +481,7 @@ class GapPending(models.Model):
 
 
 class GapDay(models.Model):
-    """A day of a table, after `annals gaps` has added its versions to gap_document."""
+    """A day of a table that `annals gaps` has read: gap_document has its version numbers."""
 
     pk = models.CompositePrimaryKey("table", "day")
     table = models.CharField(max_length=63)

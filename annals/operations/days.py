@@ -273,7 +273,7 @@ def _load_table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
     parts = [
         part
         for table_plan in plans
-        if table_plan.of_versions
+        if table_plan.has_versions
         for part in table_plan.strategy.existing
     ]
     behind = packing.find_overdue_days(parts, today, settings.ANNALS.pack_after_days)
@@ -300,7 +300,7 @@ def _load_table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
             is_verified = sealed_at and verified_at and sealed_at < verified_at
             table_days[day, strategy.table] = TableDay(
                 *key, today, part,
-                hold_reason=translate_all(held.get(key, ())) if day in strategy.holds else "",
+                hold_reason=translate_all(held.get(key, ())) if day in strategy.held_days else "",
                 unpacked=unpacked.get(key, ""),
                 packed=packed.get(key),
                 sealed=sealed_at,

@@ -37,7 +37,7 @@ class SuccessEnvelope(Answer, Generic[D], kw_only=True):
 # The members that several answers have.
 PageToken: TypeAlias = Annotated[str, Meta(pattern="^v1:")]
 ClientName: TypeAlias = Annotated[
-    str, Meta(description="Name of the service; its client id if it has none.")
+    str, Meta(description="The name of the service, or its client id if no name is known.")
 ]
 AuthorKind: TypeAlias = Annotated[str, choose_from([*PersonKind.values, "unknown"])]
 IsExact: TypeAlias = Annotated[
@@ -46,7 +46,7 @@ IsExact: TypeAlias = Annotated[
 AbsenceReason: TypeAlias = Annotated[str, choose_from(reason.value for reason in Absence)]
 MissingVersions: TypeAlias = Annotated[
     list[VersionNumber],
-    Meta(description="The numbers in between that are not in the store, at most the newest 1000."),
+    Meta(description="The numbers between both versions that the store lacks, at most 1000."),
 ]
 MissingReason: TypeAlias = Annotated[
     Annotated[
@@ -57,8 +57,9 @@ MissingReason: TypeAlias = Annotated[
     ]
     | None,
     Meta(
-        description="Why they are missing; inQuarantine: at least one of them arrived but could "
-        "not be stored, see `trace`; unknown: removed by retention, or never arrived."
+        description="Why these versions are missing; inQuarantine: at least one of them arrived "
+        "but could not be stored, see `trace`; unknown: retention removed them, or they never "
+        "arrived."
     ),
 ]
 
@@ -76,12 +77,13 @@ class ChangeAnswer(Answer, gc=False):
     """One change. An added value has no `old`, a removed one no `new`."""
 
     path: Annotated[
-        str, Meta(description="RFC 6901, in the new snapshot; for a removed value in the old one.")
+        str,
+        Meta(description="RFC 6901, in the new snapshot; in the old one if the value was removed."),
     ]
     key_path: Annotated[
         str,
         Meta(
-            description="The same with list items named by their key: /documents/[pid=4ad]/status"
+            description="The path with list items named by their key: /documents/[pid=4ad]/status"
         ),
     ]
     label: str | None
@@ -94,14 +96,15 @@ class ChangeAnswer(Answer, gc=False):
 
 
 Changes: TypeAlias = Annotated[
-    list[ChangeAnswer], Meta(description="The first ones, at most 1000. diff always has all.")
+    list[ChangeAnswer],
+    Meta(description="The first changes, at most 1000. diff always has all of them."),
 ]
 ChangeCount: TypeAlias = Annotated[
-    Count, Meta(description="How many there are, where changes has not all.")
+    Count, Meta(description="The number of all changes; absent if changes has all of them.")
 ]
 NextChanges: TypeAlias = Annotated[
     Count,
-    Meta(description="changesAfter for the rest of them; absent where changes has the last one."),
+    Meta(description="changesAfter for the next changes; absent if changes has the last one."),
 ]
 
 
@@ -113,19 +116,19 @@ class DocumentRef(Answer, kw_only=True):
 
 
 QuarantinedVersion: TypeAlias = Annotated[
-    VersionNumber | None, Meta(description="null: the message does not say it.")
+    VersionNumber | None, Meta(description="null: the message does not say its version.")
 ]
 QuarantinedUpdatedAt: TypeAlias = Annotated[
-    Moment | None, Meta(description="Of the version; null: it cannot be read.")
+    Moment | None, Meta(description="updatedAt of the version; null: it cannot be read.")
 ]
 QuarantinedReason: TypeAlias = Annotated[
-    str, choose_from(REASONS), Meta(description="Why it could not be stored.")
+    str, choose_from(REASONS), Meta(description="Why the message could not be stored.")
 ]
 QuarantinedReadAt: TypeAlias = Annotated[Moment, Meta(description="When Annals read the message.")]
 
 
 class QuarantinedEntry(Answer, kw_only=True):
-    """A message in quarantine about the document of the entry that contains it."""
+    """A message in quarantine. The entry of the answer that has it names the document."""
 
     version: QuarantinedVersion
     updated_at: QuarantinedUpdatedAt
@@ -146,18 +149,18 @@ QuarantinedMessages: TypeAlias = Annotated[
     list[QuarantinedDocumentEntry],
     Meta(
         description="Messages about this document, or about this application and its children, "
-        "that came and could not be stored; neither stored since nor discarded. Their changes are "
-        "not in the answer. Above, between and below the stored versions; those that came last "
-        "first, at most 100."
+        "that are in quarantine: they arrived and could not be stored. Their changes are not in "
+        "the answer. Their versions may be newer or older than the stored versions, or between "
+        "them. The message that arrived last comes first; at most 100."
     ),
 ]
 QuarantinedCount: TypeAlias = Annotated[
-    Count, Meta(description="How many there are; 1000: at least as many.")
+    Count, Meta(description="The number of these messages; 1000: at least as many.")
 ]
 
 
 class UncertainDocument(DocumentRef, kw_only=True):
-    """A document that may have been different at the moment from what the answer shows."""
+    """A document that may have had another state at the moment than the answer shows."""
 
     missing_versions: MissingVersions
     missing_count: Count
@@ -171,15 +174,15 @@ class UncertainDocument(DocumentRef, kw_only=True):
 UncertainDocuments: TypeAlias = Annotated[
     list[UncertainDocument],
     Meta(
-        description="The documents of which the versions right after the one of the moment are "
-        "missing or in quarantine. These may have come before the moment: the state may have been "
-        "different."
+        description="The documents that may have had another state at the moment: the next "
+        "versions after the one that is shown are missing or in quarantine, and may have been made "
+        "before the moment."
     ),
 ]
 
 
 class DamagedVersion(DocumentRef, kw_only=True):
-    """A version that the answer lacks because it cannot be read."""
+    """A damaged version or document. The answer lacks it because Annals cannot read it."""
 
     version: VersionNumber | None
 
@@ -187,34 +190,34 @@ class DamagedVersion(DocumentRef, kw_only=True):
 DamagedVersions: TypeAlias = Annotated[
     list[DamagedVersion],
     Meta(
-        description="What this list lacks because its stored form is damaged and cannot be read: "
-        "a version, or (null) the whole document. With it the versions that would be compared with "
-        "it are left out. Absent where the list lacks nothing."
+        description="The damaged versions, which cannot be read. The list lacks them, and also "
+        "the versions that would be compared with them. version is null if the whole document "
+        "cannot be read. Absent if the list lacks nothing."
     ),
 ]
 
 
 class FallbackOutcome(Answer, kw_only=True):
-    """What came of asking the old service for its versions."""
+    """Whether the old service was asked for versions, and with what result."""
 
     state: Annotated[str, choose_from(state.value for state in FallbackState)]
     older_versions_may_be_missing: Annotated[
         bool,
         Meta(
-            description="true: the old service failed, so that versions which only it has may be "
-            "missing from this answer."
+            description="true: the old service failed. So the answer may lack versions that only "
+            "the old service has."
         ),
     ]
 
 
 Fallback: TypeAlias = Annotated[
     FallbackOutcome,
-    Meta(description="What came of asking the old service; absent where it was not asked."),
+    Meta(description="How the old service answered; absent if it was not asked."),
 ]
 
 
 class CompletenessAnswer(Answer, kw_only=True):
-    """How complete the store is for what the call asks for."""
+    """How complete the store is for the kinds that the call asks about."""
 
     complete_to: Annotated[
         Moment | None,
@@ -222,8 +225,12 @@ class CompletenessAnswer(Answer, kw_only=True):
     ]
     lag_messages: Count | None
     lag_seconds: Seconds | None
-    halted: Annotated[bool, Meta(description="Reading has stopped: too many bad messages.")]
-    retention_start: Annotated[Moment, Meta(description="Nothing older is kept.")]
+    halted: Annotated[
+        bool, Meta(description="true: reading has stopped because of too many bad messages.")
+    ]
+    retention_start: Annotated[
+        Moment, Meta(description="Versions before this moment are not kept.")
+    ]
     missing_versions: (
         Annotated[Count, Meta(description="Sum of missingCount in this answer.")] | UnsetType
     ) = UNSET
@@ -231,8 +238,8 @@ class CompletenessAnswer(Answer, kw_only=True):
         Annotated[
             Count,
             Meta(
-                description="quarantinedCount of this answer: what was read up to completeTo is "
-                "stored, or among these, unless quarantinedWithoutId is not 0."
+                description="quarantinedCount of this answer. Each message up to completeTo is "
+                "stored or counted here; if quarantinedWithoutId is not 0, it may be counted there."
             ),
         ]
         | UnsetType
@@ -250,26 +257,26 @@ class CompletenessAnswer(Answer, kw_only=True):
 
 
 CreatedAt: TypeAlias = Annotated[
-    Any, Meta(description="When the snapshot says it was created, unchanged.")
+    Any, Meta(description="When the document was created, exactly as the snapshot says it.")
 ]
 ClosedAt: TypeAlias = Annotated[
     Any,
-    Meta(description="When the snapshot says it was closed; of kinds that declare where it is."),
+    Meta(description="When the document was closed, as the snapshot says it, if its kind has it."),
 ]
-Snapshot: TypeAlias = Annotated[msgspec.Raw, Meta(description="The snapshot, its numbers exact.")]
+Snapshot: TypeAlias = Annotated[msgspec.Raw, Meta(description="The snapshot, with exact numbers.")]
 Patch: TypeAlias = Annotated[
     list[OperationAnswer] | None,
-    Meta(description="RFC 6902: applied to the snapshot of previousVersion it gives entity."),
+    Meta(description="RFC 6902: turns the snapshot of previousVersion into entity."),
 ]
 PreviousVersion: TypeAlias = Annotated[
     VersionNumber | None,
-    Meta(description="The nearest lower version in the store; null for the lowest."),
+    Meta(description="The next lower version in the store; null if there is none."),
 ]
 OlderVersions: TypeAlias = Annotated[
     AbsenceReason | None,
     Meta(
-        description="For the lowest version in the store: why there is nothing before it; null "
-        "if there never was."
+        description="Why the store has no older version than this one; null if it has one, or if "
+        "none was ever made."
     ),
 ]
 FromFallback: TypeAlias = Annotated[
@@ -280,12 +287,15 @@ FromFallback: TypeAlias = Annotated[
     ),
 ]
 FallbackUpdatedAt: TypeAlias = Annotated[
-    Moment, Meta(description="When the old service has this version, where its clock differs.")
+    Moment, Meta(description="The moment of this version in the old service, if it is another one.")
 ]
 
 
 class VersionMembers(DocumentRef, kw_only=True):
-    """One version, and how it differs from the previous one. VersionAtAnswer repeats the fields."""
+    """One version, and how it differs from the previous version.
+
+    VersionAtAnswer has the same fields, but does not inherit them: it needs them in another order.
+    """
 
     product_instance_id: str | UnsetType = UNSET
     entity: Snapshot | UnsetType = UNSET
@@ -313,7 +323,7 @@ class VersionMembers(DocumentRef, kw_only=True):
 
 
 class VersionAnswer(VersionMembers, kw_only=True):
-    """One version. Has `fallback` and `quarantined` only if it is the whole answer."""
+    """One version. In a list of versions, `fallback` and `quarantined` are absent."""
 
     fallback: Fallback | UnsetType = UNSET
     quarantined: QuarantinedMessages | UnsetType = UNSET
@@ -337,10 +347,10 @@ class ChangedVersionAnswer(VersionMembers, kw_only=True):
 
     fallback: Fallback | UnsetType = UNSET
     application_id: Annotated[
-        str | None, Meta(description="null: documents of this kind belong to no application.")
+        str | None, Meta(description="null: the document does not belong to an application.")
     ]
     application_title: Annotated[
-        str | None, Meta(description="null: its document has none, or is not in the store.")
+        str | None, Meta(description="null: the application has no title, or is not in the store.")
     ]
 
 
@@ -352,7 +362,7 @@ class ChangesAnswer(Answer, kw_only=True):
     history: list[ChangedVersionAnswer]
     complete: Annotated[
         bool,
-        Meta(description="false: the page used its time before it was full; go on with its token."),
+        Meta(description="false: the page ended before it was full; go on with its token."),
     ]
     damaged: DamagedVersions | UnsetType = UNSET
     next_page_token: PageToken | UnsetType = UNSET
@@ -415,7 +425,7 @@ class VersionAtAnswer(Answer, kw_only=True):
 class FieldValueEntry(Answer, kw_only=True):
     """A value that the field had, and the version that set it."""
 
-    value: Annotated[Any, Meta(description="Absent: the field was not there in that time.")] = UNSET
+    value: Annotated[Any, Meta(description="Absent: the field did not exist then.")] = UNSET
     since: Moment
     until: Moment | None
     version: VersionNumber
@@ -465,13 +475,15 @@ class BlameAnswer(VersionMembers, kw_only=True):
 
     blame: list[BlamedLeafEntry]
     leaf_count: (
-        Annotated[Count, Meta(description="How many there are, where blame has not all.")]
+        Annotated[
+            Count, Meta(description="The number of all leaves; absent if blame has all of them.")
+        ]
         | UnsetType
     ) = UNSET
     next_leaves: (
         Annotated[
             Count,
-            Meta(description="leavesAfter for the rest of them; absent where blame has the last."),
+            Meta(description="leavesAfter for the next leaves; absent if blame has the last one."),
         ]
         | UnsetType
     ) = UNSET
@@ -497,8 +509,8 @@ class ApplicationAnswer(Answer, kw_only=True):
     missing: Annotated[
         list[MissingDocument],
         Meta(
-            description="The application and children that existed then, or may have, although "
-            "the store has no version of them from then."
+            description="The application or children that existed at the moment, or may have "
+            "existed, and of which the store has no version from then."
         ),
     ]
     uncertain: UncertainDocuments
@@ -512,22 +524,23 @@ class SearchResultEntry(DocumentRef, kw_only=True):
     """One search result: a document found by its id, or an application found by a business key."""
 
     product_instance_id: str | UnsetType = UNSET
-    found_by: Annotated[str, Meta(description="id, or the name of a business key.")]
+    found_by: Annotated[
+        str, Meta(description="What was searched: id, or the name of a business key.")
+    ]
     found_in: Annotated[
         list[DocumentRef],
-        Meta(description="The documents with the business key; none for an id."),
+        Meta(description="The documents with the business key; empty if found by id."),
     ]
     version: Annotated[
         VersionNumber | None,
-        Meta(description="The newest; null if the store has only children."),
+        Meta(description="The newest version; null if the store has only children."),
     ]
     type: ChangeTypeName | None
     updated_at: Moment
     quarantined_count: Annotated[
         Count,
         Meta(
-            description="Messages about it and its children that are in quarantine, as in a "
-            "timeline."
+            description="How many messages about the document and its children are in quarantine."
         ),
     ]
 
@@ -537,7 +550,7 @@ class SearchResultsAnswer(Answer, kw_only=True):
 
     results: list[SearchResultEntry]
     limited: Annotated[
-        bool, Meta(description="Too many documents have this key: these are the newest ones.")
+        bool, Meta(description="true: too many documents have the key; only the newest are here.")
     ]
     damaged: DamagedVersions | UnsetType = UNSET
     next_page_token: PageToken | UnsetType = UNSET

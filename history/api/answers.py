@@ -72,7 +72,7 @@ class AnswerFormat:
 def make_version(version: Version, output: AnswerFormat, after: int = 0) -> VersionAnswer:
     """Make the answer for one version.
 
-    It has `entity`, `diff` and `changes` only if the request includes them.
+    The answer has `entity`, `diff` and `changes` only if the request includes them.
 
     Args:
         after: How many changes to skip at the beginning.
@@ -117,7 +117,7 @@ def make_version(version: Version, output: AnswerFormat, after: int = 0) -> Vers
 
 
 def copy_members(version: VersionAnswer) -> dict[str, Any]:
-    """Return the fields of VersionMembers, for an answer that adds others to them."""
+    """Return the fields of VersionMembers by name, to make another answer that has them too."""
     return {name: getattr(version, name) for name in VersionMembers.__struct_fields__}
 
 
@@ -126,9 +126,14 @@ def _list_missing(version: Version) -> list[int]:
 
 
 def _get_absence_reason(version: Version, absence: Absence | None) -> str | None:
-    """Return why versions are missing before this one: `absence`, or None if none is missing.
+    """Return why versions are missing before this version, as a word of the API.
 
-    If one of the missing versions is in quarantine, this is the reason instead.
+    Args:
+        absence: Why the store does not have the missing versions; None if none is missing.
+
+    Returns:
+        The word for "in quarantine" if a message with a missing version is there, otherwise the
+        word for `absence`.
     """
     if absence is not None and version.quarantined:
         return Absence.QUARANTINED.value
@@ -136,7 +141,7 @@ def _get_absence_reason(version: Version, absence: Absence | None) -> str | None
 
 
 def make_operations(patch: list[Operation]) -> list[OperationAnswer]:
-    """Return the patch as operations of an answer. Its dicts have their members already."""
+    """Return the patch with the type that an answer needs. Does not change the operations."""
     return cast(list[OperationAnswer], patch)
 
 
@@ -288,7 +293,7 @@ def list_uncertain(
     quarantined: Iterable[QuarantinedMessage],
     output: AnswerFormat,
 ) -> list[UncertainDocument]:
-    """Return the documents that may have been different at a moment from what the answer shows.
+    """Return the documents that may have had another state at a moment than the answer shows.
 
     Args:
         next_versions: For each document with missing versions around the moment, the first stored

@@ -1,4 +1,4 @@
-"""What all views of the API share: they read the request and answer in an envelope."""
+"""What all views of the API share: they read the request, and make the answer around the data."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -61,7 +61,8 @@ FALLBACK_HEADER = "X-Annals-Fallback"
 class ReadOnlyView(APIView):
     """A view that takes GET, HEAD and OPTIONS.
 
-    It answers OPTIONS with its methods, after the same checks of the login as for GET.
+    The answer to OPTIONS has the allowed methods, and no body. A login that may not GET the view
+    may not send OPTIONS either.
     """
 
     http_method_names = ["get", "head", "options"]
@@ -108,7 +109,7 @@ class ApiRequest:
 
     @property
     def kinds(self) -> Sequence[EntityKind]:
-        """The kinds that the answer may show: the kind in the address or a parameter, or all."""
+        """The kinds that the answer may show: the kind that the request names, otherwise all."""
         if "entity" in self.address:
             return [self.entity]
         kind = self.read_kind()
@@ -121,7 +122,7 @@ class ApiRequest:
 
     @property
     def open_messages_question(self) -> OpenMessagesQuestion | None:
-        """The question for the messages in quarantine about the document or application.
+        """The question which messages in quarantine are about the document or application.
 
         None if the address names neither.
         """
@@ -133,7 +134,7 @@ class ApiRequest:
 
     @property
     def fallback(self) -> FallbackOutcome | UnsetType:
-        """What came of asking the old service. Use this after everything has been read."""
+        """The result of asking the old service. Use this after everything has been read."""
         return answers.make_fallback(self.reader.old_service.state)
 
     @property
@@ -170,7 +171,7 @@ class ApiRequest:
         return self.parameters.read_text("pageToken", TOKEN_LENGTH)
 
     def read_after(self, name: str) -> int:
-        """Return how many entries of a list the client already has."""
+        """Return how many entries of a list to skip, because the client already has them."""
         return self.parameters.read_number(name, 0, MAX_VERSION) or 0
 
     def make_query(self, **more: Any) -> TimelineQuery:
@@ -208,18 +209,19 @@ class ApiRequest:
 class ApiView(ReadOnlyView):
     """A view of the API."""
 
+    # the permission that the login needs; DRF checks it by access.HasViewPermission before `get`
     permission: ClassVar[str] = access.READ_HISTORY
     # the names of the query parameters; describe.describe_call sets them
     accepts: ClassVar[frozenset[str]] = frozenset()
     with_completeness: ClassVar[bool] = True
-    # Whether it reads many versions for one answer. See history.common.worker_shares.
+    # Whether the view reads many versions for one answer. See history.common.worker_shares.
     expensive: ClassVar[bool] = False
-    # Whether the answer has an ETag: the client may keep it, and ask whether it is still right.
+    # Whether the answer has an ETag, so that a client can keep the answer and revalidate it.
     has_etag: ClassVar[bool] = False
     reader: HistoryReader | None = None
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
-        """Add the header that says how the old service answered, to errors too."""
+        """Add the header that says how the old service answered. Errors get it too."""
         answer = super().finalize_response(request, response, *args, **kwargs)
         state = self.reader.old_service.state if self.reader is not None else None
         if state is not None:
@@ -229,6 +231,7 @@ class ApiView(ReadOnlyView):
         return answer
 
     def get(self, request: Request, **address: str) -> HttpResponse:
+        """Check the request, count it for its login, make the data, and encode the answer."""
         _check_address(request, address)
         parameters = QueryParameters(
             request.query_params, self.accepts, request.META["QUERY_STRING"]
@@ -285,7 +288,7 @@ def load_completeness_and_messages(
 
     Returns:
         The completeness, or None if `with_completeness` is False; and a function that returns the
-        messages that the viewer may know of. Call it after reading versions.
+        messages that the viewer may know of. Call the function after reading versions.
     """
     question = request.open_messages_question
     if question is None or not is_storable_id(request.id):
@@ -301,12 +304,12 @@ def load_completeness_and_messages(
 
 
 def _check_address(request: Request, address: Mapping[str, str]) -> None:
-    """Check that the id in the address is UTF-8 without NUL, as the id of every document is.
+    """Check that the id in the address is UTF-8 without NUL. The ids of all documents are.
 
     Django does not check this: it reads the byte %FF as the text "%FF".
 
     Raises:
-        BadParameterError: The id has other bytes.
+        BadParameterError: The id is not UTF-8, or has a NUL.
     """
     for name in address.keys() & {"id", "productInstanceId"}:
         try:

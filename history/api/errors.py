@@ -1,4 +1,7 @@
-"""Answers the errors that only the API has. See history.common.error_answers for the others."""
+"""Makes the answers to errors that only the API has.
+
+history.common.error_answers makes the answers to all other errors.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Final

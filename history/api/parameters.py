@@ -1,4 +1,4 @@
-"""Reads query parameters. The API refuses unknown, repeated and malformed ones with 400."""
+"""Reads query parameters. The API refuses unknown, repeated and malformed parameters with 400."""
 
 import re
 from collections.abc import Iterable, Set

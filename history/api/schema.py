@@ -68,6 +68,6 @@ def make_openapi_document() -> bytes:
 
 
 class DocsView(PublicSchemaView, SpectacularSwaggerSplitView):
-    """GET /api/docs/: Swagger UI, served by Annals itself, with its script in a separate file."""
+    """GET /api/docs/: Swagger UI. Annals serves all of its files, and no script is in the page."""
 
     template_name = "history/swagger.html"

@@ -249,7 +249,7 @@ class BlameView(ApiView):
 
 @extend_schema_view(get=extend_schema(exclude=True))
 class UnknownAddressView(ApiView):
-    """Answers all other addresses under /api/v1/, with any parameters: 404 unknown_address."""
+    """All other addresses under /api/v1/: the answer is 404 unknown_address."""
 
     def get(self, request: Request, **address: str) -> HttpResponse:  # noqa: ARG002
         raise UnknownAddressError

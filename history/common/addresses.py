@@ -23,9 +23,10 @@ class EntityName:
 class Id:
     """Converts `<id:...>`, an id with any characters, also slashes and line breaks.
 
-    Because an id can have slashes, declare longer addresses before shorter ones. HTTP
-    clients remove path segments that are `.` or `..`. So an address has these two ids as 33 and 34
-    dots: no id is that long.
+    Because an id can have slashes, declare longer addresses before shorter ones.
+
+    HTTP clients remove the path segments `.` and `..`. So in an address, the segment `.` of an id
+    is written as 33 dots and `..` as 34 dots. No id is long enough to have such a segment.
     """
 
     regex = r"[\s\S]+"

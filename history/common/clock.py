@@ -45,7 +45,7 @@ def check_clocks(connection: psycopg.Connection[Any]) -> None:
     """Check that the clocks of this machine and the database server agree.
 
     Raises:
-        WrongClockError: They differ by more than TOLERANCE.
+        WrongClockError: The clocks differ by more than TOLERANCE.
     """
     machine_time, server_time = now(), read_server_time(connection)
     if abs(machine_time - server_time) > TOLERANCE:

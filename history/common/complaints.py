@@ -14,7 +14,7 @@ from history.common.valid_values import explain_valid_values
 
 
 class ExplainedError(Exception):
-    """An error whose message is for people: what is wrong, where, and what to do.
+    """An error with a message for people: what is wrong, where, and what to do.
 
     The message has one line and no password.
     """

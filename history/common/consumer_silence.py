@@ -22,17 +22,19 @@ class Silence(NamedTuple):
         return f"{event} since {self.since.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def find_silence(seen: datetime, end_known_at: datetime | None, now: datetime) -> Silence | None:
+def find_silence(
+    reported_at: datetime, end_known_at: datetime | None, now: datetime
+) -> Silence | None:
     """Return the silence of a topic partition, or None if it is shorter than SILENT.
 
     Args:
-        seen: When a consumer last reported.
-        end_known_at: When the brokers last told a consumer the end of the topic partition. Only a
-            running consumer asks them.
+        reported_at: When a consumer last reported about the topic partition.
+        end_known_at: When the brokers last told a consumer the end offset. Only a running consumer
+            asks them.
     """
-    if now - seen > SILENT:
-        return Silence(False, seen)
-    if end_known_at is not None and seen - end_known_at > SILENT:
+    if now - reported_at > SILENT:
+        return Silence(False, reported_at)
+    if end_known_at is not None and reported_at - end_known_at > SILENT:
         return Silence(True, end_known_at)
     return None
 
@@ -41,6 +43,6 @@ def find_main_silence(silences: Iterable[Silence | None]) -> Silence | None:
     """Return the most important of some silences, or None if there is none.
 
     A missing consumer is more important than brokers that do not answer, because only a consumer
-    asks the brokers. Among silences with the same cause, the longest is the most important.
+    asks the brokers. Of two silences with the same cause, the longer one is more important.
     """
     return min(filter(None, silences), default=None)

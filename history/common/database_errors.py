@@ -66,8 +66,9 @@ def explain_database_error(error: BaseException) -> str | None:
 def explain_no_connection(error: BaseException) -> str | None:
     """Return a sentence about a failed connection, or None for any other error.
 
-    A PoolTimeout means that all connections of the pool were busy, and not that the server is down:
-    the database backend (history.store.database.base) checks the server before it waits.
+    A PoolTimeout means that all connections of the pool were busy. The server is not down then: the
+    database backend (history.store.database.base) has checked the server before it waited for the
+    pool.
     """
     if isinstance(error, PoolTimeout):
         return (

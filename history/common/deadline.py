@@ -1,6 +1,6 @@
 """The work for one request, and when it must end.
 
-Code that can take long calls `check` regularly.
+Code that may run for a long time must call `check` often.
 """
 
 import math
@@ -23,9 +23,9 @@ class RequestWork:
     Attributes:
         until: The time.monotonic() at which the work must end.
         login: The login that made the request; None until it is known.
-        expensive: Whether the work has asked for a place among the expensive requests.
-        has_place: Whether the work has such a place.
-        on_check: A function that each deadline check calls, or None.
+        expensive: Whether the work needs a place (history.common.worker_shares).
+        has_place: Whether the work has a place now.
+        on_check: A function that every deadline check calls, or None.
     """
 
     __slots__ = ("began", "expensive", "has_place", "login", "on_check", "until")
@@ -67,11 +67,11 @@ def run_as_work(work: RequestWork) -> Iterator[None]:
 
 
 def check() -> None:
-    """Check that the current request may go on. This is cheap.
+    """Check that the current request may go on. The check is cheap.
 
     Raises:
-        TooLongError: The request has reached its deadline. `RequestWork.on_check` may raise other
-            errors.
+        TooLongError: The request has reached its deadline.
+        Exception: Any error that `RequestWork.on_check` raises.
     """
     work = _current.get()
     if work is None:

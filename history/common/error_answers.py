@@ -1,4 +1,4 @@
-"""Turns errors into answers: {"status": "error", "error": {"code", "message", "requestId"}}.
+"""Makes the answers to errors: {"status": "error", "error": {"code", "message", "requestId"}}.
 
 | HTTP | code |
 |---|---|
@@ -10,9 +10,9 @@
 | 500 | internal_error, damaged |
 | 503 | unavailable, archive_unavailable, journal_unavailable, busy, with Retry-After; too_long |
 
-This module has the texts of all codes, and answers the errors that can happen at any address.
-history.api.errors answers the errors that can happen only in the API. The middleware for damaged
-versions answers the code `damaged`.
+This module has the texts of all codes. It makes the answers to errors that can happen at any
+address, history.api.errors those to errors that can happen only in the API. The answer with the
+code `damaged` is made by the middleware for damaged versions.
 """
 
 import logging
@@ -69,7 +69,7 @@ class JournalUnavailableError(RuntimeError):
 
 
 class UnavailableError(exceptions.APIException):
-    """Raised if a server that an answer needs cannot be reached now. The message names it."""
+    """Raised if a server that an answer needs cannot be reached. The message names the server."""
 
 
 class ErrorKind(NamedTuple):
@@ -136,7 +136,7 @@ def is_api_request(request: HttpRequest) -> bool:
 
 
 def make_error_answer(request: HttpRequest, error: Exception) -> HttpResponse:
-    """Answer an error that can happen at any address."""
+    """Make the answer to an error that can happen at any address."""
     # At the deadline a statement is cancelled: then the error only follows from the deadline.
     error = deadline.find_overrun() or error
     kind = find_error_kind(error, ERROR_KINDS) or _INTERNAL_ERROR
@@ -163,7 +163,7 @@ def answer_error(
     message: str = "",
     parameter: str | UnsetType = UNSET,
 ) -> HttpResponse:
-    """Answer an error, and log it if an operator has to know of it.
+    """Make the answer to an error, and log the error if an operator has to know of it.
 
     Args:
         message: The message of the answer; empty for the usual message of `code`.
@@ -217,8 +217,8 @@ def make_error_handler(
 ) -> Callable[..., HttpResponse]:
     """Make an error handler for Django.
 
-    It answers requests for the API with JSON and others with a page. If the database cannot be
-    reached, it answers 503.
+    The handler answers requests for the API with JSON, and other requests with a page. If the
+    database cannot be reached, it answers 503.
     """
 
     def handle(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:

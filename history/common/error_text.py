@@ -6,16 +6,17 @@ from collections.abc import Iterator
 import psycopg
 from django.db import Error as DjangoDatabaseError
 
-# The first two characters of the SQLSTATEs whose messages can quote a value of a row: errors of
-# data, of constraints and of triggers.
+# The first two characters of some SQLSTATEs: errors of data, of constraints and of triggers. The
+# messages of these errors can quote a value of a row.
 _CLASSES_QUOTING_VALUES = ("22", "23", "P0")
 
 
 def describe(error: BaseException) -> str:
     """Describe an error in one line.
 
-    For an error of the database server this is its SQLSTATE, and its message if the message cannot
-    quote a value. DETAIL and CONTEXT, which quote the failed row, are always left out.
+    For an error of the database server, the line has the SQLSTATE. It also has the server's message
+    if this kind of message cannot quote a value. DETAIL and CONTEXT quote the failed row, so they
+    are always left out.
     """
     name = type(error).__name__
     cause = error.__cause__ if isinstance(error, DjangoDatabaseError) else error

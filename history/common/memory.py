@@ -8,7 +8,7 @@ MIB = 1 << 20
 
 
 def limit_heaps() -> None:
-    """Make glibc use two heaps, and return free memory to the system.
+    """Make glibc use at most two heaps, and give freed memory back to the system.
 
     With a heap for each of many threads, the memory of a process would grow for hours. Large
     objects are allocated outside of the heaps. Call this before other threads start.

@@ -88,7 +88,7 @@ class MetricRegister:
     def add_collected_gauge(
         self, name: str, unit: str, text: str, **labels: Values
     ) -> Callable[[], GaugeMetricFamily]:
-        """Register a gauge whose samples a collector computes at each scrape.
+        """Register a gauge. A collector computes its samples at each scrape.
 
         Returns:
             A function that makes the metric's family without samples.

@@ -13,7 +13,7 @@ register = template.Library()
 
 @register.filter
 def when(moment: datetime | None, form: str = "full") -> SafeString:
-    """Return a time element with the exact moment as its title.
+    """Return an HTML element `time` with the exact moment as its title.
 
     Args:
         form: How annals.js shows the moment. `full`: date and time. `near`: the date only if it is

@@ -27,8 +27,8 @@ def escape_formulas(text: str) -> str:
     """Return the text with apostrophes where a spreadsheet could run it as a formula.
 
     A text that begins like a formula gets an apostrophe, unless it is a number, a phone number or
-    dashes. Inside a text, the call of a function or a reference to a cell gets one if it
-    follows a character that may separate cells, such as a comma.
+    dashes. Inside a text, an apostrophe is put before a formula that calls a function or refers to
+    a cell, if the formula follows a character that may separate cells, such as a comma.
     """
     begin = text.lstrip()
     if begin[:1] and begin[0] in _FORMULA_SIGNS and not _is_plain(begin):

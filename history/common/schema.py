@@ -103,9 +103,9 @@ def explain_older_tables(error: BaseException) -> str | None:
 
 
 def explain_database() -> str | None:
-    """Explain what to do if the database does not have the tables of this release.
+    """Explain what to do if the database does not have the tables of this release, or return None.
 
-    Asks the database. Returns None if it has them.
+    Opens a connection of its own. Returns None also if the database does not answer.
     """
     try:
         with psycopg.connect(**connection.get_connection_params()) as own_connection:

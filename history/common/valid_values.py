@@ -12,7 +12,7 @@ _UNKNOWN: Final = re.compile(r"unknown field `([^`]*)`")
 _ENUM: Final = re.compile(r"Invalid enum value (?:'([^']*)'|(\S+))")
 _PLACE: Final = re.compile(r" - at `\$([^`]*)`")
 # A step of the path to a mistake: `.name` into a field, `[0]` into a list, `[...]` into a table
-# whose keys are free.
+# with free keys.
 _STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 
 
@@ -25,7 +25,7 @@ def find_nearest(name: str, names: Iterable[str]) -> str | None:
 def explain_valid_values(
     error: msgspec.ValidationError, shape: Any, declared: Any = None
 ) -> str | None:
-    """Say which names or values are valid at the place of a mistake.
+    """Say which names or values would be valid instead of a mistake in a declaration.
 
     Args:
         shape: The type that the declaration should have.

@@ -158,7 +158,7 @@ def _compute_half(number: int) -> int:
 EXPENSIVE_POOL: Final = PlacePool(EXPENSIVE_PLACES)
 # Requests without a login, for example for the API's documentation, share one owner.
 _ANONYMOUS: Final = "nobody"
-# The requests that this process answers now, and whose login is known.
+# The requests that this process answers now, without those of unknown logins.
 _answered_work: Final[set[RequestWork]] = set()
 _work_ended: Final = threading.Condition()
 
@@ -194,10 +194,11 @@ def take_expensive_place(is_expensive: bool = True) -> Iterator[None]:
 def count_login_request(login: object) -> Iterator[None]:
     """Count the `with` block as a request of this login.
 
-    A login may have MAX_REQUESTS_OF_LOGIN requests at a time. A further request waits as long as
-    all of these are quick: so a program that sends many cheap requests in parallel gets all its
-    answers. The further request is refused if a running one is expensive or has lasted QUICK_S:
-    while it waits, its thread cannot serve other logins.
+    A login may have MAX_REQUESTS_OF_LOGIN requests at a time. If it sends another one, that request
+    waits while all running requests of the login are quick. So a program that sends many cheap
+    requests in parallel gets all its answers. The waiting request is refused when a running one
+    turns out to be expensive or has lasted QUICK_S: a waiting request keeps a thread that could
+    serve other logins.
 
     Raises:
         BusyError: The request is refused, after at most QUICK_S.
@@ -234,8 +235,8 @@ def count_login_request(login: object) -> Iterator[None]:
 def meter_cost(work: RequestWork) -> Iterator[None]:
     """Take a place for expensive requests once the `with` block has computed for MAX_CHEAP_S.
 
-    The time counts from the first deadline check on: checking a password, for example, comes
-    before it and does not count. The deadline check that takes the place raises BusyError if no
+    The time is measured from the first deadline check on. So what is done before, such as checking
+    a password, does not count. A later deadline check takes the place; it raises BusyError if no
     place becomes free within WAIT_S.
     """
     until, earliest = math.inf, 0.0

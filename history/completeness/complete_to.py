@@ -72,9 +72,16 @@ def read_completeness(entities: Iterable[EntityKind]) -> StoreCompleteness:
 def read_completeness_and_messages(
     question: OpenMessagesQuestion,
 ) -> tuple[StoreCompleteness, prepared.FetchedRows]:
-    """Return the completeness for the kinds of a question, and the rows for select_open_messages.
+    """Read in one round trip how complete the store is, and which messages are open.
 
-    One round trip reads both: a message up to `complete_to` is either stored or in these rows.
+    Because both are read together, every message up to `complete_to` is either stored or open.
+
+    Args:
+        question: Names the kinds, and has the query for the open messages.
+
+    Returns:
+        The completeness, and the rows of the open messages for
+        history.timeline.select_open_messages.
     """
     ledger, messages = prepared.fetch_pipelined(
         [_make_ledger_query(question.kinds), question.statement]
@@ -99,7 +106,9 @@ def _find_worst(rows: prepared.FetchedRows) -> StoreCompleteness:
         lag_messages=sum(max(0, lag) for lag in lags) if len(lags) == len(partitions) else None,
         halted=any(halted for *_, halted, _ in partitions),
         silence=find_main_silence(
-            find_silence(seen, end, now) for *_, end, _, seen in partitions if seen
+            find_silence(reported_at, end_known_at, now)
+            for *_, end_known_at, _, reported_at in partitions
+            if reported_at
         ),
         retention_start=absence.get_retention_start(),
         read_at=now,
@@ -112,9 +121,13 @@ def _find_complete_to(
 ) -> datetime | None:
     """Return the moment up to which one topic partition is complete.
 
-    If everything was read, this is the moment at which the broker last reported the end offset.
-    Otherwise it is the timestamp of the newest message that was read, but never later than that
-    moment: a producer can give a message any timestamp.
+    If everything was read, this is `end_known_at`. Otherwise it is `newest`, but not later than
+    `end_known_at`, because a producer can give a message any timestamp.
+
+    Args:
+        lag: How many messages are not read yet; None if it is not known.
+        newest: The timestamp of the newest message that was read.
+        end_known_at: When the broker last reported the end offset.
     """
     if lag is not None and lag <= 0 and not halted and end_known_at is not None:
         return end_known_at

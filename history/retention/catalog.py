@@ -19,8 +19,9 @@ from history.store.distribution.disk_use import measure_disk_use
 
 # The partitions of some tables, and the tables with a day's name that were detached.
 # Bounds are printed and read in one session's time zone. A marked table with a day's name and no
-# parent was detached, and not dropped yet. pg_get_expr gets 0 instead of the table's oid: a bound
-# has no columns, and for a table that was swapped since PostgreSQL's snapshot it returns NULL.
+# parent was detached, and not dropped yet. pg_get_expr is called with 0, not with the table's oid.
+# A bound has no columns, so the oid is not needed. With an oid the function would return NULL for a
+# table that was swapped since PostgreSQL's snapshot.
 _LIST_PARTITIONS: Final = """
 WITH parent AS (
     SELECT c.oid, c.relname, c.relnamespace
@@ -67,8 +68,8 @@ class Partition:
     def day(self) -> date | None:
         """The UTC day of the partition.
 
-        None if its name, bounds or comment are not those of a day that Annals created. Such a
-        partition is never changed.
+        None if the name, the bounds or the comment show that Annals did not create the partition
+        for a day. Annals never changes such a partition.
         """
         try:
             day = date.fromisoformat(self.name.removeprefix(f"{self.table}_"))
@@ -87,10 +88,10 @@ class Partition:
             return day
         return None
 
-    def has_part_of_day(self, day: date) -> bool:
+    def covers_part_of(self, day: date) -> bool:
         """Return whether this partition covers a part of a day.
 
-        PostgreSQL then refuses another partition for the day.
+        If it does, PostgreSQL refuses another partition for the day.
         """
         if self.start is None or self.end is None:
             return False
@@ -115,7 +116,7 @@ def read_partitions(connection: BaseDatabaseWrapper, tables: Iterable[str]) -> l
         partitions = [_to_partition(_CatalogueRow(*row)) for row in cursor.fetchall()]
     if not partitions:
         return partitions
-    # If a node does not answer, its partitions are listed all the same; only the sizes lack it.
+    # If a node does not answer, all partitions are listed, but the sizes do not include its share.
     disk_uses = measure_disk_use(
         connection.connection, [part.name for part in partitions], whole=False
     )

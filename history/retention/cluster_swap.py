@@ -1,13 +1,13 @@
-"""The parts of replacing a day's table on a Citus cluster: its new table, digests, ranges of ids.
+"""How a day's table is replaced on a Citus cluster: its new table, digests, ranges of ids.
 
 Citus does not allow triggers on distributed tables, so no trigger notes the rows that change while
 the new table is filled. Instead Annals digests the keys of the old table twice: before it reads the
 table, and again before the swap, when writers are locked out. If the digests differ, the day stays
-as it is, and the next run tries again. If SQL changes the content of a row meanwhile, and not its
-key, this is not noticed.
+as it is, and the next run tries again. An SQL statement that changes the content of a row but not
+its key is not noticed.
 
-The coordinator sorts the rows that it reads. So a day is read in ranges of ids: sorting one range
-takes little memory, and range after range the rows come in the order of the ids.
+The coordinator sorts the rows that it reads. Sorting takes little memory because a day is read in
+ranges of ids, one after another in the order of the ids.
 """
 
 import hashlib
@@ -61,7 +61,7 @@ _COPY_END: Final = b"\xff\xff"
 
 
 class RowsChangedError(Exception):
-    """Raised if the old table changed between the digest of its keys and the lock of the swap."""
+    """Raised if the old table changed after its keys were digested and before it was locked."""
 
 
 class KeyDigest(NamedTuple):
@@ -95,7 +95,7 @@ ALL_IDS: Final = IdRange()
 
 
 class NodeUse(NamedTuple):
-    """The bytes of the database on one node, and of one table in it."""
+    """How many bytes the database, and one table of it, take on a node."""
 
     node: str | None  # host and port; None: there is only one server
     database: int
@@ -136,19 +136,19 @@ def create_new_table(connection: Connection, day_table: DayTable, day: date) -> 
 
 
 def hash_rows(
-    connection: Connection, entity: EntityKind, table: sql.Identifier, parts: Iterable[IdRange]
+    connection: Connection, entity: EntityKind, table: sql.Identifier, ranges: Iterable[IdRange]
 ) -> bytes:
     """Return the SHA-256 of the bytes that one binary COPY of these rows sends.
 
-    The nodes return rows in any order, so the rows of each part are sorted in the order in which
+    The nodes return rows in any order, so the rows of each range are sorted in the order in which
     they were written.
     """
     names = sql.SQL(", ").join(map(sql.Identifier, (*list_columns(entity), *queries.BLOCK_COLUMNS)))
     order = build_stored_order(connection, entity)
     table_hash = hashlib.sha256(_COPY_HEADER)
-    for part in parts:
+    for id_range in ranges:
         query = sql.SQL("COPY (SELECT {} FROM {} ORDER BY {}) TO STDOUT (FORMAT BINARY)").format(
-            names, part.select_from(table), order
+            names, id_range.select_from(table), order
         )
         with connection.cursor() as cursor, cursor.copy(query) as copy:
             for chunk in copy:

@@ -17,13 +17,14 @@ from history.store.days.day_locks import LOCK_WAIT_S, override_lock_timeout
 def add_missing_indexes(
     connection: Connection, result: StepResult, seconds: float = math.inf
 ) -> int:
-    """Make the indexes that days lack, newest days first, and return their number.
+    """Create the indexes that days lack, newest days first, and return how many were created.
 
-    Readers and writers go on. If a day stays locked, or the making of its index is interrupted,
-    `result` notes it and the next run tries again. The caller holds the run lock; `connection` is
-    in autocommit mode.
+    Other sessions can read and write meanwhile. Needs the run lock, and a `connection` in
+    autocommit mode.
 
     Args:
+        result: Gets the failures: days that stay locked, and indexes that were interrupted. The
+            next run tries these again.
         seconds: After this time no further index is begun.
     """
     created_count, end = 0, time.monotonic() + seconds

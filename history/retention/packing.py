@@ -112,7 +112,7 @@ class NotPackableError(ExplainedError, RuntimeError):
 
 
 class DoubledVersionError(NotPackableError):
-    """Raised when a day has two rows for one version. The message names it and the remedy."""
+    """Raised when a day has two rows for one version. The message names version and remedy."""
 
 
 class WrongRowsError(ExplainedError, RuntimeError):
@@ -164,7 +164,7 @@ def find_due_days(
     return sorted(due_days, key=lambda table_day: failed_at.get(table_day, 0.0))
 
 
-# The bytes of a partition without rows: its indexes (88 KB), on a cluster those of each shard.
+# A partition without rows has at most this size: 88 KB of indexes, on a cluster for each shard.
 _EMPTY_BYTES: Final = 128 * 1024
 
 
@@ -211,7 +211,7 @@ def pack_day(
 ) -> RewriteResult:
     """Pack a day of one table, while others read and write it.
 
-    The caller holds the run lock. `connection` is in autocommit mode.
+    Needs the run lock, and a `connection` in autocommit mode.
 
     Args:
         rate: How many versions to pack per second. 0: as many as possible.
@@ -283,7 +283,7 @@ class DayRewrite:
         ANNALS_DISK_GB is the size of the disk. If it is not set, nothing is checked.
 
         Raises:
-            NotPackableError: It does not fit on the server, or on a node of the cluster.
+            NotPackableError: The server, or a node of the cluster, does not have the space.
         """
         if not settings.ANNALS.disk_gb:
             return
@@ -329,7 +329,7 @@ class DayRewrite:
         return trained
 
     def _sample_snapshots(self, day_table: DayTable) -> list[bytes]:
-        """Return some snapshots of a plain day, from all of its pages.
+        """Return some snapshots of a plain day, from all parts of its table.
 
         Snapshots that are larger than a block are left out.
         """
@@ -466,14 +466,14 @@ class DayRewrite:
         return _Replacement(RewriteResult(rows, before, after), filled.ratio)
 
     def fill_table(self, day_table: DayTable, form_rows: FormRows) -> _FilledTable:
-        """Write the versions of the day to its new table. Read the table back and compare.
+        """Write the versions of the day to its new table, and compare the table with what was sent.
 
         Raises:
             WrongRowsError: The new table has other rows than were sent.
             DoubledVersionError: The day has a version twice.
         """
         filled = _FilledTable()
-        parts = self._list_parts(day_table)
+        ranges = self._list_id_ranges(day_table)
         # The day is read in a session of its own. So reading, packing and writing go on at the same
         # time, and one COPY writes all rows.
         info = self._connection.info
@@ -482,40 +482,43 @@ class DayRewrite:
             forms.open_session(reader)
             if self._is_distributed():
                 cluster_swap.allow_memory(reader)
-            with closing(self._stream_versions(reader, day_table, parts)) as rows:
+            with closing(self._stream_versions(reader, day_table, ranges)) as rows:
                 sent_digest = self._write_rows(
                     day_table.new,
                     self._form_day(rows, form_rows, filled),
                     frozen=not self._is_distributed(),
                 )
-        if self._hash_stored_rows(day_table.new, parts) != sent_digest:
+        if self._hash_stored_rows(day_table.new, ranges) != sent_digest:
             raise self._build_defect_error()
         return filled
 
-    def _list_parts(self, day_table: DayTable) -> Sequence[IdRange]:
-        """Return the ranges of ids by which the day is read.
+    def _list_id_ranges(self, day_table: DayTable) -> Sequence[IdRange]:
+        """Return the ranges of ids in which the day is read, one range after another.
 
-        On a cluster there are several. Otherwise it is one range with all ids.
+        On a cluster there are several ranges, otherwise one with all ids.
         """
         if self._is_distributed():
             return cluster_swap.split_table(self._connection, day_table.child)
         return [cluster_swap.ALL_IDS]
 
     def _stream_versions(
-        self, connection: Connection, day_table: DayTable, parts: Iterable[IdRange]
+        self, connection: Connection, day_table: DayTable, ranges: Iterable[IdRange]
     ) -> Generator[CanonicalRow]:
         """Yield the versions of the day, with their snapshots as bytes.
 
-        Within a part they come in the canonical order.
+        Within a range of ids they come in the canonical order.
         """
-        for part in parts:
-            source = part.select_from(day_table.child)
+        for id_range in ranges:
+            source = id_range.select_from(day_table.child)
             yield from stream_versions(connection, self._entity, source, data="bytea")
 
     def _form_day(
         self, rows: Iterable[CanonicalRow], form_rows: FormRows, filled: _FilledTable
     ) -> Iterator[StoredRow]:
-        """Yield the rows of the new table, count them in `filled`, and keep to the rate."""
+        """Yield the rows of the new table, and count them in `filled`.
+
+        Pauses if more versions per second are packed than the rate of this rewrite allows.
+        """
         pace = _Pace(self._progress, self._rate)
         for _, document_rows in groupby(self.refuse_doubled(rows), itemgetter(0)):
             for formed in form_rows(document_rows):
@@ -560,10 +563,10 @@ class DayRewrite:
         )
         return sent_hash.digest()
 
-    def _hash_stored_rows(self, new: sql.Identifier, parts: Sequence[IdRange]) -> bytes:
+    def _hash_stored_rows(self, new: sql.Identifier, ranges: Sequence[IdRange]) -> bytes:
         """Return the SHA-256 of the rows of a new table, read in the order of writing."""
         if self._is_distributed():
-            return cluster_swap.hash_rows(self._connection, self._entity, new, parts)
+            return cluster_swap.hash_rows(self._connection, self._entity, new, ranges)
         table_hash = hashlib.sha256()
         self._connection.execute("SET LOCAL synchronize_seqscans TO off")  # start at the first row
         query = table_swap.build_copy_command(self._entity, new, "TO STDOUT (FORMAT BINARY)")
@@ -575,12 +578,12 @@ class DayRewrite:
     def prove_equal_versions(
         self, watch: TableWatch, old: DayTable, versions: int, was_packed: bool
     ) -> None:
-        """Copy the rows that were noted last, and prove that both tables have the same versions.
+        """Copy the noted rows that the new table lacks, and prove that both have the same versions.
 
-        The caller has locked out all writers.
+        Call it while all writers are locked out.
 
         Args:
-            watch: Has noted the rows of the old table that changed.
+            watch: Knows which rows of the old table have changed.
             old: The old table.
             versions: How many versions the new table has so far.
             was_packed: Whether the old table has blocks.
@@ -608,8 +611,8 @@ class DayRewrite:
     ) -> _Replacement:
         """Replace the table of a day on a cluster. See `_replace_table`.
 
-        On a cluster there are no triggers. Digests of the keys, before and after, show whether rows
-        changed.
+        On a cluster there are no triggers. Instead the keys of the old table are digested before it
+        is read and again under the lock of the swap: different digests show that rows changed.
         """
         connection, entity, day = self._connection, self._entity, self._day
         before = cluster_swap.measure_table(connection, day_table.child).bytes
@@ -668,9 +671,9 @@ class DayRewrite:
         if first_ratio is None:
             stored_dictionary.update(ratio=ratio)
         elif ratio > WORSE * first_ratio:
-            parts = self._list_parts(day_table)
+            ranges = self._list_id_ranges(day_table)
             # The day has blocks now, so TABLESAMPLE would not give single versions.
-            with closing(self._stream_versions(self._connection, day_table, parts)) as rows:
+            with closing(self._stream_versions(self._connection, day_table, ranges)) as rows:
                 snapshots = (row[-1] for row in islice(rows, 0, 4 * SAMPLES, 4))
                 trained = dictionaries.train_dictionary(
                     _limit_samples(text for text in snapshots if len(text) <= MOST_BYTES)

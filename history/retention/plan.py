@@ -1,7 +1,7 @@
 """Plans which days are created, dropped and kept, with psqlextra's partition and strategy.
 
 psqlextra's own plan locks the whole table, and stops deleting at the first day that has no
-partition. A plan of this module does neither.
+partition. Plans of this module do not lock the whole table, and go on after such a day.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
+from operator import attrgetter
 from typing import NamedTuple, Protocol, cast
 
 import psycopg
@@ -42,7 +43,7 @@ FindHeldDays = Callable[[Collection[tuple[str, date]]], Mapping[tuple[str, date]
 # Called with a table and a day before the day is archived and dropped. Raises if the day must stay.
 CheckDay = Callable[[days.Connection, str, date], None]
 # Days are created this many days further ahead than versions are accepted. So the newest accepted
-# day has a partition just after midnight, and even if `maintain` has not run for a week.
+# day has a partition just after midnight, also if `maintain` has not run for a week.
 SPARE_DAYS = 7
 
 
@@ -52,17 +53,22 @@ class PartitionPolicy:
 
     window: Window
     today: date  # the current UTC day
-    holds: FindHeldDays | None = None  # called with the days that are about to be dropped
+    find_held_days: FindHeldDays | None = None  # called with the days that are about to be dropped
     hold_days: int = 0  # for how many days beyond the window a day can be held
 
     @classmethod
-    def at(cls, now: datetime, holds: FindHeldDays | None = None) -> PartitionPolicy:
-        """Return the policy that the settings give at the moment `now`, which has an offset."""
+    def at(cls, now: datetime, find_held_days: FindHeldDays | None = None) -> PartitionPolicy:
+        """Return the policy that the settings give at the moment `now`.
+
+        Args:
+            now: A moment with a time zone.
+            find_held_days: Finds the days that must not be dropped. None: no day is held.
+        """
         annals_settings = settings.ANNALS
         window = Window.at(
             now, annals_settings.retention_days, annals_settings.ahead_days + SPARE_DAYS
         )
-        return cls(window, now.astimezone(UTC).date(), holds, annals_settings.hold_days)
+        return cls(window, now.astimezone(UTC).date(), find_held_days, annals_settings.hold_days)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +86,7 @@ class PartitionedTable:
         return self.rows.table
 
     @property
-    def of_versions(self) -> bool:
+    def has_versions(self) -> bool:
         return self.retention_days is None
 
     def compute_window(self, versions: Window, today: date) -> Window:
@@ -104,7 +110,7 @@ class Archiver(Protocol):
         """Archive the rows of a day, while the table is in use."""
 
     def archive_rest(self, connection: days.Connection, table: str, day: date) -> None:
-        """Archive the rows that came after `archive`. The caller has locked out all writers."""
+        """Archive the rows that came after `archive`. Call it while all writers are locked out."""
 
 
 class DayPartition(PostgresPartition):
@@ -176,7 +182,9 @@ class DayStrategy(PostgresPartitioningStrategy):
     window: Window
     today: date  # the current UTC day
     existing: Sequence[Partition]  # of this table
-    holds: Mapping[date, str] = field(default_factory=dict)  # days that must stay, with the reason
+    held_days: Mapping[date, str] = field(
+        default_factory=dict
+    )  # days that must stay, with the reason
     past: bool = True  # whether days before today are created too
 
     def to_create(self) -> Generator[DayPartition, None, None]:
@@ -184,12 +192,20 @@ class DayStrategy(PostgresPartitioningStrategy):
         today = self.today
         window_days = list(self.window.iterate_days())
         split = window_days.index(today)
-        detached = {part.day: part for part in self.existing if part.state is not DayState.ATTACHED}
-        attached = [part for part in self.existing if part.state is DayState.ATTACHED]
-        attached_days = {part.day for part in attached}
-        foreign = [part for part in attached if part.day is None]
+        detached = {
+            partition.day: partition
+            for partition in self.existing
+            if partition.state is not DayState.ATTACHED
+        }
+        attached = [
+            partition for partition in self.existing if partition.state is DayState.ATTACHED
+        ]
+        attached_days = {partition.day for partition in attached}
+        foreign_partitions = [partition for partition in attached if partition.day is None]
         for day in [*window_days[split:], *reversed(window_days[:split])]:
-            if day in attached_days or any(part.has_part_of_day(day) for part in foreign):
+            if day in attached_days or any(
+                partition.covers_part_of(day) for partition in foreign_partitions
+            ):
                 continue
             if day < today and not self.past and day not in detached:
                 continue
@@ -200,43 +216,47 @@ class DayStrategy(PostgresPartitioningStrategy):
             else:
                 reason = "missing"
             yield DayPartition(self.table, day, reason, detached.get(day))
-        for held_day in self.holds:
+        for held_day in self.held_days:
             if held_day in detached:
-                # Only an attached day takes the rows for which it is held.
+                # The messages for which the day is held can be stored only if it is attached.
                 yield DayPartition(self.table, held_day, "held; attached again", detached[held_day])
 
     def to_delete(self) -> Generator[DayPartition, None, None]:
         """Yield the partitions to drop, oldest first.
 
-        These are the partitions before the window that Annals made and that are not held.
+        A partition is dropped if it is before the window, if Annals made it, and if it is not held.
         """
-        for part in self.existing:
-            if part.day and part.day < self.window.oldest and part.day not in self.holds:
+        for partition in self.existing:
+            if (
+                partition.day
+                and partition.day < self.window.oldest
+                and partition.day not in self.held_days
+            ):
                 reason = f"before {self.window.oldest}, the oldest day kept"
-                if part.state is DayState.PENDING:
+                if partition.state is DayState.PENDING:
                     reason += "; its detach was interrupted"
-                elif part.state is DayState.DETACHED:
+                elif partition.state is DayState.DETACHED:
                     reason += "; detached already"
-                yield DayPartition(self.table, part.day, reason, part)
+                yield DayPartition(self.table, partition.day, reason, partition)
 
     def to_keep(self) -> Iterator[tuple[Partition, str]]:
         """Yield the partitions that stay, each with the reason, in the order of their names."""
-        for part in self.existing:
-            if part.day is None:
-                yield part, _explain_foreign(part)
-            elif part.day < self.window.oldest:
-                if part.day in self.holds and part.state is DayState.ATTACHED:
-                    yield part, f"held: {self.holds[part.day]}"
-            elif part.day > self.window.newest:
-                yield part, f"after {self.window.newest}, the newest day made ahead"
-            elif part.state is DayState.ATTACHED:
-                yield part, "inside the window"
+        for partition in self.existing:
+            if partition.day is None:
+                yield partition, _explain_foreign(partition)
+            elif partition.day < self.window.oldest:
+                if partition.day in self.held_days and partition.state is DayState.ATTACHED:
+                    yield partition, f"held: {self.held_days[partition.day]}"
+            elif partition.day > self.window.newest:
+                yield partition, f"after {self.window.newest}, the newest day made ahead"
+            elif partition.state is DayState.ATTACHED:
+                yield partition, "inside the window"
 
 
-def _explain_foreign(part: Partition) -> str:
-    if part.restored:
+def _explain_foreign(partition: Partition) -> str:
+    if partition.restored:
         return "restored from the archive; `partitions release` lets maintain drop it"
-    if not part.marked:
+    if not partition.marked:
         return "not made by Annals, never dropped"
     return "marked, but not a whole UTC day by name and bounds; never dropped"
 
@@ -245,7 +265,7 @@ class PlanLine(NamedTuple):
     """One partition in a plan, with the bounds that it has or will have."""
 
     action: str  # create, drop or keep
-    part: Partition
+    partition: Partition
     reason: str
 
 
@@ -253,7 +273,7 @@ class DayChange(NamedTuple):
     """The outcome of one day of a plan."""
 
     action: str  # created or dropped
-    part: DayPartition
+    partition: DayPartition
     error: Exception | None  # why the day was not created or dropped; None if it was
     waited: float = 0.0  # how many seconds the detach waited for locks
 
@@ -265,36 +285,40 @@ class DayPlan(PostgresModelPartitioningPlan):
     creations: list[DayPartition] = field(default_factory=list)  # type: ignore[assignment]  # most urgent first
     deletions: list[DayPartition] = field(default_factory=list)  # type: ignore[assignment]  # oldest first
     kept_partitions: list[tuple[Partition, str]] = field(default_factory=list)
-    of_versions: bool = True
+    has_versions: bool = True
 
     @property
     def strategy(self) -> DayStrategy:
         return cast(DayStrategy, self.config.strategy)
 
     def list_held(self) -> list[Partition]:
-        """Return the partitions that would be dropped if they were not held."""
-        return [part for part in self.strategy.existing if part.day in self.strategy.holds]
+        """Return the partitions that are older than retention and stay because they are held."""
+        return [
+            partition
+            for partition in self.strategy.existing
+            if partition.day in self.strategy.held_days
+        ]
 
     def list_lines(self) -> Iterator[PlanLine]:
         """Yield a line for each partition: first the dropped, then the kept, then the created ones.
 
         Within each of the three groups the lines are in the order of the names.
         """
-        for part in self.deletions:
-            yield _build_line("drop", part)
+        for day_partition in self.deletions:
+            yield _build_line("drop", day_partition)
         for partition, reason in self.kept_partitions:
             yield PlanLine("keep", partition, reason)
-        for part in sorted(self.creations, key=lambda part: part.day):
-            yield _build_line("create", part)
+        for day_partition in sorted(self.creations, key=attrgetter("day")):
+            yield _build_line("create", day_partition)
 
     def apply(  # type: ignore[override]
         self, check: CheckDay | None = None, archiver: Archiver | None = None
     ) -> Iterator[DayChange]:
         """Create and drop the days one by one, and yield the outcome of each.
 
-        A failed day does not stop the others. Only if a drop waits in vain for an open transaction,
-        no more days of this table are dropped: that transaction would delay the next drops too. The
-        caller holds the run lock.
+        A failed day does not stop the others, with one exception. A drop that waited in vain for an
+        open transaction is the last one for this table: the transaction would delay the next drops,
+        too. Needs the run lock.
 
         Args:
             check: Called before a day is dropped. Raises if the day must stay.
@@ -307,23 +331,23 @@ class DayPlan(PostgresModelPartitioningPlan):
         connection.ensure_connection()
         model = self.config.model
         editor = cast(PostgresSchemaEditor, connection.schema_editor(atomic=False))
-        for part in self.creations:
-            error = _catch_error(partial(part.create, model, editor))
-            yield DayChange("created", part, error)
+        for partition in self.creations:
+            error = _catch_error(partial(partition.create, model, editor))
+            yield DayChange("created", partition, error)
             retake_lost_lock()
-        for part in self.deletions:
+        for partition in self.deletions:
             waits = [0.0]  # seconds; `delete` appends how long it waited, if it did
             error = _catch_error(
                 partial(
-                    part.delete,
+                    partition.delete,
                     model,
                     editor,
                     check=check,
-                    archiver=archiver if self.of_versions else None,
+                    archiver=archiver if self.has_versions else None,
                     report_wait=waits.append,
                 )
             )
-            yield DayChange("dropped", part, error, waits[-1])
+            yield DayChange("dropped", partition, error, waits[-1])
             retake_lost_lock()
             if isinstance(error, psycopg.errors.LockNotAvailable):
                 return
@@ -347,8 +371,8 @@ def build_plans(
         raise PostgresPartitioningError(f"no table {', '.join(missing)}: run annals migrate")
     if partitions is None:
         partitions = catalog.read_partitions(connection, names)
-    holds = _find_held_days(
-        policy, partitions, {table.name for table in tables if table.of_versions}
+    held_days = _find_held_days(
+        policy, partitions, {table.name for table in tables if table.has_versions}
     )
     existing = defaultdict(list)
     for partition in partitions:
@@ -360,8 +384,10 @@ def build_plans(
             window=table.compute_window(policy.window, policy.today),
             today=policy.today,
             existing=existing[table.name],
-            holds={day: reason for (name, day), reason in holds.items() if name == table.name},
-            past=table.of_versions,
+            held_days={
+                day: reason for (name, day), reason in held_days.items() if name == table.name
+            },
+            past=table.has_versions,
         )
         plans.append(
             DayPlan(
@@ -369,7 +395,7 @@ def build_plans(
                 creations=list(strategy.to_create()),
                 deletions=list(strategy.to_delete()),
                 kept_partitions=list(strategy.to_keep()),
-                of_versions=table.of_versions,
+                has_versions=table.has_versions,
             )
         )
     return plans
@@ -386,11 +412,11 @@ def _find_held_days(
     oldest = policy.window.oldest
     limit = oldest - timedelta(days=policy.hold_days)
     overdue = {
-        (part.table, part.day)
-        for part in partitions
-        if part.table in tables and part.day and limit <= part.day < oldest
+        (partition.table, partition.day)
+        for partition in partitions
+        if partition.table in tables and partition.day and limit <= partition.day < oldest
     }
-    return policy.holds(overdue) if policy.holds and overdue else {}
+    return policy.find_held_days(overdue) if policy.find_held_days and overdue else {}
 
 
 def _catch_error(act: Callable[[], None]) -> Exception | None:
@@ -402,10 +428,10 @@ def _catch_error(act: Callable[[], None]) -> Exception | None:
     return None
 
 
-def _build_line(action: str, part: DayPartition) -> PlanLine:
+def _build_line(action: str, day_partition: DayPartition) -> PlanLine:
     new = Partition(
-        table=part.table,
-        name=part.full_name,
+        table=day_partition.table,
+        name=day_partition.full_name,
         start=None,
         end=None,
         state=DayState.DETACHED,
@@ -413,6 +439,6 @@ def _build_line(action: str, part: DayPartition) -> PlanLine:
         rows=0,
         bytes=0,
     )
-    start = compute_midnight(part.day)
-    partition = replace(part.existing or new, start=start, end=start + timedelta(days=1))
-    return PlanLine(action, partition, part.reason)
+    start = compute_midnight(day_partition.day)
+    partition = replace(day_partition.existing or new, start=start, end=start + timedelta(days=1))
+    return PlanLine(action, partition, day_partition.reason)

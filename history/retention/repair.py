@@ -1,12 +1,13 @@
-"""Repairs a packed day that has versions twice: each stays once, and nothing is lost.
+"""Repairs a packed day that has versions twice, so that it has every version once.
 
 Earlier releases could store a version a second time, as a plain row, if a block had it already. The
-block's content was stored first and stays. The second row is deleted if its content is equal. If
-not, it is moved to the table doubled_version and reported. Repaired documents become plain rows.
+content of the block was stored first, and stays. The second row is deleted if its content is equal.
+Otherwise it is moved to the table doubled_version and reported. Repaired documents become plain
+rows.
 
-A sealed day gets a new seal in the same transaction. The repair is refused if the day differs from
-its seal both before and after it. The day may match its seal only after the repair, because it may
-have been sealed before the second rows were stored.
+A sealed day gets a new seal in the same transaction. Before the repair, the day may differ from its
+seal, because it may have been sealed before the second rows were stored. The repair is refused only
+if the repaired day differs from the seal, too.
 """
 
 import hashlib
@@ -59,12 +60,12 @@ class RepairResult:
 def repair_day(connection: Connection, entity: EntityKind, day: date) -> RepairResult:
     """Remove the second row of each version that a day has twice.
 
-    Readers go on, writers of this day wait. The caller holds the run lock. `connection` is in
-    autocommit mode.
+    Other sessions can read the day meanwhile. Sessions that write to the day wait. Needs the run
+    lock, and a `connection` in autocommit mode.
 
     Raises:
         NotRepairableError: Annals did not make a partition for the day.
-        SealedDayChangedError: The day is not as it was sealed.
+        SealedDayChangedError: The day is not as it was sealed, and would not be after the repair.
         DamagedBlockError: A block of a document with doubled versions cannot be read.
         psycopg.errors.LockNotAvailable: A transaction that writes to the day stays open.
     """
@@ -172,7 +173,7 @@ def _decode_snapshot(row: CanonicalRow) -> str | None:
 
 
 def _is_equal(connection: Connection, first: CanonicalRow, second: CanonicalRow) -> bool:
-    """Return whether two rows have equal values. Snapshots are compared as PostgreSQL does it."""
+    """Return whether two rows have equal values. PostgreSQL compares the snapshots."""
     if first[:-1] != second[:-1]:
         return False
     texts = [_decode_snapshot(first), _decode_snapshot(second)]

@@ -30,7 +30,7 @@ WHERE locktype = 'advisory' AND d.datname = current_database()
 
 log = logging.getLogger(__name__)
 
-# By Django's connection, which each thread has of its own: the session that has the run lock.
+# The session that has the run lock, by Django's connection. Each thread has its own connection.
 _LOCK_SESSIONS: WeakKeyDictionary[BaseDatabaseWrapper, psycopg.Connection[Any]] = (
     WeakKeyDictionary()
 )
@@ -44,7 +44,8 @@ class NoRunLockError(RuntimeError):
 def hold_run_lock() -> Iterator[None]:
     """Hold the run lock during the `with` block.
 
-    Such blocks are not nested. Inside one, `retake_lost_lock` takes a lost lock again.
+    These blocks cannot be nested. If the lock is lost inside the block, `retake_lost_lock` takes it
+    again.
 
     Raises:
         NoRunLockError: Another session has the lock. The message says which.
@@ -126,8 +127,8 @@ def _describe_holder(connection: BaseDatabaseWrapper) -> str:
 def _free_lock(connection: BaseDatabaseWrapper) -> None:
     """Free the run lock at once.
 
-    Unlocks in the session that has the lock. If the session has an error or was given back to the
-    pool, closes it, which frees the lock too.
+    The session that has the lock unlocks it. If this session has an error or was given back to the
+    pool, it is closed instead, which also frees the lock.
     """
     lock_session = _LOCK_SESSIONS.pop(connection, None)
     if lock_session is None:
@@ -136,11 +137,13 @@ def _free_lock(connection: BaseDatabaseWrapper) -> None:
         # Django's cursor refuses after an error. The session may hold the lock twice: free both.
         if lock_session is connection.connection and connection.is_usable():
             lock_session.execute("SELECT pg_advisory_unlock_all()")
-            forms.announce(lock_session)  # its advisory lock was freed too
+            # That has also freed the lock by which the session announces its form of data.
+            forms.announce(lock_session)
             return
     except psycopg.Error as error:
         log.warning(
-            "the run lock could not be freed (%s): closing its session, which frees it",
+            "the run lock could not be freed (%s): Annals closes the session that has the lock, "
+            "which frees it",
             describe(error),
         )
     lock_session.close()

@@ -1,4 +1,7 @@
-"""One run of `partitions maintain`: what its steps did, its record, and the partitions after it."""
+"""One run of `partitions maintain`: what its steps did, and the record of the run.
+
+Also the status of the partitions, for metrics.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ class StepResult:
     dropped: list[str] = field(default_factory=list)
     sealed: list[str] = field(default_factory=list)
     packed: list[str] = field(default_factory=list)
-    packing_waits: str = ""  # why no day was packed although some are due; empty: none waits
+    packing_waits: str = ""  # why packing stopped although days are due; empty if it did not
     unsealed: list[UnsealedDay] = field(default_factory=list)
     held: list[str] = field(default_factory=list)  # not dropped because they are held
     busy: list[str] = field(default_factory=list)  # locked by others; the next run tries again
@@ -53,7 +56,7 @@ class StepResult:
 
     @property
     def exit_code(self) -> int:
-        """The exit code. 0: done. 1: the next run tries the rest again. 2: something failed."""
+        """The exit code. 0: done. 1: the next run tries again what is left. 2: something failed."""
         if self.broken:
             return 2
         return 1 if self.busy or self.held else 0
@@ -90,18 +93,18 @@ class StepResult:
         self.logins_removed += step.logins_removed
 
     def note_change(self, change: DayChange) -> None:
-        """Record that a day was created or dropped, or why it was not."""
+        """Record that a day was created or dropped. If it was not, record the error."""
         names = self.created if change.action == "created" else self.dropped
-        self.note_result(names, change.part.full_name, change.error)
+        self.note_result(names, change.partition.full_name, change.error)
         if change.action == "dropped" and change.error is None:
-            self.freed += change.part.existing.bytes if change.part.existing else 0
+            self.freed += change.partition.existing.bytes if change.partition.existing else 0
             self.longest_detach = max(self.longest_detach, round(change.waited, 3))
 
     def note_result(self, names: list[str], name: str, error: Exception | None) -> None:
-        """Record that a day was done, or why it was not.
+        """Record that a day was done. If it was not, record the error.
 
         Args:
-            names: The list of this result to which the name is added if there is no error.
+            names: A list of this result. It gets the name if there is no error.
             name: The name of the day's partition.
         """
         if error is not None:
@@ -121,7 +124,10 @@ RUNS_KEPT: Final = timedelta(days=90)
 
 
 def record_run(result: StepResult, started_at: datetime, seconds: float) -> None:
-    """Record a run. Delete the records of old runs, and of runs that a wrong clock dated later."""
+    """Record a run, and delete the records of old runs.
+
+    Records with a later date than this run are deleted too: a wrong clock has dated them.
+    """
     MaintainRun.objects.create(
         started_at=started_at,
         seconds=seconds,
@@ -138,12 +144,12 @@ def record_run(result: StepResult, started_at: datetime, seconds: float) -> None
 
 
 def load_latest_run() -> MaintainRun | None:
-    """Return the latest completed run, or None before the first one."""
+    """Return the latest run, also if days of it failed. None if no run is recorded."""
     return MaintainRun.objects.order_by("-started_at").first()
 
 
-def load_latest_complete_run() -> MaintainRun | None:
-    """Return the latest run without busy or broken days, or None."""
+def load_latest_flawless_run() -> MaintainRun | None:
+    """Return the latest run in which no day was busy or broken. None if there is none."""
     return MaintainRun.objects.filter(busy=0, broken=0).order_by("-started_at").first()
 
 

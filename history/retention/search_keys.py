@@ -1,7 +1,7 @@
 """Indexes versions that were stored before a business key was declared, and removes old keys.
 
-On a cluster it also lists the children of applications (history.store.search_index.children).
-Partitions are read page by page.
+On a cluster, the module also adds the children of applications to search_key (see
+history.store.search_index.children). Partitions are read page by page.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,8 +21,12 @@ from history.retention import catalog
 from history.retention.catalog import Partition
 from history.store import distribution
 from history.store.blocks.codec import DamagedBlockError
-from history.store.blocks.queries import EPOCH, build_version_count, read_snapshots
-from history.store.blocks.queries import build_damage_error as damaged_row
+from history.store.blocks.queries import (
+    EPOCH,
+    build_damage_error,
+    build_version_count,
+    read_snapshots,
+)
 from history.store.days import days
 from history.store.days.canonical import Connection
 from history.store.days.days import DayState
@@ -97,7 +101,7 @@ class BackfillStep:
 def list_targets() -> list[BackfillTarget]:
     """Return the attached partitions of all kinds with business keys, newest day first.
 
-    On a cluster, also return those of all kinds of children.
+    On a cluster, also return the attached partitions of all kinds of children.
     """
     has_cluster = is_distributed()
     kinds = {
@@ -125,9 +129,10 @@ def is_distributed() -> bool:
 
 
 def note_children_listed() -> None:
-    """Record that the list of children is complete. Call it after all targets were indexed.
+    """Record that search_key lists the children of all stored versions.
 
-    Does nothing on a single server: only a cluster has this list.
+    Call this after every partition from `list_targets` was indexed. Does nothing on a single
+    server: only a cluster has this list.
     """
     if is_distributed():
         with connection.wrap_database_errors:
@@ -191,7 +196,7 @@ def _index_pages(
             try:
                 stored_at = EPOCH + timedelta(microseconds=moment)
                 if not inside:
-                    raise damaged_row(target.entity.table, id, stored_at)
+                    raise build_damage_error(target.entity.table, id, stored_at)
                 if packed is not None and target.entity.search:
                     texts_of_row = read_snapshots(
                         connection.connection, target.entity.table, id, stored_at, packed
@@ -246,8 +251,14 @@ def _make_select(target: BackfillTarget) -> sql.Composed:
     )
 
 
-def find_oldest_searched_day(partitions: Iterable[Partition], oldest: date) -> date:
-    """Return the oldest day that a search must find: the window's oldest, or an older held day."""
+def find_oldest_searchable_day(partitions: Iterable[Partition], oldest: date) -> date:
+    """Return the oldest day on which a search must find versions.
+
+    Args:
+        partitions: The partitions of the tables of versions. Days before the window count only if
+            they are held, not if they were restored.
+        oldest: The oldest day of the window.
+    """
     days = [
         part.day for part in partitions if part.state is DayState.ATTACHED and not part.restored
     ]
@@ -255,10 +266,10 @@ def find_oldest_searched_day(partitions: Iterable[Partition], oldest: date) -> d
 
 
 def remove_old_keys(connection: Connection, before: date) -> int:
-    """Remove the keys that were last seen before this day, and return how many.
+    """Remove the keys that no version has on the day `before` or later. Return how many.
 
-    Reads the whole table, unless a recorded run has removed the keys before this day already.
-    `connection` is in autocommit mode.
+    Reads the whole table, unless an earlier run has recorded that it removed these keys. Needs
+    a `connection` in autocommit mode.
     """
     if MaintainRun.objects.filter(search_keys_before__gte=before).exists():
         return 0

@@ -26,19 +26,19 @@ def format_size(count: int) -> str:
     return f"{amount:.1f} TiB"
 
 
-def build_partition_table(parts: Iterable[Partition]) -> "Table":
+def build_partition_table(partitions: Iterable[Partition]) -> "Table":
     """Return a table with a line for each partition."""
     names = ("partition", "from (UTC)", "to (UTC)", "~rows", "bytes", "state", "ours")
     table = build_table(*names, right=NUMBERS)
-    for part in parts:
+    for partition in partitions:
         table.add_row(
-            part.name,
-            _format_moment(part.start),
-            _format_moment(part.end),
-            f"{part.rows:,}",
-            format_size(part.bytes),
-            part.state.value,
-            "yes" if part.day else "no",
+            partition.name,
+            _format_moment(partition.start),
+            _format_moment(partition.end),
+            f"{partition.rows:,}",
+            format_size(partition.bytes),
+            partition.state.value,
+            "yes" if partition.day else "no",
         )
     return table
 
@@ -54,39 +54,44 @@ def build_plan_table(lines: Iterable[PlanLine], unmerged: bool = False) -> "Tabl
     names = ("table", "action", "partitions", "from (UTC)", "to (UTC)", "~rows", "bytes", "why")
     table = build_table(*names, right=NUMBERS)
     for count, line in [(1, line) for line in lines] if unmerged else _merge_lines(lines):
-        part = line.part
+        partition = line.partition
         table.add_row(
-            part.table,
+            partition.table,
             line.action,
-            part.name if count == 1 else pluralize(count, "day"),
-            _format_moment(part.start),
-            _format_moment(part.end),
-            f"{part.rows:,}",
-            format_size(part.bytes),
+            partition.name if count == 1 else pluralize(count, "day"),
+            _format_moment(partition.start),
+            _format_moment(partition.end),
+            f"{partition.rows:,}",
+            format_size(partition.bytes),
             line.reason,
         )
     return table
 
 
-def build_partition_object(part: Partition) -> dict[str, Any]:
+def build_partition_object(partition: Partition) -> dict[str, Any]:
     """Return a partition as JSON values. Moments are ISO 8601 in UTC; `rows` is an estimate."""
-    day = part.day.isoformat() if part.day else None
-    return {**_build_object(part), "day": day, "state": part.state.value, "marked": part.marked}
+    day = partition.day.isoformat() if partition.day else None
+    return {
+        **_build_object(partition),
+        "day": day,
+        "state": partition.state.value,
+        "marked": partition.marked,
+    }
 
 
 def build_line_object(line: PlanLine) -> dict[str, Any]:
     """Return a line of a plan as JSON values."""
-    return {"action": line.action, **_build_object(line.part), "reason": line.reason}
+    return {"action": line.action, **_build_object(line.partition), "reason": line.reason}
 
 
-def _build_object(part: Partition) -> dict[str, Any]:
+def _build_object(partition: Partition) -> dict[str, Any]:
     return {
-        "table": part.table,
-        "name": part.name,
-        "from": part.start.isoformat() if part.start else None,
-        "to": part.end.isoformat() if part.end else None,
-        "rows": part.rows,
-        "bytes": part.bytes,
+        "table": partition.table,
+        "name": partition.name,
+        "from": partition.start.isoformat() if partition.start else None,
+        "to": partition.end.isoformat() if partition.end else None,
+        "rows": partition.rows,
+        "bytes": partition.bytes,
     }
 
 
@@ -96,12 +101,15 @@ def _merge_lines(lines: Iterable[PlanLine]) -> Iterator[tuple[int, PlanLine]]:
     Yields:
         How many lines were merged, and the merged line.
     """
-    for _, group in groupby(lines, lambda line: (line.part.table, line.action, line.reason)):
+    for _, group in groupby(lines, lambda line: (line.partition.table, line.action, line.reason)):
         run = list(group)
-        parts = [line.part for line in run]
-        rows, bytes = sum(part.rows for part in parts), sum(part.bytes for part in parts)
-        whole = replace(parts[0], end=parts[-1].end, rows=rows, bytes=bytes)
-        yield len(run), run[0]._replace(part=whole)
+        partitions = [line.partition for line in run]
+        rows, bytes = (
+            sum(partition.rows for partition in partitions),
+            sum(partition.bytes for partition in partitions),
+        )
+        whole = replace(partitions[0], end=partitions[-1].end, rows=rows, bytes=bytes)
+        yield len(run), run[0]._replace(partition=whole)
 
 
 def _format_moment(moment: datetime | None) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import psycopg
 from psycopg import sql
 
-# The people and services of a block: those of its newest version, and the lines of `names`.
+# The people and services of a block: author and service of the row, and the lines of `names`.
 BLOCK_NAMES: Final = "((string_to_array(names, E'\\n') || author::text) || client_id::text)"
 
 
@@ -51,7 +51,7 @@ def build_index_name(table: str, index: ChangeIndex) -> str:
 
 
 class MissingIndex(NamedTuple):
-    """An index that a partitioned table has and one of its days does not."""
+    """An index that a partitioned table has, but one of its days does not have."""
 
     schema: str
     partition: str
@@ -94,9 +94,10 @@ def find_missing(connection: psycopg.Connection[Any], tables: list[str]) -> list
 
 
 def add_to_day(connection: psycopg.Connection[Any], missing: MissingIndex) -> None:
-    """Create an index of a day and attach it to the table's index. Readers and writers go on.
+    """Create an index of a day, and attach it to the index of the partitioned table.
 
-    `connection` is in autocommit mode. An index that a killed run left unfinished is replaced.
+    An index that a killed run left unfinished is replaced. Other sessions can read and write the
+    day meanwhile. Needs a `connection` in autocommit mode.
 
     Raises:
         psycopg.errors.LockNotAvailable: A transaction that uses the day stays open. The unfinished
@@ -121,7 +122,7 @@ def add_to_day(connection: psycopg.Connection[Any], missing: MissingIndex) -> No
 
 
 def build_commands(table: str) -> list[str]:
-    """Return the commands that create a partitioned table's indexes, but not those of its days."""
+    """Return the commands that create the indexes of a partitioned table, but not of its days."""
     return [
         f'CREATE INDEX IF NOT EXISTS "{build_index_name(table, index)}" ON ONLY "{table}"'
         f" {index.definition}"

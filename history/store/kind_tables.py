@@ -1,4 +1,4 @@
-"""Creates the tables of declared kinds, which have no migrations. Never drops one."""
+"""Creates the tables of declared kinds, which do not have migrations. Never drops a table."""
 
 import sys
 from typing import Any, Final, TextIO, TypeAlias

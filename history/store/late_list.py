@@ -6,15 +6,15 @@ The horizon is the moment that no page of any feed has passed. Begin with `lock_
 - A writer stores its versions, and then locks the horizon (FOR SHARE) until its transaction ends.
   Versions with moments before the horizon are added to the list, in the same transaction.
   The restore of an archived day does the same.
-- A reader raises the horizon to the end of its page, commits, and then reads the page. To raise it,
-  PostgreSQL waits until no writer holds the lock.
+- A request for a page of the feed first raises the horizon to the end of this page, commits, and
+  then reads the page. The horizon can be raised only while no writer has it locked.
 
 So a writer that locked the old horizon has committed before the page is read, and its versions are
 in the page. A writer that locks the horizon later sees the new one, and notes its versions.
 
-Writers take positions of the list from one row, which stays locked until the transaction ends. So
-positions grow in the order of the commits, without gaps: a reader that sees a position sees all
-lower ones. A transaction that is rolled back gives its positions back.
+Writers take the positions of the list from one row, which stays locked until their transaction
+ends. So positions grow in the order of the commits, without gaps: whoever sees a position also sees
+all lower ones. A transaction that is rolled back gives its positions back.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class LateVersion(NamedTuple):
 
 
 class LateCursor(NamedTuple):
-    """The point in the late list from which a reader continues."""
+    """The point in the late list up to which a program has read."""
 
     position: int  # the position of the row to read next
-    versions_read: int  # how many versions of this row the reader has read already
+    versions_read: int  # how many versions of this row have been read already
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +78,10 @@ class FeedState(NamedTuple):
 
 
 class LateListGoneError(LookupError):
-    """Raised when a reader cannot continue in the late list from its cursor.
+    """Raised when the late list cannot be read on from a cursor.
 
-    Retention has removed the versions that follow. Or the database was restored from a copy that is
-    older than the cursor.
+    Retention has removed the versions after the cursor. Or the database was restored from a copy
+    that is older than the cursor.
     """
 
 
@@ -110,7 +110,7 @@ GROUP BY position
 def lock_horizon(connection: Connection) -> int | None:
     """Return the horizon, and lock it until the caller's transaction ends.
 
-    Call it last in the transaction, because readers of the feed wait for the lock.
+    Call it last in the transaction, because requests for the feed wait for the lock.
 
     Returns:
         Microseconds since 1970. None until a program reads the feed for the first time.
@@ -186,9 +186,9 @@ def stage_table(connection: Connection, table: sql.Identifier) -> None:
 def add_staged_versions(connection: Connection, entity: str) -> None:
     """Add the staged versions to the list, if the feed has passed any of their moments.
 
-    Versions after the horizon may be added, too. Readers of the list leave these out, because the
-    feed will have them.
-    Call it last in the transaction. Other writers that add versions wait until it ends.
+    Versions after the horizon may be added, too. Whoever reads the list skips these, because the
+    feed will have them. Call this last in the transaction: other writers that add versions wait
+    until the transaction ends.
 
     Args:
         entity: The name of the kind.
@@ -240,7 +240,7 @@ def raise_horizon(moment: datetime) -> bool:
     Call it outside of a transaction. A higher horizon stays as it is.
 
     Returns:
-        False if writers held the lock for longer than HORIZON_WAIT. The horizon is not raised then.
+        False if the horizon was not raised, because writers had it locked for HORIZON_WAIT.
     """
     try:
         with django_connection.cursor() as cursor:
@@ -256,7 +256,7 @@ def raise_horizon(moment: datetime) -> bool:
 def fetch_batches(cursor: LateCursor) -> list[LateVersionBatch]:
     """Return the next rows of the list, at most BATCHES_PER_READ.
 
-    The first row may have versions that the cursor has read.
+    Some versions of the first row may have been read already: see `cursor.versions_read`.
 
     Raises:
         LateListGoneError: The list cannot be read on from the cursor.

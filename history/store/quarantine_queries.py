@@ -164,10 +164,10 @@ def count_open_messages(entity: EntityKind, since: date | None, until: date | No
 def find_by_versions(
     entity: EntityKind, ranges: Iterable[VersionRange]
 ) -> Mapping[str, Mapping[int, QuarantinedMessage]]:
-    """Return the messages about these versions that were not stored.
+    """Return the messages that brought these versions but could not be stored.
 
-    These are in quarantine, were discarded there, or came out of it too late to be stored. Runs one
-    query, or none if there are no ranges.
+    Such a message is in quarantine, or was discarded there, or left it too late to be stored. Runs
+    one query, or none if there are no ranges.
 
     Returns:
         The messages by id and version number, ascending; at most MAX_MESSAGES.
@@ -184,8 +184,8 @@ def find_by_versions(
 def find_by_document(entity: EntityKind, id: str) -> list[QuarantinedMessage]:
     """Return the messages about a document that are in quarantine or were discarded there.
 
-    They come newest first, at most MAX_MESSAGES. Messages that do not say their version are
-    included.
+    The newest message comes first; there are at most MAX_MESSAGES. Messages that do not say which
+    version they bring are included.
     """
     return _fetch(_MESSAGES_ABOUT_DOCUMENT, [entity.name, id])
 

@@ -78,7 +78,7 @@ class VersionNumberRef(NamedTuple):
 
 
 class DamagedPlace(NamedTuple):
-    """What cannot be read: one version, or a whole document."""
+    """A version, or a whole document, that cannot be read."""
 
     entity: EntityKind
     id: str
@@ -186,7 +186,7 @@ Content = TypeVar("Content")
 
 @dataclass(frozen=True, slots=True)
 class SourceAnswer(Generic[Content]):
-    """A closed answer: what a source returned, before the policy has released it for the viewer.
+    """A closed answer: the answer of a source, before the policy has released it for the viewer.
 
     Only `ViewerPolicy.release` reads `unreleased`.
     """

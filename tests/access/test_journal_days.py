@@ -257,7 +257,9 @@ def test_verify_finds_journal_day_without_seal(
     for day in sealed_days:
         if day != sealed_days[place]:
             seal_day(journal_with_few_days, ROWS, day)
-    assert_day_has_fault(sealed_days[place], "it has no seal, and a day before it has one or rows")
+    assert_day_has_fault(
+        sealed_days[place], "the day does not have a seal, although an earlier day has a seal"
+    )
 
 
 def test_verify_accepts_day_that_no_run_could_seal_yet(
@@ -268,7 +270,7 @@ def test_verify_accepts_day_that_no_run_could_seal_yet(
     MaintainRun.objects.update(started_at=moment)
     # The newest of these days was the last one that had ended a day before the run.
     DaySeal.objects.filter(table=TABLE, day__gte=sealed_days[-5]).delete()
-    assert_day_has_fault(sealed_days[-5], "it has no seal")
+    assert_day_has_fault(sealed_days[-5], "the day does not have a seal")
     seal_day(journal_with_few_days, ROWS, sealed_days[-5])
     assert run("verify", "--entity", "journal")[0] == 0
     assert run("maintain")[0] == 0
@@ -281,7 +283,9 @@ def test_verify_accepts_unsealed_day_when_latest_run_reported_a_failure(
 ) -> None:
     """The next run seals the day."""
     DaySeal.objects.filter(table=TABLE, day=sealed_days[-1]).delete()
-    assert_day_has_fault(sealed_days[-1], "it has no seal, and a day before it has one or rows")
+    assert_day_has_fault(
+        sealed_days[-1], "the day does not have a seal, although an earlier day has a seal"
+    )
     run_before, failing = MaintainRun.objects.get(), MaintainRun.objects.get()
     failing.pk = None
     setattr(failing, failed, 1)

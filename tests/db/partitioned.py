@@ -136,9 +136,9 @@ def retire() -> None:
 
 
 def make_policy(
-    keep: int = 3, ahead: int = 2, holds: FindHeldDays | None = None, hold_days: int = 0
+    keep: int = 3, ahead: int = 2, find_held_days: FindHeldDays | None = None, hold_days: int = 0
 ) -> PartitionPolicy:
-    return PartitionPolicy(Window.at(NOW, keep, ahead), TODAY, holds, hold_days)
+    return PartitionPolicy(Window.at(NOW, keep, ahead), TODAY, find_held_days, hold_days)
 
 
 def execute_plans(

@@ -183,7 +183,9 @@ def test_maintain_archives_days_before_it_drops_them_and_keeps_restored_days(
     restore_day(plain, store, PRODUCT, OLD)
     assert execute_plans(make_policy(), archiver=archiver).dropped == []
     lines = [line for table in build_plans(make_policy()) for line in table.list_lines()]
-    assert next(x.reason for x in lines if x.part.name == NAME).startswith("restored from the arch")
+    assert next(x.reason for x in lines if x.partition.name == NAME).startswith(
+        "restored from the arch"
+    )
     release_day(plain, TABLE, OLD)
     assert execute_plans(make_policy(), archiver=archiver).dropped == [NAME]
     assert not release_day(plain, TABLE, OLD)

@@ -12,10 +12,10 @@ from django.conf import settings
 from annals.operations import metrics_page
 from history.kinds.entities import ROOT
 from history.models import ArchivedDay, DaySeal
-from history.retention.archive import manifest, parquet, scrubbing
+from history.retention.archive import archive_check, manifest, parquet
+from history.retention.archive.archive_check import check_archived_days, list_days_to_check
 from history.retention.archive.manifest import Manifest
 from history.retention.archive.parquet import ArchiveFileWriter, hash_row
-from history.retention.archive.scrubbing import list_days_to_check, scrub_days
 from history.retention.archive.store import ArchiveStore
 from history.retention.archive.write import DayArchiver
 from history.retention.seals.seal import seal_day
@@ -61,7 +61,9 @@ def leave(archive: ArchiveStore, accept_changed: date | None = None) -> None:
 
 def find_faults(archive: ArchiveStore) -> dict[date, str | None]:
     """The fault of each day."""
-    return {verdict.day: verdict.fault for verdict in scrub_days(archive, list_days_to_check())}
+    return {
+        verdict.day: verdict.fault for verdict in check_archived_days(archive, list_days_to_check())
+    }
 
 
 def find_file(path: Path, of: date) -> Path:
@@ -70,7 +72,7 @@ def find_file(path: Path, of: date) -> Path:
 
 
 def test_archive_check_finds_no_fault_in_sound_archive(archive: ArchiveStore) -> None:
-    verdicts = list(scrub_days(archive, list_days_to_check()))
+    verdicts = list(check_archived_days(archive, list_days_to_check()))
     assert [(item.day, item.rows, item.fault, item.note) for item in verdicts] == [
         (FIRST, 4, None, "1 file, manifest and seal"),
         (MIDDLE, 4, None, "1 file, manifest and seal"),
@@ -156,7 +158,10 @@ def test_archive_check_finds_forged_rows(archive: ArchiveStore) -> None:
     forge(archive, **digests)
     assert "has other rows than its manifest says" in str(find_faults(archive)[MIDDLE])
     forge(archive, digest=day_manifest.digest)
-    assert find_faults(archive)[MIDDLE] == "the rows of the files are not those of the manifest"
+    assert (
+        find_faults(archive)[MIDDLE]
+        == "the rows of the files are not the rows that the manifest describes"
+    )
     forged = forge(archive)
     assert find_faults(archive)[MIDDLE] == (
         "the manifest names 4 rows, the database 4; their digests differ"
@@ -204,7 +209,7 @@ def test_archive_check_prints_numbers_of_days_and_faults(
 
 
 def test_archive_check_skips_day_that_is_forgotten_during_the_check(archive: ArchiveStore) -> None:
-    verdicts = scrub_days(archive, list_days_to_check())
+    verdicts = check_archived_days(archive, list_days_to_check())
     assert next(verdicts).day == FIRST
     ArchivedDay.objects.filter(day=MIDDLE).delete()
     assert [item.day for item in verdicts] == [LAST]
@@ -213,18 +218,20 @@ def test_archive_check_skips_day_that_is_forgotten_during_the_check(archive: Arc
 def test_archive_check_reads_new_files_when_day_is_rewritten_during_the_check(
     archive: ArchiveStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = scrubbing.find_damage
+    real = archive_check.find_damage
 
     def replace_first(store: ArchiveStore, *args: Any) -> str | None:
-        monkeypatch.setattr(scrubbing, "find_damage", real)
+        monkeypatch.setattr(archive_check, "find_damage", real)
         fill(FIRST)
         with connect_plainly() as plain:
             insert(plain, get_evening(FIRST), "new")
         leave(archive, accept_changed=FIRST)
         return real(store, *args)
 
-    monkeypatch.setattr(scrubbing, "find_damage", replace_first)
-    verdicts = {verdict.day: verdict for verdict in scrub_days(archive, list_days_to_check())}
+    monkeypatch.setattr(archive_check, "find_damage", replace_first)
+    verdicts = {
+        verdict.day: verdict for verdict in check_archived_days(archive, list_days_to_check())
+    }
     # The rows of the second generation came without a message, so its seal does not fit.
     assert verdicts[FIRST].rows == 5
     assert verdicts[FIRST].fault == "the archived rows are not the sealed rows"
@@ -243,7 +250,9 @@ def test_archive_check_accepts_files_that_an_interrupted_run_wrote_but_did_not_r
 
     monkeypatch.setattr("history.retention.archive.write.seal_archived_rows", raise_killed)
     assert execute_plans(make_policy(keep=3), archiver=DayArchiver(archive)).exit_code == 2
-    verdicts = {verdict.day: verdict for verdict in scrub_days(archive, list_days_to_check())}
+    verdicts = {
+        verdict.day: verdict for verdict in check_archived_days(archive, list_days_to_check())
+    }
     assert (verdicts[LAST].fault, "interrupted" in verdicts[LAST].note) == (None, True)
     with connect_plainly() as plain:
         plain.execute(f"DROP TABLE {days.build_partition_name(TABLE, LAST)}")
@@ -257,7 +266,9 @@ def test_archive_check_accepts_earlier_seal_while_day_has_newer_rows_in_its_tabl
     with connect_plainly() as plain:
         insert(plain, get_evening(FIRST), "new")
         seal_day(plain, ROOT, FIRST)
-    verdicts = {verdict.day: verdict for verdict in scrub_days(archive, list_days_to_check())}
+    verdicts = {
+        verdict.day: verdict for verdict in check_archived_days(archive, list_days_to_check())
+    }
     assert verdicts[FIRST].fault is None
     assert "an earlier seal" in verdicts[FIRST].note
     with connect_plainly() as plain:

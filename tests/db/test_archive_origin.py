@@ -16,7 +16,7 @@ from annals.access.models import JournalEntry
 from annals.configuration import env
 from history.models import ArchivedDay
 from history.retention.archive import manifest, provenance, read
-from history.retention.archive.scrubbing import list_days_to_check, scrub_days
+from history.retention.archive.archive_check import check_archived_days, list_days_to_check
 from history.retention.archive.store import ArchiveStore
 from history.retention.archive.write import DayArchiver, archive_day
 from history.store.days.canonical import Connection
@@ -329,7 +329,7 @@ def count_archived_rows(store: ArchiveStore) -> list[int]:
 
 
 def find_fault(store: ArchiveStore) -> str:
-    (checked,) = scrub_days(store, list_days_to_check())
+    (checked,) = check_archived_days(store, list_days_to_check())
     return checked.fault or ""
 
 

@@ -48,8 +48,8 @@ def read(**fields: Any) -> Ledger:
 
 
 def find_holds(hold_days: int = 7) -> dict[date, str]:
-    table = build_plans(make_policy(holds=find_unsettled_days, hold_days=hold_days))[0]
-    return dict(table.strategy.holds)
+    table = build_plans(make_policy(find_held_days=find_unsettled_days, hold_days=hold_days))[0]
+    return dict(table.strategy.held_days)
 
 
 def test_no_day_is_held_without_open_messages() -> None:
@@ -57,7 +57,7 @@ def test_no_day_is_held_without_open_messages() -> None:
     create_bad_message(b"{}", status=Quarantined.Status.DISCARDED)
     create_bad_message(b"{}", 1, status=Quarantined.Status.RESOLVED)
     assert find_holds() == {}
-    assert execute_plans(make_policy(holds=find_unsettled_days, hold_days=7)).dropped == [
+    assert execute_plans(make_policy(find_held_days=find_unsettled_days, hold_days=7)).dropped == [
         days.build_partition_name(*place) for place in OLD
     ]
 
@@ -113,13 +113,15 @@ def test_messages_that_brokers_deleted_unread_hold_no_day() -> None:
 
 def test_held_day_is_not_dropped_and_plan_shows_reason() -> None:
     create_bad_message(b"{}", timestamp=NOW - timedelta(days=5))
-    guarded = make_policy(holds=find_unsettled_days, hold_days=7)
+    guarded = make_policy(find_held_days=find_unsettled_days, hold_days=7)
     outcome = execute_plans(guarded)
     assert outcome.held == [days.build_partition_name(TABLE, get_day(-5))]
     assert outcome.dropped == [days.build_partition_name(TABLE, get_day(-4))]
     assert outcome.exit_code == 1
     reasons = {
-        line.part.name: line.reason for table in build_plans(guarded) for line in table.list_lines()
+        line.partition.name: line.reason
+        for table in build_plans(guarded)
+        for line in table.list_lines()
     }
     assert reasons[outcome.held[0]] == "held: 1 unresolved in quarantine"
     Quarantined.objects.update(status=Quarantined.Status.DISCARDED)
@@ -137,7 +139,7 @@ def test_detached_day_is_attached_again_when_it_is_held(pending: bool) -> None:
             name = days.build_partition_name(TABLE, get_day(-5))
             plain.execute(f"ALTER TABLE {TABLE} DETACH PARTITION {name}")
         create_bad_message(b"{}", timestamp=NOW - timedelta(days=5))
-        outcome = execute_plans(make_policy(holds=find_unsettled_days, hold_days=7))
+        outcome = execute_plans(make_policy(find_held_days=find_unsettled_days, hold_days=7))
         assert outcome.broken == []
         assert outcome.held == [days.build_partition_name(TABLE, get_day(-5))]
         assert days.locate_day(plain, TABLE, get_day(-5)).state is days.DayState.ATTACHED
@@ -158,7 +160,11 @@ def test_option_force_drops_held_days() -> None:
 
 def find_holds_of_command() -> dict[date, str]:
     """As `partitions maintain` asks."""
-    return dict(build_plans(make_policy(holds=find_days_to_hold, hold_days=7))[0].strategy.holds)
+    return dict(
+        build_plans(make_policy(find_held_days=find_days_to_hold, hold_days=7))[
+            0
+        ].strategy.held_days
+    )
 
 
 def test_all_old_days_are_held_while_number_of_unread_messages_is_unknown() -> None:

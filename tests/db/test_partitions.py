@@ -107,7 +107,7 @@ def test_partition_that_annals_did_not_create_is_kept_and_plan_says_why(plain: C
     assert foreign in list_partition_names()
     assert build_names(range(1, 2))[0] not in list_partition_names()
     lines = [line for table in build_plans(make_policy()) for line in table.list_lines()]
-    reasons = {line.part.name: line.reason for line in lines}
+    reasons = {line.partition.name: line.reason for line in lines}
     assert reasons[foreign] == "not made by Annals, never dropped"
 
 
@@ -235,7 +235,7 @@ def test_status_of_table_counts_days_ahead_missing_days_and_overdue_days(plain: 
     for number in (-9, -1, 0, 1):
         days.create_partition(plain, TABLE, get_day(number))
     status = load_statuses(
-        make_policy(holds=lambda _: {(TABLE, get_day(-9)): "held"}, hold_days=9)
+        make_policy(find_held_days=lambda _: {(TABLE, get_day(-9)): "held"}, hold_days=9)
     )[0]
     assert (status.table, status.ahead, status.missing, status.overdue) == (TABLE, 1, 2, 0)
     assert status.bytes > 0

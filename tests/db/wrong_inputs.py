@@ -165,7 +165,7 @@ INPUTS: Final = (
     usage("partitions seal 2026-02-30", "'2026-02-30' is not a day"),
     usage("export --entity product-car --from 30.02.2026", "--from", "is not a day"),
     usage("export --entity product-car --from 9999-12-31", "is not a day"),
-    usage("export --entity product-car --from 2026-11-20 --to 2026-11-10", "is not before"),
+    usage("export --entity product-car --from 2026-11-20 --to 2026-11-10", "must be before"),
     usage("export --entity product-car --from 2099-01-01 --to 2099-01-05", "has no day"),
     usage("partitions verify 2019-01-01", "2019-01-01 has no seal"),
     usage("partitions verify --archive", "ANNALS_ARCHIVE_URL"),

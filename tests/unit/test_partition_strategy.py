@@ -38,10 +38,10 @@ def make_partition(
 
 
 def make_strategy(
-    *existing: Partition, keep: int = 3, ahead: int = 2, holds: dict[date, str] | None = None
+    *existing: Partition, keep: int = 3, ahead: int = 2, held_days: dict[date, str] | None = None
 ) -> DayStrategy:
     window = Window(TODAY - timedelta(days=keep), TODAY + timedelta(days=ahead))
-    return DayStrategy(TABLE, window, TODAY, existing, holds or {})
+    return DayStrategy(TABLE, window, TODAY, existing, held_days or {})
 
 
 def list_created(day_strategy: DayStrategy) -> list[int]:

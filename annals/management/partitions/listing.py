@@ -40,7 +40,9 @@ def list_partitions(call: PartitionsCall) -> int:
 
 def show_plan(call: PartitionsCall) -> int:
     """Print what `maintain` would create, drop, keep and pack, and why."""
-    policy = PartitionPolicy.at(clock.now(), None if call.options["force"] else nightly.HOLDS)
+    policy = PartitionPolicy.at(
+        clock.now(), None if call.options["force"] else nightly.FIND_HELD_DAYS
+    )
     day_tables = journal.list_day_tables()
     partitions = catalog.read_partitions(connection, [table.name for table in day_tables])
     plans = build_plans(policy, day_tables, partitions)
@@ -62,7 +64,7 @@ def show_plan(call: PartitionsCall) -> int:
         call.stdout.write(json.dumps(answer))
         return 0
     print_table(call.stdout, tables.build_plan_table(lines, call.options["each"]))
-    freed = tables.format_size(sum(line.part.bytes for line in lines if line.action == "drop"))
+    freed = tables.format_size(sum(line.partition.bytes for line in lines if line.action == "drop"))
     call.stdout.write(
         f"Window {window.oldest} to {window.newest} (UTC): "
         f"{counts['create']} to create, {counts['drop']} to drop ({freed}), "

@@ -25,7 +25,9 @@ def maintain_days(call: PartitionsCall) -> int:
 
     def report_change(change: DayChange) -> None:
         if options["each"] and change.error is None and not options["json"]:
-            call.stdout.write(f"{change.action} {change.part.full_name}: {change.part.reason}")
+            call.stdout.write(
+                f"{change.action} {change.partition.full_name}: {change.partition.reason}"
+            )
 
     exceptions = DropExceptions(
         force=options["force"],

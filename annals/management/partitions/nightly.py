@@ -53,7 +53,7 @@ from ingest.quarantine import messages as quarantine
 from ingest.store import empty_offsets
 
 # Finds the days that must not be dropped yet.
-HOLDS: FindHeldDays = find_days_to_hold
+FIND_HELD_DAYS: FindHeldDays = find_days_to_hold
 # How many seconds a run packs days, and how many rows per second at most.
 PACK_SECONDS: Final = 1_800
 PACK_ROWS_PER_SECOND: Final = 20_000
@@ -151,7 +151,7 @@ def run_night(
     archiver = DayArchiver(ArchiveStore(url)) if url else None
     context = NightContext(
         now=now,
-        policy=PartitionPolicy.at(now, None if exceptions.force else HOLDS),
+        policy=PartitionPolicy.at(now, None if exceptions.force else FIND_HELD_DAYS),
         exceptions=exceptions,
         archiver=archiver,
         report_change=report_change,
@@ -338,7 +338,7 @@ def find_days_to_pack(partitions: Iterable[Partition], today: date) -> list[tupl
 
 def remove_old_search_keys(context: NightContext) -> StepResult:
     """Remove the search keys whose newest version is older than the window."""
-    before = search_keys.find_oldest_searched_day(
+    before = search_keys.find_oldest_searchable_day(
         context.list_version_partitions(), context.policy.window.oldest
     )
     removed = search_keys.remove_old_keys(connection.connection, before)

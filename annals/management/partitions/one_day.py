@@ -53,7 +53,7 @@ def unpack_days(call: PartitionsCall) -> int:
                 code = max(code, _unpack_one_day(call, entities[table], packed_day))
         packed_days = _find_packed_days()
         if not packed_days:
-            forms.withdraw(connection.connection)
+            forms.withdraw_mark(connection.connection)
             call.stdout.write("No day is packed: an earlier release can read every day.")
         elif not day:
             call.stdout.write(f"{pluralize(len(packed_days), 'table')} of days are still packed.")

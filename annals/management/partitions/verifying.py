@@ -19,7 +19,7 @@ from history.kinds.entities import BY_NAME, EntityKind
 from history.kinds.kind import DayRows
 from history.management.progress import show_progress
 from history.models import ArchivedDay, DaySeal
-from history.retention.archive.scrubbing import list_days_to_check, scrub_days
+from history.retention.archive.archive_check import check_archived_days, list_days_to_check
 from history.retention.archive.store import ArchiveError, ArchiveStore
 from history.retention.seals import verification
 from history.retention.seals.seal import NotSealableError
@@ -122,7 +122,7 @@ def _verify_archive(call: PartitionsCall, store: ArchiveStore, entity: EntityKin
     total = archived_days.aggregate(total=Sum("file_bytes"))["total"] or 0
     objects, bytes_read = [], 0
     with show_progress("verify archive, bytes", total, sys.stderr) as advance:
-        for result in scrub_days(store, archived_days, options["seconds"]):
+        for result in check_archived_days(store, archived_days, options["seconds"]):
             advance(result.bytes)
             bytes_read += result.bytes
             objects.append({**asdict(result), "day": str(result.day)})

@@ -82,8 +82,8 @@ SELECT d.id, int8range(0, d.lowest), true, d.since, above.updated_at, above.clie
 FROM gap_state d JOIN gap_row AS above ON above.id = d.id AND above.version = d.lowest
 WHERE NOT d.begun AND d.lowest > 0 AND d.since >= %(edge)s
 """
-# Gaps that are unchanged stay open. Gaps whose versions arrived, or about which nothing is known
-# any more, are closed. New gaps are opened.
+# Gaps that are unchanged stay open. A gap is closed if its versions arrived, or if nothing is known
+# about it any more. New gaps are opened.
 _CLOSE = """
 WITH stale AS (
     DELETE FROM version_gap g WHERE g.closed_at IS NULL AND g.entity = %(entity)s
@@ -169,12 +169,15 @@ def _judge_beginnings(cursor: Any, entity: EntityKind) -> None:
 def _read_created_at(
     cursor: Any, entity: EntityKind, id: str, packed: bytes | None, stored_at: Any, position: int
 ) -> str | None:
-    """Return createdAt of a version in a block, or None if it has none or the block is damaged.
+    """Return the createdAt of a version in a block.
 
     Args:
         packed: The bytes of the block; None: the version is not in a block.
         stored_at: The moment of the block's row.
         position: The number of the version in the block, from 1.
+
+    Returns:
+        None if the snapshot does not have a createdAt, or the block is damaged.
     """
     if packed is None:
         return None
@@ -194,6 +197,7 @@ def _parse_since(created: str | None, made_at: datetime | None) -> datetime | No
     """Parse createdAt, the moment before which a document does not have versions.
 
     Args:
+        created: The text of createdAt; None if the version does not have one.
         made_at: The moment of the version with this createdAt.
 
     Returns:

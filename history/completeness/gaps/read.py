@@ -34,7 +34,7 @@ SELECT outcome, count(*), sum(last::bigint - first + 1)::bigint FROM version_gap
 
 
 class GapSum(NamedTuple):
-    """The number of open gaps of one kind and service, and of the versions in them."""
+    """How many open gaps a kind and service have, and how many versions these gaps have."""
 
     entity: str
     client_id: str
@@ -119,7 +119,11 @@ def fetch_totals() -> GapTotals:
 
 
 def fetch_page(selection: GapSelection, size: int, before: int | None = None) -> list[ListedGap]:
-    """Return up to `size` gaps, the newest first. `before`: only gaps with ids below this one."""
+    """Return up to `size` gaps, the newest first.
+
+    Args:
+        before: Return only gaps with a lower id than this. None: begin with the newest gap.
+    """
     rows = VersionGap.objects.filter(closed_at__isnull=not selection.closed).order_by("-id")
     if selection.entity is not None:
         rows = rows.filter(entity=selection.entity)

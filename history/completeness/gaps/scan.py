@@ -31,7 +31,7 @@ _MARKS = """
 
 
 class ChangedDay(NamedTuple):
-    """A partition of a table to read: of one UTC day, or a longer one that somebody else made."""
+    """A partition to read. It covers one UTC day, or more if Annals did not create it."""
 
     entity: EntityKind
     start: datetime  # the first moment of the partition
@@ -45,7 +45,7 @@ class ChangedDay(NamedTuple):
 
 
 def find_changed_days(window: Window) -> list[ChangedDay]:
-    """Return the days of the window that got rows since they were read, oldest first."""
+    """Return the days of the window that got rows since `scan_day` read them, oldest first."""
     parts = [
         part
         for part in catalog.read_partitions(connection, BY_TABLE)

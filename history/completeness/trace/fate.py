@@ -73,9 +73,9 @@ class VersionName(NamedTuple):
 
 
 class PossibleFates(NamedTuple):
-    """What may have become of a version that Annals has never seen: its message was not stored.
+    """What may have become of the message of a version that Annals has never stored.
 
-    The counts are of all messages in the topics of the version's kind.
+    The counts include all messages in the topics of the version's kind.
     """
 
     unread: int | None  # how many are not read yet; None if not known
@@ -235,7 +235,7 @@ def _find_late_row(
 
 
 def _was_removed(reader: HistoryReader, entity: EntityKind, id: str, number: int) -> bool:
-    """Return whether retention removed this version. Other versions of the document show it."""
+    """Return whether retention removed this version, or the archive has it."""
     try:
         timeline.fetch_version(reader, entity, id, number, frozenset())
     except timeline.NotFoundError as error:
@@ -273,7 +273,7 @@ _UNSTORED_CAUSES = (FateCause.REPEATED, FateCause.TOO_OLD, FateCause.NO_MESSAGE)
 
 
 class BrokerBounds(NamedTuple):
-    """The offsets of a topic partition that the broker has."""
+    """The first offset and the end offset of a topic partition at the broker."""
 
     low: int  # the first offset
     end: int  # the offset after the last message
@@ -290,7 +290,7 @@ class _ReadRange(NamedTuple):
     checked_at: datetime  # when a consumer last reported
     # whether some messages that were read neither became rows nor are in quarantine
     some_unstored: bool
-    noted_from: int  # from this offset on, ingest_unstored has all such messages
+    noted_from: int  # ingest_unstored has all such messages from this offset on
 
 
 def trace_message(position: MessagePosition, broker: BrokerBounds | None = None) -> Fate:
@@ -299,8 +299,7 @@ def trace_message(position: MessagePosition, broker: BrokerBounds | None = None)
     If the topic was deleted and created again, the message is looked up in the new topic.
 
     Args:
-        broker: The offsets that the broker has. None: use the end offset that the consumer noted
-            last.
+        broker: The offsets at the broker. None: use the end offset that the consumer noted last.
     """
     topic_id = broker.topic_id if broker else ""
     row = _fetch_one(_LEDGER, {**position._asdict(), "topic_id": topic_id})
@@ -344,31 +343,32 @@ def _find_unstored_fate(position: MessagePosition, partition_values: Sequence[An
             _UNSTORED,
             [*partition_values, position.offset, position.offset + UNSTORED_SPAN, position.offset],
         )
-        for *runs_by_cause, noted_at in cursor.fetchall():
-            for cause, runs in zip(_UNSTORED_CAUSES, runs_by_cause, strict=True):
-                if _is_within(runs, position.offset):
+        for *bounds_by_cause, noted_at in cursor.fetchall():
+            for cause, bounds in zip(_UNSTORED_CAUSES, bounds_by_cause, strict=True):
+                if _is_within(bounds, position.offset):
                     return Fate(cause=cause, position=position, at=noted_at)
     return None
 
 
 def _make_read_fate(position: MessagePosition, read_range: _ReadRange) -> Fate:
-    """Make the fate of a message that was read and is neither in quarantine nor noted as unstored.
+    """Make the fate of a message that was read. Neither quarantine nor ingest_unstored has it.
 
-    The message was stored. This is not certain if it was read before the consumer noted the
-    messages that it did not store.
+    So the message was stored. This is not certain for an offset before `noted_from`, because
+    ingest_unstored may lack some messages before this offset.
     """
     is_certain = not read_range.some_unstored or position.offset >= read_range.noted_from
     cause = FateCause.READ if is_certain else FateCause.READ_BEFORE_NOTES
     return Fate(cause=cause, position=position, certain=is_certain)
 
 
-def _is_within(runs: Sequence[int], offset: int) -> bool:
-    """Return whether an offset is in one of the runs.
+def _is_within(bounds: Sequence[int], offset: int) -> bool:
+    """Return whether an offset is in one of some ranges of offsets.
 
     Args:
-        runs: The start and the end of each run, in turn. The end is not part of the run.
+        bounds: The start and the end of the first range, of the second one, and so on. An end does
+            not belong to its range.
     """
-    return any(start <= offset < end for start, end in zip(runs[::2], runs[1::2], strict=True))
+    return any(start <= offset < end for start, end in zip(bounds[::2], bounds[1::2], strict=True))
 
 
 def _fetch_one(statement: str, values: Sequence[Any] | Mapping[str, Any]) -> Any:

@@ -178,30 +178,32 @@ class FateDescription(Answer, kw_only=True):
         str,
         choose_from(state.value for state in FateState),
         Meta(
-            description="unknown: nothing shows that it was ever there; damaged: stored, and "
-            "cannot be read."
+            description="unknown: nothing shows that the version or message ever existed; damaged: "
+            "it is stored, but cannot be read."
         ),
     ]
     certain: Annotated[
-        bool, Meta(description="false: stored, repeated or expired; only the sums are known.")
+        bool,
+        Meta(description="false: the message may have been repeated or expired, too."),
     ]
-    at: Annotated[Moment | None, Meta(description="When it became so, as far as known.")]
+    at: Annotated[Moment | None, Meta(description="When this happened; null: not known.")]
     reason: Annotated[
-        Annotated[str, choose_from(REASONS)] | None, Meta(description="Why it is in quarantine.")
+        Annotated[str, choose_from(REASONS)] | None,
+        Meta(description="Why the message is in quarantine."),
     ]
-    why: Annotated[str, Meta(description="The same in words.")]
+    why: Annotated[str, Meta(description="The fate in words.")]
     kind: KindName | None
     id: str | None
     version: VersionNumber | None
-    updated_at: Annotated[Moment | None, Meta(description="Of a stored version.")]
-    topic: Annotated[str | None, Meta(description="The message, as far as known.")]
+    updated_at: Annotated[Moment | None, Meta(description="updatedAt of a stored version.")]
+    topic: Annotated[str | None, Meta(description="The topic of the message; null: not known.")]
     partition: Count | None
     offset: Offset | None
     may_be: Annotated[
         PossibleFateFigures | None,
         Meta(
-            description="Of a version that was never seen: how many messages of its topics are "
-            "not read yet (null: not known), were lost, or came after their retention."
+            description="Only for a version that was never seen: how many messages of its topics "
+            "are not read yet (null: not known), were lost, or expired."
         ),
     ]
 

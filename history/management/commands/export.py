@@ -1,4 +1,4 @@
-"""`annals export`: whole days of one kind of entity, for a data warehouse."""
+"""`annals export`: exports whole days of one kind, for a data warehouse."""
 
 from __future__ import annotations
 
@@ -166,7 +166,8 @@ def _refuse_missing_days(entity: EntityKind, since: date | None, until: date | N
     """Raise CommandError if the command line names days and the table has none of these days."""
     if since and until and since >= until:
         raise CommandError(
-            f"--from {since} is not before --to {until}, which is the day after the last one.",
+            f"--from {since} must be before --to {until}. --to is the day after the last day to "
+            "export.",
             returncode=2,
         )
     if since or until:
@@ -180,7 +181,10 @@ def _refuse_missing_days(entity: EntityKind, since: date | None, until: date | N
 def _export_days(
     command: BaseCommand, export: ExportJob, days: Sequence[ExportDay], options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Export the days and return the sums. Report a failed day at once, except with --json."""
+    """Export the days. Return the numbers of days and rows, and what could not be exported.
+
+    Without --json, a failed day is also reported as soon as it fails.
+    """
     from history.management.progress import show_progress
     from history.retention.export.run import to_directory, to_stream
 
@@ -251,7 +255,12 @@ def _choose_mask(entity: EntityKind, reason: str | None) -> masking.KindMask | N
         _refuse_own_key()
         return mask
     quoted = dumps(reason).decode()
-    log.warning("unmasked export of %s by user %d: %s", entity.name, os.getuid(), quoted)
+    log.warning(
+        "unmasked export of %s by the operating system's user %d, reason: %s",
+        entity.name,
+        os.getuid(),
+        quoted,
+    )
     return None
 
 

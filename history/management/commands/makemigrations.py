@@ -1,5 +1,7 @@
-"""makemigrations for partitioned models, without a default partition, which blocks the creation of
-days that it has rows of (docs/decisions/0003)."""
+"""`annals makemigrations`: adds no default partition to a partitioned model.
+
+A default partition with rows of a day would prevent the creation of this day (docs/decisions/0003).
+"""
 
 from typing import Any
 

@@ -66,8 +66,8 @@ def load_manifest(store: ArchiveStore, table: str, day: date) -> Manifest | None
         raise ArchiveError(f"{name}: {error}") from None
     if (manifest.format, manifest.table, manifest.day) != (FORMAT, table, day):
         raise ArchiveError(
-            f"{name} names format {manifest.format}, {manifest.table} and {manifest.day}, not "
-            f"format {FORMAT}, {table} and {day}"
+            f"{name} is not the manifest of {table} {day} in format {FORMAT}: it names "
+            f"{manifest.table}, {manifest.day} and format {manifest.format}"
         )
     if not _are_files_of_day(table, day, manifest.files) or manifest.rows != sum(
         file.rows for file in manifest.files
@@ -132,5 +132,5 @@ def read_checked_rows(store: ArchiveStore, manifest: Manifest) -> Iterator[Archi
     if (digest.rows, digest.finish()) != (manifest.rows, manifest.digest):
         raise ArchiveError(
             f"the archived rows of {manifest.table} {manifest.day} differ from the rows written: "
-            "their number or digest is not the manifest's"
+            "the manifest names another number or another digest"
         )

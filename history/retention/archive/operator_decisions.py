@@ -6,7 +6,7 @@ from typing import Final
 from history.common.text_tables import pluralize
 from history.kinds.entities import EntityKind
 from history.models import ArchivedDay, DaySeal
-from history.retention.archive import manifest, provenance, scrubbing
+from history.retention.archive import archive_check, manifest, provenance
 from history.retention.archive.manifest import Manifest
 from history.retention.archive.parquet import hash_row
 from history.retention.archive.store import ArchiveError, ArchiveStore, build_day_folder
@@ -17,9 +17,9 @@ from history.store.days.day_reading import open_day
 
 
 def adopt_day(store: ArchiveStore, table: str, day: date) -> int:
-    """Make the database accept the archived day as its own, although it did not archive these rows.
+    """Make this database accept an archived day that was not archived from this database.
 
-    Reads all files of the day, then notes their manifest. The caller holds the run lock.
+    Reads all files of the day, then notes their manifest in the database. Needs the run lock.
 
     Returns:
         The number of archived rows.
@@ -44,7 +44,7 @@ def adopt_day(store: ArchiveStore, table: str, day: date) -> int:
             f"database noted {noted.rows}. Restore the missing files, or give up all archived rows "
             "of this day with `partitions forget`"
         )
-    if problem := scrubbing.find_fault(store, archived):
+    if problem := archive_check.find_fault(store, archived):
         raise ArchiveError(problem)
     provenance.note_archived_day(archived)
     return archived.rows
@@ -57,7 +57,7 @@ REASON_FILES: Final = ("/adopted.json", "/forgotten.json")
 def forget_day(store: ArchiveStore, table: str, day: date) -> int:
     """Remove a day of one table from the archive, and return the number of its rows.
 
-    An interrupted call can be repeated. The caller holds the run lock.
+    An interrupted call can be repeated. Needs the run lock.
 
     Raises:
         ArchiveError: The archive does not have rows of the day.
@@ -86,15 +86,15 @@ def seal_archived_rows(
     late_before: int,
     digest_before: str | None,
 ) -> None:
-    """Seal a day again if the archive now has exactly its sealed rows and its late rows.
+    """Seal an archived day again if its rows are exactly the sealed rows and the late rows.
 
     Otherwise the seal stays, and `verify` reports the day. Call this after the files of the day
-    were written, and before note_archived_day(). The caller holds the run lock.
+    were written, and before note_archived_day(). Needs the run lock.
 
     Args:
         new_manifest: The manifest of the files that were written.
         late_before: The number of late rows before the files were written.
-        digest_before: The digest of the rows that were archived before; None if none were.
+        digest_before: The digest of the rows that the archive had before; None if it had none.
     """
     table, day = entity.table, new_manifest.day
     newest = DaySeal.objects.filter(table=table, day=day).order_by("-id").first()

@@ -111,8 +111,8 @@ def check_columns(file: IO[bytes]) -> None:
 def find_row_groups(file: IO[bytes], id_: str) -> list[int]:
     """Return the numbers of the row groups that may contain a row with the id `id_`.
 
-    These are the groups with a smallest and a largest id around `id_`, and those without
-    statistics.
+    A group may contain it if `id_` is between the smallest and the largest id of the group, or if
+    the group does not have statistics.
     """
     metadata = pq.ParquetFile(file).metadata
     groups = []

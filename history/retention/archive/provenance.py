@@ -10,7 +10,7 @@ from history.common import clock
 from history.common.text_tables import pluralize
 from history.kinds.entities import EntityKind
 from history.models import ArchivedDay
-from history.retention.archive import manifest, scrubbing
+from history.retention.archive import archive_check, manifest
 from history.retention.archive.manifest import ArchivedFile, Manifest
 from history.retention.archive.parquet import hash_row
 from history.retention.archive.rows import MergedDayRows
@@ -37,10 +37,10 @@ def load_noted_manifest(table: str, day: date) -> Manifest | None:
 
 
 def note_archived_day(new_manifest: Manifest) -> None:
-    """Note the manifest of an archived day in the database, unless it is noted already.
+    """Note the manifest of an archived day in the database, unless the same one is noted.
 
     Args:
-        new_manifest: The manifest that this process wrote or read.
+        new_manifest: The manifest of the files that this process has written or has checked.
     """
     noted = load_noted_manifest(new_manifest.table, new_manifest.day)
     if noted and _are_equal(noted, new_manifest):
@@ -68,9 +68,9 @@ def check_provenance(
 ) -> None:
     """Check that all archived rows of a day come from Annals, and that none is missing.
 
-    A row comes from Annals if the database noted it when it was archived, or if it is in the
-    day's table. Reads only the manifest if the database noted the same one. Otherwise reads all
-    rows in one transaction. `connection` is in autocommit mode.
+    A row comes from Annals if the database noted it when it was archived, or if it is in the day's
+    table. If the archive has the manifest that the database noted, nothing else is read. Otherwise
+    all rows are read in one transaction. Needs a `connection` in autocommit mode.
 
     Raises:
         ArchiveError: The archive has a row that is neither noted nor in the table, or lacks a noted
@@ -84,7 +84,7 @@ def check_provenance(
         return
     with open_day(connection, entity.table, day) as day_table:
         table = MergedDayRows(connection, store, entity, _build_source(day_table))
-        if scrubbing.find_damaged_file(store, stored_manifest):
+        if archive_check.find_damaged_file(store, stored_manifest):
             can_be_rewritten = noted is None or noted.digest == stored_manifest.digest
             # The files will be written again, from the table alone.
             is_ours, extra_rows = (
@@ -93,7 +93,7 @@ def check_provenance(
             )
         else:
             archived = expected = _compute_digest(table, stored_manifest)
-            is_ours = not (noted and scrubbing.find_damaged_file(store, noted))
+            is_ours = not (noted and archive_check.find_damaged_file(store, noted))
             if is_ours:
                 expected = _compute_digest(table, noted)
                 is_ours = (archived.rows, archived.finish()) == (expected.rows, expected.finish())
@@ -127,10 +127,8 @@ def _explain_foreign_rows(stored_manifest: Manifest, entity: EntityKind, extra_r
     description = pluralize(extra_rows, "row") if extra_rows > 0 else "other or damaged rows"
     return (
         f"the archive has {description} of {stored_manifest.table} {stored_manifest.day} that "
-        "the database did not note and "
-        "its table does not have. The database is older than the archive, or somebody else wrote "
-        "there. Nothing was changed. If these rows are yours: "
-        f"`partitions adopt {stored_manifest.day} --entity {entity.name} --why TEXT`; if not: "
-        "`partitions "
-        "forget` removes the day from the archive"
+        "the database did not note and that its table does not have. The database is older than "
+        "the archive, or somebody else wrote into the archive. Nothing was changed. If these rows "
+        f"are yours: `partitions adopt {stored_manifest.day} --entity {entity.name} --why TEXT`; "
+        "if not: `partitions forget` removes the day from the archive"
     )

@@ -29,16 +29,17 @@ KEY = ("id", "updated_at", "version")
 def restore_day(
     connection: Connection, store: ArchiveStore, entity: EntityKind, day: date
 ) -> Manifest:
-    """Bring a day of one table back as a partition that maintain keeps until `partitions release`.
+    """Restore an archived day of one table as a partition.
 
-    Works in one transaction. Rows of the day that are in the table stay. Readers and writers go on.
-    The restored versions are added to the late list for feeds of changes that have passed the day.
-    The caller holds the run lock, and `connection` is in autocommit mode.
+    `maintain` does not drop the partition before `partitions release`. Rows of the day that the
+    table has already stay. If a feed of changes has passed the day, the restored versions are added
+    to the late list. The function works in one transaction. Other sessions can read and write
+    meanwhile. Needs the run lock, and a `connection` in autocommit mode.
 
     Raises:
-        ArchiveError: The archive does not have the day, or has other rows than its manifest says,
-            or a row that differs from the table's. Or the table has all rows already, is packed, or
-            is used by a transaction that stays open.
+        ArchiveError: The archive does not have the day, has other rows than its manifest says, or
+            has a row that differs from the row of the table. Or the table has all rows already, is
+            packed, or is used by a transaction that stays open.
         ForeignTableError: Annals did not make the partition.
     """
     table = entity.table
@@ -111,7 +112,7 @@ def _replace_day_table(
         )
         late_list.stage_table(connection, day_table.new)
         if day_table.state is not DayState.ABSENT:
-            # Before any lock is taken: then only rows that arrive meanwhile are left to copy.
+            # Before the table is locked. So under the lock only rows that came later are copied.
             merge.add_all_rows(day_table)
         days.replace_table(connection, table, day, merge.settle)
         late_list.add_staged_versions(connection, entity.name)
@@ -142,9 +143,8 @@ class _RestoreMerge:
     """Copies to the new table of a day the rows that only its old table has.
 
     Args:
-        watch: Notes which rows of the old table change, so that `settle` compares only these.
-            None if nothing notes them, because there was no old table or because it is in a
-            cluster. Then `settle` compares all rows.
+        watch: Knows which rows of the old table have changed, so that `settle` compares only these.
+            None if there was no old table, or on a cluster. Then `settle` compares all rows.
     """
 
     def __init__(
@@ -155,13 +155,13 @@ class _RestoreMerge:
         self._watch = watch
 
     def settle(self, day_table: days.DayTable) -> None:
-        """Copy the rows that writers added meanwhile, and prove that none is missing.
+        """Copy the rows that the old table got since it was copied, and prove that none is missing.
 
-        The caller has locked out all writers.
+        Call it while all writers are locked out.
 
         Raises:
             ArchiveError: A row differs from the archived row with the same key.
-            psycopg.errors.LockNotAvailable: Rows were changed or removed meanwhile.
+            psycopg.errors.LockNotAvailable: Rows of the old table were changed or removed.
         """
         if self._watch is None:
             self.add_all_rows(day_table)
@@ -173,7 +173,7 @@ class _RestoreMerge:
         """Copy the rows that the old table has now.
 
         Raises:
-            ArchiveError: See settle.
+            ArchiveError: A row differs from the archived row with the same key.
         """
         self._refuse_differing_rows(day_table)
         if not distribution.is_distributed(self._connection):

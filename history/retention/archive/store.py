@@ -1,4 +1,7 @@
-"""The files of the archive: in a directory or an object store, as pyarrow reads its URL."""
+"""Reads and writes the files of the archive, in a directory or in an object store.
+
+pyarrow opens both kinds from the URL in ANNALS_ARCHIVE_URL.
+"""
 
 import hashlib
 import os
@@ -18,26 +21,27 @@ READ_BYTES = 1 << 20
 _WRONG_URL = (
     "ANNALS_ARCHIVE_URL is wrong: pyarrow does not read it. A key in the URL needs % as %25, / as "
     "%2F, + as %2B and @ as %40, or is in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; the bucket "
-    "has no spaces, and parameters are those of pyarrow"
+    "has no spaces, and the URL has only parameters that pyarrow knows"
 )
 
 
 class ArchiveError(ExplainedError, RuntimeError):
-    """Something is wrong with the archive. The message names the file or the day."""
+    """Raised if something is wrong with the archive. The message names the file or the day."""
 
 
 class ArchiveStore:
-    """The files of the archive. Their names are relative to its root.
+    """The files of the archive.
 
-    An example is `product_instance_aud/2026-08-21/manifest.json`.
+    The name of a file is its path inside the archive, for example
+    `product_instance_aud/2026-08-21/manifest.json`.
     """
 
     def __init__(self, url: str) -> None:
         """Open the archive at this URL.
 
         Args:
-            url: The path of a directory, or file://, s3:// or gs:// as pyarrow takes it.
-                Credentials for S3 come from AWS_ACCESS_KEY_ID and so on, or from the URL.
+            url: The path of a directory, or a URL that pyarrow knows: file://, s3:// or gs://.
+                Credentials for S3 are in the URL, or in variables such as AWS_ACCESS_KEY_ID.
 
         Raises:
             ArchiveError: The URL cannot be used.
@@ -57,7 +61,10 @@ class ArchiveStore:
 
     @contextmanager
     def write(self, name: str) -> Iterator[IO[bytes]]:
-        """Open a new file. After a `with` block without an error it is on disk under its name."""
+        """Open a new file for writing. It gets its name when the `with` block ends without error.
+
+        In a directory, the file is also synced to the disk then.
+        """
         path = self._path(name)
         if not self._local:
             try:
@@ -81,7 +88,7 @@ class ArchiveStore:
         _sync_directory(target.parent)
 
     def put(self, name: str, data: bytes) -> None:
-        """Write or replace a small file. A reader gets either the old bytes or the new ones."""
+        """Write or replace a small file. Readers get the old bytes or the new ones."""
         if self._local:
             with self.write(name) as file:
                 file.write(data)

@@ -12,7 +12,7 @@ from history.common import clock
 from history.common.text_tables import pluralize
 from history.kinds.entities import BY_TABLE, EntityKind
 from history.models import ArchivedDay
-from history.retention.archive import manifest, provenance, scrubbing
+from history.retention.archive import archive_check, manifest, provenance
 from history.retention.archive.manifest import ArchivedFile, Manifest
 from history.retention.archive.operator_decisions import seal_archived_rows
 from history.retention.archive.parquet import ArchivedRow, ArchiveFileWriter, hash_row
@@ -29,9 +29,9 @@ FILE_ROWS = 500_000
 
 @dataclass
 class _Generation:
-    """The files of one archived day that one call writes.
+    """The files that one call of `archive_day` writes for a day.
 
-    When their manifest is saved, they replace the files of the generation before.
+    Once the manifest of these files is saved, they replace the files of the previous generation.
     """
 
     store: ArchiveStore
@@ -53,22 +53,23 @@ def archive_day(
 ) -> Manifest:
     """Archive all rows of a day's table. Rows that were archived before stay archived.
 
-    New files get the rows of the table and of the former files, and are read back. Then a new
-    manifest replaces the former one. The former files stay until `manifest.delete_unneeded_files`.
-    One row group is in memory at a time. The caller holds the run lock.
+    The rows of the table and of the former files are written to new files, and these are read back.
+    Then a new manifest replaces the former one. The former files stay until
+    `manifest.delete_unneeded_files`. If the archive has all rows already, nothing is written. One
+    row group is in memory at a time. Needs the run lock.
 
     Args:
         source: The table of the day.
 
     Raises:
-        ArchiveError: An archived file is damaged, a row differs from the archived row with the same
-            key, or the table changes meanwhile.
+        ArchiveError: A file of the archive is damaged, a row differs from the archived row with the
+            same key, or the table changed while the files were written.
     """
     table = MergedDayRows(connection, store, entity, source)
     former_manifest = manifest.load_manifest(store, entity.table, day)
     if former_manifest is None:
         return _write_generation(table, _Generation(store, entity, day, 1))
-    damage = scrubbing.find_damaged_file(store, former_manifest)
+    damage = archive_check.find_damaged_file(store, former_manifest)
     generation = _Generation(store, entity, day, former_manifest.generation + 1)
     if table.compute_digest() == former_manifest.digest:
         return (
@@ -153,7 +154,7 @@ def _write_file(generation: _Generation, stream: Iterator[ArchivedRow]) -> bool:
             row_count += 1
             row = next(stream, None) if row_count < FILE_ROWS else None
         writer.close()
-    file = scrubbing.describe_file(generation.store, name)
+    file = archive_check.describe_file(generation.store, name)
     if (file.rows, file.digest) != (row_count, file_hash.hexdigest()):
         raise ArchiveError(
             f"{name}: {pluralize(file.rows, 'row')} read back, which differ from the "
@@ -209,7 +210,9 @@ class DayArchiver:
         manifest.delete_unneeded_files(self._store, table, day, new_manifest.files)
 
     def archive_rest(self, connection: Connection, table: str, day: date) -> None:
-        """Archive the day again if it got rows after archive(). All writers are locked out.
+        """Archive the day again if it got rows after `archive`.
+
+        Call it while all writers are locked out.
 
         Raises:
             ArchiveError: The day cannot be archived.
@@ -220,11 +223,12 @@ class DayArchiver:
             self.archive(connection, table, day)
 
     def _check_noted_day(self, table: str, day: date) -> None:
-        """Check that the archive still has what was archived before.
+        """Check that the archive is the one to which earlier days were archived.
 
         Raises:
-            ArchiveError: The archive has fewer rows of the day than the database noted. Or the day
-                is not noted, and the archive has none of the newest archived days.
+            ArchiveError: The archive has fewer rows of the day than the database noted. Or the
+                database noted nothing of the day, and the archive has none of the days that were
+                archived last.
         """
         archived_day = ArchivedDay.objects.filter(table=table, day=day).first()
         if archived_day is None:
@@ -233,9 +237,10 @@ class DayArchiver:
         stored_manifest = manifest.load_manifest(self._store, table, day)
         if (stored_manifest.rows if stored_manifest else 0) < archived_day.rows:
             raise ArchiveError(
-                f"The archive had {pluralize(archived_day.rows, 'row')} of {table} {day}, and "
-                f"{self._store.place} has fewer. Check ANNALS_ARCHIVE_URL and the files there, or "
-                "give up the archived rows of this day with `partitions forget`"
+                f"{table} {day} is not dropped: the archive at {self._store.place} should have "
+                f"{pluralize(archived_day.rows, 'row')} of this day, and has fewer. Check "
+                "ANNALS_ARCHIVE_URL and the files there, or give up the archived rows of this day "
+                "with `partitions forget`"
             )
 
     def _check_archive_place(self) -> None:

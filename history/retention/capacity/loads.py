@@ -98,8 +98,9 @@ class MeasuredLoads:
 def from_rate(rps: float, average_bytes: float) -> list[TableLoad]:
     """Return the loads for a rate in messages per second and a mean message size in bytes.
 
-    The shares of the kinds are the simulator's: four of five messages are of the main kind, and
-    these are larger than the others. If no kind has a parent, all kinds get the same load.
+    The kinds have the same shares as in the simulator: four of five messages are of the main kind,
+    and these messages are larger than the others. If no kind has a parent, all kinds get the same
+    load.
     """
     has_root_and_children = ROOT is not None and CHILDREN
     root_share, root_size = (

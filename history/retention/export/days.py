@@ -103,4 +103,4 @@ def _can_have_rows(part: Partition, day: date) -> bool:
     """
     if part.state is not DayState.ATTACHED:
         return part.day == day
-    return part.start is None or part.has_part_of_day(day)
+    return part.start is None or part.covers_part_of(day)

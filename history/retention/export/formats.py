@@ -1,7 +1,7 @@
 """The formats of an export: JSON lines and Parquet.
 
-`add` writes one row with the columns of history.store.days.canonical.build_select_list. The
-snapshot is the bytes of its JSON text.
+The method `add` of a writer takes one row, with the columns of build_select_list in
+history.store.days.canonical. The row has the snapshot as the bytes of its JSON text.
 """
 
 from datetime import timedelta

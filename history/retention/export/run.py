@@ -80,9 +80,9 @@ def to_directory(
 ) -> Iterator[ExportedDay]:
     """Write each day to a file of its own, and yield each day when it is done.
 
-    A file gets its name when it is complete. An existing file is kept if the day still has as many
-    rows. Rows that cannot be read are left out; the next export writes such a file again. A failed
-    day does not stop the others. One block of rows is in memory at a time.
+    A file gets its name when it is complete. An existing file is kept if the day still has the same
+    number of rows. Rows that cannot be read are left out, and the next export writes the file
+    again. A failed day does not stop the others. Only some rows of a day are in memory at a time.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for day in days:

@@ -35,7 +35,7 @@ def run_in_one_state(
     """Call `work` with the table of a day, in a transaction that sees one state of the day.
 
     On a cluster a transaction may see the nodes at different moments. So `work` is called again if
-    late rows were noted meanwhile. `connection` is in autocommit mode.
+    late rows were noted meanwhile. Needs a `connection` in autocommit mode.
 
     Returns:
         What `work` returns.
@@ -61,8 +61,8 @@ def start_noting(connection: Connection, day_table: days.DayTable, table: str, d
     """Make writers note the message of every row that they add to the day from now on.
 
     Waits until the transactions that have written to the day, on any node, have ended. When this
-    function returns, each row of the day is either visible already or will be noted. `connection`
-    is in autocommit mode.
+    function returns, each row of the day is either visible already or will be noted. Needs a
+    `connection` in autocommit mode.
 
     Raises:
         psycopg.errors.LockNotAvailable: One of these transactions stays open.
@@ -89,13 +89,13 @@ def _load_noted(connection: Connection, table: str, day: date) -> tuple[object, 
 
 
 def stop_writers(connection: Connection, table: str) -> None:
-    """Lock the table on all nodes until the caller's transaction ends. Readers go on.
+    """Lock the table on all nodes against writers, until the caller's transaction ends.
 
-    The partitions of the table are not locked: writers reach a day through the table.
+    The partitions of the table are not locked: writers reach a day only through the table.
 
     Raises:
-        psycopg.errors.LockNotAvailable: A transaction that writes to the table stays open, or a
-            node still has a prepared one.
+        psycopg.errors.LockNotAvailable: A transaction that writes to the table stays open, or is
+            prepared on a node and not finished.
     """
     row = connection.execute("SELECT current_setting('statement_timeout')").fetchone()
     former_timeout = row[0] if row else "0"

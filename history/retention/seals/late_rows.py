@@ -69,9 +69,9 @@ def mark_sealed_day(connection: Connection, table: str, day: date) -> None:
 def wait_for_others(
     connection: Connection, tables: Sequence[sql.Identifier], mode: str = "%"
 ) -> None:
-    """Wait for all other transactions that, at the time of the call, have a lock of these tables.
+    """Wait until the other transactions that have a lock of these tables now have ended.
 
-    Returns when all of them have ended. Does not wait for transactions that take a lock later.
+    Does not wait for transactions that take a lock after the call.
 
     Args:
         mode: The mode of the lock, as a pattern of LIKE.
@@ -94,9 +94,7 @@ def wait_for_others(
 
 
 def wait_for_transactions(connection: Connection) -> None:
-    """Wait for all transactions of this database that are open at the time of the call.
-
-    Returns when all of them have ended.
+    """Wait until the transactions of this database that are open now have ended.
 
     Raises:
         psycopg.errors.LockNotAvailable: One of them stays open.
@@ -156,14 +154,14 @@ def compute_digests(
 def forget_archived_rows(
     connection: Connection, entity: EntityKind, day: date, archived: sql.Composable, digest: str
 ) -> None:
-    """Delete the notes about late rows that are among the archived rows of a restored day.
+    """Delete the notes about late rows of a restored day if the newest seal includes these rows.
 
-    If the archived rows are the sealed rows, such a row was sealed and is not late any more.
+    A late row is in the seal if it is one of the archived rows, and the archived rows have the
+    digest of the seal. If they have another digest, nothing is deleted.
 
     Args:
         archived: A table with the archived rows.
-        digest: The digest of the archived rows. If it is not that of the newest seal, no note is
-            deleted.
+        digest: The digest of the archived rows.
     """
     newest = connection.execute(
         'SELECT digest FROM day_seal WHERE "table" = %s AND day = %s ORDER BY id DESC LIMIT 1',
@@ -186,13 +184,14 @@ def forget_archived_rows(
 def forget_removed_rows(
     connection: Connection, table: str, day: date, repeats: Mapping[bytes, int]
 ) -> None:
-    """Delete the notes about late rows that were removed because they repeated another row.
+    """Delete the notes about late rows that were removed because another row is equal.
 
-    Of the equal rows, the one that stays is in the seal. If there are more notes than removed rows
-    with a hash, a note may be about the row that stays: then all notes with this hash are kept.
+    Equal rows have the same hash. The seal includes the row that stays. But if a hash has more
+    notes than removed rows, a note may be about the row that stays; then all notes with this hash
+    are kept.
 
     Args:
-        repeats: How many rows were removed, by their hash.
+        repeats: By hash, how many rows were removed.
     """
     for row_hash, number in repeats.items():
         connection.execute(
@@ -205,7 +204,7 @@ def forget_removed_rows(
 
 
 def forget_dropped_days(connection: Connection) -> None:
-    """Delete the notes about late rows of days that have neither a table nor an archive now."""
+    """Delete the notes about late rows of days that are neither in a table nor in the archive."""
     # Two statements: Citus refuses to delete by what a table of the coordinator says.
     for table, day in connection.execute(_GONE).fetchall():
         connection.execute(_FORGET, [table, day, days.build_partition_name(table, day)])

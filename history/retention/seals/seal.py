@@ -82,7 +82,7 @@ def find_days_to_seal(
     Args:
         existing: The partitions of `tables`.
         after_days: How many days after its end a day is finished. 0: no day is sealed.
-        find_waiting: Returns the days that must wait.
+        find_waiting: Finds the days that may still get rows, which are not sealed yet.
     """
     if not after_days:
         return DaysToSeal([], {})
@@ -113,7 +113,7 @@ def find_days_to_seal(
 def seal_days(table_days: Sequence[tuple[DayRows, date]]) -> Iterator[SealAttempt]:
     """Seal days one by one. A failed day does not stop the next ones.
 
-    The caller holds the run lock. If a connection is lost, the lock is taken again.
+    Needs the run lock. If a connection is lost, the lock is taken again.
     """
     default_connection.ensure_connection()
     for day_rows, day in table_days:
@@ -129,7 +129,7 @@ def seal_days(table_days: Sequence[tuple[DayRows, date]]) -> Iterator[SealAttemp
 def seal_day(connection: Connection, day_rows: DayRows, day: date) -> DaySeal:
     """Seal a day of one table as it is now, late rows included.
 
-    The caller holds the run lock. `connection` is in autocommit mode.
+    Needs the run lock, and a `connection` in autocommit mode.
 
     Raises:
         NotSealableError: The day is too young by the clock of this machine or of the server, has
@@ -203,9 +203,9 @@ def _check_rows(table: str, day: date, rows: int) -> None:
 
 
 def add_seal(connection: Connection, table: str, day: date, day_digest: DayDigest) -> str:
-    """Add a seal to the chain of the table, in the caller's transaction, and return it.
+    """Add a seal to the chain of the table, and return the seal.
 
-    The caller holds the run lock.
+    Runs in the caller's transaction. Needs the run lock.
     """
     digest_hex = day_digest.finish()
     row = connection.execute(_SELECT_LAST_SEAL, {"table": table}).fetchone()
@@ -226,7 +226,7 @@ def add_seal(connection: Connection, table: str, day: date, day_digest: DayDiges
 
 
 def compute_seal(previous: str, table: str, day: date, rows: int, digest: str) -> str:
-    """Return a seal: the SHA-256, in hex, of the previous seal and of what identifies the rows.
+    """Return the seal of a day: the SHA-256, in hex, of the previous seal and the values below.
 
     Args:
         rows: The number of rows.

@@ -32,6 +32,7 @@ from history.store.days.day_reading import open_day
 from history.store.days.days import DayState
 
 _LATE: Final = "late rows are noted, but this table never gets late rows"
+_UNSEALED: Final = "the day does not have a seal, although an earlier day has a seal or rows"
 
 
 def find_fault_after_sealing(day_seal: DaySeal) -> str | None:
@@ -51,8 +52,8 @@ def find_fault_after_sealing(day_seal: DaySeal) -> str | None:
 def find_unsealed_days(connection: Connection, day_rows: DayRows) -> Iterator[tuple[date, str]]:
     """Yield the days that must have a seal and do not have one, oldest first, each with its fault.
 
-    These are all finished days from the oldest row or seal on, since maintain seals every finished
-    day. A day for which a late row is noted must have a seal, too.
+    `maintain` seals every finished day. So every finished day must have a seal, beginning with the
+    day of the oldest row or seal. A day for which a late row is noted must have a seal, too.
     """
     if day_rows.closing is None:
         return
@@ -63,12 +64,15 @@ def find_unsealed_days(connection: Connection, day_rows: DayRows) -> Iterator[tu
     end = _compute_sealing_end(sealed, day_rows.closing)
     expected_days = {first + timedelta(days=number) for number in range((end - first).days)}
     for day in sorted((late | (expected_days if day_rows.closing.seal_after else set())) - sealed):
-        yield day, _LATE if day in late else "it has no seal, and a day before it has one or rows"
+        yield day, _LATE if day in late else _UNSEALED
 
 
 def _compute_sealing_end(sealed: Collection[date], closing: DayClosing) -> date:
-    """Return the first day that is too young for the latest run of maintain to have sealed it."""
-    run = runs.load_latest_complete_run()
+    """Return the first day that the latest run of `maintain` could not seal yet.
+
+    Only runs in which no day was busy or broken count.
+    """
+    run = runs.load_latest_flawless_run()
     if run is None:
         return max(sealed, default=date.min)
     return run.started_at.astimezone(UTC).date() - timedelta(days=closing.seal_after)
@@ -110,7 +114,7 @@ def find_chain_fault(day_rows: DayRows) -> str | None:
 
 
 def load_newest_seal(day_rows: DayRows) -> str | None:
-    """Return the newest seal of a table in hex, or None. All earlier seals enter into it."""
+    """Return the newest seal of a table in hex, or None. It depends on all earlier seals."""
     newest = DaySeal.objects.filter(table=day_rows.table).order_by("-id").first()
     return newest.seal if newest else None
 
@@ -121,15 +125,16 @@ def verify_days(
     """Check each sealed day against its newest seal, oldest day first.
 
     Then yield a fault for each day that must have a seal and does not have one. The digest of a day
-    is computed again from the rows of its table, without the late rows. If only the archive has the
-    day, the digest that was noted when it was archived is used. `connection` is in autocommit mode.
+    is computed again from the rows of its table, without the late rows. If the day is only in the
+    archive, its digest is the one that the database noted when it was archived. Needs a
+    `connection` in autocommit mode.
 
     Args:
         day: Check only this day. None: all days.
 
     Raises:
-        psycopg.Error: The connection was lost. Any other error is the fault of the day that cannot
-            be read.
+        psycopg.Error: The connection was lost. If a day cannot be read for another reason, the
+            error is not raised: it is the fault of this day.
     """
     seals = DaySeal.objects.filter(table=day_rows.table)
     if day is not None:
@@ -157,7 +162,7 @@ class SealedDayChangedError(ExplainedError, RuntimeError):
 def check_sealed_day(connection: Connection, day_rows: DayRows, day: date) -> None:
     """Compare a day with its newest seal before it is archived, dropped or sealed again.
 
-    A day without a seal passes. `connection` is in autocommit mode.
+    A day without a seal passes. Needs a `connection` in autocommit mode.
 
     Raises:
         SealedDayChangedError: The day has other rows than its seal.
@@ -187,7 +192,7 @@ def check_locked(
 def accept_changed_day(table: str, day: date) -> None:
     """Let maintain drop a day although it is not as it was sealed.
 
-    The day gets no record that maintain dropped it. So verify_days() keeps reporting the day.
+    The drop of such a day is not recorded, so `verify_days` keeps reporting the day.
     """
     SealedDay.objects.filter(table=table, day=day).delete()
 
@@ -266,7 +271,7 @@ def _compare_dropped(day_rows: DayRows, day_seal: DaySeal, fault: str) -> tuple[
     """Find out whether a sealed day without rows in the table is archived or rightly dropped.
 
     Args:
-        fault: What to return as the fault if it is neither.
+        fault: The fault to return if the day is neither archived nor recorded as dropped.
 
     Returns:
         The fault, or None; and a note on what was compared.

@@ -1,1 +1,1 @@
-"""Packed versions: up to 64 of one document on one day in one row, with compressed snapshots."""
+"""Blocks: rows that have up to 64 versions of one document and day, compressed together."""

@@ -24,7 +24,7 @@ MOST_VERSIONS: Final = 64
 # times in memory.
 MOST_BYTES: Final = 256 * 1024
 LEVEL: Final = 6
-# No snapshot has a line feed: PostgreSQL's text of JSONB escapes it in texts and has no others.
+# A snapshot never has a line feed: in the text of JSONB, PostgreSQL escapes line feeds of strings.
 SNAPSHOT_SEPARATOR: Final = b"\n"
 # The data of a deletion without a snapshot. It is not packed: SQL compares `data` with it.
 NULL_SNAPSHOT: Final = b"null"
@@ -45,7 +45,7 @@ this module the text is bytes."""
 
 
 class DamagedBlockError(ExplainedError, RuntimeError):
-    """Raised if a block or its dictionary is not as it was written."""
+    """Raised if a block, or the dictionary that the block needs, is not as it was written."""
 
     day: date | None = None  # the day of the block, if known
 
@@ -55,12 +55,14 @@ class BlockColumns(NamedTuple):
 
     Attributes:
         unpacked: How many bytes the snapshots have.
-        keys: Eight bytes for each version except the newest, in the order of numbers. Five are the
-            microseconds from its moment to that of the newest version. Then there is one for the
-            type, one for the service and one for the author. At the end is the row's checksum.
-        versions: The numbers of all versions. None: each is one higher than the one before.
-        names: A line for each service and author that differs from the row's own. `keys` has the
-            numbers of the lines, from 1 on; 0 means the row's own. An empty line means no author.
+        keys: Eight bytes for each version except the newest, in the order of numbers: five for the
+            microseconds from the moment of the version to the moment of the newest one, and one
+            each for the type, the service and the author. The checksum of the row is at the end.
+        versions: The numbers of all versions. None: every number is one higher than the number
+            before it.
+        names: A line for each service and author that differs from the row's own. For its service
+            and author, a version has the number of the line in `keys`, from 1 on; 0 means the
+            row's own. An empty line means that the version has no author.
         packed: The number of the dictionary, and the compressed snapshots.
     """
 
@@ -89,8 +91,8 @@ class BlockPacker:
             rows: The versions in the order of number and moment. See split_into_blocks.
 
         Returns:
-            The block's row without its snapshot, and the block's columns. If the snapshot must not
-            be packed, the row is returned whole, with None for the columns: it stays a plain row.
+            The row of the block without its snapshot, and the columns of the block. If the snapshot
+            is null or too large to be packed: the whole row, which stays a plain row, and None.
         """
         newest = rows[-1]
         if newest[-1] == NULL_SNAPSHOT or len(newest[-1]) > MOST_BYTES:
@@ -214,16 +216,18 @@ def unpack_snapshots(packed: bytes, dictionary: Dictionary | None) -> list[bytes
     """Return the snapshots of a block in the order of its versions.
 
     Raises:
-        DamagedBlockError: They cannot be unpacked.
+        DamagedBlockError: The snapshots cannot be unpacked.
     """
     frame = _MAGIC + packed[DICTIONARY_NUMBER_BYTES:]
     try:
         # zstd would allocate as much memory as a damaged header says.
         if zstandard.frame_content_size(frame) > _LARGEST:
-            raise DamagedBlockError("it cannot be unpacked: its header has an impossible length")
+            raise DamagedBlockError(
+                "the snapshots cannot be unpacked: their header has an impossible length"
+            )
         return decompress(dictionary, frame).split(SNAPSHOT_SEPARATOR)
     except (zstandard.ZstdError, MemoryError) as error:
-        raise DamagedBlockError(f"it cannot be unpacked: {error}") from None
+        raise DamagedBlockError(f"the snapshots cannot be unpacked: {error}") from None
 
 
 def check_block(row: CanonicalRow, block: Sequence[Any]) -> BlockColumns:
@@ -236,12 +240,14 @@ def check_block(row: CanonicalRow, block: Sequence[Any]) -> BlockColumns:
     keys = stored.keys or b""
     has_checksum = bool(int.from_bytes(stored.packed[:DICTIONARY_NUMBER_BYTES]) & _CHECKED)
     if has_checksum != (len(keys) % 8 == CHECKSUM):
-        raise DamagedBlockError("its header and its keys disagree about whether it has a checksum")
+        raise DamagedBlockError(
+            "only one of the columns `packed` and `keys` says that the row has a checksum"
+        )
     if not has_checksum:
         return stored
     keys, written = keys[:-CHECKSUM], keys[-CHECKSUM:]
     if compute_checksum(row, stored.unpacked, keys, stored.versions, stored.names) != written:
-        raise DamagedBlockError("its row is not as it was written")
+        raise DamagedBlockError("the row is not as it was written")
     return stored._replace(keys=keys)
 
 
@@ -262,10 +268,10 @@ def expand_block(
     older = len(stored.keys or b"") // 8
     numbers = stored.versions or range(newest - older, newest + 1)
     if len(texts) != older + 1 or len(numbers) != older + 1:
-        raise DamagedBlockError(f"it has {len(texts)} snapshots for {older + 1} versions")
+        raise DamagedBlockError(f"the row has {len(texts)} snapshots for {older + 1} versions")
     if numbers[-1] != newest:  # some answers take the newest version from the row alone
         raise DamagedBlockError(
-            f"its row has version {newest}, but its newest packed version is {numbers[-1]}"
+            f"the row has version {newest}, but the newest version in its block is {numbers[-1]}"
         )
     try:
         keys = struct.unpack(f">{older}q", stored.keys or b"")
@@ -276,6 +282,7 @@ def expand_block(
         ]  # fmt: skip
     except (struct.error, IndexError):
         raise DamagedBlockError(
-            "its keys have a wrong length, or number a name that it does not have"
+            "the column `keys` has a wrong length, or refers to a name that the column `names` "
+            "does not have"
         ) from None
     return [*older_rows, (*row[:-1], texts[-1])]

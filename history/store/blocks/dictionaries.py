@@ -1,8 +1,8 @@
 """Dictionaries: what the snapshots of a kind have in common, so that blocks need not repeat it.
 
-The number of a dictionary is computed from its content, so a changed one is not taken for the
-original. Dictionaries stay in the table pack_dictionary as long as the database exists, and so are
-in each of its backups.
+The number of a dictionary is computed from its content, so a changed dictionary is not taken for
+the original. Dictionaries are never removed from the table pack_dictionary. So every backup has all
+that its blocks need.
 """
 
 from __future__ import annotations
@@ -81,13 +81,13 @@ def get_dictionary(number: int) -> Dictionary | None:
     """Return the dictionary with this number, or None if the number is 0: no dictionary is needed.
 
     Raises:
-        MissingDictionaryError: `read_new_dictionaries` has not found it.
+        MissingDictionaryError: `read_new_dictionaries` has not found a dictionary of this number.
     """
     if not number:
         return None
     if (dictionary := _dictionaries_by_number.get(number)) is None:
         raise MissingDictionaryError(
-            f"its dictionary {number} is missing or was changed: restore the table pack_dictionary "
+            f"the dictionary {number} is missing or was changed: restore the table pack_dictionary "
             "from a backup"
         )
     return dictionary

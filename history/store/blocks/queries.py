@@ -61,8 +61,8 @@ FIRST_KEY: Final = f"""coalesce(versions[1], version - coalesce(octet_length(key
 """The number and the moment of the first version of a row, in SQL."""
 
 # Selects each version of a table.
-# stored_at and stored_version are the key of the row that has the version. Without a condition on
-# stored_at PostgreSQL reads every day.
+# stored_at and stored_version are updated_at and version of the row that has the version: the row
+# itself, or its block. Without a condition on stored_at PostgreSQL reads every day.
 # position is the position of the version in its block, from 1. A damaged row is selected as one
 # version with the position 0, the highest possible number, and the last moment of its day.
 # FROM (VALUES (1)) is for Citus: in a statement to several shards, it accepts the function of the
@@ -180,7 +180,7 @@ def read_snapshots(
     """Return the snapshots of a block in the order of its versions.
 
     Raises:
-        DamagedBlockError: They cannot be read. The error has the day.
+        DamagedBlockError: The snapshots cannot be read. `error.day` is the day of the block.
     """
     with _name_damaged_block(table, id, stored_at):
         return unpack_snapshots(packed, _load_dictionary(connection, packed))
@@ -199,9 +199,14 @@ def _get_dictionary(packed: bytes) -> Dictionary | None:
 
 
 def build_damage_error(
-    table: str, id: str, stored_at: datetime, reason: object = "its row is not as it was written"
+    table: str, id: str, stored_at: datetime, reason: object = "the row is not as it was written"
 ) -> DamagedBlockError:
-    """Return the error about a block that cannot be read. It has the day of the block."""
+    """Return the error for a block that cannot be read. `error.day` is the day of the block.
+
+    Args:
+        id: The id of the document.
+        stored_at: The updated_at of the block's row.
+    """
     day = stored_at.astimezone(UTC).date()
     error = DamagedBlockError(f"{table} {day}: the packed versions of {id}: {reason}")
     error.day = day

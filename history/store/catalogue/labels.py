@@ -54,7 +54,7 @@ class FieldText:
         return self.russian.casefold(), self.english.casefold()
 
     def get_text(self, language: str) -> str:
-        """Return the name in a language (ru, en-gb). If it has none, return the other one."""
+        """Return the name in a language (ru, en-gb), or the other name if this one is empty."""
         if language.startswith("ru"):
             return self.russian or self.english
         return self.english or self.russian
@@ -74,7 +74,7 @@ class LabelCatalogue:
     A label for one kind has priority over a label for every kind. If the paths of several labels
     match, they are compared segment by segment from the root: an exact segment wins over `*`.
 
-    A field is marked as sensitive if an entry or the file of kinds marks it.
+    A field is marked as sensitive if its label in the database or in the file of kinds says so.
     """
 
     def __init__(self, entries: Iterable[FieldLabel] = ()) -> None:
@@ -106,10 +106,10 @@ class LabelCatalogue:
         return tuple(sorted(paths_of_all | paths_of_kind))
 
     def find_by_name(self, text: str, entities: Collection[str]) -> dict[str, FieldText]:
-        """Return the labels that have this name in either language, by path, in path order.
+        """Return the labels with the name `text` in either language, by path, in path order.
 
-        If no label has exactly this name, return the labels with names that contain the text. Then
-        labels of technical fields are left out. Case does not matter.
+        If no label has exactly this name, return the labels with names that contain `text`, but
+        none of technical fields. Upper and lower case are the same.
         """
         search_text = text.strip().casefold()
         entries = (entry for entry in self._named if not entry[0] or entry[0] in entities)

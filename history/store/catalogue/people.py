@@ -44,7 +44,8 @@ def make_unnamed_login(login: str) -> NamedLogin:
 def fetch_named_logins(logins: Iterable[str | None]) -> dict[str, NamedLogin]:
     """Return the full names of logins and client ids, by login. Runs at most one query.
 
-    None among `logins` is ignored.
+    Args:
+        logins: May contain None, which is ignored.
     """
     logins_to_find = {login for login in logins if login is not None}
     named_logins = {login: make_unnamed_login(login) for login in logins_to_find}
@@ -202,4 +203,7 @@ def remember_login(login: str, full_name: str, identity: str) -> None:
     except OperationalError:
         # In a cluster each node has a copy of the table. A node that is away must not keep people
         # from logging in.
-        log.warning("the name of %r is not stored: a node of the database does not answer", login)
+        log.warning(
+            "the full name of the login %r was not stored: a node of the database does not answer",
+            login,
+        )

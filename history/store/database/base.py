@@ -1,4 +1,4 @@
-"""Django's backend for PostgreSQL, with the sessions that Annals needs and its own checks."""
+"""Django's backend for PostgreSQL, with the settings and checks that Annals adds to sessions."""
 
 import select
 import time
@@ -42,7 +42,7 @@ _CHECKED: Final = "_annals_checked"
 
 
 def is_working(pool: Any, connection: psycopg.Connection[Any]) -> bool:
-    """Return whether a connection from this pool works. Close it if it does not."""
+    """Return whether a connection from this pool works. Close a connection that does not."""
     now = time.monotonic()
     try:
         if now - getattr(connection, _CHECKED, -TRUSTED_S) >= TRUSTED_S or _has_input(connection):
@@ -66,8 +66,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
         """Return a connection that works, from the pool if there is one.
 
         Raises:
-            psycopg.OperationalError: The server does not answer. Raised at once: the pool itself
-                would try again for all of its timeout and not say why.
+            psycopg.OperationalError: The server does not answer. Raised at once. The pool itself
+                would retry until its timeout, and not say why it could not connect.
         """
         while True:
             if self.pool is not None and not self.pool.get_stats()["pool_available"]:

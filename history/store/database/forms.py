@@ -7,8 +7,9 @@ A form of data may be written once every connected process can read it. Two fact
 opened later sees the mark, and refuses to work if the form is newer than its own.
 
 So a process of an older release either has a session now, which `activate()` finds, or its next
-session sees the mark. The mark is a row of `django_migrations`, because release 0.1.0 looks there:
-a name with this ending keeps its consumers and its web from starting.
+session sees the mark. The mark is a row of `django_migrations` with a name that ends in
+`_needs_stop`. Release 0.1.0 looks there too: its consumers and its web do not start if they see a
+name with this ending.
 """
 
 import time
@@ -61,13 +62,13 @@ ORDER BY a.pid
 
 
 class NewerFormError(psycopg.OperationalError):
-    """Raised when the database has rows of a newer release that this one cannot read."""
+    """Raised when the database has rows in a form that only a newer release can read."""
 
 
 class EarlierReleaseError(ExplainedError, RuntimeError):
-    """Raised when sessions of an earlier release are connected: they cannot read this form.
+    """Raised when sessions of an earlier release are connected, which cannot read this form.
 
-    The message names them and says what to do.
+    The message names the sessions and says what to do.
     """
 
 
@@ -96,9 +97,9 @@ def open_session(connection: psycopg.Connection[Any]) -> None:
         return  # the checks of migrations and rights report this
     if (marked := find_mark(connection)) is not None and marked > FORM:
         raise NewerFormError(
-            f"a newer release has written rows of form {marked} into this database, and this one"
-            f" reads forms up to {FORM}: start the newer release, or go back as docs/upgrade.md"
-            " says"
+            f"a newer release has written rows of form {marked} into this database, and this "
+            f"release reads forms up to {FORM}: start the newer release, or go back as "
+            "docs/upgrade.md says"
         )
 
 
@@ -126,8 +127,8 @@ def find_unready(
     """Return the sessions of Annals in this database that cannot read the form of this release.
 
     Args:
-        wait_s: How many seconds such a session has to announce itself or to end: it may have been
-            opened just now. If all are announced, the function does not wait.
+        wait_s: How many seconds to wait for these sessions to announce their form or to end. A
+            session that was opened just now needs a moment for it.
     """
     until = time.monotonic() + wait_s
     sessions = _list_unannounced(connection)
@@ -166,14 +167,15 @@ def activate(connection: psycopg.Connection[Any]) -> None:
         # An earlier release that connected before the mark has not seen it.
         _refuse_unready(connection)
     except EarlierReleaseError:
-        withdraw(connection)
+        withdraw_mark(connection)
         raise
 
 
-def withdraw(connection: psycopg.Connection[Any]) -> None:
-    """Remove the mark, so that the earlier release can work with the database again.
+def withdraw_mark(connection: psycopg.Connection[Any]) -> None:
+    """Delete the row of django_migrations that marks the database with the form of this release.
 
-    The database must not have rows in the form of this release any more.
+    Processes of the earlier release can then work with the database again. Call this only when no
+    row is in the form of this release any more.
     """
     connection.execute(
         "DELETE FROM public.django_migrations WHERE app = 'history' AND name = %s",

@@ -1,4 +1,4 @@
-"""Warns if a process has all rights in the database although it needs few, or lacks some."""
+"""Warns if the database login of a process has too many rights, or too few."""
 
 import logging
 import re
@@ -70,7 +70,7 @@ def explain_lacking_rights(
 
 
 def explain_wrong_login(connection: psycopg.Connection[Any]) -> str | None:
-    """Return a sentence that says why this login has too many rights, or None if it does not.
+    """Return a sentence if this login is a superuser or owns the tables, otherwise None.
 
     Raises:
         psycopg.Error: The server does not answer.

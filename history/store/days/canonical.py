@@ -51,7 +51,7 @@ def build_order(connection: Connection, rows: DayRows) -> sql.SQL:
 
 
 def build_stored_order(connection: Connection, entity: EntityKind) -> sql.Composable:
-    """Build the ORDER BY in which `queries.iterate_versions` needs the stored rows.
+    """Build the ORDER BY that sorts stored rows as `queries.iterate_versions` needs them.
 
     A block is sorted by its first version. So `iterate_versions` has read every block before one of
     its versions is due, and can yield the versions in the canonical order.
@@ -215,9 +215,10 @@ def _copy_rows(
     """Stream the rows of a table by one COPY. Each block is streamed as its versions.
 
     Args:
-        select: The select list of plain rows: all fields but the snapshot, then a value of the type
-            `last_type`.
-        convert: Makes such a row from a version in a block, which ends with its snapshot.
+        select: The select list of plain rows: all columns except the snapshot, then a value of the
+            type `last_type`, such as the snapshot as text or a hash.
+        convert: Makes a row of this form from a version in a block. The version ends with its
+            snapshot.
     """
     query = sql.SQL("COPY (SELECT {}, {} FROM {}{}) TO STDOUT (FORMAT BINARY)").format(
         select,

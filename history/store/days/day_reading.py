@@ -1,9 +1,10 @@
 """Reads a day in one state, by locking its table before PostgreSQL takes the snapshot.
 
 In this module a snapshot is PostgreSQL's. The table of a day is replaced when the day is packed,
-unpacked or restored. A snapshot from before the replacement sees no rows in the new table. LOCK
-TABLE does not take a snapshot. So a reader that locks first sees either the old table, and the
-process that replaces it waits, or all rows of the new one.
+unpacked or restored. A transaction with a snapshot from before the replacement sees an empty table.
+LOCK TABLE does not take a snapshot. So a transaction that first locks the table sees all rows of
+the day: either in the old table, which is replaced only when the transaction has ended, or in the
+new one.
 """
 
 from collections.abc import Iterator
@@ -30,12 +31,15 @@ _IN_SNAPSHOT: Final[LiteralString] = "SELECT EXISTS (SELECT FROM pg_class WHERE 
 
 @contextmanager
 def open_day(connection: Connection, table: str, day: date) -> Iterator[DayTable]:
-    """Open a day for reading in one state: all queries of the `with` block see the same rows.
+    """Open a day for reading in one state: all queries of the `with` statement see the same rows.
 
-    Meanwhile the table of the day is neither replaced nor dropped. The DayTable is located again
-    after the wait for the lock, so it is the one that the block sees. On a cluster each node takes
-    its own PostgreSQL snapshot, and the lock with it, at the first query of the day's table.
-    `connection` is in autocommit mode.
+    The table of the day is locked until the `with` statement ends, so it cannot be replaced or
+    dropped. It may have been replaced while the function waited for the lock; the yielded DayTable
+    is the one that the queries see. On a cluster, a node takes its lock and its snapshot only at
+    the first query of the day's table.
+
+    Args:
+        connection: Must be in autocommit mode.
     """
     is_distributed = distribution.is_distributed_table(connection, table)
     while True:
@@ -63,14 +67,14 @@ def open_day(connection: Connection, table: str, day: date) -> Iterator[DayTable
 def lock_source(connection: Connection, source: sql.Composable) -> Iterator[None]:
     """Lock `source` for reading during the `with` block.
 
-    Uses the caller's transaction, or a new one if there is none.
+    If no transaction is open, the function opens one for the `with` block.
 
     Args:
         source: A table, or a subquery with its alias.
 
     Raises:
-        psycopg.errors.SnapshotTooOld: The table replaced another one after the caller's transaction
-            began to read. The transaction would not see its rows.
+        psycopg.errors.SnapshotTooOld: The table has become the table of the day after the open
+            transaction began to read. The transaction would not see the rows of the table.
     """
     if connection.info.transaction_status == TransactionStatus.IDLE:
         with connection.transaction():

@@ -158,14 +158,17 @@ def compute_bounds(day: date) -> tuple[str, str]:
 def create_partition(
     connection: Connection, table: str, day: date, wait_s: float = LOCK_WAIT_S
 ) -> bool:
-    """Create the partition of a day, or attach a detached one. Return False if it is attached.
+    """Create the partition of a day. If the table of the day is detached, attach it instead.
 
-    Several processes may do this at once. Readers and writers go on. `connection` is in autocommit
-    mode.
+    Several processes may do this at once. Other sessions can read and write meanwhile. Needs a
+    `connection` in autocommit mode.
+
+    Returns:
+        False if the day had an attached partition already.
 
     Raises:
         psycopg.errors.LockNotAvailable: The locks were not available for `wait_s` seconds.
-        ForeignTableError: A table that Annals did not create has the name.
+        ForeignTableError: The partition's name belongs to a table that Annals did not create.
     """
     name = build_partition_name(table, day)
 
@@ -198,9 +201,10 @@ def drop_partition(
     confirm: Callable[[DayTable], None] = lambda _: None,
     report_wait: Callable[[float], None] = lambda _: None,
 ) -> bool:
-    """Detach the partition of a day and drop it. Return False if it does not exist.
+    """Detach the partition of a day and drop it. Return False if the day does not have one.
 
-    Readers and writers of the table go on. `connection` is in autocommit mode.
+    Other sessions can read and write the other days meanwhile. Needs a `connection` in autocommit
+    mode.
 
     Args:
         confirm: Called when nobody can write to the day any more. If it raises, the day is attached
@@ -377,16 +381,17 @@ _SHARD_NAME: Final = re.compile(r'["«](.+)_\d+["»]')
 def _identify_violating_table(
     error: errors.CheckViolation, day_table: DayTable
 ) -> sql.Identifier | None:
-    """Return the name of the table with rows that violate a bound. None if the error lacks it.
+    """Return the name of the table with rows outside the bounds, or None if it is not known.
 
-    Citus passes on the message of a node without the fields that have the names.
+    A server names the table in fields of the error. Citus passes on only the message of a node, so
+    there the name is taken from the message.
     """
     if error.diag.schema_name is not None and error.diag.table_name is not None:
         return sql.Identifier(error.diag.schema_name, error.diag.table_name)
     shard = _SHARD_NAME.search(error.diag.message_primary or "")
     if shard is None:
         return None
-    # The message does not name the schema. A partition usually is in that of its parent.
+    # The message does not name the schema. Usually a partition is in the schema of its parent.
     return sql.Identifier(day_table.parent._obj[0], shard[1])
 
 
@@ -450,7 +455,7 @@ def replace_distributed_table(
     Only the DETACH locks the table on all nodes.
 
     Args:
-        prepare: Called first in each attempt, while readers still go on.
+        prepare: Called first in each attempt, while other sessions can still read the table.
     """
 
     def swap() -> None:

@@ -3,9 +3,9 @@
 Packing, unpacking and restoring a day first call `watch_table`. From then on triggers of the old
 table note the key of each row that changes, whoever changes it: the consumer of any release, SQL,
 COPY or a replication. PostgreSQL creates a trigger when all transactions that wrote to the table
-have ended. So each row is either noted or visible to a reader that begins later. At the end, when
-all writers are locked out, `TableWatch.settle` copies the noted rows to the new table. It checks
-that the old table was not changed in any other way.
+have ended. So each row is either noted, or visible to a query that begins after `watch_table`. At
+the end, when all writers are locked out, `TableWatch.settle` copies the noted rows to the new
+table, and checks that the old table was not changed in any other way.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -110,9 +110,8 @@ ORDER BY key.id, key.updated_at, key.version LIMIT {limit}
 """
 # A key before all keys.
 _BEFORE_FIRST: Final = ("", datetime(1, 1, 1, tzinfo=UTC), -1)
-# To count a table PostgreSQL needs only its index, except for pages of which it does not know that
-# all rows are visible: of these it reads each row. A table is counted if it has at most this many
-# bytes in such pages.
+# PostgreSQL counts the rows of a table by an index alone. Only in pages that may have invisible
+# rows it must read each row. A table is counted if these pages have at most this many bytes.
 UNKNOWN_BYTES: Final = 64 * 1024 * 1024
 # Returns the bytes of a table in such pages.
 _PARTLY_VISIBLE_BYTES: Final[LiteralString] = (
@@ -139,27 +138,39 @@ class TableWatch:
     def add_noted_rows(
         self, connection: Connection, entity: EntityKind, day_table: DayTable
     ) -> int:
-        """Copy the rows that came since the watch began to the new table. Return their number.
+        """Copy to the new table the rows that were inserted into the old table since `watch_table`.
 
-        Call it in the transaction that made the new table, after its indexes were made.
+        Call it in the transaction that made the new table, after the indexes of the new table were
+        made.
+
+        Returns:
+            How many rows were copied.
         """
         return add_missing_rows(connection, entity, day_table, self.build_noted_query())
 
     def build_noted_query(self) -> sql.Composed:
-        """Return a query for id, updated_at and version of the rows that came during the watch."""
+        """Return a query for the rows that were inserted into the old table since `watch_table`.
+
+        It selects their id, updated_at and version.
+        """
         return sql.SQL(_INSERTED_ROWS).format(partition=sql.Literal(self.partition))
 
     def settle(self, connection: Connection, entity: EntityKind, day_table: DayTable) -> int:
-        """Copy the last noted rows, and prove that the old table was not changed in any other way.
+        """Copy the noted rows that the new table lacks, and prove that nothing else has changed.
 
-        The caller has locked out all writers. Returns how many rows were copied.
+        Call it while all writers are locked out.
+
+        Returns:
+            How many rows were copied.
 
         Raises:
             ChangedMeanwhileError: Rows were changed or removed, the table was replaced, or its
                 triggers were touched. A later attempt may succeed.
         """
         if _load_state(connection, day_table) != self:
-            raise _build_changed_error(day_table, "its table or a trigger of it was replaced")
+            raise _build_changed_error(
+                day_table, "the old table or one of its triggers was replaced"
+            )
         row = connection.execute(
             "SELECT change, row_id, version FROM changed_row"
             " WHERE partition = %s AND change <> 'insert' ORDER BY id LIMIT 1",
@@ -169,7 +180,7 @@ class TableWatch:
             change, id, version = row
             row_name = "" if id is None else f" of {id} version {version}"
             raise _build_changed_error(
-                day_table, f"somebody did this to its rows: {change}{row_name}"
+                day_table, f"somebody changed or removed rows of the old table: {change}{row_name}"
             )
         added = self.add_noted_rows(connection, entity, day_table)
         connection.execute("DELETE FROM changed_row WHERE partition = %s", [self.partition])
@@ -178,10 +189,11 @@ class TableWatch:
 
 @contextmanager
 def watch_table(connection: Connection, day_table: DayTable) -> Iterator[TableWatch]:
-    """Note all changes of a day's table from now on. If the `with` block raises, the noting ends.
+    """Create triggers that note all changes of a day's table from now on.
 
-    If the process is killed, the triggers stay until `remove_leftover_triggers`. `connection` is in
-    autocommit mode.
+    If the `with` block succeeds, the old table is dropped with its triggers. If it raises, the
+    triggers are removed. If the process is killed, they stay until `remove_leftover_triggers`.
+    Needs a `connection` in autocommit mode.
 
     Raises:
         psycopg.errors.LockNotAvailable: A transaction that wrote to the day stays open.
@@ -197,7 +209,7 @@ def watch_table(connection: Connection, day_table: DayTable) -> Iterator[TableWa
 
 
 def remove_leftover_triggers(connection: Connection) -> None:
-    """Remove the triggers of a process that was killed. The caller holds the run lock.
+    """Remove the triggers of a process that was killed. Needs the run lock.
 
     A locked table keeps its triggers until the next call. They do no harm, but note changes that
     nobody needs. Notes about tables that do not exist any more are deleted, too.
@@ -211,16 +223,16 @@ def remove_leftover_triggers(connection: Connection) -> None:
 def guard_table(connection: Connection, table: sql.Identifier) -> None:
     """Let a packed table refuse a row with a version that one of its blocks has.
 
-    The error is the one of a violated primary key (SQLSTATE 23505), which every writer handles.
+    PostgreSQL then reports a violated primary key (SQLSTATE 23505), which every writer handles.
     """
     connection.execute(sql.SQL(_CREATE_GUARD).format(table=table))
 
 
 def guard_packed_days(connection: Connection) -> None:
-    """Guard the packed days that an earlier release packed without a guard.
+    """Let the days that an earlier release packed refuse versions that their blocks have.
 
-    The caller holds the run lock. A locked table is left to the next call. A cluster does not have
-    triggers: there only the consumer looks into the blocks.
+    See `guard_table`. A locked table is left to the next call. A cluster does not have triggers:
+    there only the consumer looks into the blocks. Needs the run lock.
     """
     if distribution.is_distributed(connection):
         return
@@ -296,9 +308,9 @@ def write_rows(
     """Write rows to a table. Return their number.
 
     Args:
-        frozen: Whether to write the rows as frozen. Transactions that began earlier see them too,
-            once the table has replaced another one; otherwise they would see an empty day. Only for
-            a table that this transaction has made.
+        frozen: Whether to write the rows as frozen. Then a transaction that began before the new
+            table replaced the old one sees the rows, too; otherwise it would see an empty day.
+            Frozen rows can be written only to a table that this transaction has made.
     """
     child = () if entity.parent is None else ("text",)
     types = ["text", "int4", "int8", "text", "text", "int4", *child, "bytea", *queries.BLOCK_TYPES]
@@ -327,8 +339,8 @@ def build_copy_command(
 def count_cheaply(connection: Connection, table: sql.Identifier, packed: bool) -> int | None:
     """Return how many versions a table has, or None if counting would take seconds.
 
-    A packed table is small. A plain one is counted if PostgreSQL knows of most of its pages that
-    all rows are visible: then the index is enough.
+    A packed table is small, so it is always counted. A plain table is counted only if most of its
+    pages are known to have no invisible rows: then PostgreSQL reads only the index.
     """
     if packed:
         return queries.count_versions(connection, table)
@@ -381,7 +393,8 @@ def _split_into_portions(
 ) -> Iterator[list[tuple[str, datetime, int]]]:
     """Divide the rows into portions.
 
-    The snapshots of a portion have at most BYTES_AT_ONCE together, unless it is a single row.
+    The snapshots of a portion have at most BYTES_AT_ONCE together, unless the portion is a single
+    row.
     """
     portion: list[tuple[str, datetime, int]] = []
     size = 0

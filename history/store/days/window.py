@@ -14,7 +14,7 @@ _FIRST_DAY = (date.min - EPOCH).days
 
 @dataclass(frozen=True)
 class Window:
-    """The UTC days with versions that are stored, from the oldest to the newest, both included."""
+    """The UTC days from the start of retention to the last day ahead, both included."""
 
     oldest: date
     newest: date
@@ -31,7 +31,7 @@ class Window:
 
     @classmethod
     def at(cls, now: datetime, retention_days: int, ahead_days: int) -> Window:
-        """Return the window at the moment `now`, which has an offset."""
+        """Return the window at the moment `now`, which has a time zone."""
         today = now.astimezone(UTC).date()
         return cls(today - timedelta(days=retention_days), today + timedelta(days=ahead_days))
 

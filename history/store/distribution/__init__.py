@@ -72,7 +72,7 @@ def ask_nodes(connection: Connection, question: str) -> list[NodeAnswer]:
 def is_distributed(connection: Connection) -> bool:
     """Return whether the tables of versions of this database are distributed.
 
-    A process asks each database once.
+    The answer of a database is cached.
 
     Raises:
         psycopg.Error: The database does not answer.
@@ -91,9 +91,9 @@ def is_distributed_table(connection: Connection, table: str) -> bool:
 
 
 def forget_plain_answer(connection: Connection) -> None:
-    """Forget the cached answer that this database is not distributed, so that it is asked again.
+    """Remove "not distributed" from the cached answers, so that `is_distributed` asks again.
 
-    Called when a process opens a new connection: an operator may have distributed the tables since.
+    Called when a process opens a connection: an operator may have distributed the tables meanwhile.
     """
     if not _answers_by_database.get(_identify_database(connection), True):
         forget_answer(connection)
@@ -125,7 +125,7 @@ def refuse_worker(connection: Connection) -> None:
     """Check that the server is not a worker of a cluster.
 
     Raises:
-        WorkerAddressError: It is one.
+        WorkerAddressError: The server is a worker.
         psycopg.Error: The database does not answer.
     """
     if is_on_worker(connection):
@@ -136,7 +136,7 @@ def refuse_worker(connection: Connection) -> None:
 
 
 def forget_answer(connection: Connection) -> None:
-    """Forget the cached answer whether this database is distributed."""
+    """Remove the cached answer of `is_distributed` for this database."""
     _answers_by_database.pop(_identify_database(connection), None)
 
 
@@ -151,8 +151,8 @@ def use_one_connection(connection: Connection) -> None:
 def free_coordinator(connection: Connection, table: sql.Identifier) -> None:
     """Free the disk space that a distributed table still has on the coordinator.
 
-    It has some if it got rows before it was distributed. Does nothing if the tables are not
-    distributed.
+    A table that got rows before it was distributed still has them there. Does nothing if the tables
+    are not distributed.
     """
     if not is_distributed(connection):
         return

@@ -2,11 +2,12 @@
 
 A child names its application in each of its versions. On one server an index finds the children; on
 a cluster every shard would have to look. So search_key has a row for each child of an application,
-on the application's shard. It has the first and the newest day on which a version of the child
+on the application's shard. The row has the first and the newest day on which a version of the child
 names the application.
 
-The rows are not used before `annals search index` has listed the children of the versions that were
-stored earlier. A row of django_migrations (MARK) records that it has.
+The consumer adds the children of the versions that it stores. `annals search index` adds the
+children of older versions, and then writes MARK into django_migrations. Without this mark the rows
+are not used.
 """
 
 from collections.abc import Container
@@ -36,10 +37,13 @@ class ChildRow(NamedTuple):
 
 
 class NewChildren:
-    """Collects the documents of versions that are children, except those listed for the day.
+    """Collects the children that versions name, with the days of the versions.
+
+    A child is left out if it is known that search_key has it with this day.
 
     Args:
-        known_fingerprints: The fingerprints of the children that are stored already.
+        known_fingerprints: The fingerprints of children that search_key has. A fingerprint stands
+            for the child, the application and the day.
 
     Attributes:
         fingerprints: The fingerprints of the children that were added. Once these are stored, the

@@ -18,7 +18,7 @@ UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class SearchKeyId(NamedTuple):
-    """The primary key of the search_key table. Writers insert rows in its order."""
+    """The primary key of the search_key table. Writers insert rows in the order of this key."""
 
     value: str
     name: str
@@ -40,7 +40,7 @@ KeyFingerprint = int
 
 
 class KnownFingerprints(Protocol):
-    """The fingerprint of the business keys that were stored last for each id."""
+    """By the id of a document, the fingerprint of the business keys that were stored last."""
 
     def get(self, id: str, /) -> KeyFingerprint | None: ...
 
@@ -52,13 +52,16 @@ _encode = msgspec.json.Encoder().encode
 
 
 class NewSearchKeys:
-    """Collects the business keys of records, except those already stored for the day.
+    """Collects the business keys of records, with the days of the records.
+
+    The keys of a record are left out if it is known that search_key has them with this day.
 
     Args:
-        known_fingerprints: The fingerprints of the keys that are stored already.
+        known_fingerprints: The fingerprints of keys that search_key has. A fingerprint stands for
+            all keys of a record and its day.
 
     Attributes:
-        fingerprints: By id, the fingerprint of the keys that were added last.
+        fingerprints: By the id of a document, the fingerprint of the keys that were added last.
     """
 
     def __init__(self, known_fingerprints: KnownFingerprints = NONE_KNOWN) -> None:
@@ -73,7 +76,8 @@ class NewSearchKeys:
         type.
 
         Args:
-            decoded: The result of the lookup in the record's data, if the caller has it already.
+            decoded: What PointerLookup.decode returned for the record's snapshot, if the caller has
+                decoded it already.
         """
         lookup = LOOKUPS[record.entity]
         if lookup is None:

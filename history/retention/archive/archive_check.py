@@ -41,11 +41,12 @@ def describe_file(store: ArchiveStore, name: str) -> ArchivedFile:
 def find_damage(
     store: ArchiveStore, expected_file: ArchivedFile, on_row: RowCallback = lambda *_: None
 ) -> str | None:
-    """Return what is wrong with a file, or None if it is as its manifest says.
+    """Compare a file with its entry in the manifest, and return what is wrong, or None.
 
-    Reads its bytes, then its rows, with one row group in memory.
+    Reads the bytes of the file, then its rows, with one row group in memory.
 
     Args:
+        expected_file: The entry in the manifest.
         on_row: Called with every row and its SHA-256.
     """
     try:
@@ -80,7 +81,9 @@ def find_fault(store: ArchiveStore, manifest: Manifest) -> str | None:
         if fault := find_damage(store, file, lambda row, hashed: whole.add(row[0], row[1], hashed)):
             return fault
     is_equal = (whole.rows, whole.finish()) == (manifest.rows, manifest.digest)
-    return None if is_equal else "the rows of the files are not those of the manifest"
+    return (
+        None if is_equal else "the rows of the files are not the rows that the manifest describes"
+    )
 
 
 def _describe_rows(
@@ -116,7 +119,7 @@ MOST_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class ScrubResult:
+class ArchiveCheckResult:
     """The result of checking one archived day."""
 
     table: str
@@ -141,9 +144,9 @@ def list_days_to_check(
     )
 
 
-def scrub_days(
+def check_archived_days(
     store: ArchiveStore, archived_days: QuerySet[ArchivedDay], seconds: float | None = None
-) -> Iterator[ScrubResult]:
+) -> Iterator[ArchiveCheckResult]:
     """Check archived days in the given order. Store the result of each day and yield it.
 
     If a day cannot be read, its fault says so.
@@ -166,7 +169,7 @@ def scrub_days(
             yield result
 
 
-def _check_day(store: ArchiveStore, table: str, day: date) -> ScrubResult | None:
+def _check_day(store: ArchiveStore, table: str, day: date) -> ArchiveCheckResult | None:
     """Check a day. Return None if it is not archived any more."""
     for _ in range(MOST_ATTEMPTS):
         archived_day = ArchivedDay.objects.filter(table=table, day=day).first()
@@ -177,7 +180,7 @@ def _check_day(store: ArchiveStore, table: str, day: date) -> ScrubResult | None
         except (ArchiveError, OSError, pa.ArrowException) as error:
             fault, note = f"cannot be read: {error}", "not compared"
         comparison = f"{pluralize(len(archived_day.files), 'file')}, {note}"
-        result = ScrubResult(
+        result = ArchiveCheckResult(
             table, day, archived_day.rows, archived_day.file_bytes, fault, comparison
         )
         same_generation = ArchivedDay.objects.filter(
