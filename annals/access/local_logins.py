@@ -37,9 +37,9 @@ HOSTS: Final = "ANNALS_ALLOWED_HOSTS"
 
 
 class DemoHasher(PBKDF2PasswordHasher):
-    """Hashes the passwords of the demo with one iteration, because everybody knows them anyway.
+    """Hashes the passwords of the demo with one iteration, because everybody knows the passwords.
 
-    Outside of a demo, Django's own hasher can verify these hashes.
+    Django's own hasher can verify these hashes, if the demo later becomes an installation.
     """
 
     iterations = 1
@@ -187,7 +187,11 @@ def enter_by_link(request: HttpRequest, name: str, token: str) -> HttpResponse:
                 metrics.BREAK_GLASS_LOGINS.inc()
                 log.error("BREAK GLASS: %r logged in from %s", name, get_client_address(request))
                 return HttpResponseRedirect(reverse("admin:index"))
-        log.warning("break-glass link of %.150r refused for %s", name, get_client_address(request))
+        log.warning(
+            "break-glass link of login %.150r refused: it is used, too old or wrong (client %s)",
+            name,
+            get_client_address(request),
+        )
         context["refused"] = _("This link works once, for ten minutes. Make another one.")
     status = 403 if "refused" in context else 200
     return TemplateResponse(request, "access/break_glass.html", context, status=status).render()

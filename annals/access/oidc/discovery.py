@@ -116,7 +116,7 @@ class ProviderDiscovery:
         Args:
             key_id: The `kid` of the token. None: any key may have signed the token.
             trusted: Whether the provider itself gave Annals the token.
-            renewed: Whether to ask for newer keys, because the known keys did not sign the token.
+            renewed: Whether none of the known keys signed the token, so that newer keys are needed.
 
         Raises:
             ProviderDownError: No keys are known.
@@ -217,7 +217,7 @@ class ProviderDiscovery:
 
 @cache
 def get_discoveries() -> dict[str, ProviderDiscovery]:
-    """Return the providers of ANNALS_OIDC_FILE by issuer. The process shares them."""
+    """Return the providers of ANNALS_OIDC_FILE by issuer. All threads use the same objects."""
     return {provider.issuer: ProviderDiscovery(provider) for provider in settings.OIDC_PROVIDERS}
 
 

@@ -316,7 +316,8 @@ def _render_refusal(
     """Render the page that says why a login was refused.
 
     Args:
-        following: The address to which the browser goes after a login by the link on this page.
+        following: The page has a link to log in again. After that login, the browser goes to this
+            address.
     """
     query = urlencode({"next": following} if following else {})
     context = {

@@ -28,7 +28,10 @@ class ProvidersError(ValueError):
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One provider. Claims are dotted paths into a token, such as `realm_access.roles`."""
+    """One identity provider.
+
+    The name of a claim can be a dotted path into the token, such as `realm_access.roles`.
+    """
 
     name: NonEmptyText  # in addresses; unique
     title: NonEmptyText  # on the login page
