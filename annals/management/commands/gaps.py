@@ -109,7 +109,7 @@ class Command(BaseCommand):
 
 
 def _find_gaps(command: BaseCommand, *, as_json: bool) -> None:
-    """Update the table of version gaps, and print its sums by kind and service."""
+    """Find version gaps, store them in their table, and count them by kind and service."""
     from history.common import clock
     from history.completeness.gaps import read
     from history.completeness.gaps.run import find_gaps, get_latest_run

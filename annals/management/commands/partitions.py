@@ -130,7 +130,9 @@ def _add_plan_arguments(parser: CommandParser) -> None:
         help="also drop days that are held for unresolved or unread messages",
     )
     parser.add_argument(
-        "--each", action="store_true", help="one line for each partition, not for each run of days"
+        "--each",
+        action="store_true",
+        help="one line for each partition, instead of one for several days in a row",
     )
 
 
