@@ -1,4 +1,4 @@
-"""Declares the metrics of the web: requests, logins, and the state of the store."""
+"""Declares the metrics of the web about HTTP requests, logins and the state of the store."""
 
 from typing import Final
 

@@ -124,8 +124,8 @@ def serve_shop(demo: DemoSupervisor, environment: dict[str, str], address: str) 
 def find_showcase(demo: DemoSupervisor, address: str) -> str | None:
     """Return the id of a stored application with many versions and children.
 
-    If ANNALS_HOME does not have the id of such an application from an earlier start, messages are
-    simulated first. Returns None if the application is not stored within SHOWCASE_TIMEOUT_S.
+    An earlier start may have noted the id in ANNALS_HOME. Otherwise, messages are simulated first.
+    Returns None if the application is not stored within SHOWCASE_TIMEOUT_S.
     """
     client = DemoClient(address, "support", "support")
     file = demo.home / "showcase"

@@ -40,7 +40,7 @@ MetricValues = dict[str, dict[LabelValues, float]]
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """An alert: a check that finds what a problem affects, and texts about the problem."""
+    """One alert of the page Operations: it finds what a problem affects, and explains it."""
 
     alert: str  # the name of the alert in Prometheus
     page: bool  # whether somebody must act at once, even at night
@@ -71,7 +71,7 @@ _COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {"==": eq, "
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """Finds the samples of a metric that are beyond a limit, like the rule `name > 0`."""
+    """Finds the samples of a metric that meet a rule such as `name > 0`."""
 
     name: str
     sign: str
@@ -126,15 +126,15 @@ def _find_silences(values: MetricValues) -> dict[LabelValues, Silence]:
     }
 
 
-def _make_silence_check(brokers: bool, longer: timedelta) -> Callable[[MetricValues], list[str]]:
+def _make_silence_check(brokers: bool, allowed: timedelta) -> Callable[[MetricValues], list[str]]:
     """Return a function that lists the topic partitions that have been silent for too long.
 
     If all topic partitions are silent, the list has one text that stands for all of them.
 
     Args:
-        brokers: Which silence to find. True: the broker does not answer. False: no consumer reports
+        brokers: Whose silence to find. True: the brokers do not answer. False: no consumer reports
             about the topic partition.
-        longer: How long a silence may last before it is listed.
+        allowed: How long a silence may last before it is listed.
     """
 
     def find_silent_partitions(values: MetricValues) -> list[str]:
@@ -142,7 +142,7 @@ def _make_silence_check(brokers: bool, longer: timedelta) -> Callable[[MetricVal
             labels: partition_silence.since
             for labels, partition_silence in _find_silences(values).items()
             if partition_silence.brokers is brokers
-            and partition_silence.since < clock.now() - longer
+            and partition_silence.since < clock.now() - allowed
         }
         if len(since) < max(2, len(values["annals_store_seen_timestamp_seconds"])):
             return sorted(map(_format_labels, since))
@@ -172,11 +172,11 @@ def _find_stuck(values: MetricValues) -> Iterable[str]:
 
 
 def _find_unpacked(values: MetricValues) -> Iterable[str]:
-    """Find the tables with unpacked days if the latest run should have packed them.
+    """Find the tables that have days to pack after the latest run of `partitions maintain`.
 
-    A run that ended with 0 has packed all days that it could. Days that it left because of unread
-    messages or the quarantine are found by other checks. Only this check finds days that it left
-    because a process of an earlier release is connected.
+    Returns nothing if this run ended with 0 while no process of an earlier release was connected.
+    Such a run leaves only days with unread messages or messages in quarantine, and other checks
+    find these.
     """
     is_complete = values["annals_maintain_exit_code"].get(()) == 0
     earlier_sessions = values["annals_store_earlier_sessions"].get((), 0)
@@ -275,7 +275,7 @@ JOB_FAILED: Final = replace(JOB_LATE, problem=_("A cron job failed."))
 
 
 def collect_values(families: Iterable[Metric]) -> MetricValues:
-    """Return the values of the samples by metric and labels.
+    """Return the values of all samples, by the name of the metric and then by labels.
 
     If a metric has several samples with the same labels, the last one counts.
     """

@@ -117,14 +117,14 @@ class TableDay:
 
 @dataclass(frozen=True, slots=True)
 class TableDayGroup:
-    """Days of tables about which the page says the same."""
+    """Table days for which the page shows the same text."""
 
     tables: Sequence[TableDay]
     text: str
 
     @property
     def title(self) -> str:
-        """The days and their tables. For several days the tables are only counted."""
+        """One day with the names of its tables, or several days with the number of table days."""
         first, last = (
             _format_day(pick(table_day.day for table_day in self.tables)) for pick in (min, max)
         )
@@ -137,13 +137,13 @@ class TableDayGroup:
 
 
 def _group_by_text(
-    tables: Iterable[TableDay], text: Callable[[TableDay], str]
+    table_days: Iterable[TableDay], get_text: Callable[[TableDay], str]
 ) -> list[TableDayGroup]:
-    """Group the days of tables with the same text. The groups are in the order of first use."""
-    tables_by_text: dict[str, list[TableDay]] = {}
-    for table_day in tables:
-        tables_by_text.setdefault(text(table_day), []).append(table_day)
-    return [TableDayGroup(group, group_text) for group_text, group in tables_by_text.items()]
+    """Group table days by their text. The groups have the order of their first table days."""
+    groups: dict[str, list[TableDay]] = {}
+    for table_day in table_days:
+        groups.setdefault(get_text(table_day), []).append(table_day)
+    return [TableDayGroup(group, text) for text, group in groups.items()]
 
 
 def get_table_title(table: str) -> str:
@@ -190,12 +190,13 @@ def _describe_next_steps(table_day: TableDay) -> Iterator[str]:
 
 
 def _describe_due(table_day: TableDay, days: int, words: str, overdue: str) -> str:
-    """Describe a step of `partitions maintain` that a day of a table still has to go through.
+    """Return a text about a step that `partitions maintain` has not yet done for a table day.
 
     Args:
-        days: How many days after its own day the step is due.
-        words: The text, with a placeholder `{day}` for the last day before the step is due.
-        overdue: The text if the step is due already.
+        days: The step is due after this number of days.
+        words: The text until then. Its placeholder `{day}` gets the last day on which the step is
+            not due yet.
+        overdue: The text from then on.
     """
     last = table_day.day + timedelta(days)
     if table_day.today <= last:
@@ -249,7 +250,7 @@ def show_days(request: HttpRequest) -> HttpResponse:
 
 
 def _load_table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
-    """Load the tables of each day, the oldest day first."""
+    """Load all table days. They are grouped by day, the oldest day first."""
     today = now.date()
     seals = DaySeal.objects.values_list("table", "day").annotate(at=Max("sealed_at"))
     sealed = {(table, day): at for table, day, at in seals}
@@ -317,8 +318,8 @@ def _load_table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
 class CalendarDay:
     """A day of the calendar.
 
-    If tables have the day in different states, `state` is the first of these in STATES. It is empty
-    if no table has the day.
+    If the day has different states in different tables, `state` is the one that comes first in
+    STATES. It is empty if no table has the day.
     """
 
     day: date

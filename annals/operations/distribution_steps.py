@@ -76,7 +76,9 @@ def check_cluster(connection: Connection, partitions: Iterable[Partition]) -> No
         )
     if (unreachable := connection.execute(_AWAY).fetchone()) is not None:
         node, answer = unreachable
-        raise NotDistributableError(f"the worker {node} does not answer this login: {answer}")
+        raise NotDistributableError(
+            f"this login cannot query the worker {node} from the coordinator: {answer}"
+        )
     if not owner:
         raise NotDistributableError("only the owner of the tables can distribute them")
     for part in partitions:
@@ -201,10 +203,10 @@ def build_plan(
 
 
 def find_left_out(connection: Connection, local: Collection[str]) -> list[str]:
-    """Return existing tables that should be distributed, or reachable from each node, but are not.
+    """Return the tables that still have to be distributed, or made reachable from each node.
 
-    These tables were created after `annals distribute`, for a new kind or by a migration. In an
-    installation without Citus the list is empty.
+    These tables were created after `annals distribute`, for a new kind or by a migration. The list
+    is empty if `annals distribute` was never run.
 
     Args:
         local: The tables that stay on the coordinator and that each node must reach.
@@ -238,8 +240,8 @@ def distribute_partitioned_table(
 ) -> None:
     """Detach all days of a table of versions, and distribute the empty table.
 
-    Both happen in one transaction, which copies no rows. The step may have to wait for readers of
-    the table. It waits in short attempts, so that new readers hardly wait for it.
+    Both happen in one transaction, which copies no rows. The step may have to wait for sessions
+    that read the table. It waits in short attempts, so that later sessions hardly wait behind it.
     """
     attached = [part.name for part in partitions if part.state is DayState.ATTACHED]
 

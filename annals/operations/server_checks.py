@@ -1,7 +1,7 @@
 """Checks settings of the PostgreSQL server for `annals check --database default` and `migrate`.
 
-With the settings found here, Annals can fail or show data that it must hide. docs/first-hour.md
-describes the recommended settings.
+Each check finds a setting with which Annals can fail, or can show data that it must hide.
+docs/first-hour.md describes the recommended settings.
 """
 
 import json
