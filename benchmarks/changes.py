@@ -35,7 +35,7 @@ Question = Callable[[int], None]
 PrintProgress = Callable[[str], None]
 
 # Makes nine versions of each document, spread over the day, by three people and two services. A
-# document has 2 KB that zlib halves, as real ones; its rate changes in every twentieth version.
+# document has 2 KB, and zlib halves it like a real one. Every twentieth version changes its rate.
 _FILL: Final = """
 INSERT INTO {table} (id, version, data, updated_at, client_id, author, type)
 SELECT 'D' || %(day)s || '-' || n / 9, n %% 9,

@@ -33,7 +33,7 @@ WEB_WRITES: Final[Mapping[str, str]] = {
     "auth_user_groups": "INSERT, DELETE",
     "auth_user_user_permissions": "DELETE",
     "django_admin_log": "INSERT",
-    # A page of the feed of changes says up to where it goes.
+    # Each page of the feed of changes notes up to which moment it goes.
     "feed_horizon": "UPDATE (given_to)",
     # The web stores a request to resume; the consumer carries it out.
     "ingest_quarantine_request": "INSERT",
@@ -48,7 +48,7 @@ WEB_WRITES: Final[Mapping[str, str]] = {
 # The web can only add rows to these tables. It cannot change or remove a row, and the
 # database sets the time of each row.
 WEB_INSERTS: Final = (JournalEntry, LogoutToken)
-# The web reads these tables without the named columns.
+# The web may read these tables, but not the columns that are named here.
 HIDDEN_FROM_WEB: Final[tuple[tuple[type[Model], frozenset[str]], ...]] = (
     (Quarantined, frozenset({"key", "value", "headers"})),
 )

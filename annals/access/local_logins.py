@@ -155,7 +155,7 @@ def _hash_token(user: User, token: str) -> str:
 
 
 def _is_valid_token(user: User, token: str) -> bool:
-    """Return whether the token is that of the user's newest link, unused and not too old."""
+    """Return whether the token is from the user's newest link, and this link is still valid."""
     made_at, _dash, _random = token.partition("-")
     expected = UNUSABLE_PASSWORD_PREFIX + _hash_token(user, token)
     if not constant_time_compare(user.password, expected):

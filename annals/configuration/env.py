@@ -59,7 +59,7 @@ _HOME_REMEDY = (
     "KAFKA_BOOTSTRAP_SERVERS and ANNALS_SECRET_KEY."
 )
 
-WEB_THREADS = 16  # of a web process: they answer requests
+WEB_THREADS = 16  # how many threads of a web process answer requests
 
 
 def get_variable_name(field: str) -> str:

@@ -48,7 +48,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
 
 
 def set_environment(with_shop: bool) -> None:
-    """Set the variables of the demo, and of the shop if it is started."""
+    """Set the environment variables of the demo, and those of the shop if it is to be started."""
     for name in sorted(env.UNPREFIXED_NAMES & set(os.environ)):
         print(f"{name} is set but ignored: the demo starts its own servers.")
         del os.environ[name]

@@ -77,8 +77,8 @@ def generate_id(rng: Random) -> str:
 def create_product(document: SimulatedDocument, context: ChangeContext) -> None:
     """Fill the snapshot of a new application.
 
-    It gets the terms of the loan, then lists and a remark until it has the size that the document
-    should have.
+    It gets the terms of the loan first. Then it gets lists and a remark, until it is as large as
+    the document should be.
     """
     rng, snapshot = context.rng, document.snapshot
     code, name, amounts, years, rates = rng.choice(vocabulary.OFFERS[document.role])
@@ -263,8 +263,8 @@ _WEIGHTED_CHANGES: Final[tuple[tuple[ChangeFunction, ...], tuple[int, ...]]] = (
 def create_child(document: SimulatedDocument, context: ChangeContext) -> None:
     """Fill the snapshot of a new child of an application.
 
-    It gets all required fields. Then it gets optional fields and a remark until it has the size
-    that the document should have.
+    It gets all required fields first. Then it gets optional fields and a remark, until it is as
+    large as the document should be.
     """
     required, optional = _CHILD_MAKERS[document.entity](document, context)
     document.snapshot |= {"pid": document.id, **required}

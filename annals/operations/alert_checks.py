@@ -49,7 +49,7 @@ class Alert:
     problem: Promise  # says what is wrong
     remedy: Promise  # says what helps
     url: str  # the URL name of the page to look at, or empty
-    # returns those that have had the problem only for a short time
+    # returns the topic partitions and so on that have had the problem only for a short time
     find_affected_early: Callable[[MetricValues], Iterable[str]] = lambda _: ()
     affected: Sequence[str] = ()  # what one of the two functions found
     begun: bool = False  # whether the problem has just begun
@@ -296,7 +296,7 @@ def _run_check(check: Alert, values: MetricValues) -> Alert:
 def find_problems(
     values: MetricValues, jobs: Iterable[CronJob], full: date | None = None
 ) -> list[Alert]:
-    """Return the checks that found a problem, the worst first.
+    """Return an alert for each problem that exists now, the worst problem first.
 
     Args:
         values: The samples of the metrics.

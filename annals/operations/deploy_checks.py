@@ -44,7 +44,7 @@ def check_first_hour(*, databases: Sequence[str] | None = None, **_: Any) -> lis
     """
     messages: list[CheckMessage] = list(_check_settings())
     if env.UNASKED_DEMO in os.environ:
-        return messages  # the servers of a demo need no checks
+        return messages  # the servers of a demo do not need checks
     if databases is None:
         messages.append(
             Info(

@@ -108,7 +108,9 @@ def refuse_consumers(connection: Connection) -> None:
 
 
 def check_connections(connection: Connection, shards: int) -> None:
-    """Check that the login may open as many connections to each node as a table has shards there.
+    """Check that the login may open enough connections to each node.
+
+    It needs a connection for each shard that a table has on the node, and OTHER_COMMANDS more.
 
     Args:
         shards: The number of shards of a table, on all nodes together.
@@ -145,12 +147,12 @@ class DistributionPlan:
     """The work that is left until the tables are distributed.
 
     Attributes:
-        partitioned_tables: The tables of versions, which have a partition for each day, to
-            distribute.
-        distributed_lookup_tables: The other tables to distribute.
-        shared_tables: The tables to make reachable from each node, or to copy to each node.
-        days: The days whose rows are still on the coordinator only, in the order of the work,
-            newest first.
+        partitioned_tables: The tables of versions that have to be distributed. They have a
+            partition for each day.
+        distributed_lookup_tables: The other tables that have to be distributed.
+        shared_tables: The tables that have to be copied to each node or made reachable from it.
+        days: The days with rows that are still on the coordinator only. The newest day is first,
+            and is distributed first.
         shards: The number of shards of each table; 0 if no table is distributed yet.
     """
 

@@ -34,7 +34,8 @@ class ProviderRefusesError(ProviderDownError):
 log = logging.getLogger(__name__)
 
 REMEMBERED_SECONDS: Final = 600.0
-# Minimum time between two calls for keys, whatever tokens arrive and also while it is down.
+# Minimum time between two calls for keys, whatever tokens arrive, and also while the provider is
+# down.
 MIN_INTERVAL_SECONDS: Final = 10.0
 MAX_KEYS: Final = 100
 MIN_RSA_BITS: Final = 2_048

@@ -239,7 +239,7 @@ class CallbackView(OIDCAuthenticationCallbackView):  # type: ignore[misc] # unty
             began=timezone.now(),
         )
         log.info(
-            "login of %r at %s from %s",
+            "%r logged in through provider %s from %s",
             *(user.get_username(), self.provider, get_client_address(request)),
         )
         return HttpResponseRedirect(self._next)

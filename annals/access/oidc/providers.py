@@ -92,7 +92,7 @@ def load_providers(settings: env.Settings) -> tuple[Provider, ...]:
 
 
 def read_providers(path: Path) -> tuple[Provider, ...]:
-    """Return the providers of a TOML or .json file, in its order.
+    """Return the providers that a TOML or .json file declares, in the order of the file.
 
     Raises:
         ProvidersError: The file is wrong.

@@ -237,7 +237,7 @@ def _create_producer() -> KafkaProducer:
 
 
 def _iterate_open_gaps(options: dict[str, Any]) -> Iterator[list[OpenGap]]:
-    """Iterate over batches of open gaps, in the order of their ids."""
+    """Iterate over batches of open gaps, in the order of the ids in version_gap."""
     after, remaining = 0, options["limit"] if options["limit"] is not None else sys.maxsize
     while remaining > 0:
         batch_size = min(GAPS_PER_BATCH, remaining)
