@@ -53,7 +53,7 @@ from ingest.quarantine import messages as quarantine
 from ingest.store import empty_offsets
 
 # Finds the days that must not be dropped yet.
-HOLDS: FindHeldDays = find_days_to_hold
+find_held_days: FindHeldDays = find_days_to_hold
 # How many seconds a run packs days, and how many rows per second at most.
 PACK_SECONDS: Final = 1_800
 PACK_ROWS_PER_SECOND: Final = 20_000
@@ -152,7 +152,7 @@ def run_night(
     archiver = DayArchiver(ArchiveStore(url)) if url else None
     context = NightContext(
         now=now,
-        policy=PartitionPolicy.at(now, None if exceptions.force else HOLDS),
+        policy=PartitionPolicy.at(now, None if exceptions.force else find_held_days),
         exceptions=exceptions,
         archiver=archiver,
         report_change=report_change,
