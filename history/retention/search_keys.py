@@ -246,7 +246,7 @@ def _make_select(target: BackfillTarget) -> sql.Composed:
     )
 
 
-def find_oldest_searched_day(partitions: Iterable[Partition], oldest: date) -> date:
+def find_oldest_searchable_day(partitions: Iterable[Partition], oldest: date) -> date:
     """Return the oldest day that a search must find: the window's oldest, or an older held day."""
     days = [
         part.day for part in partitions if part.state is DayState.ATTACHED and not part.restored

@@ -342,7 +342,7 @@ def find_days_to_pack(partitions: Iterable[Partition], today: date) -> list[tupl
 
 def remove_old_search_keys(context: NightContext) -> StepResult:
     """Remove the search keys whose newest version is older than the window."""
-    before = search_keys.find_oldest_searched_day(
+    before = search_keys.find_oldest_searchable_day(
         context.list_version_partitions(), context.policy.window.oldest
     )
     removed = search_keys.remove_old_keys(connection.connection, before)
