@@ -14,9 +14,9 @@ class Command(BaseCommand):
     help = (
         "Print what was changed in a window of time, whatever document it was in: by a person "
         "(--author), by a service (--client-id), to a field (--path), or everything. The window "
-        "may be of any length: it is read page by page, and printed as it is read. Sensitive "
-        "fields are masked. When it is interrupted, it prints the token to go on with; exit 0: all "
-        "was printed, 2: it failed, 130: it was interrupted."
+        "may be of any length: it is read page by page, and each page is printed at once. "
+        "Sensitive fields are masked. An interrupted command prints the token with which to go on; "
+        "exit 0: all was printed, 2: the command failed, 130: it was interrupted."
     )
     requires_system_checks: list[str] = []
 
@@ -43,8 +43,9 @@ class Command(BaseCommand):
         add(
             "--late-since",
             metavar="TOKEN",
-            help="with --order asc, and the token of its last page: what was stored since for "
-            "moments that these pages had passed",
+            help="print late versions instead; TOKEN is that of the last page of an earlier call "
+            "with --order asc. A version is late if it was stored after that call had passed its "
+            "moment",
         )
         form = parser.add_mutually_exclusive_group()
         form.add_argument(
