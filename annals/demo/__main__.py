@@ -12,7 +12,7 @@ from annals.demo.supervisor import (
     ANNALS_COMMAND,
     DemoError,
     DemoSupervisor,
-    StopAskedError,
+    StopRequestedError,
     print_step,
 )
 from annals.embedded import logins, process
@@ -82,7 +82,7 @@ def serve_annals(demo: DemoSupervisor, port: int, options: argparse.Namespace) -
     """Start the processes of Annals, print the addresses, and run until an exception.
 
     Raises:
-        StopAskedError: Somebody stopped the demo.
+        StopRequestedError: Somebody stopped the demo.
         DemoError: A process ended.
     """
     shop_environment = shop.prepare_shop(demo) if options.with_shop else None
@@ -165,7 +165,7 @@ def main(argv: list[str]) -> int:
                 "Tables", "one partition per day, from the start of retention to some days ahead"
             )
             serve_annals(demo, port, options)
-    except StopAskedError:
+    except StopRequestedError:
         print("\nEverything has stopped.")
         return 0
     except (DemoError, EmbeddedError, env.SettingError) as error:

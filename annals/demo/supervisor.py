@@ -27,7 +27,7 @@ PR_SET_PDEATHSIG = 1  # of Linux
 _PRCTL = getattr(ctypes.CDLL(None), "prctl", None)
 
 
-class StopAskedError(Exception):
+class StopRequestedError(Exception):
     """Raised after Ctrl-C or SIGTERM, or when the terminal was closed."""
 
 
@@ -200,11 +200,11 @@ class DemoSupervisor(ExitStack):
         """Check that the demo may go on.
 
         Raises:
-            StopAskedError: A signal arrived.
+            StopRequestedError: A signal arrived.
             DemoError: A process failed, or ended although it should run until the end of the demo.
         """
         if self.stop_signal is not None:
-            raise StopAskedError
+            raise StopRequestedError
         for child in self.children:
             code = child.returncode
             if code is not None and not (child.ends and code == 0):
@@ -214,7 +214,7 @@ class DemoSupervisor(ExitStack):
         """Wait until the condition holds.
 
         Raises:
-            StopAskedError: The demo was asked to stop meanwhile.
+            StopRequestedError: The demo was asked to stop meanwhile.
             DemoError: A process of the demo failed meanwhile, or ended too early.
         """
         while True:
