@@ -152,7 +152,7 @@ def _make_silence_check(brokers: bool, allowed: timedelta) -> Callable[[MetricVa
     return find_silent_partitions
 
 
-def _find_stuck(values: MetricValues) -> Iterable[str]:
+def _find_stuck_partitions(values: MetricValues) -> Iterable[str]:
     """Find topic partitions in which nothing was read for 15 minutes although messages wait.
 
     The oldest unread message must also have waited for 15 minutes. Otherwise a message that has
@@ -171,7 +171,7 @@ def _find_stuck(values: MetricValues) -> Iterable[str]:
     return sorted(behind & {*not_read} - {*map(_format_labels, _find_silences(values))})
 
 
-def _find_unpacked(values: MetricValues) -> Iterable[str]:
+def _find_tables_to_pack(values: MetricValues) -> Iterable[str]:
     """Find the tables that have days to pack after the latest run of `partitions maintain`.
 
     Returns nothing if this run ended with 0 while no process of an earlier release was connected.
@@ -223,7 +223,7 @@ CHECKS: Final = (
         _("The brokers do not answer: what was sent since is not known."),
         _("Check whether the consumer can reach Kafka."), COMPLETENESS,
         _make_silence_check(True, SILENT)),
-    Alert("AnnalsNothingRead", True, _find_stuck,
+    Alert("AnnalsNothingRead", True, _find_stuck_partitions,
         _("There are unread messages, and for 15 minutes none was read."),
         _("Restart the consumer; its log says what it waits for."), COMPLETENESS),
     Alert("AnnalsDaysRunOut", True, Threshold("annals_store_days_ahead", "<", 3),
@@ -253,7 +253,7 @@ CHECKS: Final = (
     Alert("AnnalsDaysNotDropped", False, Threshold("annals_store_days_overdue", ">", 0),
         _("Days are kept longer than retention says."),
         MAINTAIN, DAYS),
-    Alert("AnnalsDaysNotPacked", False, _find_unpacked,
+    Alert("AnnalsDaysNotPacked", False, _find_tables_to_pack,
         _("Finished days are not packed, and take ten times the disk."),
         MAINTAIN, DAYS),
     Alert("AnnalsDaysHeld", False, Threshold("annals_maintain_held", ">", 0),
