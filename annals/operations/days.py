@@ -61,7 +61,7 @@ class TableDay:
     table: str
     day: date
     today: date
-    part: Partition | None = None  # None: the day has no partition
+    partition: Partition | None = None  # None: the day has no partition
     hold_reason: str = ""  # why the day is kept longer than retention says
     unpacked: str = ""  # why the day is not packed although it should be
     packed: datetime | None = None
@@ -72,9 +72,9 @@ class TableDay:
     @property
     def state(self) -> str:
         """The state of the day, one of STATES."""
-        if self.part is None:
+        if self.partition is None:
             return "archived" if self.archived else "missing"
-        if self.part.state is not DayState.ATTACHED:
+        if self.partition.state is not DayState.ATTACHED:
             return "detached"
         if self.hold_reason:
             return "held"
@@ -97,13 +97,19 @@ class TableDay:
         """The number of rows as text. Empty for a packed day."""
         if self.packed:
             return ""
-        rows = self.part.rows if self.part else self.archived.rows if self.archived else 0
+        rows = self.partition.rows if self.partition else self.archived.rows if self.archived else 0
         return format_figure(rows)
 
     @property
     def bytes(self) -> int:
         """The size on disk; for an archived day, the size of its files."""
-        return self.part.bytes if self.part else self.archived.file_bytes if self.archived else 0
+        return (
+            self.partition.bytes
+            if self.partition
+            else self.archived.file_bytes
+            if self.archived
+            else 0
+        )
 
     @property
     def size(self) -> str:
@@ -153,7 +159,7 @@ def get_table_title(table: str) -> str:
 
 def _describe_next_steps(table_day: TableDay) -> Iterator[str]:
     annals, versions = settings.ANNALS, table_day.table in BY_TABLE
-    if table_day.part is None:
+    if table_day.partition is None:
         if table_day.state == "missing":
             yield gettext("created by the next run")
         return
@@ -161,7 +167,7 @@ def _describe_next_steps(table_day: TableDay) -> Iterator[str]:
     if (
         pack_after
         and not table_day.packed
-        and table_day.part.rows
+        and table_day.partition.rows
         and table_day.day <= table_day.today
     ):
         yield _describe_due(
@@ -169,7 +175,7 @@ def _describe_next_steps(table_day: TableDay) -> Iterator[str]:
         )
     seal_after = annals.seal_days if versions else journal.ROWS.closing.seal_after
     open_ = table_day.sealed is None and table_day.archived is None
-    if seal_after and open_ and table_day.part.rows and table_day.day <= table_day.today:
+    if seal_after and open_ and table_day.partition.rows and table_day.day <= table_day.today:
         yield _describe_due(
             table_day, seal_after, gettext("sealed after {day}"), gettext("to be sealed")
         )
@@ -177,7 +183,7 @@ def _describe_next_steps(table_day: TableDay) -> Iterator[str]:
     if table_day.hold_reason:
         until = _format_day(table_day.day + timedelta(kept_days + annals.hold_days))
         yield gettext("held until {day} at most").format(day=until)
-    elif table_day.part.restored:
+    elif table_day.partition.restored:
         yield gettext("stays until it is released")
     else:
         archives = versions and annals.archive_url
@@ -271,13 +277,13 @@ def _load_table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
         return {day: join_english(explanations) for day, explanations in reasons.items()}
 
     plans = build_plans(PartitionPolicy.at(now, find_held_days), tables=journal.list_day_tables())
-    parts = [
-        part
+    partitions = [
+        partition
         for table_plan in plans
         if table_plan.of_versions
-        for part in table_plan.strategy.existing
+        for partition in table_plan.strategy.existing
     ]
-    behind = packing.find_overdue_days(parts, today, settings.ANNALS.pack_after_days)
+    behind = packing.find_overdue_days(partitions, today, settings.ANNALS.pack_after_days)
     waiting = explain_days_to_hold(set(behind))
     later = gettext("waits for the next annals partitions maintain")
     if behind and (sessions := forms.find_unready(connection.connection)):
@@ -290,17 +296,19 @@ def _load_table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
     table_days: dict[tuple[date, str], TableDay] = {}
     for table_plan in plans:
         strategy = table_plan.strategy
-        parts_by_day: dict[date, Partition | None] = {
-            part.day: part for part in strategy.existing if part.day
+        partitions_by_day: dict[date, Partition | None] = {
+            partition.day: partition for partition in strategy.existing if partition.day
         }
-        parts_by_day |= {part.day: None for part in table_plan.creations if part.existing is None}
+        partitions_by_day |= {
+            partition.day: None for partition in table_plan.creations if partition.existing is None
+        }
         archived_only = {day: None for table, day in archived if table == strategy.table}
-        for day, part in (archived_only | parts_by_day).items():
+        for day, partition in (archived_only | partitions_by_day).items():
             key = strategy.table, day
             sealed_at, verified_at = sealed.get(key), verified.get(strategy.table)
             is_verified = sealed_at and verified_at and sealed_at < verified_at
             table_days[day, strategy.table] = TableDay(
-                *key, today, part,
+                *key, today, partition,
                 hold_reason=translate_all(held.get(key, ())) if day in strategy.holds else "",
                 unpacked=unpacked.get(key, ""),
                 packed=packed.get(key),

@@ -92,7 +92,7 @@ def find_skipped_days(partitions: Collection[Partition], today: date) -> list[da
         partitions: The partitions of the journal.
     """
     sealed = set(DaySeal.objects.filter(table=TABLE).values_list("day", flat=True))
-    known_days = sealed | {part.day for part in partitions if part.day}
+    known_days = sealed | {partition.day for partition in partitions if partition.day}
     ended = today - timedelta(days=SEAL_AFTER_DAYS + 1)
     first = min(known_days, default=today)
     window = Window(max(first, today - timedelta(days=settings.ANNALS.journal_days)), ended)

@@ -111,11 +111,13 @@ class NightContext:
 
     def list_version_partitions(self) -> list[Partition]:
         """Return the partitions of the tables of versions. See `list_partitions`."""
-        return [part for part in self.list_partitions() if part.table in BY_TABLE]
+        return [partition for partition in self.list_partitions() if partition.table in BY_TABLE]
 
     def list_journal_partitions(self) -> list[Partition]:
         """Return the partitions of the access journal. See `list_partitions`."""
-        return [part for part in self.list_partitions() if part.table == journal.TABLE]
+        return [
+            partition for partition in self.list_partitions() if partition.table == journal.TABLE
+        ]
 
     def forget_partitions(self) -> None:
         """Make `list_partitions` read the catalogue again, because a day is created or dropped."""
@@ -208,7 +210,7 @@ def create_and_drop_days(context: NightContext) -> StepResult:
     Before a day is dropped, it is compared with its seal and archived.
     """
     plans = build_plans(context.policy, context.tables, context.list_partitions())
-    result = StepResult(held=[part.name for plan in plans for part in plan.list_held()])
+    result = StepResult(held=[partition.name for plan in plans for partition in plan.list_held()])
 
     def check_day(pg_connection: Connection, table: str, day: date) -> None:
         check_day_before_drop(pg_connection, table, day, context.exceptions)
