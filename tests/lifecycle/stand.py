@@ -92,7 +92,7 @@ class LifecycleStand:
         self.plain = _connect(self.name)
         # Its consumer is there in every night, though its ledger says nothing of the moved clock:
         # what only the absence of consumers holds is tested in tests/db/test_partition_holds.py.
-        nightly.find_held_days = find_unsettled_days
+        nightly.FIND_HELD_DAYS = find_unsettled_days
         self.set_retention(RETENTION)
         self.set_clock(START)
 
@@ -144,7 +144,7 @@ class LifecycleStand:
         connection.close()
         connection.settings_dict["OPTIONS"] = self._options
         session.SEARCH_PATH = "public"
-        nightly.find_held_days = find_days_to_hold
+        nightly.FIND_HELD_DAYS = find_days_to_hold
         self.plain.close()
         with _server() as server:
             server.execute(f"DROP DATABASE {self.name} WITH (FORCE)")

@@ -41,7 +41,7 @@ def list_partitions(call: PartitionsCall) -> int:
 def show_plan(call: PartitionsCall) -> int:
     """Print what `maintain` would create, drop, keep and pack, and why."""
     policy = PartitionPolicy.at(
-        clock.now(), None if call.options["force"] else nightly.find_held_days
+        clock.now(), None if call.options["force"] else nightly.FIND_HELD_DAYS
     )
     day_tables = journal.list_day_tables()
     partitions = catalog.read_partitions(connection, [table.name for table in day_tables])

@@ -53,7 +53,7 @@ from ingest.quarantine import messages as quarantine
 from ingest.store import empty_offsets
 
 # Finds the days that must not be dropped yet.
-find_held_days: FindHeldDays = find_days_to_hold
+FIND_HELD_DAYS: FindHeldDays = find_days_to_hold
 # How many seconds a run packs days, and how many rows per second at most.
 PACK_SECONDS: Final = 1_800
 PACK_ROWS_PER_SECOND: Final = 20_000
@@ -154,7 +154,7 @@ def run_night(
     archiver = DayArchiver(ArchiveStore(url)) if url else None
     context = NightContext(
         now=now,
-        policy=PartitionPolicy.at(now, None if exceptions.force else find_held_days),
+        policy=PartitionPolicy.at(now, None if exceptions.force else FIND_HELD_DAYS),
         exceptions=exceptions,
         archiver=archiver,
         report_change=report_change,
