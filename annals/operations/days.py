@@ -278,10 +278,10 @@ def _load_table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
 
     plans = build_plans(PartitionPolicy.at(now, find_held_days), tables=journal.list_day_tables())
     partitions = [
-        partition
+        part
         for table_plan in plans
         if table_plan.of_versions
-        for partition in table_plan.strategy.existing
+        for part in table_plan.strategy.existing
     ]
     behind = packing.find_overdue_days(partitions, today, settings.ANNALS.pack_after_days)
     waiting = explain_days_to_hold(set(behind))
@@ -303,12 +303,12 @@ def _load_table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
             partition.day: None for partition in table_plan.creations if partition.existing is None
         }
         archived_only = {day: None for table, day in archived if table == strategy.table}
-        for day, partition in (archived_only | partitions_by_day).items():
+        for day, part in (archived_only | partitions_by_day).items():
             key = strategy.table, day
             sealed_at, verified_at = sealed.get(key), verified.get(strategy.table)
             is_verified = sealed_at and verified_at and sealed_at < verified_at
             table_days[day, strategy.table] = TableDay(
-                *key, today, partition,
+                *key, today, part,
                 hold_reason=translate_all(held.get(key, ())) if day in strategy.holds else "",
                 unpacked=unpacked.get(key, ""),
                 packed=packed.get(key),

@@ -247,7 +247,13 @@ def _make_select(target: BackfillTarget) -> sql.Composed:
 
 
 def find_oldest_searchable_day(partitions: Iterable[Partition], oldest: date) -> date:
-    """Return the oldest day that a search must find: the window's oldest, or an older held day."""
+    """Return the oldest day on which a search must find versions.
+
+    Args:
+        partitions: The partitions of the tables of versions. Days before the window count only if
+            they are held, not if they were restored.
+        oldest: The oldest day of the window.
+    """
     days = [
         part.day for part in partitions if part.state is DayState.ATTACHED and not part.restored
     ]
