@@ -133,13 +133,13 @@ def _describe_query(query: ChangesQuery) -> str:
 
 @contextmanager
 def _show_progress(query: ChangesQuery, first: ChangesPage) -> Iterator[ShowPage]:
-    """Show on stderr how many minutes of the query's window of time have been read.
+    """Show on stderr how many minutes of the window have been read.
 
-    With a path filter, the command may print no change for a long time. The late list does not have
-    a window of time, so the number of versions is shown for it.
+    With a path filter, the command may print no change for a long time. The late list has no
+    window, so for this list the number of versions is shown.
 
     Args:
-        first: The first page of the list. Like each page, it has the window of the whole list.
+        first: The first page of the list. Its window is the window of the whole list.
 
     Yields:
         A function to call with each page after it is read.

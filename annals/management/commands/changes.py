@@ -14,9 +14,9 @@ class Command(BaseCommand):
     help = (
         "Print what was changed in a window of time, whatever document it was in: by a person "
         "(--author), by a service (--client-id), to a field (--path), or everything. The window "
-        "may be of any length: it is read page by page, and each page is printed at once. "
-        "Sensitive fields are masked. An interrupted command prints the token with which to go on; "
-        "exit 0: all was printed, 2: the command failed, 130: it was interrupted."
+        "may be of any length: it is read page by page, and printed as it is read. Sensitive "
+        "fields are masked. When it is interrupted, it prints the token to go on with; exit 0: all "
+        "was printed, 2: it failed, 130: it was interrupted."
     )
     requires_system_checks: list[str] = []
 
