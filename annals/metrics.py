@@ -1,4 +1,4 @@
-"""Declares the metrics of the web: requests, logins, and the state of the store."""
+"""Declares the metrics of the web about HTTP requests, logins and the state of the store."""
 
 from typing import Final
 
@@ -52,7 +52,7 @@ JOURNAL_FAILURES: Final = REGISTER.add_counter(
 MOST_OPENED: Final = REGISTER.add_collected_gauge(
     "annals_journal_most_opened",
     "applications",
-    "Different applications that one login was shown in the last hour, of the login with the most.",
+    "How many different applications one login was shown in the last hour, at most.",
     actor=("person", "program"),
 )
 
@@ -67,21 +67,21 @@ STORE_LAG: Final = REGISTER.add_collected_gauge(
 LOSS_SECONDS: Final = REGISTER.add_collected_gauge(
     "annals_loss_seconds",
     "seconds",
-    "Until the broker deletes the oldest unread message, or one that comes now, if nothing more is "
-    "read; +Inf: never.",
+    "Time until the broker deletes the oldest unread message, or a message that arrives now, if no "
+    "consumer reads any more; +Inf: never.",
     **PLACE,
 )
 CATCH_UP_SECONDS: Final = REGISTER.add_collected_gauge(
     "annals_catch_up_seconds",
     "seconds",
-    "Until the partition is read to its end, at the latest; "
-    "+Inf: messages come as fast as they are read, or the partition is halted.",
+    "Time until the partition is read to its end, at the latest; "
+    "+Inf: messages arrive as fast as they are read, or the partition is halted.",
     **PLACE,
 )
 KEPT_SECONDS: Final = REGISTER.add_collected_gauge(
     "annals_kept_seconds",
     "seconds",
-    "For which the broker keeps a message that comes now, at least; +Inf: for ever.",
+    "Time for which the broker keeps a message that arrives now, at least; +Inf: for ever.",
     **PLACE,
 )
 STORE_HALTED: Final = REGISTER.add_collected_gauge(
@@ -105,14 +105,14 @@ STORE_END_KNOWN: Final = REGISTER.add_collected_gauge(
 STORE_NEVER_READ: Final = REGISTER.add_collected_gauge(
     "annals_store_topics_never_read",
     "topics",
-    "Topics that no consumer has read and that are not retired; without migration topics that do "
-    "not exist.",
+    "Topics that no consumer has read and that are not retired. Migration topics that do not exist "
+    "are not counted.",
 )
 STORE_EARLIER_SESSIONS: Final = REGISTER.add_collected_gauge(
     "annals_store_earlier_sessions",
     "sessions",
-    "Sessions in the database of an earlier release that cannot read packed days: no day is packed "
-    "while one is connected.",
+    "Database sessions of an earlier release of Annals that cannot read packed days. No day is "
+    "packed while such a session is connected.",
 )
 STORE_FAULTS: Final = REGISTER.add_collected_gauge(
     "annals_store_faults", "faults", "Faults in the ledger (`annals ledger` lists them)."
@@ -134,9 +134,9 @@ WAL_ARCHIVE_FAILING: Final = REGISTER.add_collected_gauge(
 PREPARED_LEFT: Final = REGISTER.add_collected_gauge(
     "annals_store_prepared_transactions_left",
     "transactions",
-    "Prepared transactions on all nodes of a cluster that are older than five minutes: a node that "
-    "ended left them, or a login that is no node; what they lock stays locked. No value in a plain "
-    "installation.",
+    "Prepared transactions on all nodes of a cluster that are older than five minutes. A failed "
+    "node left them, or a client that is not a node. Their locks are held until somebody ends "
+    "them. No value without Citus.",
 )
 
 # The partitions.
@@ -147,13 +147,13 @@ STORE_BYTES: Final = REGISTER.add_collected_gauge(
 DAYS_AHEAD: Final = REGISTER.add_collected_gauge(
     "annals_store_days_ahead",
     "days",
-    "Days after today that have a partition without a gap; -1 if today has none.",
+    "How many days in a row after today have a partition; -1 if today does not have one.",
     table=TABLE,
 )
 DAYS_MISSING: Final = REGISTER.add_collected_gauge(
     "annals_store_days_missing",
     "days",
-    "Days inside the window, without the newest, that have no partition.",
+    "Days of the window that do not have a partition. The newest day is not counted.",
     table=TABLE,
 )
 DAYS_OVERDUE: Final = REGISTER.add_collected_gauge(
@@ -165,7 +165,7 @@ DAYS_OVERDUE: Final = REGISTER.add_collected_gauge(
 DAYS_TO_PACK: Final = REGISTER.add_collected_gauge(
     "annals_store_days_to_pack",
     "days",
-    "Days with rows that are not packed a day after they should be; 0 where no day is packed.",
+    "Days with rows that should have been packed more than a day ago. 0 if days are never packed.",
     table=TABLE,
 )
 MAINTAIN_STARTED: Final = REGISTER.add_collected_gauge(
@@ -187,8 +187,8 @@ MAINTAIN_HELD: Final = REGISTER.add_collected_gauge(
 VERIFY_STARTED: Final = REGISTER.add_collected_gauge(
     "annals_verify_timestamp_seconds",
     "Unix time",
-    "When the latest complete `partitions verify` of the table began; before the first, the time "
-    "of its first seal.",
+    "When the latest complete `partitions verify` of the table began; before the first one, when "
+    "the table got its first seal.",
     table=TABLE,
 )
 VERIFY_FAULTS: Final = REGISTER.add_collected_gauge(
@@ -206,7 +206,8 @@ ARCHIVE_FAULTY: Final = REGISTER.add_collected_gauge(
 ARCHIVE_OLDEST_CHECK: Final = REGISTER.add_collected_gauge(
     "annals_archive_oldest_check_timestamp_seconds",
     "Unix time",
-    "The oldest last check of an archived day; days never checked do not count.",
+    "When the archived day that waits longest for a new check was last checked. Days that were "
+    "never checked do not count.",
 )
 
 # Versions that never arrived.
@@ -216,19 +217,20 @@ MARKS: Final = REGISTER.add_collected_gauge(
     "number",
     "A number that changes when a mark of a sensitive field is set or removed.",
 )
-GAP_CLIENT: Final = OpenValues("client ids of the services with the most; `other` for all others")
+GAP_CLIENT: Final = OpenValues("client ids of the services with most gaps; `other` for all others")
 GAPS: Final = REGISTER.add_collected_gauge(
     "annals_gaps",
     "gaps",
-    "Runs of versions of a document that never arrived, by the service that made the next version; "
-    "no value before the first `annals gaps`.",
+    "Version gaps, by the service that made the next version. A gap is one or more consecutive "
+    "versions that never arrived. No value before the first `annals gaps`.",
     entity=[entity.name for entity in ENTITIES],
     client=GAP_CLIENT,
 )
 GAP_VERSIONS: Final = REGISTER.add_collected_gauge(
     "annals_gaps_versions",
     "versions",
-    "Versions that never arrived, in the same way.",
+    "Versions that never arrived, by the service that made the next version. No value before the "
+    "first `annals gaps`.",
     entity=[entity.name for entity in ENTITIES],
     client=GAP_CLIENT,
 )

@@ -1,4 +1,4 @@
-"""`python -m benchmarks against DIR`: compares the processor time of reading with another checkout.
+"""`python -m benchmarks against DIR`: compares two checkouts by the processor time of reading.
 
 The other checkout is an earlier commit (`git worktree add DIR COMMIT`). Both checkouts answer the
 same API requests from one database, in turns, each in a process of its own. Only processor time is

@@ -35,7 +35,7 @@ Question = Callable[[int], None]
 PrintProgress = Callable[[str], None]
 
 # Makes nine versions of each document, spread over the day, by three people and two services. A
-# document has 2 KB that zlib halves, as real ones; its rate changes in every twentieth version.
+# document has 2 KB, and zlib halves it like a real one. Every twentieth version changes its rate.
 _FILL: Final = """
 INSERT INTO {table} (id, version, data, updated_at, client_id, author, type)
 SELECT 'D' || %(day)s || '-' || n / 9, n %% 9,
@@ -67,7 +67,7 @@ LEFT JOIN reference AS before ON before.id = page.id AND before.version = page.v
 
 
 class Latency(NamedTuple):
-    """The milliseconds that a request took, over many requests."""
+    """The median and the 99th percentile of the time of a request, in milliseconds."""
 
     p50: float
     p99: float
@@ -79,9 +79,10 @@ def run(
     """Measure lists of changes, print the figures, and return the exit code.
 
     Args:
-        versions: How many versions each day has.
-        rounds: How many requests of each kind. Each is for another person or service.
-        cluster: The address of a Citus coordinator: compare it with one server, and nothing else.
+        versions: How many versions each full day gets.
+        rounds: How many times to ask each question, each time for another person or service.
+        cluster: The address of a database on a Citus coordinator. If it is set, only compare the
+            cluster with one server. See `changes_cluster.run`.
     """
     if cluster:
         from benchmarks import changes_cluster
@@ -117,7 +118,7 @@ def _measure(conninfo: str, versions: int, rounds: int) -> Figures:
 
 
 def list_full_days() -> list[date]:
-    """Return the days that have versions, oldest first. `pack_days` packs the first of them."""
+    """Return the days that have versions, oldest first. `pack_days` packs the oldest ones."""
     today = datetime.now(UTC).date()
     return [today - timedelta(days=number) for number in range(DAYS, 0, -1)]
 
@@ -125,11 +126,13 @@ def list_full_days() -> list[date]:
 def fill_database(
     conninfo: str, versions: int, print_progress: PrintProgress, shards: int | None = None
 ) -> None:
-    """Create the tables and days of an empty database, fill the full days, and use it from now on.
+    """Create tables and days in an empty database, and store versions in the full days.
+
+    Django uses this database from now on.
 
     Args:
-        versions: How many versions each full day has.
-        shards: Parts of each table on a cluster; None for one server.
+        versions: How many versions each full day gets.
+        shards: The number of shards of each table on a cluster; None for one server.
     """
     environment = _make_environment(conninfo, ALL_DAYS)
     run_command(environment, "migrate")
@@ -156,7 +159,7 @@ def fill_database(
 
 
 def pack_days(connection: psycopg.Connection[Any], print_progress: PrintProgress) -> None:
-    """Pack the older ones of the full days."""
+    """Pack the oldest PACKED_DAYS of the full days."""
     for day in list_full_days()[:PACKED_DAYS]:
         print_progress(f"{day}: packing ...")
         packing.pack_day(connection, ROOT, day)
@@ -183,8 +186,8 @@ def _measure_index_share(connection: psycopg.Connection[Any], day: date) -> floa
 def list_questions(full_days: Sequence[date]) -> dict[str, Question]:
     """Return the questions to measure, by name.
 
-    A question is a function of a number. With another number, it asks for the changes of another
-    person or service.
+    A question is a function that takes a number. The number decides the person or service for which
+    it lists changes.
     """
     start = datetime.combine(full_days[0], clock(), UTC)
     end = datetime.combine(full_days[-1] + timedelta(days=1), clock(), UTC)
@@ -211,9 +214,9 @@ def list_questions(full_days: Sequence[date]) -> dict[str, Question]:
 def _list_reference_questions(
     connection: psycopg.Connection[Any], full_days: Sequence[date]
 ) -> dict[str, Question]:
-    """Return questions to compare with, by name.
+    """Return the questions of the reference, by name.
 
-    They run hand-written SQL over a table that has no daily partitions.
+    They run hand-written SQL over a table that does not have daily partitions.
     """
     start = datetime.combine(full_days[0], clock(), UTC)
     end = datetime.combine(full_days[-1] + timedelta(days=1), clock(), UTC)
@@ -247,7 +250,7 @@ def _name_service(number: int) -> str:
 def measure_latency(rounds: int, ask: Question) -> Latency:
     """Ask a question `rounds` times, and return how long an answer takes.
 
-    Five calls before these fill the caches, and are not measured.
+    Before, it is asked five times to fill the caches. These times are not measured.
     """
     for number in range(5):
         ask(number)
@@ -261,10 +264,10 @@ def measure_latency(rounds: int, ask: Question) -> Latency:
 
 
 def _measure_path(day: date) -> Figures:
-    """Measure lists of the changes of half an hour that are filtered by a field.
+    """Measure lists of the changes of half an hour, filtered by one of two fields.
 
-    One field changes in some versions. The other field changes in no version, so the list has to
-    compare all versions of the half hour.
+    /rate changes in some versions. /sum never changes, so the list has to compare all versions of
+    the half hour.
     """
     start = datetime.combine(day, clock(12), UTC)
     end = start + timedelta(minutes=30)

@@ -30,7 +30,7 @@ from benchmarks.harness import create_database, report_figures, use_database
 
 SHARDS: Final = 32
 SHARE_OF_VERSIONS: Final = 50
-"""The data are `--versions` divided by this: a cluster for trying is on one machine."""
+"""Divides `--versions`, because a cluster for trying is on one machine."""
 # The longest that a median on the cluster may take.
 MOST_MS: Final = 500
 
@@ -38,11 +38,12 @@ Figures = dict[str, Any]
 
 
 def run(coordinator: str, versions: int, rounds: int, as_json: bool) -> int:
-    """Measure lists of changes on both, print the figures, and return the exit code.
+    """Measure lists of changes on the cluster and on one server, print figures, return exit code.
 
     Args:
-        coordinator: The address of a database of a cluster whose workers have joined.
-        versions: The number of versions in a day, before it is divided by SHARE_OF_VERSIONS.
+        coordinator: The address of a database on the coordinator of a Citus cluster. It must know
+            the workers.
+        versions: Divided by SHARE_OF_VERSIONS, the number of versions in each full day.
         rounds: How many times to ask each question.
     """
     print_progress = Console(stderr=True).print

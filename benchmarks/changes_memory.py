@@ -24,7 +24,7 @@ from history.store.days import days
 from history.timeline import budget
 
 ROOT: Final = get_root()
-# How much more memory than before the page its process may have.
+# How much the memory of a process may grow while it answers a page.
 MOST_MEGABYTES: Final = 300
 # So that a slow machine looks at as many versions as a fast one.
 SECONDS_OF_PAGE: Final = 300

@@ -17,7 +17,7 @@ _WORKERS = """
 
 
 class Milliseconds(NamedTuple):
-    """How long a request took, over many requests."""
+    """The median and a high percentile of the time of a request, in milliseconds."""
 
     p50: float
     slow: float  # a high percentile, which the title of the table names
@@ -38,12 +38,13 @@ def print_comparison(
 
 
 def recreate_database(coordinator: str, name: str) -> None:
-    """Create an empty database on the coordinator and its workers, and make it a cluster.
+    """Create an empty database on each node of a cluster, and connect these databases by Citus.
 
     An earlier database of this name is dropped.
 
     Args:
-        coordinator: The address of a database of the cluster, with a login that is a superuser.
+        coordinator: The address of another database on the coordinator, which knows the workers.
+            The login must be a superuser.
     """
     drop_database(coordinator, name)
     own_place, *workers = places = _list_nodes(coordinator)

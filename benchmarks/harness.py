@@ -53,7 +53,7 @@ class Harness:
             connection.execute("CHECKPOINT")
 
     def start_round(self) -> None:
-        """Begin a round with a new consumer group: it has no members of earlier rounds."""
+        """Begin a round with a new consumer group, without the members of earlier rounds."""
         self._round += 1
 
     def make_producer(self) -> KafkaProducer:

@@ -42,7 +42,7 @@ def run(messages: int, rounds: int, as_json: bool) -> int:
 
     Args:
         messages: How many messages each run has.
-        rounds: How often COPY and the consumer are measured, in turn.
+        rounds: How many times COPY and the consumer are measured, in turn.
     """
     print_progress = Console(stderr=True).print
     figures: Figures = {"messages": messages, "cores": os.cpu_count()}

@@ -35,7 +35,7 @@ def simulate_messages(count: int, seed: int = 1) -> list[KafkaMessage]:
 
 
 def prepare_copy(messages: Iterable[KafkaMessage]) -> tuple[list[CopyTransaction], list[Record]]:
-    """Return the messages as COPY transactions, one for each batch of rows, and as records."""
+    """Decode messages. Return COPY transactions, one for each batch of rows, and the records."""
     window = Window.at(datetime.now(UTC), 90, 14)
     records = [decode(message, window) for message in messages]
     size = settings.ANNALS.batch_rows

@@ -64,8 +64,8 @@ def run(versions: int = 120_000, cluster: str = "", as_json: bool = False) -> in
 
     Args:
         versions: How many versions each measured day has.
-        cluster: The address of the coordinator of a Citus cluster: measure packing there instead,
-            next to one server.
+        cluster: The address of a database on a Citus coordinator. If it is set, only compare
+            packing on the cluster with packing on one server. See `pack_cluster.run`.
     """
     if cluster:
         from benchmarks import pack_cluster
@@ -235,11 +235,10 @@ def _send_messages(servers: str) -> None:
 
 
 def _read_write_counts(port: int) -> dict[float, float]:
-    """Return how many writes of a consumer took at most how long.
+    """Read from the metrics of a consumer how many writes it made, by their duration.
 
     Returns:
-        The cumulative histogram: the key is a time in seconds, and the value is the number of
-        writes that took this time or less.
+        For each limit in seconds, the number of writes that took this time or less.
     """
     text = urllib.request.urlopen(f"http://{HOST}:{port}/metrics").read().decode()
     lines = re.findall(r'annals_write_seconds_bucket{le="(.+?)"} (\S+)', text)
@@ -281,7 +280,7 @@ def _simulate_histories() -> list[list[Record]]:
 def _generate_alike(
     histories: Sequence[Sequence[Record]], day: date, count: int, versions: int
 ) -> Iterator[Record]:
-    """Yield versions of many documents on one day, `count` versions of each document."""
+    """Yield about `versions` versions on one day: documents with `count` versions each."""
     start, random_source = _compute_day_start(day), random.Random(count)
     runs = [
         history[index : index + count]

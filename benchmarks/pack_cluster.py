@@ -48,8 +48,9 @@ def run(coordinator: str, versions: int, as_json: bool) -> int:
     """Measure packing on the cluster and on one server, print the figures, return the exit code.
 
     Args:
-        coordinator: The address of a database that the workers of a cluster have joined.
-        versions: How many rows the measured day has.
+        coordinator: The address of a database on the coordinator of a Citus cluster. It must know
+            the workers.
+        versions: How many versions the measured day has.
     """
     print_progress = Console(stderr=True).print
     day = datetime.now(UTC).date() - timedelta(days=5)
@@ -90,9 +91,9 @@ def _fill_server(conninfo: str, day: date, versions: int, shards: int | None) ->
 
 
 def _measure_in_turn(servers: Mapping[str, str], day: date) -> Figures:
-    """Return the figures of each server.
+    """Return the figures of the cluster and of the one server, by name.
 
-    Each round measures the servers in turn, so that other programs slow both down.
+    Each round measures both in turn, so that other programs slow both down.
     """
     rounds: dict[str, list[Figures]] = {name: [] for name in servers}
     for _ in range(ROUNDS):

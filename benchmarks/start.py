@@ -94,7 +94,7 @@ def _time_web(bench: Harness) -> TimesByPart:
     times: TimesByPart = {}
     with start_web(bench.make_environment(), quiet=True) as (port, server):
         for part, (address, status) in parts.items():
-            _wait_until(lambda: _fetch_status(port, address) == status)  # noqa: B023 - used at once
+            _wait_until(lambda: _fetch_status(port, address) == status, part)  # noqa: B023 - used at once
             times[part] = time.perf_counter() - began, _measure_cpu(server)
     return times
 
@@ -125,7 +125,8 @@ def _time_consumer(bench: Harness, group: str) -> TimesByPart:
         process = psutil.Process(consumer.pid)
         port = int(bench.broker.get_bootstrap_servers().rpartition(":")[2])
         _wait_until(lambda: any(socket.raddr and socket.raddr.port == port
-                           for socket in process.net_connections("tcp")))  # fmt: skip
+                           for socket in process.net_connections("tcp")),
+                    "consume: asks Kafka")  # fmt: skip
         times: TimesByPart = {
             "consume: asks Kafka": (time.perf_counter() - began, _measure_cpu(process))
         }
@@ -140,16 +141,19 @@ def _time_consumer(bench: Harness, group: str) -> TimesByPart:
         consumer.communicate(timeout=60)
 
 
-def _wait_until(is_there: Callable[[], bool]) -> None:
+def _wait_until(condition: Callable[[], bool], part: str) -> None:
     """Wait until the condition holds.
+
+    Args:
+        part: The part of the start that ends then, for the error.
 
     Raises:
         RuntimeError: The condition does not hold after WAIT_S.
     """
     end = time.monotonic() + WAIT_S
-    while not is_there():
+    while not condition():
         if time.monotonic() > end:
-            raise RuntimeError("the process does not start")
+            raise RuntimeError(f"the process did not start within {WAIT_S} s: no '{part}'")
         time.sleep(0.01)
 
 

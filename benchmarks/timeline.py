@@ -69,7 +69,8 @@ def run(
         rows: How many versions of applications the data set of 90 days has. The data sets of 10
             and 365 days have a tenth of that.
         parallel_seconds: For how long 16 clients read during ingest. 0: not at all.
-        cluster: The address of a Citus coordinator. If given, only compare it with one server.
+        cluster: The address of a database on a Citus coordinator. If it is set, only compare the
+            cluster with one server. See `timeline_cluster.run`.
     """
     if cluster:
         from benchmarks import timeline_cluster

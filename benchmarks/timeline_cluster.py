@@ -23,7 +23,7 @@ from benchmarks.timeline_data import TimelineData, prepare_data
 
 DAYS, SHARDS = 97, 32
 SHARE_OF_ROWS: Final = 50
-"""The data are the versions of `--rows` divided by this: a cluster for trying is on one machine."""
+"""Divides `--rows`, because a cluster for trying is on one machine."""
 WARM_UP, ROUNDS = 5, 20
 
 Figures = dict[str, Any]
@@ -56,8 +56,9 @@ def run(coordinator: str, rows: int, as_json: bool) -> int:
     """Measure reading on the cluster and on one server, print the figures, return the exit code.
 
     Args:
-        coordinator: The address of a database that the workers of a Citus cluster have joined.
-        rows: How many versions of applications to store, before it is divided by SHARE_OF_ROWS.
+        coordinator: The address of a database on the coordinator of a Citus cluster. It must know
+            the workers.
+        rows: Divided by SHARE_OF_ROWS, the number of versions of applications to store.
     """
     print_progress = Console(stderr=True).print
     rows //= SHARE_OF_ROWS

@@ -47,7 +47,8 @@ class TimelineData:
         days: How many partitions each table has.
         hot: The ids of applications with HOT_VERSIONS versions.
         usual: The ids of other applications.
-        five: The ids of applications with five children. Each business key contains this id.
+        five: The ids of applications with five children. All business keys of such an application
+            and its children contain the application's id.
     """
 
     conninfo: str
@@ -164,7 +165,10 @@ def _scale_moments(family: Sequence[Record]) -> list[Record]:
 def _generate_records(
     families: Sequence[Sequence[Record]], start: int, span: int, rows: int, usual: list[str]
 ) -> Iterator[Record]:
-    """Yield versions of usual applications in order of time, then those with many versions.
+    """Yield all versions of a data set.
+
+    Applications with five children come first, then usual applications in order of time, and then
+    applications with many versions.
 
     Args:
         usual: A list to which the ids of about 5,000 usual applications are added.

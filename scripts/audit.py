@@ -1,8 +1,8 @@
-"""Checks installed packages for known vulnerabilities: pip-audit, and npm for the tests.
+"""Checks packages for known vulnerabilities: those of Python with pip-audit, and those of npm.
 
-If a package has one, the exit code is 1, and the output names the package and the fixed version.
-Packages that no service could check are printed as "not checked" with the reason. That is not a
-failure, because many networks reach only a package index.
+If a package has a vulnerability, the exit code is 1, and the output names the package and the
+version that fixes it. Packages that no service could check are printed as "not checked" with the
+reason. That is not a failure, because many networks reach only a package index.
 """
 
 import json
@@ -115,8 +115,8 @@ def report_npm(report: dict[str, Any], package_count: int) -> int:
     checked = report.get("metadata", {}).get("dependencies", {}).get("total", 0)
     if checked < package_count:
         print(
-            f"not checked: {package_count - checked} of {package_count} packages of npm. The "
-            "report lacks the others"
+            f"not checked: {package_count - checked} of {package_count} packages of npm. They are "
+            "not in npm's report"
         )
     elif not faults:
         print("the packages of npm: no known vulnerability")

@@ -61,7 +61,7 @@ def make_good_message(**changes: str) -> str:
 
 
 def expand_example(example: str) -> bytes:
-    """Return the bytes of an example, with repetitions written out."""
+    """Return the bytes of an example. `TIMES(text, 3)` in it stands for the text three times."""
     return _REPEAT.sub(lambda match: match[1] * int(match[2]), example.encode())
 
 

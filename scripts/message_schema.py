@@ -164,7 +164,7 @@ _NULL_FOR_DELETE: Final[Schema] = {
 }
 
 
-# The version of the contract, not of Annals. It changes if messages become bad that were good.
+# The version of the contract, not of Annals. It changes if messages are refused that were accepted.
 VERSION: Final = "1.0.0"
 _BINDING: Final = "0.5.0"
 _COMMON: Final = "message"

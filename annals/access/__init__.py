@@ -1,1 +1,1 @@
-"""Who may do what: roles, logging in and its limits, sessions, rights in the database."""
+"""Who may do what: roles, how people and programs log in, sessions, rights in the database."""

@@ -1,6 +1,6 @@
 """Registers the screens of the access journal and of logins at the admin site.
 
-Screens of documents get a link to the journal of the document.
+It also adds a link to the screens of a document: it opens the journal's entries about the document.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ else:  # Django's class takes no parameters where it runs
 
 
 class UserAdmin(Users):
-    """The screen of logins. It saves only the column that the web may change in the database."""
+    """The screen of logins. Only `is_active` can be changed on it."""
 
     list_display = ("username", "last_name", "is_active", "is_superuser", "seen")
     list_filter = ("is_active", "is_superuser", "groups")
@@ -68,7 +68,7 @@ class UserAdmin(Users):
         form: ModelForm[User],
         change: bool,  # noqa: ARG002
     ) -> None:
-        """Write only the changed columns, because the web may not update the others."""
+        """Write only the changed columns. PostgreSQL lets the web update only some columns."""
         if form.changed_data:
             obj.save(update_fields=form.changed_data)
 

@@ -34,7 +34,7 @@ def load_trusted_proxies(annals_settings: env.Settings) -> tuple[IpNetwork, ...]
 
 
 def find_wide_networks(networks: Sequence[IpNetwork]) -> list[str]:
-    """Return the networks that are so large that clients can be in them too.
+    """Return the networks that are so large that they may have clients besides the proxies.
 
     Annals would trust such a client like a proxy: with the header X-Forwarded-For, the client could
     choose the address that the journal and the logs record.

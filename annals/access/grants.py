@@ -1,6 +1,6 @@
 """The database rights of the web and the consumer, and the limits of their logins.
 
-The rights belong to two group roles that cannot log in. The logins of the processes are members.
+The rights belong to two group roles that cannot log in. The login of a process is a member of one.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,7 +33,7 @@ WEB_WRITES: Final[Mapping[str, str]] = {
     "auth_user_groups": "INSERT, DELETE",
     "auth_user_user_permissions": "DELETE",
     "django_admin_log": "INSERT",
-    # A page of the feed of changes says up to where it goes.
+    # Each page of the feed of changes notes up to which moment it goes.
     "feed_horizon": "UPDATE (given_to)",
     # The web stores a request to resume; the consumer carries it out.
     "ingest_quarantine_request": "INSERT",
@@ -48,7 +48,7 @@ WEB_WRITES: Final[Mapping[str, str]] = {
 # The web can only add rows to these tables. It cannot change or remove a row, and the
 # database sets the time of each row.
 WEB_INSERTS: Final = (JournalEntry, LogoutToken)
-# The web reads these tables without the named columns.
+# The web may read these tables, but not the columns that are named here.
 HIDDEN_FROM_WEB: Final[tuple[tuple[type[Model], frozenset[str]], ...]] = (
     (Quarantined, frozenset({"key", "value", "headers"})),
 )
@@ -73,9 +73,9 @@ EXECUTE FUNCTION annals_refuse_but_to_owner()
 def generate_grants() -> Iterator[sql.Composed]:
     """Generate SQL that creates the roles WEB and CONSUMER and gives them exactly their rights.
 
-    It first revokes all rights that the roles have on tables.
+    The SQL first revokes all rights that the roles have on tables.
 
-    The owner of the tables runs it after each migration. The first run needs CREATEROLE.
+    The owner of the tables runs the SQL after each migration. The first run needs CREATEROLE.
     """
     for role in (WEB, CONSUMER):
         yield _create_role(role, "NOLOGIN")
@@ -95,7 +95,7 @@ def generate_grants() -> Iterator[sql.Composed]:
 def _generate_table_grants(
     table_rights: Iterable[privileges.Right], role: str
 ) -> Iterator[sql.Composed]:
-    """Generate one GRANT for each table."""
+    """Generate one GRANT statement for each table."""
     tables: dict[str, dict[str, list[str]]] = {}
     for table, right, column in table_rights:
         tables.setdefault(table, {}).setdefault(right, []).append(column)
@@ -160,7 +160,7 @@ def _list_tables() -> set[str]:
 
 
 def _find_columns(model: type[Model]) -> dict[str, bool]:
-    """Return the column names of the table. The value is True if the database fills the column."""
+    """Return the columns of a table by name: True if the database itself fills the column."""
     fields: Iterable[Any] = model._meta.local_concrete_fields
     return {field.column: field.has_db_default() for field in fields if field.column}
 
@@ -200,7 +200,7 @@ def generate_schema_revokes() -> list[sql.Composed]:
 def find_missing_rights() -> list[str]:
     """Return the rights of the web that the login of this process does not have.
 
-    A right reads for example "INSERT on access_journal.login". Runs one query.
+    An entry is for example "INSERT on access_journal.login". The function runs one query.
 
     Raises:
         django.db.Error: The database fails.
@@ -280,8 +280,8 @@ def generate_limits() -> Iterator[sql.Composed]:
 def count_allowed_connections() -> int:
     """Return how many connections all logins of Annals together may open.
 
-    For a login without a limit, the limit that `annals grants` would give it is added. Returns 0
-    before the first migration.
+    A login without a limit counts with the limit that `annals grants` would set for it. The result
+    is 0 before the first migration.
     """
     limits: dict[str, int] = {}
     for login, role, limit, _ in _fetch_logins():
@@ -291,15 +291,16 @@ def count_allowed_connections() -> int:
 
 
 def list_granted_roles() -> set[str]:
-    """Return those roles among WEB, CONSUMER and OWNER that have a login.
+    """Return the roles for which a login exists: WEB, CONSUMER, OWNER or some of them.
 
-    The owner of the tables counts only as OWNER. Superusers do not count.
+    OWNER stands for the login that owns the tables, whatever its other roles. Superusers do not
+    count.
     """
     return {role for _, role, _, _ in _fetch_logins()}
 
 
 def list_other_roles(role: str, login: str) -> list[str]:
-    """Return which of WEB, CONSUMER and OWNER the login already has, besides `role`."""
+    """Return the roles among WEB, CONSUMER and OWNER that a login has, without `role`."""
     with connection.cursor() as cursor:
         cursor.execute(_SELECT_ROLES_OF_LOGIN, [OWNER, [WEB, CONSUMER], login])
         return [name for (name,) in cursor.fetchall() if name != role]

@@ -37,9 +37,9 @@ HOSTS: Final = "ANNALS_ALLOWED_HOSTS"
 
 
 class DemoHasher(PBKDF2PasswordHasher):
-    """Hashes the passwords of the demo with one iteration, because everybody knows them anyway.
+    """Hashes the passwords of the demo with one iteration, because everybody knows the passwords.
 
-    Outside of a demo, Django's own hasher can verify these hashes.
+    Django's own hasher can verify these hashes, if the demo later becomes an installation.
     """
 
     iterations = 1
@@ -155,7 +155,7 @@ def _hash_token(user: User, token: str) -> str:
 
 
 def _is_valid_token(user: User, token: str) -> bool:
-    """Return whether the token is that of the user's newest link, unused and not too old."""
+    """Return whether the token is from the user's newest link, and this link is still valid."""
     made_at, _dash, _random = token.partition("-")
     expected = UNUSABLE_PASSWORD_PREFIX + _hash_token(user, token)
     if not constant_time_compare(user.password, expected):
@@ -187,7 +187,11 @@ def enter_by_link(request: HttpRequest, name: str, token: str) -> HttpResponse:
                 metrics.BREAK_GLASS_LOGINS.inc()
                 log.error("BREAK GLASS: %r logged in from %s", name, get_client_address(request))
                 return HttpResponseRedirect(reverse("admin:index"))
-        log.warning("break-glass link of %.150r refused for %s", name, get_client_address(request))
+        log.warning(
+            "break-glass link of login %.150r refused: it is used, too old or wrong (client %s)",
+            name,
+            get_client_address(request),
+        )
         context["refused"] = _("This link works once, for ten minutes. Make another one.")
     status = 403 if "refused" in context else 200
     return TemplateResponse(request, "access/break_glass.html", context, status=status).render()

@@ -35,7 +35,8 @@ ADMINISTER = (
     "auth.change_user",
 )
 
-# Without this permission, also administrators see marked fields masked. See history.policy.masking.
+# Without this permission, all logins see marked fields masked, also administrators. See
+# history.policy.masking.
 SENSITIVE = "history.view_sensitive"
 UNMASK = "history.unmask"
 

@@ -57,10 +57,10 @@ class SessionStore(DatabaseStore):
 
 
 def fetch_user(key: Any, column: Literal["id", "username"] = "id") -> User | None:
-    """Return the user with this id or name, active or not, or None.
+    """Return the user with this id or name, also one that is switched off, or None.
 
-    Each request reads the user again with one prepared statement, so that switching it off takes
-    effect at once.
+    Each request reads its user again with one prepared statement. So a user that was switched off
+    cannot go on with a session.
     """
     names = [field.attname for field in User._meta.concrete_fields]
     query = f"SELECT {', '.join(names)} FROM auth_user WHERE {column} = %(key)s"  # noqa: S608
@@ -70,10 +70,10 @@ def fetch_user(key: Any, column: Literal["id", "username"] = "id") -> User | Non
 
 
 def remember_provider(request: HttpRequest, **_: Any) -> None:
-    """Store the provider of the ended session in the request.
+    """Note in the request at which provider the session began that is now ended.
 
-    The next page says that the person is still logged in at this provider. Django calls this
-    function for the signal user_logged_out.
+    The page after the logout says that the person is still logged in at this provider. Django calls
+    this function for the signal user_logged_out.
     """
     setattr(request, OPEN_PROVIDER, request.session.get(PROVIDER))
 
@@ -95,13 +95,15 @@ def redirect_to_login(following: str) -> HttpResponseRedirect:
     return HttpResponseRedirect(f"{reverse('admin:login')}?{query}")
 
 
-# How long a provider session may exist without a session. A login stores the provider session
-# first.
+# How long a provider session may exist without a session of Annals: a login stores the provider
+# session first.
 LOGIN_PERIOD: Final = timedelta(hours=1)
 
 
 def remove_ended_sessions(now: datetime) -> int:
-    """Remove expired sessions and logout tokens, and provider sessions without a session.
+    """Remove sessions and logout tokens that have expired.
+
+    Also remove the rows of provider sessions for which Annals has no session any more.
 
     Returns:
         The number of removed rows.

@@ -59,7 +59,7 @@ _HOME_REMEDY = (
     "KAFKA_BOOTSTRAP_SERVERS and ANNALS_SECRET_KEY."
 )
 
-WEB_THREADS = 16  # of a web process: they answer requests
+WEB_THREADS = 16  # how many threads of a web process answer requests
 
 
 def get_variable_name(field: str) -> str:
@@ -258,8 +258,9 @@ _OWN_ENTRIES: Final = ("secret_key", "postgres", "broker", "apache-kafka")
 def refuse_untrusted_home(home: Path) -> None:
     """Refuse an ANNALS_HOME in which another user may have prepared the files that Annals trusts.
 
-    The folder and the entries in `_OWN_ENTRIES` must belong to this user or to root. Every user
-    may be allowed to write the folder, as in the volume of a container, but not its entries.
+    The folder and the entries in `_OWN_ENTRIES` must belong to this user or to root. Other users
+    may have the right to write in the folder, as in the volume of a container, but they must not
+    have the right to write these entries.
 
     Raises:
         SettingError: A path does not meet these rules, or cannot be read.

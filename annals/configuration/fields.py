@@ -54,8 +54,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=1,
             le=60,
-            description="How many days after today a version can be dated; one dated later goes to "
-            "quarantine. Partitions are created 7 days further ahead.",
+            description="How many days after today a version can be dated. A version that is dated "
+            "later goes to quarantine. Partitions are created 7 days further ahead.",
         ),
     ] = 14
     hold_days: Annotated[
@@ -116,8 +116,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Meta(
             pattern=r"^(ru|en|auto)$",
-            description="Language of the screens until somebody chooses one. `auto`: the one that "
-            "the browser asks for; the demo has it where this is unset.",
+            description="Language of the screens until a person chooses another. `auto`: the "
+            "language that the browser asks for. The default of the demo is `auto`.",
         ),
     ] = "ru"
     entities_file: Annotated[
@@ -141,8 +141,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=1,
             le=100_000,
-            description="Maximum messages in the transactions that a consumer has at a time: each "
-            "of its ANNALS_WRITERS gets its share.",
+            description="Maximum messages in the transactions that a consumer has at a time. Each "
+            "of its writers (ANNALS_WRITERS) gets an equal share.",
         ),
     ] = 10_000
     batch_bytes: Annotated[
@@ -151,8 +151,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             ge=65_536,
             le=268_435_456,
             description="Maximum bytes of messages in the transactions that a consumer has at a "
-            "time; a message above the share of its writer gets a transaction of its own. Twice as "
-            "many are in memory.",
+            "time. A message above the share of its writer gets a transaction of its own. Twice as "
+            "many bytes are in memory.",
         ),
     ] = 16_777_216
     max_bad_in_a_row: Annotated[
@@ -183,8 +183,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             pattern="^(refuse|answer)$",
             description="What happens to a request that cannot be written to the access journal. "
-            "`refuse`: it gets 503 and shows nothing; `answer`: it is answered, counted and an "
-            "alert fires.",
+            "`refuse`: the answer is 503, without data. `answer`: the request is answered and "
+            "counted, and an alert fires.",
         ),
     ] = "refuse"
     journal_log: Annotated[
@@ -227,7 +227,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...],
         Meta(
             description="Addresses or networks (CIDR) of the proxies whose `X-Forwarded-For` is "
-            "believed, comma-separated. Unset: nobody's."
+            "believed, comma-separated. Unset: the header is ignored."
         ),
     ] = ()
 
@@ -243,14 +243,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             ge=1,
             le=600,
             description="Seconds after which the web stops the work for a request and answers "
-            "503; also the longest time of one statement of it.",
+            "503. A statement of the request may not take longer either.",
         ),
     ] = 30
     https: Annotated[
         bool,
         Meta(
             description="Set it where users reach the web server over HTTPS: cookies become "
-            "secure, plain HTTP is redirected, HSTS is sent, for the host and those below its name."
+            "secure, plain HTTP is redirected, and HSTS is sent for the host and its subdomains."
         ),
     ] = False
     log_level: Annotated[
@@ -268,24 +268,26 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     runbook_url: Annotated[
         Annotated[str, Meta(pattern=r"^https?://.")] | None,
         Meta(
-            description="Address of docs/runbook.md where operators read it: their page links to "
-            "its sections. Unset: no link."
+            description="Address at which operators read docs/runbook.md. The page Operations "
+            "links to its sections. Unset: no link."
         ),
     ] = None
     disk_gb: Annotated[
         int,
         Meta(
             ge=0,
-            description="Size of PostgreSQL's disk in GB (10^9 bytes), so that the page of "
-            "operators can say when it is full, and no day is packed without room. 0: not known.",
+            description="Size of PostgreSQL's disk in GB (10^9 bytes). With it, the page "
+            "Operations forecasts when the disk is full, and no day is packed without room. "
+            "0: not known.",
         ),
     ] = 0
     metrics_token: Annotated[
         Annotated[str, Meta(min_length=16)] | None,
         Meta(
-            description="Bearer token that a client must send to read `/metrics` of the web and, "
-            "if it is set there, of a consumer. Unset: `/metrics` of the web is open in the demo "
-            "and closed elsewhere; that of a consumer is open, on the loopback address only."
+            description="Bearer token that a client must send to read `/metrics` of the web, or of "
+            "a consumer that has this setting. Unset: `/metrics` of the web is open in the demo "
+            "and closed elsewhere. `/metrics` of a consumer is open, but only on the loopback "
+            "address."
         ),
     ] = None
 
@@ -295,8 +297,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[str, Meta(min_length=1)] | None,
         Meta(
             description="Address of the service that Annals replaces, such as "
-            "`https://old.example`; its API is at `/api/v1/` below it. Timelines also have the "
-            "versions that only it has; see docs/migration.md. Unset: it is not asked."
+            "`https://old.example`. Its API is at `/api/v1/` below this address. Timelines then "
+            "also have the versions that only the old service has; see docs/migration.md. Unset: "
+            "no old service is asked."
         ),
     ] = None
     fallback_until: Annotated[
@@ -325,7 +328,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=0.1,
             le=20,
-            description="Seconds that one request may wait for the old service, all calls for it "
+            description="Seconds that one request may wait for the old service, in all its calls "
             "together.",
         ),
     ] = 2.0

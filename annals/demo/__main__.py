@@ -12,7 +12,7 @@ from annals.demo.supervisor import (
     ANNALS_COMMAND,
     DemoError,
     DemoSupervisor,
-    StopAskedError,
+    StopRequestedError,
     print_step,
 )
 from annals.embedded import logins, process
@@ -48,7 +48,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
 
 
 def set_environment(with_shop: bool) -> None:
-    """Set the variables of the demo, and of the shop if it is started."""
+    """Set the environment variables of the demo, and those of the shop if it is to be started."""
     for name in sorted(env.UNPREFIXED_NAMES & set(os.environ)):
         print(f"{name} is set but ignored: the demo starts its own servers.")
         del os.environ[name]
@@ -82,7 +82,7 @@ def serve_annals(demo: DemoSupervisor, port: int, options: argparse.Namespace) -
     """Start the processes of Annals, print the addresses, and run until an exception.
 
     Raises:
-        StopAskedError: Somebody stopped the demo.
+        StopRequestedError: Somebody stopped the demo.
         DemoError: A process ended.
     """
     shop_environment = shop.prepare_shop(demo) if options.with_shop else None
@@ -124,8 +124,8 @@ def serve_shop(demo: DemoSupervisor, environment: dict[str, str], address: str) 
 def find_showcase(demo: DemoSupervisor, address: str) -> str | None:
     """Return the id of a stored application with many versions and children.
 
-    If ANNALS_HOME does not have the id of such an application from an earlier start, messages are
-    simulated first. Returns None if the application is not stored within SHOWCASE_TIMEOUT_S.
+    An earlier start may have noted the id in ANNALS_HOME. Otherwise, messages are simulated first.
+    Returns None if the application is not stored within SHOWCASE_TIMEOUT_S.
     """
     client = DemoClient(address, "support", "support")
     file = demo.home / "showcase"
@@ -165,7 +165,7 @@ def main(argv: list[str]) -> int:
                 "Tables", "one partition per day, from the start of retention to some days ahead"
             )
             serve_annals(demo, port, options)
-    except StopAskedError:
+    except StopRequestedError:
         print("\nEverything has stopped.")
         return 0
     except (DemoError, EmbeddedError, env.SettingError) as error:

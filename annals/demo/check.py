@@ -101,7 +101,7 @@ def _check_load(demo: DemoSupervisor) -> None:
     demo.start_web(port)
     address = f"http://{process.HOST}:{port}"
     _check_consumed(demo, consumer, len(sent))
-    _check_served(DemoClient(address, "underwriter", "underwriter"), documents)
+    _check_timelines(DemoClient(address, "underwriter", "underwriter"), documents)
     showcase = summary["showcase"]
     application = f"/admin/history/product-instance/{showcase}/"
     page = DemoClient(address, "support", "support").open_screen(application)
@@ -150,8 +150,8 @@ def _check_consumed(demo: DemoSupervisor, consumer: DemoProcess, versions: int) 
     )
 
 
-def _check_served(client: DemoClient, expected: MessagesByDocument) -> None:
-    """Read each timeline completely, and compare it with the produced messages."""
+def _check_timelines(client: DemoClient, expected: MessagesByDocument) -> None:
+    """Read each timeline completely, and compare it with the messages of its document."""
 
     def compare_document(document: tuple[tuple[str, str], dict[int, dict[str, Any]]]) -> None:
         (entity, identifier), messages = document

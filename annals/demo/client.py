@@ -1,4 +1,7 @@
-"""A client for the logins of the demo: HTTP Basic for the API, the form for the screens."""
+"""A client for the logins of the demo.
+
+It uses HTTP Basic authentication for the API, and the login form for the screens.
+"""
 
 from collections.abc import Iterator
 from typing import Any, Final

@@ -1,6 +1,6 @@
 """Runs the cron jobs of the demo: `python -m annals.demo.cron LOGIN`.
 
-LOGIN is a login of PostgreSQL. Its jobs run at the start and then at their intervals.
+LOGIN is a login of PostgreSQL, and JOBS has its jobs. Each job runs at once, and then regularly.
 """
 
 import logging

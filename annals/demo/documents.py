@@ -77,8 +77,8 @@ def generate_id(rng: Random) -> str:
 def create_product(document: SimulatedDocument, context: ChangeContext) -> None:
     """Fill the snapshot of a new application.
 
-    It gets the terms of the loan, then lists and a remark until it has the size that the document
-    should have.
+    It gets the terms of the loan first. Then it gets lists and a remark, until it is as large as
+    the document should be.
     """
     rng, snapshot = context.rng, document.snapshot
     code, name, amounts, years, rates = rng.choice(vocabulary.OFFERS[document.role])
@@ -150,9 +150,10 @@ _LIST_MAKERS: Final = (("documents", _make_paper), ("comments", _make_comment))
 
 
 def change_product(document: SimulatedDocument, context: ChangeContext) -> str | None:
-    """Change an application: take the due step of its workflow, or make one or two other changes.
+    """Change an application. A ChangeFunction.
 
-    The last version of most applications gets an outcome.
+    The application goes on to the next step of its workflow, or one or two other values change. In
+    the last version, most applications are closed with an outcome.
     """
     rng, snapshot = context.rng, document.snapshot
     if context.last and document.versions > 3 and rng.random() < 0.85:  # some are never closed
@@ -188,7 +189,7 @@ def _advance_workflow(document: SimulatedDocument, context: ChangeContext) -> bo
 
 
 def _change_terms(document: SimulatedDocument, context: ChangeContext) -> str | None:
-    """Change the rate, or the amount and its payments."""
+    """Change the rate of the loan, or its amount and payments. A ChangeFunction."""
     rng, snapshot = context.rng, document.snapshot
     if rng.random() < 0.6:
         step = Decimal(rng.choice((-15, -10, -7, -5, -3, 3, 5, 10))) / 10
@@ -204,7 +205,7 @@ def _change_terms(document: SimulatedDocument, context: ChangeContext) -> str | 
 
 
 def _change_list(document: SimulatedDocument, context: ChangeContext) -> str | None:
-    """Add an item to a list, or remove one from a large document, or reorder the papers."""
+    """Add, remove or move an item in the list of papers or of comments. A ChangeFunction."""
     rng = context.rng
     name, make = rng.choice(_LIST_MAKERS)
     items = document.snapshot[name]
@@ -218,7 +219,7 @@ def _change_list(document: SimulatedDocument, context: ChangeContext) -> str | N
 
 
 def _work_on_papers(document: SimulatedDocument, context: ChangeContext) -> str | None:
-    """Let the recognizer read a paper, or a person accept or reject it."""
+    """Change the status of one paper: recognized, accepted or rejected. A ChangeFunction."""
     rng, snapshot = context.rng, document.snapshot
     paper = rng.choice(snapshot["documents"])
     if paper["status"] == "NEW":
@@ -232,9 +233,9 @@ def _work_on_papers(document: SimulatedDocument, context: ChangeContext) -> str 
 
 
 def _advance_encumbrance(document: SimulatedDocument, context: ChangeContext) -> str | None:
-    """Move the pledge to its next state in the register of property.
+    """Move the pledge to its next status in the register of property. A ChangeFunction.
 
-    If there is no pledge, or its last state is reached, change the terms of the loan instead.
+    If there is no pledge, or it is registered already, change the terms of the loan instead.
     """
     pledge = document.snapshot.get("encumbrance")
     if pledge is None or pledge["status"] == "REGISTERED":
@@ -262,8 +263,8 @@ _WEIGHTED_CHANGES: Final[tuple[tuple[ChangeFunction, ...], tuple[int, ...]]] = (
 def create_child(document: SimulatedDocument, context: ChangeContext) -> None:
     """Fill the snapshot of a new child of an application.
 
-    It gets all required fields. Then it gets optional fields and a remark until it has the size
-    that the document should have.
+    It gets all required fields first. Then it gets optional fields and a remark, until it is as
+    large as the document should be.
     """
     required, optional = _CHILD_MAKERS[document.entity](document, context)
     document.snapshot |= {"pid": document.id, **required}

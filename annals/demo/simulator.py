@@ -121,7 +121,8 @@ def plan_simulation(
         seconds: Stop after this time.
         applications: Stop after this number of complete applications.
         messages: Stop after this number of messages.
-        days: Spread the moments of versions over this many last days.
+        days: The moments of the versions are spread over this number of days up to `now`. 0: they
+            begin at `now`.
 
     Raises:
         ValueError: `days` is given without a limit on the number of messages.
@@ -176,13 +177,13 @@ def generate_messages(
 
     Args:
         seed: Determines all random values.
-        start: The first moment, with an offset.
+        start: The first moment. It must be timezone-aware.
         applications: How many applications to generate. None: without end.
         step: The time between two messages.
         side_by_side: How many applications are in progress at a time.
 
     Raises:
-        ValueError: `start` does not have an offset.
+        ValueError: `start` is not timezone-aware.
     """
     if start.tzinfo is None:
         raise ValueError("start needs a time zone")
@@ -210,7 +211,8 @@ class _ApplicationLife:
     """The messages that one application and its children have not sent yet.
 
     Attributes:
-        turns: The document of each message that is not sent yet, from the last message to the next.
+        turns: One document for each message that is not sent yet. The last entry is the document of
+            the next message, and the first entry is that of the last message.
         repeats_moment: Whether the next message has the moment of its document's previous version.
     """
 
@@ -349,7 +351,7 @@ def _choose_weighted(rng: Random, weights: Mapping[T, float]) -> T:
 
 
 def _get_size_at(quantile: float) -> int:
-    """Return the size of a message value in bytes at a quantile (0..1)."""
+    """Return a quantile (0..1) of the sizes of message values, in bytes."""
     place = min(max(bisect_left(_SIZES, (quantile,)), 1), len(_SIZES) - 1)
     (low, smaller), (high, larger) = _SIZES[place - 1 : place + 1]
     return round(smaller + (larger - smaller) * (quantile - low) / (high - low))

@@ -27,7 +27,7 @@ PR_SET_PDEATHSIG = 1  # of Linux
 _PRCTL = getattr(ctypes.CDLL(None), "prctl", None)
 
 
-class StopAskedError(Exception):
+class StopRequestedError(Exception):
     """Raised after Ctrl-C or SIGTERM, or when the terminal was closed."""
 
 
@@ -55,9 +55,9 @@ class DemoProcess:
         """Start the process.
 
         Args:
-            name: Its name in messages.
+            name: The name of the process in messages.
             arguments: The arguments of the Python interpreter.
-            log: The file for its output, which is overwritten.
+            log: The file for the output of the process. It is overwritten.
             environment: All environment variables of the process.
             ends: Whether the process ends by itself.
         """
@@ -81,7 +81,7 @@ class DemoProcess:
         return self.process.poll()
 
     def read_answer(self) -> Any:
-        """Return the last line of the output, which is JSON. Call this after the end."""
+        """Return the JSON value in the last line of the output of the process, which has ended."""
         return json.loads(process.read_tail(self.log, lines=1))
 
     def stop(self, timeout: float = 10) -> None:
@@ -163,11 +163,11 @@ class DemoSupervisor(ExitStack):
         """Start a Python process. If it ends unexpectedly, the demo ends, too.
 
         Args:
-            name: Its name in messages, and of its log.
+            name: The name of the process in messages. The file of its log is NAME.log.
             arguments: The arguments of the Python interpreter.
-            login: Its login in PostgreSQL.
-            environment: Additional variables.
-            ends: Whether it ends by itself, with 0.
+            login: The login of the process in PostgreSQL.
+            environment: Environment variables to add or replace.
+            ends: Whether the process ends by itself, with the exit code 0.
         """
         variables = {**os.environ, "DATABASE_URL": self.postgres.build_url(login=login)}
         variables |= environment or {}
@@ -180,7 +180,7 @@ class DemoSupervisor(ExitStack):
         """Run a Python process to its end, with the options of start_process.
 
         Raises:
-            DemoError: It did not exit with 0.
+            DemoError: The process did not exit with 0.
         """
         return self.wait_for_end(self.start_process(name, *arguments, ends=True, **options))
 
@@ -188,7 +188,7 @@ class DemoSupervisor(ExitStack):
         """Wait for the end of a process that ends by itself.
 
         Raises:
-            DemoError: It did not exit with 0.
+            DemoError: The process did not exit with 0.
         """
         self.wait_until(lambda: child.returncode is not None)
         self.children.remove(child)
@@ -200,11 +200,11 @@ class DemoSupervisor(ExitStack):
         """Check that the demo may go on.
 
         Raises:
-            StopAskedError: A signal arrived.
+            StopRequestedError: A signal arrived.
             DemoError: A process failed, or ended although it should run until the end of the demo.
         """
         if self.stop_signal is not None:
-            raise StopAskedError
+            raise StopRequestedError
         for child in self.children:
             code = child.returncode
             if code is not None and not (child.ends and code == 0):
@@ -214,7 +214,7 @@ class DemoSupervisor(ExitStack):
         """Wait until the condition holds.
 
         Raises:
-            StopAskedError: The demo was asked to stop meanwhile.
+            StopRequestedError: The demo was asked to stop meanwhile.
             DemoError: A process of the demo failed meanwhile, or ended too early.
         """
         while True:

@@ -1,7 +1,7 @@
 """The embedded PostgreSQL and broker under ANNALS_HOME.
 
 Both servers outlive the command that started them. `server_process` starts, stops and finds a
-server, `postgres` and `broker` define the two, and `process` calls the operating system.
+server, `postgres` and `broker` define the two servers, and `process` calls the operating system.
 """
 
 import sys

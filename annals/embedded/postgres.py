@@ -1,7 +1,7 @@
 """The embedded PostgreSQL. It listens on the loopback address only, and asks for a password.
 
-Its directory has the files of every ServerProcess (`server.log`, `state.json`), and `data/`,
-`password` and `LOGIN.password`.
+Its directory has `server.log`, `lock` and `state.json`, like that of each ServerProcess. It also
+has `data/`, `password` and `LOGIN.password`.
 """
 
 import importlib.util
@@ -153,7 +153,10 @@ def mark_pid_file_stale(data: Path) -> None:
     # Root works in a folder of another user here, so it must not follow a link.
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
         if os.fstat(file.fileno()).st_uid != data.stat().st_uid:
-            raise EmbeddedError(f"{path} is not a regular file of PostgreSQL. Remove it")
+            raise EmbeddedError(
+                f"{path} belongs to another user than {data}, so PostgreSQL did not write it. "
+                "Remove the file"
+            )
         _, *further_lines = file.read().split("\n")
     process.replace_file(path, "\n".join([str(os.getpid()), *further_lines]))
 

@@ -48,9 +48,10 @@ class ServerProcess(ABC):
         return process.spawn_server(argv, self.log, self.home, process.make_environment())
 
     def complete_start(self) -> None:  # noqa: B027 - most have nothing to do
-        """Do what the server needs once it accepts connections. By default this is nothing.
+        """Prepare the server after it accepts connections, for example create a database.
 
-        `start` always calls this, also if the server was already running.
+        `start` always calls this, also if the server was already running. By default, there is
+        nothing to prepare.
         """
 
     def start(self, timeout: float = 300) -> bool:

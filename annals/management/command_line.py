@@ -160,9 +160,9 @@ def _dispatch_command(program: str, words: list[str]) -> None:
 
 
 def refuse_workers() -> None:
-    """Let Django's first connection fail if DATABASE_URL names a worker of a Citus cluster.
+    """Make Django's first connection fail if DATABASE_URL names a worker of a Citus cluster.
 
-    A worker without the tables of Annals would look like a new database to migrate.
+    A worker may not have the tables of Annals, and `migrate` would take it for a new database.
     """
     from django.db.backends.signals import connection_created
 
@@ -176,9 +176,9 @@ def refuse_workers() -> None:
 
 
 def create_command_parser(program: str, name: str) -> ArgumentParser | None:
-    """Create the parser of a command without starting Django, which would take most of the time.
+    """Create the parser of a command without starting Django, because Django starts slowly.
 
-    Returns None if `name` is not a command of Annals, or extends a command of Django.
+    Returns None if `name` is not a command of Annals, or if it extends a command of Django.
     """
     folder = next((app for app in APPS if _get_command_file(app, name).is_file()), None)
     if folder is None or name in EXTENDS_DJANGO or not name.replace("-", "").isalpha():

@@ -40,7 +40,7 @@ MetricValues = dict[str, dict[LabelValues, float]]
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """An alert: a check that finds what a problem affects, and texts about the problem."""
+    """One alert of the page Operations: it finds what a problem affects, and explains it."""
 
     alert: str  # the name of the alert in Prometheus
     page: bool  # whether somebody must act at once, even at night
@@ -49,7 +49,7 @@ class Alert:
     problem: Promise  # says what is wrong
     remedy: Promise  # says what helps
     url: str  # the URL name of the page to look at, or empty
-    # returns those that have had the problem only for a short time
+    # returns the topic partitions and so on that have had the problem only for a short time
     find_affected_early: Callable[[MetricValues], Iterable[str]] = lambda _: ()
     affected: Sequence[str] = ()  # what one of the two functions found
     begun: bool = False  # whether the problem has just begun
@@ -71,7 +71,7 @@ _COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {"==": eq, "
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """Finds the samples of a metric that are beyond a limit, like the rule `name > 0`."""
+    """Finds the samples of a metric that meet a rule such as `name > 0`."""
 
     name: str
     sign: str
@@ -126,15 +126,15 @@ def _find_silences(values: MetricValues) -> dict[LabelValues, Silence]:
     }
 
 
-def _make_silence_check(brokers: bool, longer: timedelta) -> Callable[[MetricValues], list[str]]:
+def _make_silence_check(brokers: bool, allowed: timedelta) -> Callable[[MetricValues], list[str]]:
     """Return a function that lists the topic partitions that have been silent for too long.
 
     If all topic partitions are silent, the list has one text that stands for all of them.
 
     Args:
-        brokers: Which silence to find. True: the broker does not answer. False: no consumer reports
+        brokers: Whose silence to find. True: the brokers do not answer. False: no consumer reports
             about the topic partition.
-        longer: How long a silence may last before it is listed.
+        allowed: How long a silence may last before it is listed.
     """
 
     def find_silent_partitions(values: MetricValues) -> list[str]:
@@ -142,7 +142,7 @@ def _make_silence_check(brokers: bool, longer: timedelta) -> Callable[[MetricVal
             labels: partition_silence.since
             for labels, partition_silence in _find_silences(values).items()
             if partition_silence.brokers is brokers
-            and partition_silence.since < clock.now() - longer
+            and partition_silence.since < clock.now() - allowed
         }
         if len(since) < max(2, len(values["annals_store_seen_timestamp_seconds"])):
             return sorted(map(_format_labels, since))
@@ -152,7 +152,7 @@ def _make_silence_check(brokers: bool, longer: timedelta) -> Callable[[MetricVal
     return find_silent_partitions
 
 
-def _find_stuck(values: MetricValues) -> Iterable[str]:
+def _find_stuck_partitions(values: MetricValues) -> Iterable[str]:
     """Find topic partitions in which nothing was read for 15 minutes although messages wait.
 
     The oldest unread message must also have waited for 15 minutes. Otherwise a message that has
@@ -171,12 +171,12 @@ def _find_stuck(values: MetricValues) -> Iterable[str]:
     return sorted(behind & {*not_read} - {*map(_format_labels, _find_silences(values))})
 
 
-def _find_unpacked(values: MetricValues) -> Iterable[str]:
-    """Find the tables with unpacked days if the latest run should have packed them.
+def _find_tables_to_pack(values: MetricValues) -> Iterable[str]:
+    """Find the tables that have days to pack after the latest run of `partitions maintain`.
 
-    A run that ended with 0 has packed all days that it could. Days that it left because of unread
-    messages or the quarantine are found by other checks. Only this check finds days that it left
-    because a process of an earlier release is connected.
+    Returns nothing if this run ended with 0 while no process of an earlier release was connected.
+    Such a run leaves only days with unread messages or messages in quarantine, and other checks
+    find these.
     """
     is_complete = values["annals_maintain_exit_code"].get(()) == 0
     earlier_sessions = values["annals_store_earlier_sessions"].get((), 0)
@@ -223,7 +223,7 @@ CHECKS: Final = (
         _("The brokers do not answer: what was sent since is not known."),
         _("Check whether the consumer can reach Kafka."), COMPLETENESS,
         _make_silence_check(True, SILENT)),
-    Alert("AnnalsNothingRead", True, _find_stuck,
+    Alert("AnnalsNothingRead", True, _find_stuck_partitions,
         _("There are unread messages, and for 15 minutes none was read."),
         _("Restart the consumer; its log says what it waits for."), COMPLETENESS),
     Alert("AnnalsDaysRunOut", True, Threshold("annals_store_days_ahead", "<", 3),
@@ -253,7 +253,7 @@ CHECKS: Final = (
     Alert("AnnalsDaysNotDropped", False, Threshold("annals_store_days_overdue", ">", 0),
         _("Days are kept longer than retention says."),
         MAINTAIN, DAYS),
-    Alert("AnnalsDaysNotPacked", False, _find_unpacked,
+    Alert("AnnalsDaysNotPacked", False, _find_tables_to_pack,
         _("Finished days are not packed, and take ten times the disk."),
         MAINTAIN, DAYS),
     Alert("AnnalsDaysHeld", False, Threshold("annals_maintain_held", ">", 0),
@@ -275,7 +275,7 @@ JOB_FAILED: Final = replace(JOB_LATE, problem=_("A cron job failed."))
 
 
 def collect_values(families: Iterable[Metric]) -> MetricValues:
-    """Return the values of the samples by metric and labels.
+    """Return the values of all samples, by the name of the metric and then by labels.
 
     If a metric has several samples with the same labels, the last one counts.
     """
@@ -296,7 +296,7 @@ def _run_check(check: Alert, values: MetricValues) -> Alert:
 def find_problems(
     values: MetricValues, jobs: Iterable[CronJob], full: date | None = None
 ) -> list[Alert]:
-    """Return the checks that found a problem, the worst first.
+    """Return an alert for each problem that exists now, the worst problem first.
 
     Args:
         values: The samples of the metrics.

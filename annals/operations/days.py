@@ -61,7 +61,7 @@ class TableDay:
     table: str
     day: date
     today: date
-    part: Partition | None = None  # None: the day has no partition
+    partition: Partition | None = None  # None: the day has no partition
     hold_reason: str = ""  # why the day is kept longer than retention says
     unpacked: str = ""  # why the day is not packed although it should be
     packed: datetime | None = None
@@ -72,9 +72,9 @@ class TableDay:
     @property
     def state(self) -> str:
         """The state of the day, one of STATES."""
-        if self.part is None:
+        if self.partition is None:
             return "archived" if self.archived else "missing"
-        if self.part.state is not DayState.ATTACHED:
+        if self.partition.state is not DayState.ATTACHED:
             return "detached"
         if self.hold_reason:
             return "held"
@@ -97,13 +97,19 @@ class TableDay:
         """The number of rows as text. Empty for a packed day."""
         if self.packed:
             return ""
-        rows = self.part.rows if self.part else self.archived.rows if self.archived else 0
+        rows = self.partition.rows if self.partition else self.archived.rows if self.archived else 0
         return format_figure(rows)
 
     @property
     def bytes(self) -> int:
         """The size on disk; for an archived day, the size of its files."""
-        return self.part.bytes if self.part else self.archived.file_bytes if self.archived else 0
+        return (
+            self.partition.bytes
+            if self.partition
+            else self.archived.file_bytes
+            if self.archived
+            else 0
+        )
 
     @property
     def size(self) -> str:
@@ -117,14 +123,14 @@ class TableDay:
 
 @dataclass(frozen=True, slots=True)
 class TableDayGroup:
-    """Days of tables about which the page says the same."""
+    """Table days for which the page shows the same text."""
 
     tables: Sequence[TableDay]
     text: str
 
     @property
     def title(self) -> str:
-        """The days and their tables. For several days the tables are only counted."""
+        """One day with the names of its tables, or several days with the number of table days."""
         first, last = (
             _format_day(pick(table_day.day for table_day in self.tables)) for pick in (min, max)
         )
@@ -137,13 +143,13 @@ class TableDayGroup:
 
 
 def _group_by_text(
-    tables: Iterable[TableDay], text: Callable[[TableDay], str]
+    table_days: Iterable[TableDay], get_text: Callable[[TableDay], str]
 ) -> list[TableDayGroup]:
-    """Group the days of tables with the same text. The groups are in the order of first use."""
-    tables_by_text: dict[str, list[TableDay]] = {}
-    for table_day in tables:
-        tables_by_text.setdefault(text(table_day), []).append(table_day)
-    return [TableDayGroup(group, group_text) for group_text, group in tables_by_text.items()]
+    """Group table days by their text. The groups have the order of their first table days."""
+    groups: dict[str, list[TableDay]] = {}
+    for table_day in table_days:
+        groups.setdefault(get_text(table_day), []).append(table_day)
+    return [TableDayGroup(group, text) for text, group in groups.items()]
 
 
 def get_table_title(table: str) -> str:
@@ -153,7 +159,7 @@ def get_table_title(table: str) -> str:
 
 def _describe_next_steps(table_day: TableDay) -> Iterator[str]:
     annals, versions = settings.ANNALS, table_day.table in BY_TABLE
-    if table_day.part is None:
+    if table_day.partition is None:
         if table_day.state == "missing":
             yield gettext("created by the next run")
         return
@@ -161,7 +167,7 @@ def _describe_next_steps(table_day: TableDay) -> Iterator[str]:
     if (
         pack_after
         and not table_day.packed
-        and table_day.part.rows
+        and table_day.partition.rows
         and table_day.day <= table_day.today
     ):
         yield _describe_due(
@@ -169,7 +175,7 @@ def _describe_next_steps(table_day: TableDay) -> Iterator[str]:
         )
     seal_after = annals.seal_days if versions else journal.ROWS.closing.seal_after
     open_ = table_day.sealed is None and table_day.archived is None
-    if seal_after and open_ and table_day.part.rows and table_day.day <= table_day.today:
+    if seal_after and open_ and table_day.partition.rows and table_day.day <= table_day.today:
         yield _describe_due(
             table_day, seal_after, gettext("sealed after {day}"), gettext("to be sealed")
         )
@@ -177,7 +183,7 @@ def _describe_next_steps(table_day: TableDay) -> Iterator[str]:
     if table_day.hold_reason:
         until = _format_day(table_day.day + timedelta(kept_days + annals.hold_days))
         yield gettext("held until {day} at most").format(day=until)
-    elif table_day.part.restored:
+    elif table_day.partition.restored:
         yield gettext("stays until it is released")
     else:
         archives = versions and annals.archive_url
@@ -190,12 +196,13 @@ def _describe_next_steps(table_day: TableDay) -> Iterator[str]:
 
 
 def _describe_due(table_day: TableDay, days: int, words: str, overdue: str) -> str:
-    """Describe a step of `partitions maintain` that a day of a table still has to go through.
+    """Return a text about a step that `partitions maintain` has not yet done for a table day.
 
     Args:
-        days: How many days after its own day the step is due.
-        words: The text, with a placeholder `{day}` for the last day before the step is due.
-        overdue: The text if the step is due already.
+        days: The step is due after this number of days.
+        words: The text until then. Its placeholder `{day}` gets the last day on which the step is
+            not due yet.
+        overdue: The text from then on.
     """
     last = table_day.day + timedelta(days)
     if table_day.today <= last:
@@ -249,7 +256,7 @@ def show_days(request: HttpRequest) -> HttpResponse:
 
 
 def _load_table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
-    """Load the tables of each day, the oldest day first."""
+    """Load all table days. They are grouped by day, the oldest day first."""
     today = now.date()
     seals = DaySeal.objects.values_list("table", "day").annotate(at=Max("sealed_at"))
     sealed = {(table, day): at for table, day, at in seals}
@@ -270,13 +277,13 @@ def _load_table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
         return {day: join_english(explanations) for day, explanations in reasons.items()}
 
     plans = build_plans(PartitionPolicy.at(now, find_held_days), tables=journal.list_day_tables())
-    parts = [
+    partitions = [
         part
         for table_plan in plans
         if table_plan.has_versions
         for part in table_plan.strategy.existing
     ]
-    behind = packing.find_overdue_days(parts, today, settings.ANNALS.pack_after_days)
+    behind = packing.find_overdue_days(partitions, today, settings.ANNALS.pack_after_days)
     waiting = explain_days_to_hold(set(behind))
     later = gettext("waits for the next annals partitions maintain")
     if behind and (sessions := forms.find_unready(connection.connection)):
@@ -289,12 +296,14 @@ def _load_table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
     table_days: dict[tuple[date, str], TableDay] = {}
     for table_plan in plans:
         strategy = table_plan.strategy
-        parts_by_day: dict[date, Partition | None] = {
-            part.day: part for part in strategy.existing if part.day
+        partitions_by_day: dict[date, Partition | None] = {
+            partition.day: partition for partition in strategy.existing if partition.day
         }
-        parts_by_day |= {part.day: None for part in table_plan.creations if part.existing is None}
+        partitions_by_day |= {
+            partition.day: None for partition in table_plan.creations if partition.existing is None
+        }
         archived_only = {day: None for table, day in archived if table == strategy.table}
-        for day, part in (archived_only | parts_by_day).items():
+        for day, part in (archived_only | partitions_by_day).items():
             key = strategy.table, day
             sealed_at, verified_at = sealed.get(key), verified.get(strategy.table)
             is_verified = sealed_at and verified_at and sealed_at < verified_at
@@ -317,8 +326,8 @@ def _load_table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
 class CalendarDay:
     """A day of the calendar.
 
-    If tables have the day in different states, `state` is the first of these in STATES. It is empty
-    if no table has the day.
+    If the day has different states in different tables, `state` is the one that comes first in
+    STATES. It is empty if no table has the day.
     """
 
     day: date

@@ -36,15 +36,15 @@ SELECT current_setting('archive_mode') <> 'off' OR EXISTS (SELECT FROM pg_replic
 
 
 def check_first_hour(*, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """Return warnings with ids from annals.W100 on. The first one is to be acted on first.
+    """Return warnings with ids from annals.W100 on, in the order in which to act on them.
 
     Args:
-        databases: The names given by `check --database`. None: PostgreSQL and the brokers are not
-            asked.
+        databases: The names given by `check --database`. None: do not ask PostgreSQL and the
+            brokers.
     """
     messages: list[CheckMessage] = list(_check_settings())
     if env.UNASKED_DEMO in os.environ:
-        return messages  # the servers of a demo need no checks
+        return messages  # the servers of a demo do not need checks
     if databases is None:
         messages.append(
             Info(

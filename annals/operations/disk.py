@@ -26,18 +26,23 @@ class DiskForecast:
     full: date | None  # the day on which the disk is full; None: never, or not known
 
 
-def forecast_disk(parts: list[Partition], today: date | None = None) -> DiskForecast:
+def forecast_disk(partitions: list[Partition], today: date | None = None) -> DiskForecast:
     """Forecast the disk from the partitions of the tables of versions."""
     today = today or clock.now().date()
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_database_size(current_database())")
         (used,) = cursor.fetchone() or (0,)
-    size, measurement = settings.ANNALS.disk_gb * 10**9, measure_loads(connection, parts, today)
+    size, measurement = (
+        settings.ANNALS.disk_gb * 10**9,
+        measure_loads(connection, partitions, today),
+    )
     if measurement is None:
         return DiskForecast(used, 0, 0, size, None)
     a_day = int(sum(load.rows_per_day * (load.data + load.index) for load in measurement.loads))
     kept_days = settings.ANNALS.retention_days + 1
-    present_days = len({part.day for part in parts if part.day and part.rows})
+    present_days = len(
+        {partition.day for partition in partitions if partition.day and partition.rows}
+    )
     in_the_end = used + a_day * max(0, kept_days - present_days)
     full = None
     if size and in_the_end > size and a_day:

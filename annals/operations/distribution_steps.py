@@ -76,18 +76,20 @@ def check_cluster(connection: Connection, partitions: Iterable[Partition]) -> No
         )
     if (unreachable := connection.execute(_AWAY).fetchone()) is not None:
         node, answer = unreachable
-        raise NotDistributableError(f"the worker {node} does not answer this login: {answer}")
+        raise NotDistributableError(
+            f"this login cannot query the worker {node} from the coordinator: {answer}"
+        )
     if not owner:
         raise NotDistributableError("only the owner of the tables can distribute them")
-    for part in partitions:
-        if part.day is None and not part.restored:
+    for partition in partitions:
+        if partition.day is None and not partition.restored:
             raise NotDistributableError(
-                f"{part.name} is not a day partition made by Annals: detach it, or replace it by "
-                "day partitions"
+                f"{partition.name} is not a day partition made by Annals: detach it, or replace it "
+                "by day partitions"
             )
-        if part.state is DayState.PENDING:
+        if partition.state is DayState.PENDING:
             raise NotDistributableError(
-                f"the detach of {part.name} was interrupted: run `annals partitions maintain`"
+                f"the detach of {partition.name} was interrupted: run `annals partitions maintain`"
             )
 
 
@@ -106,7 +108,9 @@ def refuse_consumers(connection: Connection) -> None:
 
 
 def check_connections(connection: Connection, shards: int) -> None:
-    """Check that the login may open as many connections to each node as a table has shards there.
+    """Check that the login may open enough connections to each node.
+
+    It needs a connection for each shard that a table has on the node, and OTHER_COMMANDS more.
 
     Args:
         shards: The number of shards of a table, on all nodes together.
@@ -143,12 +147,12 @@ class DistributionPlan:
     """The work that is left until the tables are distributed.
 
     Attributes:
-        partitioned_tables: The tables of versions, which have a partition for each day, to
-            distribute.
-        distributed_lookup_tables: The other tables to distribute.
-        shared_tables: The tables to make reachable from each node, or to copy to each node.
-        days: The days whose rows are still on the coordinator only, in the order of the work,
-            newest first.
+        partitioned_tables: The tables of versions that have to be distributed. They have a
+            partition for each day.
+        distributed_lookup_tables: The other tables that have to be distributed.
+        shared_tables: The tables that have to be copied to each node or made reachable from it.
+        days: The days with rows that are still on the coordinator only. The newest day is first,
+            and is distributed first.
         shards: The number of shards of each table; 0 if no table is distributed yet.
     """
 
@@ -185,12 +189,12 @@ def build_plan(
     lookup_tables = [table for table in DISTRIBUTED_BY if table not in {*reachable, *tables}]
     row = connection.execute(_SHARDS, [next(iter(set(tables) & reachable), None)]).fetchone()
     days_left = [
-        part
-        for part in partitions
-        if part.name not in reachable and get_day(part) is not None
-        if part.state is DayState.DETACHED or part.table in partitioned_tables
+        partition
+        for partition in partitions
+        if partition.name not in reachable and get_day(partition) is not None
+        if partition.state is DayState.DETACHED or partition.table in partitioned_tables
     ]
-    days_left.sort(key=lambda part: part.name[-8:], reverse=True)
+    days_left.sort(key=lambda partition: partition.name[-8:], reverse=True)
     return DistributionPlan(
         partitioned_tables=partitioned_tables,
         distributed_lookup_tables=lookup_tables,
@@ -200,11 +204,11 @@ def build_plan(
     )
 
 
-def find_left_out(connection: Connection, local: Collection[str]) -> list[str]:
-    """Return existing tables that should be distributed, or reachable from each node, but are not.
+def find_undistributed_tables(connection: Connection, local: Collection[str]) -> list[str]:
+    """Return the tables that still have to be distributed, or made reachable from each node.
 
-    These tables were created after `annals distribute`, for a new kind or by a migration. In an
-    installation without Citus the list is empty.
+    These tables were created after `annals distribute`, for a new kind or by a migration. The list
+    is empty if `annals distribute` was never run.
 
     Args:
         local: The tables that stay on the coordinator and that each node must reach.
@@ -217,11 +221,11 @@ def find_left_out(connection: Connection, local: Collection[str]) -> list[str]:
     return [name for (name,) in rows]
 
 
-def get_day(part: Partition) -> date | None:
+def get_day(partition: Partition) -> date | None:
     """Return the UTC day of a partition, also of a restored one; None if Annals did not make it."""
-    if not part.restored:
-        return part.day
-    return datetime.strptime(part.name[-8:], "%Y%m%d").replace(tzinfo=UTC).date()
+    if not partition.restored:
+        return partition.day
+    return datetime.strptime(partition.name[-8:], "%Y%m%d").replace(tzinfo=UTC).date()
 
 
 # How many seconds a step waits for the lock of a table that others read.
@@ -238,10 +242,10 @@ def distribute_partitioned_table(
 ) -> None:
     """Detach all days of a table of versions, and distribute the empty table.
 
-    Both happen in one transaction, which copies no rows. The step may have to wait for readers of
-    the table. It waits in short attempts, so that new readers hardly wait for it.
+    Both happen in one transaction, which copies no rows. The step may have to wait for sessions
+    that read the table. It waits in short attempts, so that later sessions hardly wait behind it.
     """
-    attached = [part.name for part in partitions if part.state is DayState.ATTACHED]
+    attached = [partition.name for partition in partitions if partition.state is DayState.ATTACHED]
 
     def detach_and_distribute() -> None:
         with connection.transaction():
@@ -302,7 +306,9 @@ def run_steps(
         connection.execute("SELECT set_config('citus.shard_count', %s, false)", [str(shards)])
     for table in plan.partitioned_tables:
         distribute_partitioned_table(
-            connection, table, [part for part in partition_list if part.table == table]
+            connection,
+            table,
+            [partition for partition in partition_list if partition.table == table],
         )
         report(f"{table}: distributed by {DISTRIBUTED_BY[table]}, its days are detached")
     distribution.forget_answer(connection)

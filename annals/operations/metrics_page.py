@@ -76,7 +76,10 @@ def _count_days_to_pack() -> Metric:
 
 
 def report_last_run() -> Iterator[Metric]:
-    """Report the latest complete run of `partitions maintain`. Yields nothing before the first."""
+    """Report the latest run of `partitions maintain`, also a failed one.
+
+    Yields nothing before the first run.
+    """
     latest_run = runs.load_latest_run()
     if latest_run is None:
         return
@@ -124,7 +127,7 @@ _COUNT_PREPARED_LEFT = """
 
 
 def report_wal_archive() -> Iterator[Metric]:
-    """Report whether archiving WAL fails. Yields nothing if the server does not archive WAL."""
+    """Report whether PostgreSQL fails to archive its WAL. Yields nothing if it does not archive."""
     with connection.cursor() as cursor:
         cursor.execute(_SELECT_WAL_FAILING)
         row = cursor.fetchone()
@@ -167,7 +170,7 @@ def check_reachable() -> None:
     """Check that the database accepts a connection within CONNECT_TIMEOUT_S.
 
     Raises:
-        psycopg.Error: It does not accept one.
+        psycopg.Error: The database does not accept a connection in time.
     """
     parameters = {**connection.get_connection_params(), "connect_timeout": CONNECT_TIMEOUT_S}
     psycopg.connect(**parameters).close()
@@ -246,8 +249,8 @@ def _report_ledger(entries: Sequence[Ledger]) -> Iterator[Metric]:
 def _forecast_losses(entries: Sequence[Ledger]) -> Iterator[Metric]:
     """Yield metrics that forecast when each topic partition will lose unread messages.
 
-    The forecast uses the figures that consumers recorded last. While no consumer runs, the time
-    until the loss becomes shorter with each call.
+    The forecast uses the figures that consumers recorded last. While no consumer runs, the figures
+    stay the same, but the time until the loss becomes shorter.
     """
     forecasts = [
         ((topic, str(partition)), loss)

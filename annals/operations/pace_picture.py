@@ -1,4 +1,4 @@
-"""Draws the last day: how many messages arrived, and how many the consumers read."""
+"""Draws the last 24 hours: how many messages arrived, and how many the consumers read."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,10 +14,10 @@ DAY: Final = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class PacePicture:
-    """The rates of a day as SVG paths: an area for arrived messages, a line for read messages."""
+    """The rates of 24 hours as SVG paths: arrived messages as an area, read messages as a line."""
 
-    arrived: int  # how many messages arrived in the day
-    read: int  # how many messages were read in the day
+    arrived: int  # how many messages arrived in the 24 hours
+    read: int  # how many messages were read in the 24 hours
     highest_rate: float  # in messages a second
     arrived_path: str
     read_path: str
@@ -26,12 +26,12 @@ class PacePicture:
 
     @property
     def before(self) -> int:
-        """The least number of messages that were read in the day but had arrived before it."""
+        """How many of the read messages had arrived before the 24 hours, at least."""
         return max(0, self.read - self.arrived)
 
 
 def draw_pace() -> PacePicture | None:
-    """Draw the last day, or return None if it has fewer than two samples."""
+    """Draw the last 24 hours, or return None if there are fewer than two samples of them."""
     now = clock.now()
     samples = list(Pace.objects.filter(at__gt=now - DAY, at__lte=now).order_by("at"))
     rates = []

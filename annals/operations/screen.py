@@ -136,8 +136,8 @@ class _DayFigures(NamedTuple):
 
 def _load_day_figures(values: MetricValues) -> _DayFigures:
     ahead = min(values["annals_store_days_ahead"].values(), default=0)
-    parts = catalog.read_partitions(connection, [entity.table for entity in ENTITIES])
-    space = forecast_disk(parts)
+    partitions = catalog.read_partitions(connection, [entity.table for entity in ENTITIES])
+    space = forecast_disk(partitions)
     return _DayFigures(
         ahead=max(0, int(ahead)),
         held=int(values["annals_maintain_held"].get((), 0)),

@@ -1,7 +1,7 @@
 """Checks settings of the PostgreSQL server for `annals check --database default` and `migrate`.
 
-With the settings found here, Annals can fail or show data that it must hide. docs/first-hour.md
-describes the recommended settings.
+Each check finds a setting with which Annals can fail, or can show data that it must hide.
+docs/first-hour.md describes the recommended settings.
 """
 
 import json
@@ -16,7 +16,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg import sql
 
 from annals.access import grants
-from annals.operations.distribution_steps import find_left_out
+from annals.operations.distribution_steps import find_undistributed_tables
 from history.store import distribution
 from history.store.database.session import QUIET_LOG
 from ingest.store import rights
@@ -124,7 +124,7 @@ def _find_faults_of_servers(connection: BaseDatabaseWrapper) -> Iterator[ServerF
     allowed = grants.count_allowed_connections()
     yield from find_faults(fetch_settings(connection), allowed)
     pg_connection = connection.connection
-    if names := find_left_out(pg_connection, rights.list_tables()):
+    if names := find_undistributed_tables(pg_connection, rights.list_tables()):
         hint = (
             "Stop the consumers and run `annals distribute`, then `annals grants --apply`: "
             "consumers that are connected to other nodes do not find them (docs/citus.md)."

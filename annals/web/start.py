@@ -14,8 +14,8 @@ COMMANDS_WITHOUT_DATABASE = frozenset(
     {"help", "embedded", "compilemessages", "makemessages", "collectstatic", "simulate"}
 )
 KAFKA_COMMANDS = frozenset({"consume", "simulate", "ledger", "trace", "heal"})
-# These commands only read what the broker has. Starting an empty broker for them would hide that
-# the real broker is not there.
+# These commands only read what the broker has. If an empty broker were started for them, nobody
+# would notice that the real broker is missing.
 BROKER_READING_COMMANDS = frozenset({"ledger", "trace"})
 LASTING_COMMANDS = frozenset({"consume", "runserver"})
 

@@ -21,7 +21,7 @@ from psycopg import sql
 from annals.management.command_line import WORKER_REFUSAL, refuse_workers
 from annals.management.partitions.nightly import DropExceptions, check_day_before_drop
 from annals.operations import distribution_steps as needed
-from annals.operations.distribution_steps import find_left_out
+from annals.operations.distribution_steps import find_undistributed_tables
 from annals.operations.server_checks import check_server_settings
 from history.common import clock
 from history.common.complaints import ExplainedError
@@ -314,7 +314,7 @@ def test_check_reports_kind_that_was_declared_after_distribution(
 ) -> None:
     distribute()
     plain = filled.connect()
-    assert find_left_out(plain, rights.list_tables()) == []
+    assert find_undistributed_tables(plain, rights.list_tables()) == []
     plain.execute("CREATE TABLE order_aud (id text)")
     monkeypatch.setattr(rights, "list_tables", lambda: {"order_aud", "no_aud"})
     monkeypatch.setattr(settings, "ANNALS", replace(settings.ANNALS, demo=False))

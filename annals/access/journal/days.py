@@ -28,7 +28,7 @@ SEAL_AFTER_DAYS: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class JournalRows:
-    """The columns and the order in which a seal reads the rows of one day of the journal.
+    """How the rows of a day of the journal are read to seal it: the table, columns and order.
 
     Implements history.kinds.kind.DayRows.
     """
@@ -71,7 +71,9 @@ def list_day_tables() -> tuple[PartitionedTable, ...]:
 
 
 def find_days_to_seal(partitions: Collection[Partition], today: date) -> list[tuple[DayRows, date]]:
-    """Return the days of the journal to seal now. Empty if ANNALS_SEAL_DAYS is 0.
+    """Return the days of the journal to seal now, each together with ROWS.
+
+    The list is empty if ANNALS_SEAL_DAYS is 0.
 
     Args:
         partitions: The partitions of the journal.
@@ -82,15 +84,15 @@ def find_days_to_seal(partitions: Collection[Partition], today: date) -> list[tu
 
 
 def find_skipped_days(partitions: Collection[Partition], today: date) -> list[date]:
-    """Return the ended days that have no partition because `maintain` did not run for weeks.
+    """Return the past days that have no partition because `maintain` did not run for weeks.
 
-    These days never get a row, but the chain of seals needs a seal for each of them.
+    These days will never have a row, but the chain of seals needs a seal for each of them.
 
     Args:
         partitions: The partitions of the journal.
     """
     sealed = set(DaySeal.objects.filter(table=TABLE).values_list("day", flat=True))
-    known_days = sealed | {part.day for part in partitions if part.day}
+    known_days = sealed | {partition.day for partition in partitions if partition.day}
     ended = today - timedelta(days=SEAL_AFTER_DAYS + 1)
     first = min(known_days, default=today)
     window = Window(max(first, today - timedelta(days=settings.ANNALS.journal_days)), ended)

@@ -145,7 +145,7 @@ def _find_user(request: HttpRequest) -> Any:
 
 
 class _Subject(NamedTuple):
-    """The document that the URL of a request names. A field that the URL does not give is empty."""
+    """The document that the URL of a request names. A field that is not in the URL is empty."""
 
     kind: str
     id: str
@@ -153,7 +153,7 @@ class _Subject(NamedTuple):
 
 
 def _find_subject(request: HttpRequest, action: AccessAction) -> _Subject:
-    """Return the document that the address of a request names."""
+    """Return the document that the URL of a request names."""
     parameters: Mapping[str, Any] = request.resolver_match.kwargs if request.resolver_match else {}
     if action is AccessAction.QUARANTINE:
         return _Subject(QUARANTINE, parameters.get("object_id", ""), "")

@@ -39,7 +39,7 @@ JournalPosition = tuple[datetime, uuid.UUID]
 class JournalFilters:
     """The conditions that an entry must meet. An empty field allows every value.
 
-    `since` is included and `until` is not. Both are aware of their time zone.
+    `since` is included and `until` is not. Both are timezone-aware.
     """
 
     login: str = ""
@@ -75,7 +75,11 @@ def list_opened_timelines(user: User, **_: Any) -> Iterable[tuple[str, str]]:
 def fetch_page(
     filters: JournalFilters, size: int, after: JournalPosition | None = None
 ) -> list[JournalEntry]:
-    """Return up to `size` entries, newest first: those older than `after`, or the newest ones."""
+    """Return up to `size` entries, newest first.
+
+    Args:
+        after: Where the page before ended. None: return the first page.
+    """
     entries: list[JournalEntry] = []
     for span in _generate_span_queries(filters, after):
         entries += map(_escape_texts, span[: size - len(entries)])
@@ -93,7 +97,7 @@ def iterate_entries(filters: JournalFilters) -> Iterator[JournalEntry]:
 
 
 def _escape_texts(row: JournalEntry) -> JournalEntry:
-    """Put each text of an entry on one line, in case another program has written the row."""
+    """Put each text of an entry on one line. A program other than Annals may have written it."""
     for name in _TEXT_FIELDS:
         setattr(row, name, to_one_line(getattr(row, name)))
     return row
@@ -109,9 +113,9 @@ _TEXT_FIELDS: Final = tuple(
 def _generate_span_queries(
     filters: JournalFilters, after: JournalPosition | None
 ) -> Iterator[QuerySet[JournalEntry]]:
-    """Generate one query for each span of QUERY_SPAN, the newest first.
+    """Generate queries that read QUERY_SPAN of the journal each, the newest entries first.
 
-    The bounds are constants in the statement, so that PostgreSQL opens only the days of the span.
+    The bounds are constants in the statement, so that PostgreSQL opens only the days between them.
     """
     now = clock.now()
     # Entries have the time of the database's clock, which may be ahead of this machine's.
@@ -142,7 +146,10 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class JournalLine:
-    """An entry as the screen shows it, with labels instead of codes. Unknown texts are empty."""
+    """An entry as the screen shows it, with labels instead of codes.
+
+    A text is empty if Annals does not know it, such as the full name of a login.
+    """
 
     row: JournalEntry
     who: str  # the full name of the login
@@ -179,7 +186,10 @@ def generate_lines(entries: Iterable[JournalEntry]) -> Iterator[JournalLine]:
 
 
 def _is_start_page(row: JournalEntry) -> bool:
-    """Return whether an entry is about the start page, which lists recently opened documents."""
+    """Return whether an entry records a visit of the start page.
+
+    The start page lists documents that were opened recently, so it has an entry like a search.
+    """
     return row.action == AccessAction.SEARCH and row.query.partition("?")[0] == reverse(
         "admin:index"
     )

@@ -105,7 +105,7 @@ _get_columns: Final = attrgetter(*_COLUMN_NAMES)
 
 
 def _get_values(entry: JournalEntry) -> list[str | int]:
-    """Return the values for _COLUMN_NAMES: texts on one line, and no longer than their column."""
+    """Return the values of _COLUMN_NAMES. Texts are on one line, and shortened to the column."""
     return [
         value if isinstance(value, int) else str(to_one_line(value)[: _COLUMN_LENGTHS[name]])
         for name, value in zip(_COLUMN_NAMES, _get_columns(entry), strict=True)
@@ -121,7 +121,7 @@ def _encode_line(entry: JournalEntry) -> str:
 
 
 def get_system_login() -> str:
-    """Return the operating system's name of the user that runs this process."""
+    """Return the operating system's user that runs this process, by name or else by number."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:  # a container may run under a number without a name

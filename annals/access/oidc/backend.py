@@ -55,8 +55,8 @@ def create_or_update_user(provider: Provider, claims: Mapping[str, Any]) -> User
         claims: The verified claims of the provider about the person.
 
     Raises:
-        NoRoleError: The claims give the person no role, or the person is a superuser in the
-            database. If the person without a role already has a login, its roles are removed first.
+        NoRoleError: The claims give the person no role, or the login of the person is a superuser
+            in the database. A login without a role has lost its earlier roles before the error.
     """
     user = _create_or_update_user(provider, claims)
     if user is None or not user.is_staff:
@@ -87,7 +87,7 @@ def _create_or_update_user(provider: Provider, claims: Mapping[str, Any]) -> Use
         return None
     if identity is not None and identity.user.is_superuser:
         # A person of a provider must not be a superuser, and the web may not change the column.
-        log.error("login of %r refused: it is a superuser in auth_user", identity.login)
+        log.error("login %r refused: this user is a superuser in auth_user", identity.login)
         return None
     user = User() if identity is None else identity.user
     before = set() if identity is None else set(user.groups.values_list("name", flat=True))
@@ -104,7 +104,9 @@ def _create_or_update_user(provider: Provider, claims: Mapping[str, Any]) -> Use
             if identity is None:
                 raise
             # Roles are removed in any case, but added only with an entry in the journal.
-            log.warning("roles of %r were removed, but none added: %s", identity.login, error)
+            log.warning(
+                "the login %r lost roles, but did not get its new roles: %s", identity.login, error
+            )
             roles = roles & before
     user.is_staff = bool(roles)
     user.save(update_fields=["username", "last_name", "first_name", "is_staff"])
@@ -124,7 +126,11 @@ def _create_or_update_user(provider: Provider, claims: Mapping[str, Any]) -> Use
 
 
 def _is_first_with_login(identity: Identity, login: str) -> bool:
-    """Return whether no older identity has this login at another provider."""
+    """Return whether this identity was the first one with the login, among all providers.
+
+    Two providers can give the same login to different people. Only the name of the first person is
+    stored in the table of people.
+    """
     earlier = Identity.objects.filter(pk__lt=identity.pk, login__startswith=f"{login}@")
     return not any(
         earlier_login.rpartition("@")[0] == login
@@ -140,7 +146,7 @@ def _clean_text(value: object) -> str:
 
 
 def _choose_free_name(name: str, user: User) -> str:
-    """Return the name, with a number appended if another login has it."""
+    """Return the name. If another user has this name, append a number to it."""
     number, free_name = 1, name
     while User.objects.filter(username=free_name).exclude(pk=user.pk or 0).exists():
         number += 1
@@ -159,12 +165,18 @@ SETTINGS: Final[Mapping[str, object]] = {
 
 
 def get_library_setting(name: str, *default: object) -> Any:
-    """Return a setting of mozilla-django-oidc from SETTINGS, or else `default`, or else ""."""
+    """Return a setting for mozilla-django-oidc from SETTINGS.
+
+    If it is not there, return the given default, or "" without a default.
+    """
     return SETTINGS.get(name, default[0] if default else "")
 
 
 class ProviderBackend(OIDCAuthenticationBackend):  # type: ignore[misc] # untyped library
-    """Logs in a person who comes back from the provider `request.annals_provider`."""
+    """Logs in a person whom a provider has sent back to Annals.
+
+    `request.annals_provider` is the name of the provider.
+    """
 
     _callback = ""
 
@@ -215,7 +227,10 @@ class ProviderBackend(OIDCAuthenticationBackend):  # type: ignore[misc] # untype
         return tokens.verify_id_token(token, self._discovery, kwargs.get("nonce") or "")
 
     def get_or_create_user(self, access_token: str, id_token: str, payload: Any) -> User:  # noqa: ARG002
-        """Return the user of these claims, completed with the claims of the userinfo endpoint."""
+        """Create or update the user that the ID token's claims in `payload` describe.
+
+        Claims that the ID token does not have are read from the userinfo endpoint.
+        """
         claims = {**self._fetch_userinfo(access_token, payload["sub"]), **payload}
         self.request.annals_provider_session = str(claims.get("sid") or "")
         return create_or_update_user(self._discovery.provider, claims)

@@ -34,7 +34,8 @@ class ProviderRefusesError(ProviderDownError):
 log = logging.getLogger(__name__)
 
 REMEMBERED_SECONDS: Final = 600.0
-# Minimum time between two calls for keys, whatever tokens arrive and also while it is down.
+# Minimum time between two calls for keys, whatever tokens arrive, and also while the provider is
+# down.
 MIN_INTERVAL_SECONDS: Final = 10.0
 MAX_KEYS: Final = 100
 MIN_RSA_BITS: Final = 2_048
@@ -116,7 +117,7 @@ class ProviderDiscovery:
         Args:
             key_id: The `kid` of the token. None: any key may have signed the token.
             trusted: Whether the provider itself gave Annals the token.
-            renewed: Whether to ask for newer keys, because the known keys did not sign the token.
+            renewed: Whether none of the known keys signed the token, so that newer keys are needed.
 
         Raises:
             ProviderDownError: No keys are known.
@@ -217,7 +218,7 @@ class ProviderDiscovery:
 
 @cache
 def get_discoveries() -> dict[str, ProviderDiscovery]:
-    """Return the providers of ANNALS_OIDC_FILE by issuer. The process shares them."""
+    """Return the providers of ANNALS_OIDC_FILE by issuer. All threads use the same objects."""
     return {provider.issuer: ProviderDiscovery(provider) for provider in settings.OIDC_PROVIDERS}
 
 

@@ -239,7 +239,7 @@ class CallbackView(OIDCAuthenticationCallbackView):  # type: ignore[misc] # unty
             began=timezone.now(),
         )
         log.info(
-            "login of %r at %s from %s",
+            "%r logged in through provider %s from %s",
             *(user.get_username(), self.provider, get_client_address(request)),
         )
         return HttpResponseRedirect(self._next)
@@ -316,7 +316,8 @@ def _render_refusal(
     """Render the page that says why a login was refused.
 
     Args:
-        following: The address to which the browser goes after a login by the link on this page.
+        following: The page has a link to log in again. After that login, the browser goes to this
+            address.
     """
     query = urlencode({"next": following} if following else {})
     context = {

@@ -28,7 +28,10 @@ class ProvidersError(ValueError):
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One provider. Claims are dotted paths into a token, such as `realm_access.roles`."""
+    """One identity provider.
+
+    The name of a claim can be a dotted path into the token, such as `realm_access.roles`.
+    """
 
     name: NonEmptyText  # in addresses; unique
     title: NonEmptyText  # on the login page
@@ -89,7 +92,7 @@ def load_providers(settings: env.Settings) -> tuple[Provider, ...]:
 
 
 def read_providers(path: Path) -> tuple[Provider, ...]:
-    """Return the providers of a TOML or .json file, in its order.
+    """Return the providers that a TOML or .json file declares, in the order of the file.
 
     Raises:
         ProvidersError: The file is wrong.

@@ -1,4 +1,4 @@
-"""The addresses of the providers with which people can log in."""
+"""The URLs of Annals under which people log in at each provider, and come back from it."""
 
 from django.conf import settings
 from django.urls import URLPattern, path

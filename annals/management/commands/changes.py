@@ -43,8 +43,9 @@ class Command(BaseCommand):
         add(
             "--late-since",
             metavar="TOKEN",
-            help="with --order asc, and the token of its last page: what was stored since for "
-            "moments that these pages had passed",
+            help="print late versions instead; TOKEN is that of the last page of an earlier call "
+            "with --order asc. A version is late if it was stored after that call had passed its "
+            "moment",
         )
         form = parser.add_mutually_exclusive_group()
         form.add_argument(

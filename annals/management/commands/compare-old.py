@@ -30,9 +30,9 @@ MAX_LISTED: Final = 200  # how many versions that are not equal are listed
 class Command(BaseCommand):
     help = (
         "Compare applications version by version with the service that Annals replaces "
-        "(ANNALS_FALLBACK_URL); prints paths, never values; exit 0: nothing is missing here or "
-        "differs, 1: something is, an application could not be compared, or no version is in both, "
-        "2: it failed."
+        "(ANNALS_FALLBACK_URL); prints paths, never values; exit 0: no version is different or "
+        "missing in Annals, 1: a version is, an application could not be compared, or no version "
+        "is in both systems, 2: the command failed."
     )
     requires_system_checks: list[str] = []
 
@@ -44,13 +44,14 @@ class Command(BaseCommand):
             help="number of applications, chosen at random (default %(default)s)",
         )
         parser.add_argument(
-            "--seed", type=int, default=1, help="which ones: another number chooses others"
+            "--seed", type=int, default=1, help="another number chooses other applications"
         )
         parser.add_argument(
             "--applications",
             type=Path,
             metavar="FILE",
-            help="compare these instead: one id on each line; also those that are not here",
+            help="file with the ids of the applications to compare instead, one on each line; they "
+            "need not be in Annals",
         )
         parser.add_argument("--reason", default="", help="why, kept in the access journal")
         parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON")

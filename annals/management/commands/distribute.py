@@ -39,8 +39,8 @@ class Command(BaseCommand):
         parser.add_argument(
             "--shards",
             type=make_whole_parser(1, MAX_SHARDS),
-            help="parts of each table, which later can only be moved as a whole (default: "
-            "citus.shard_count, which is 32)",
+            help="number of parts into which each table is divided; it cannot be changed later "
+            "(default: citus.shard_count, which is 32)",
         )
         parser.add_argument("--json", action="store_true", help="print JSON")
 

@@ -83,7 +83,7 @@ class Command(BaseCommand):
         heal = commands.add_parser(
             "heal",
             help="ask the services for the missing versions, by messages to the topic annals.gaps; "
-            "exit 0: asked, 2: it failed",
+            "exit 0: all requests were sent, 2: the command failed",
         )
         add = heal.add_argument
         add("--entity", choices=BY_NAME, metavar="KIND", help="only for this kind of entity")
@@ -96,9 +96,9 @@ class Command(BaseCommand):
         add(
             "--again",
             action="store_true",
-            help="ask also for what was asked for in the last 24 hours",
+            help="also ask for versions that were asked for in the last 24 hours",
         )
-        add("--dry-run", action="store_true", help="print what would be asked, ask nobody")
+        add("--dry-run", action="store_true", help="print the requests, but do not send them")
         add("--json", action="store_true", dest="heal_json", help="print JSON")
 
     def handle(self, *_: Any, **options: Any) -> None:
@@ -109,7 +109,7 @@ class Command(BaseCommand):
 
 
 def _find_gaps(command: BaseCommand, *, as_json: bool) -> None:
-    """Update the table of version gaps, and print its sums by kind and service."""
+    """Find version gaps, store them in their table, and count them by kind and service."""
     from history.common import clock
     from history.completeness.gaps import read
     from history.completeness.gaps.run import find_gaps, get_latest_run
@@ -237,7 +237,7 @@ def _create_producer() -> KafkaProducer:
 
 
 def _iterate_open_gaps(options: dict[str, Any]) -> Iterator[list[OpenGap]]:
-    """Iterate over batches of open gaps, in the order of their ids."""
+    """Iterate over batches of open gaps, in the order of the ids in version_gap."""
     after, remaining = 0, options["limit"] if options["limit"] is not None else sys.maxsize
     while remaining > 0:
         batch_size = min(GAPS_PER_BATCH, remaining)

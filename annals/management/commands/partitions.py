@@ -16,9 +16,9 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-        listing = actions.add_parser("list", help="the partitions that exist")
+        listing = actions.add_parser("list", help="print the partitions that exist")
         planning = actions.add_parser(
-            "plan", help="what would be created, dropped and kept, and why"
+            "plan", help="print which days would be created, dropped and kept, and why"
         )
         maintaining = actions.add_parser(
             "maintain",
@@ -31,14 +31,14 @@ class Command(BaseCommand):
         restoring = actions.add_parser("restore", help="bring a day back from the archive")
         releasing = actions.add_parser("release", help="let maintain drop a restored day again")
         sealing = actions.add_parser(
-            "seal", help="seal a day in its present state, also if it is sealed"
+            "seal", help="seal a day as it is now; check a sealed day, and give it a new seal"
         )
         packing = actions.add_parser(
             "pack", help="pack a finished day: up to 64 versions of a document in one row"
         )
         unpacking = actions.add_parser("unpack", help="make the rows of a packed day plain again")
         repairing = actions.add_parser(
-            "repair", help="leave each version of a packed day once, if it has some twice"
+            "repair", help="remove the second copy of each version that a packed day has twice"
         )
         checking = actions.add_parser(
             "verify",
@@ -69,12 +69,12 @@ class Command(BaseCommand):
             help="every packed day; then a release that cannot read packed days works again",
         )
         for action in (restoring, releasing, packing, unpacking, repairing):
-            action.add_argument("--entity", choices=BY_NAME, help="one kind of entity, not all")
+            action.add_argument("--entity", choices=BY_NAME, help="only this kind of entity")
         for action in (sealing, checking):
             action.add_argument(
                 "--entity",
                 choices=[*BY_NAME, journal.NAME],
-                help="one kind of entity, or the access journal, not all",
+                help="only this kind of entity, or only the access journal",
             )
         for action in (listing, planning, maintaining, checking):
             action.add_argument("--json", action="store_true", help="print JSON")
@@ -130,7 +130,9 @@ def _add_plan_arguments(parser: CommandParser) -> None:
         help="also drop days that are held for unresolved or unread messages",
     )
     parser.add_argument(
-        "--each", action="store_true", help="one line for each partition, not for each run of days"
+        "--each",
+        action="store_true",
+        help="one line for each partition, instead of one for several days in a row",
     )
 
 
@@ -140,14 +142,14 @@ def _add_maintain_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--without-archive",
         action="store_true",
-        help="drop days that are in no archive, although this installation has archived days",
+        help="also drop days that are not archived, although this installation archives days",
     )
     parser.add_argument(
         "--accept-changed",
         type=parse_day,
         metavar="DAY",
-        help="archive and drop this day although its rows are not those that were sealed; "
-        "`verify` names it from then on (YYYY-MM-DD, UTC)",
+        help="archive and drop this day although its rows changed after it was sealed; from then "
+        "on, `verify` reports the day (YYYY-MM-DD, UTC)",
     )
     parser.add_argument(
         "--why", default="", help="with --accept-changed: the reason, kept in the access journal"
@@ -166,6 +168,6 @@ def _add_verify_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--seconds",
         type=make_number_parser(0, MAX_SECONDS),
-        help="with --archive: start no further day after this time; the next run continues "
+        help="with --archive: do not start another day after this time; the next run continues "
         "(default: all days)",
     )

@@ -140,7 +140,7 @@ class SentMessages:
 
     @property
     def showcase(self) -> str | None:
-        """The id of the application that shows most: many children with many versions."""
+        """The id of the best application to look at: it has many children and versions."""
         return max(self._interest, key=self._interest.__getitem__, default=None)
 
 

@@ -38,6 +38,12 @@ class PartitionsCall:
     def run_locked(self, act: Callable[[Connection, EntityKind], str]) -> int:
         """Call `act` for each chosen kind while this call holds the run lock.
 
+        Args:
+            act: Works on one kind, and returns the result as a line for people.
+
+        Returns:
+            The exit code.
+
         Raises:
             WrongClockError: The clock of this machine or of the server is wrong, so it cannot
                 decide which days are finished.
@@ -52,8 +58,14 @@ class PartitionsCall:
     ) -> int:
         """Call `act` for each target, print each result at once, and return the exit code.
 
-        After an error of one target the others still run, unless the connection was lost, and with
-        it the lock.
+        If `act` fails for a target, the error is printed, and the next target follows. Only the
+        loss of the connection ends the loop, because the run lock is lost with the connection.
+
+        Args:
+            act: Works on one target, and returns the result as a line for people.
+
+        Returns:
+            0, or 2 if `act` failed for a target.
         """
         connection.ensure_connection()
         code = 0

@@ -51,7 +51,7 @@ def show_plan(call: PartitionsCall) -> int:
         action: sum(line.action == action for line in lines)
         for action in ("create", "drop", "keep")
     }
-    version_partitions = [part for part in partitions if part.table in BY_TABLE]
+    version_partitions = [partition for partition in partitions if partition.table in BY_TABLE]
     days_to_pack = nightly.find_days_to_pack(version_partitions, policy.today)
     window = policy.window
     if call.options["json"]:

@@ -63,7 +63,7 @@ INDEX_SECONDS: Final = 1_800
 
 @dataclass(frozen=True, slots=True)
 class DropExceptions:
-    """The exceptions from the rules for dropping days that the operator allows in this run."""
+    """What the operator allows in this run, although the rules for dropping days forbid it."""
 
     force: bool = False  # also drop held days
     without_archive: bool = False  # also drop days that are not archived
@@ -82,7 +82,7 @@ class NightContext:
         archiver: Archives days of versions before they are dropped. None: there is no archive.
         tables: The tables whose days are created and dropped.
         report_change: Called after each attempt to create or drop a day.
-        report_progress: Called with the number of days done since the last call.
+        report_progress: Called with 1 after each attempt to create, drop, seal or pack a day.
     """
 
     now: datetime
@@ -101,7 +101,8 @@ class NightContext:
     def list_partitions(self) -> list[Partition]:
         """Return the partitions of all tables with days.
 
-        The catalogue of PostgreSQL is read once, and again after a step that changed it.
+        The first call reads the catalogue of PostgreSQL. Later calls read it again only if days
+        were created or dropped meanwhile.
         """
         if self._partitions is None:
             names = [table.name for table in self.tables]
@@ -110,14 +111,16 @@ class NightContext:
 
     def list_version_partitions(self) -> list[Partition]:
         """Return the partitions of the tables of versions. See `list_partitions`."""
-        return [part for part in self.list_partitions() if part.table in BY_TABLE]
+        return [partition for partition in self.list_partitions() if partition.table in BY_TABLE]
 
     def list_journal_partitions(self) -> list[Partition]:
         """Return the partitions of the access journal. See `list_partitions`."""
-        return [part for part in self.list_partitions() if part.table == journal.TABLE]
+        return [
+            partition for partition in self.list_partitions() if partition.table == journal.TABLE
+        ]
 
     def forget_partitions(self) -> None:
-        """Let `list_partitions` read the catalogue again, after days were created or dropped."""
+        """Make `list_partitions` read the catalogue again, because a day is created or dropped."""
         self._partitions = None
 
 
@@ -141,8 +144,8 @@ def run_night(
     """Run all steps and record the run. See `NightContext` for the arguments.
 
     Raises:
-        WrongClockError: The clocks of this machine and the server differ. No step was run, and
-            this failure is recorded as the run.
+        WrongClockError: The clocks of this machine and the server differ. No step was run, but a
+            failed run was recorded.
         NoRunLockError: Another run is working on this database.
     """
     check_clock()
@@ -187,9 +190,9 @@ def check_clock() -> None:
 def run_steps(context: NightContext, steps: Iterable[Step]) -> StepResult:
     """Run the steps, and return their combined result. The caller holds the run lock.
 
-    If a step fails with a database error, the result has the failure and the next step still runs.
-    A step handles its other errors itself: they would end the run. A step may also lose the
-    connection, and the run lock with it: before the next step both are restored.
+    If a step fails with a database error, the result has the failure, and the next step still runs.
+    Any other error would end the run, so each step handles its other errors itself. If a step loses
+    the connection, the run lock is lost too: both are restored before the next step.
     """
     result = StepResult()
     for step in steps:
@@ -207,7 +210,7 @@ def create_and_drop_days(context: NightContext) -> StepResult:
     Before a day is dropped, it is compared with its seal and archived.
     """
     plans = build_plans(context.policy, context.tables, context.list_partitions())
-    result = StepResult(held=[part.name for plan in plans for part in plan.list_held()])
+    result = StepResult(held=[partition.name for plan in plans for partition in plan.list_held()])
 
     def check_day(pg_connection: Connection, table: str, day: date) -> None:
         check_day_before_drop(pg_connection, table, day, context.exceptions)
@@ -234,9 +237,10 @@ def check_day_before_drop(
     is_journal = table == journal.TABLE
     has_archive = is_journal or settings.ANNALS.archive_url or exceptions.without_archive
     if not has_archive and ArchivedDay.objects.exists():
+        # The report puts the name of the day before this text.
         raise ArchiveError(
-            "is not dropped: this installation archives days, but ANNALS_ARCHIVE_URL is not set. "
-            "Set it, or give --without-archive"
+            "the day is not dropped, because it is not archived: this installation archives days, "
+            "but ANNALS_ARCHIVE_URL is not set. Set it, or give --without-archive"
         )
     rows = journal.ROWS if is_journal else BY_TABLE[table]
     try:
@@ -246,7 +250,8 @@ def check_day_before_drop(
             raise
         if is_packed(pg_connection, table, day):
             raise ExplainedError(
-                f"{table} {day} is packed: run `partitions unpack {day}`, and then accept its rows"
+                f"{table} {day} is packed: run `partitions unpack {day}`, and then accept its "
+                "changed rows with --accept-changed"
             ) from None
         record_operator_access(
             AccessAction.OTHER,
@@ -270,7 +275,7 @@ def create_skipped_journal_days(context: NightContext) -> StepResult:
 
 def seal_finished_days(context: NightContext) -> StepResult:
     """Seal the finished days that will not get more rows. Days that may still get rows wait."""
-    versions = find_days_to_seal(
+    version_days = find_days_to_seal(
         context.list_version_partitions(),
         context.today,
         settings.ANNALS.seal_days,
@@ -280,11 +285,11 @@ def seal_finished_days(context: NightContext) -> StepResult:
     result = StepResult(
         unsealed=[
             UnsealedDay(table, day, reason)
-            for (table, day), reason in sorted(versions.waiting.items())
+            for (table, day), reason in sorted(version_days.waiting.items())
         ]
     )
     journal_days = journal.find_days_to_seal(context.list_journal_partitions(), context.today)
-    for attempt in seal_days([*versions.due, *journal_days]):
+    for attempt in seal_days([*version_days.due, *journal_days]):
         name = build_partition_name(attempt.day_rows.table, attempt.day)
         result.note_result(result.sealed, name, attempt.error)
         context.report_progress(1)
@@ -298,7 +303,7 @@ def forget_late_rows_of_dropped_days(_: NightContext) -> StepResult:
 
 
 def pack_finished_days(context: NightContext) -> StepResult:
-    """Pack finished days one by one, at a rate that does not disturb readers and writers.
+    """Pack finished days one by one, so slowly that the web and the consumers are not disturbed.
 
     After PACK_SECONDS this step does not begin another day, and the next night continues. This step
     stops while a process of an earlier release that cannot read packed days is connected. It does
@@ -306,6 +311,7 @@ def pack_finished_days(context: NightContext) -> StepResult:
     """
     result = StepResult()
     table_swap.remove_leftover_triggers(connection.connection)  # of a run that was killed
+    # An earlier release packed days without the trigger that refuses a version of their blocks.
     table_swap.guard_packed_days(connection.connection)
     end = time.monotonic() + PACK_SECONDS
     for table, day in find_days_to_pack(context.list_version_partitions(), context.today):
@@ -326,7 +332,7 @@ def pack_finished_days(context: NightContext) -> StepResult:
 
 
 def find_days_to_pack(partitions: Iterable[Partition], today: date) -> list[tuple[str, date]]:
-    """Return table and day of each day to pack, newest first. Days with unread messages wait.
+    """Return the days to pack, newest first, each with its table. Days to hold are left out.
 
     Args:
         partitions: The partitions of the tables of versions.
@@ -354,7 +360,7 @@ def remove_old_messages(context: NightContext) -> StepResult:
 
 
 def remove_old_empty_offsets(context: NightContext) -> StepResult:
-    """Remove the records of empty offsets that are older than the retention window.
+    """Remove the records of empty offsets that are older than the window.
 
     An offset is empty if its message added no row.
     """
@@ -370,9 +376,10 @@ def remove_old_late_versions(context: NightContext) -> StepResult:
 
 
 def remove_ended_logins(context: NightContext) -> StepResult:
-    """Remove expired sessions and logout tokens, and provider sessions without a session.
+    """Remove sessions and logout tokens that have expired.
 
-    A login has ended if its session has expired. The accounts of users stay.
+    Also remove the rows of provider sessions for which Annals has no session any more. The accounts
+    of users stay.
     """
     return StepResult(logins_removed=sessions.remove_ended_sessions(context.now))
 
@@ -380,9 +387,8 @@ def remove_ended_logins(context: NightContext) -> StepResult:
 def add_missing_indexes(_: NightContext) -> StepResult:
     """Create the indexes for lists of changes on the days that do not have them.
 
-    An earlier release created these days without the indexes. This is the last step, because it can
-    take long. After INDEX_SECONDS this step does not begin another index, and the next night
-    continues.
+    Earlier releases created days without these indexes. This is the last step, because it can take
+    long. After INDEX_SECONDS it does not begin another index, and the next night continues.
     """
     result = StepResult()
     indexing.add_missing_indexes(connection.connection, result, INDEX_SECONDS)

@@ -90,9 +90,9 @@ def _find_packed_days() -> list[tuple[str, date]]:
     connection.ensure_connection()
     partitions = catalog.read_partitions(connection, [entity.table for entity in ENTITIES])
     return [
-        (part.table, part.day)
-        for part in partitions
-        if part.day and is_packed(connection.connection, part.table, part.day)
+        (partition.table, partition.day)
+        for partition in partitions
+        if partition.day and is_packed(connection.connection, partition.table, partition.day)
     ]
 
 

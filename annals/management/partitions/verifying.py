@@ -107,7 +107,7 @@ def _record_check(
 def _verify_archive(call: PartitionsCall, store: ArchiveStore, entity: EntityKind | None) -> int:
     """Check the files of the archive, and return the exit code.
 
-    The days that were not checked for the longest time come first.
+    The days with the oldest check come first.
     """
     options, out, err = call.options, call.stdout, call.stderr
     connection.ensure_connection()
@@ -140,7 +140,7 @@ def _verify_archive(call: PartitionsCall, store: ArchiveStore, entity: EntityKin
 
 
 def _describe_progress(archived_days: QuerySet[ArchivedDay]) -> str:
-    """Describe how many of these days have been checked so far, in all runs together."""
+    """Return a sentence: how many of these days have a fault, and how many were never checked."""
     never = archived_days.filter(checked_at=None).count()
     faulty = archived_days.exclude(fault="").count()
     days = pluralize(archived_days.count(), "day")

@@ -6,7 +6,7 @@ them. A request passes them from 1 to 9, and its answer from 9 to 1.
 1. no_store.py: forbids caches to keep the answer, and sets the content policy. It is the first,
    so that answers and errors of all the others have these headers too.
 2. probes.py: answers /healthz, /readyz and /metrics. It stands before everything that writes a log
-   line or needs the database, because probes come every few seconds and must answer without one.
+   line or needs the database. Probes come every few seconds, and a database may be down.
    Then Django's SecurityMiddleware redirects to https, and WhiteNoise serves static files.
 3. request_log.py: gives the request its id, then logs and counts it. Everything that can fail is
    inside it, so that each error has an id and a line.

@@ -68,7 +68,7 @@ def read_accepted_codings(header: str) -> AcceptedCodings:
         weights[coding] = _weight(parameters)
     for_others = weights.get("*", 0.0)
     gzip = weights.get("gzip", weights.get("x-gzip", for_others))
-    # `identity` is acceptable even if the header does not name it, but less than what it names.
+    # `identity` is acceptable even if the header does not name it, but less than a named coding.
     identity = weights.get("identity", 0.0 if weights.get("*") == 0 else min(gzip, 0.001) or 1.0)
     return AcceptedCodings(identity, gzip)
 

@@ -1,6 +1,6 @@
-"""Middleware that ends the work for a request at its deadline, and answers errors of views.
+"""Middleware that ends the work for a request at its deadline, and makes error pages.
 
-It answers only errors that are not faults of the views, such as an outage of the database.
+The error pages are for errors that are not a fault of the view, such as an outage of the database.
 """
 
 import logging
@@ -44,10 +44,10 @@ class DeadlineMiddleware:
         return _render_error(request, TooLongError())
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
-        """Answer if a view failed by a known cause, or else return None.
+        """Return the answer for an error that ended a view, or None for an unknown error.
 
-        Known causes are an outage of the database, a damaged block, an overrun deadline and too
-        much work at once. Without this answer, Django would log them as faults of Annals.
+        Known are an outage of the database, a damaged block, an overrun deadline and too much work
+        at once. Without this answer, Django would log such an error as a fault of Annals.
         """
         cause = deadline.find_overrun() or error
         if isinstance(cause, error_answers.DATABASE_OUTAGES):

@@ -12,8 +12,8 @@ from history.common.revalidation import REVALIDATED
 class NoStoreMiddleware:
     """Middleware that forbids caches to keep answers, and adds the content policy.
 
-    It is the first one. Static files may be cached. Answers that history.common.revalidation
-    allows may be kept by the client alone.
+    It is the first middleware, so it sees all answers. Static files may be cached. An answer that
+    history.common.revalidation allows may be kept by the client, but not by a proxy.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:

@@ -54,11 +54,11 @@ class SessionLimitMiddleware:
 
     @staticmethod
     def _start_renewal(request: HttpRequest, now: float) -> HttpResponse | None:
-        """Return a redirect to the provider if it has to confirm the session now, or None.
+        """Return a redirect to the provider that has to confirm the session now, or None.
 
         Only a request that opens a page is redirected. Other requests are answered as before for
-        one more interval. After that they are anonymous until the provider has confirmed the
-        session.
+        one more interval. After that, they are treated as anonymous until the provider has
+        confirmed the session.
         """
         session = request.session
         provider = session.get(PROVIDER)
