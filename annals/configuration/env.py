@@ -234,7 +234,7 @@ def load_secret_key(settings: Settings) -> str:
     """
     if settings.secret_key:
         return settings.secret_key
-    refuse_others_home(settings.home)
+    refuse_untrusted_home(settings.home)
     path = settings.home / "secret_key"
     try:
         if not _read_if_exists(path):
@@ -255,8 +255,8 @@ def _read_if_exists(path: Path) -> str:
 _OWN_ENTRIES: Final = ("secret_key", "postgres", "broker", "apache-kafka")
 
 
-def refuse_others_home(home: Path) -> None:
-    """Check that no other user may have prepared the files that Annals trusts in ANNALS_HOME.
+def refuse_untrusted_home(home: Path) -> None:
+    """Refuse an ANNALS_HOME in which another user may have prepared the files that Annals trusts.
 
     The folder and the entries in `_OWN_ENTRIES` must belong to this user or to root. Every user
     may be allowed to write the folder, as in the volume of a container, but not its entries.

@@ -29,7 +29,7 @@ def get_database_server(home: str | Path) -> EmbeddedPostgres:
     Raises:
         env.SettingError: The folder cannot be used.
     """
-    env.refuse_others_home(Path(home))
+    env.refuse_untrusted_home(Path(home))
     return EmbeddedPostgres(Path(home) / "postgres")
 
 
@@ -39,7 +39,7 @@ def get_broker_server(home: str | Path) -> EmbeddedBroker:
     Raises:
         env.SettingError: The folder cannot be used.
     """
-    env.refuse_others_home(Path(home))
+    env.refuse_untrusted_home(Path(home))
     return EmbeddedBroker(Path(home) / "broker")
 
 

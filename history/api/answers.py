@@ -93,8 +93,8 @@ def make_version(version: Version, output: AnswerFormat, after: int = 0) -> Vers
         previous_version=version.previous_version,
         missing_versions=_list_missing(version),
         missing_count=len(version.missing),
-        missing_reason=_get_absence_reason(version, version.why_missing),
-        older_versions=_get_absence_reason(version, version.why_nothing_older),
+        missing_reason=_get_absence_reason(version, version.missing_reason),
+        older_versions=_get_absence_reason(version, version.nothing_older_reason),
     )
     if version.product_instance_id is not None:
         answer.product_instance_id = version.product_instance_id
@@ -302,7 +302,7 @@ def list_uncertain(
             id=version.id,
             missing_versions=_list_missing(version),
             missing_count=len(version.missing),
-            missing_reason=_get_absence_reason(version, version.why_missing),
+            missing_reason=_get_absence_reason(version, version.missing_reason),
             quarantined=[],
         )
         for version in next_versions

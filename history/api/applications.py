@@ -76,7 +76,7 @@ class ApplicationAtView(ApiView):
             },
             deleted=[answers.make_version(child, output) for child in state.deleted],
             missing=[
-                MissingDocument(kind=part.entity.name, id=part.id, reason=part.why.value)
+                MissingDocument(kind=part.entity.name, id=part.id, reason=part.reason.value)
                 for part in state.missing
             ],
             uncertain=answers.list_uncertain(state.following.values(), quarantined, output),

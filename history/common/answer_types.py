@@ -17,8 +17,8 @@ from history.kinds.entities import BY_NAME
 class Answer(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """An object in an answer. The JSON has its members in the order of the fields.
 
-    A class whose name ends in Answer becomes a component of the OpenAPI document. Other classes
-    are described at each place that uses them.
+    A class with a name that ends in Answer becomes a component of the OpenAPI document. The
+    document describes other classes inside the components that use them.
     """
 
 

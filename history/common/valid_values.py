@@ -29,8 +29,8 @@ def explain_valid_values(
 
     Args:
         shape: The type that the declaration should have.
-        declared: The declaration as plain values, or None if it is not known. Of a table
-            with free keys msgspec does not say which key has the mistake.
+        declared: The declaration as plain values, or None if it is not known. It is needed for
+            tables with free keys: msgspec does not say which of the keys has the mistake.
 
     Returns:
         Sentences without the last period, or None if there is nothing to add to the error.

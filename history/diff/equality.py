@@ -59,9 +59,8 @@ def find_changed_keys(
         The changed keys with their values, and whether `new` has every key of `old`.
     """
     changed: list[ChangedKey] = []
-    old_values: list[
-        MaybeJson
-    ] = []  # equal to Python; their texts are compared at the end, all in one call
+    # values that are equal to Python: at the end one call compares all of their texts
+    old_values: list[MaybeJson] = []
     new_values: list[MaybeJson] = []
     added = 0
     get = old.get

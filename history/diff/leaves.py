@@ -11,7 +11,8 @@ from history.documents.exactjson import Json
 # The most characters that all paths of one comparison, or of one snapshot's leaves, may have.
 MAX_PATH_CHARACTERS = 16_000_000
 NO_LIMIT = sys.maxsize
-# If a snapshot has more: parts with a pointer longer than this are not divided into leaves.
+# If the paths of a snapshot have more characters, a part with a longer pointer than this is not
+# divided into leaves.
 SHORT_POINTER = 200
 
 

@@ -86,7 +86,10 @@ def get_top_level_field(path: str) -> str | None:
 def is_touched(
     path: str | ParsedPath, old: Json, new: Json, identity: ListIdentity = DEFAULT_IDENTITY
 ) -> bool:
-    """Return whether the values at the path differ, or `is_matching` is true for a change."""
+    """Return whether two snapshots differ at, below or around a path.
+
+    This is so if the values at the path differ, or if `is_matching` is true for any change.
+    """
     steps = parse_path(path) if isinstance(path, str) else path
     if is_different(steps, old, new, identity):
         return True
@@ -112,7 +115,7 @@ def is_different(
     return any(_is_different(old_value, new_value, identity) for old_value, new_value, _ in pairs)
 
 
-# A selected value in the old snapshot, the same in the new one, and the pointer in the new one.
+# A selected value in the old snapshot, the one in the new snapshot, and the pointer to the latter.
 _SelectedPair = tuple[MaybeJson, MaybeJson, str]
 
 

@@ -112,9 +112,11 @@ class _SlotCounter:
             node += node & -node
 
 
-# Down to this level a part is compared as text before the walk enters it. Deeper, it does not pay.
+# Down to this level the walk first compares a part as text, to skip it if it is identical. Deeper
+# down that takes more time than it saves.
 _DEEP_LEVELS = 24
-# The fewest bytes of an item. Lengths are measured only if the operations could be longer.
+# How many bytes an item of a container has at least. Lengths are measured only if the operations
+# may be longer than the container.
 _LEAST_ITEM = 8
 
 # Up to this number of operations, lengths are not compared. An operation has at least

@@ -20,7 +20,7 @@ __all__ = [
 SEARCH_VALUE_LENGTH = 100
 
 ENTITIES = load_kinds()
-# The main kind, whose documents are the applications; None if all kinds stand alone.
+# The main kind: its documents are the applications. None if all kinds stand alone.
 ROOT = next((entity for entity in ENTITIES if entity.root), None)
 CHILDREN = tuple(entity for entity in ENTITIES if entity.parent is not None)
 # The kinds that make up an application.

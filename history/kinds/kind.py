@@ -103,7 +103,7 @@ class EntityKind:
     title: str
     title_ru: str
     topics: tuple[str, ...]  # the live topic and its migration twin, if any
-    root: bool = False  # whether this is the main kind, whose documents are the applications
+    root: bool = False  # whether this is the main kind: its documents are the applications
     # the field that names the application; None for the main kind and a kind that stands alone
     parent: str | None = None
     # the business keys: pairs of a name and a JSON pointer; a name may have several pointers

@@ -276,7 +276,9 @@ def _check_labels(tables: Sequence[DeclaredLabel]) -> None:
         for problem in find_mark_problems(table.path) if table.sensitive else ():
             raise KindsError(f"{where}: {problem}")
         if table.words and table.kind != "enum":
-            raise KindsError(f'{where} has words, which need kind = "enum"')
+            raise KindsError(
+                f'{where} has words, but only a label with kind = "enum" may have them'
+            )
         if table.path in paths:
             raise KindsError(f"{where} is declared twice")
         paths.add(table.path)
@@ -295,7 +297,7 @@ def _make_envelope(table: _EnvelopeTable | None, parent: str | None) -> Envelope
     if table is None:
         return None
     preset = _load_presets()[table.form]
-    places = _find_places(table, preset)
+    places = _find_field_pointers(table, preset)
     types: dict[str, ChangeWord] = dict(preset.types) if table.types is None else table.types
     if not types:
         raise KindsError(
@@ -333,8 +335,8 @@ def _load_presets() -> dict[EnvelopeForm, _EnvelopePreset]:
     return msgspec.toml.decode(PRESETS.read_bytes(), type=dict[EnvelopeForm, _EnvelopePreset])
 
 
-def _find_places(table: _EnvelopeTable, preset: _EnvelopePreset) -> dict[str, str]:
-    """Return the place of each field in a message, by its key in the file of kinds.
+def _find_field_pointers(table: _EnvelopeTable, preset: _EnvelopePreset) -> dict[str, str]:
+    """Return the JSON pointer of each field in a message, by the field's key in the file of kinds.
 
     Raises:
         KindsError: A key is missing, or must not be there.

@@ -287,7 +287,7 @@ class DayRewrite:
         """
         if not settings.ANNALS.disk_gb:
             return
-        if self._is_spread():
+        if self._is_distributed():
             uses = cluster_swap.measure_nodes(self._connection, day_table.child)
         else:
             row = self._connection.execute("SELECT pg_database_size(current_database())").fetchone()
@@ -334,7 +334,7 @@ class DayRewrite:
         Snapshots that are larger than a block are left out.
         """
         order: sql.Composable = sql.SQL("")
-        if self._is_spread():
+        if self._is_distributed():
             use = cluster_swap.measure_table(self._connection, day_table.child)
             share = min(2 * SAMPLES / max(1, use.rows), 2 * SAMPLE_BYTES / max(1, use.table))
             percent: sql.Composable = sql.Literal(min(100.0, 100.0 * share))
@@ -438,7 +438,7 @@ class DayRewrite:
             form_rows: Makes the rows of the new table.
             packed: Whether these rows are blocks.
         """
-        if self._is_spread():
+        if self._is_distributed():
             return self._replace_on_cluster(day_table, form_rows, packed=packed)
         connection, entity, day = self._connection, self._entity, self._day
         # The swap waits for these transactions too. Fail before the work and not after it.
@@ -480,13 +480,13 @@ class DayRewrite:
         with closing(psycopg.connect(info.dsn, password=info.password, autocommit=True)) as reader:
             session.remove_time_limit(reader)
             forms.open_session(reader)
-            if self._is_spread():
+            if self._is_distributed():
                 cluster_swap.allow_memory(reader)
             with closing(self._stream_versions(reader, day_table, parts)) as rows:
                 sent_digest = self._write_rows(
                     day_table.new,
                     self._form_day(rows, form_rows, filled),
-                    frozen=not self._is_spread(),
+                    frozen=not self._is_distributed(),
                 )
         if self._hash_stored_rows(day_table.new, parts) != sent_digest:
             raise self._build_defect_error()
@@ -497,7 +497,7 @@ class DayRewrite:
 
         On a cluster there are several. Otherwise it is one range with all ids.
         """
-        if self._is_spread():
+        if self._is_distributed():
             return cluster_swap.split_table(self._connection, day_table.child)
         return [cluster_swap.ALL_IDS]
 
@@ -562,7 +562,7 @@ class DayRewrite:
 
     def _hash_stored_rows(self, new: sql.Identifier, parts: Sequence[IdRange]) -> bytes:
         """Return the SHA-256 of the rows of a new table, read in the order of writing."""
-        if self._is_spread():
+        if self._is_distributed():
             return cluster_swap.hash_rows(self._connection, self._entity, new, parts)
         table_hash = hashlib.sha256()
         self._connection.execute("SET LOCAL synchronize_seqscans TO off")  # start at the first row
@@ -680,9 +680,9 @@ class DayRewrite:
                 with suppress(psycopg.errors.LockNotAvailable):
                     self._store_dictionary(trained)
 
-    def _is_spread(self) -> bool:
+    def _is_distributed(self) -> bool:
         """Return whether the table is distributed over the nodes of a cluster."""
-        return day_snapshot.is_spread(self._connection, self._entity.table)
+        return distribution.is_distributed_table(self._connection, self._entity.table)
 
     def measure_table(self, table: sql.Identifier) -> int:
         """Return the bytes of a table with its indexes."""

@@ -49,7 +49,7 @@ class StepResult:
     search_keys_before: date | None = None  # search keys last seen before this day were removed
     search_keys_removed: int = 0
     quarantine_removed: int = 0  # messages
-    logins_removed: int = 0
+    logins_removed: int = 0  # sessions and tokens of logins that have ended
 
     @property
     def exit_code(self) -> int:

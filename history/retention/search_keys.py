@@ -99,11 +99,11 @@ def list_targets() -> list[BackfillTarget]:
 
     On a cluster, also return those of all kinds of children.
     """
-    spread = is_spread()
+    has_cluster = is_distributed()
     kinds = {
         entity.table: entity
         for entity in ENTITIES
-        if entity.search or (spread and entity.parent is not None)
+        if entity.search or (has_cluster and entity.parent is not None)
     }
     partitions = [
         partition
@@ -117,7 +117,7 @@ def list_targets() -> list[BackfillTarget]:
     return sorted(targets, key=lambda target: target.name[-8:], reverse=True)
 
 
-def is_spread() -> bool:
+def is_distributed() -> bool:
     """Return whether the tables of this database are distributed over a cluster."""
     with connection.wrap_database_errors:
         connection.ensure_connection()
@@ -129,7 +129,7 @@ def note_children_listed() -> None:
 
     Does nothing on a single server: only a cluster has this list.
     """
-    if is_spread():
+    if is_distributed():
         with connection.wrap_database_errors:
             children.mark_complete(connection.connection)
 
@@ -210,7 +210,7 @@ def _index_pages(
             with connection.wrap_database_errors:
                 upsert_keys(connection.connection, rows)
         child_rows = new_children.list_rows()
-        if child_rows and is_spread():
+        if child_rows and is_distributed():
             with connection.wrap_database_errors:
                 upsert_children(connection.connection, child_rows)
     return BackfillStep(end_page - first_page, count, len(rows), tuple(damaged))

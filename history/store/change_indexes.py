@@ -1,8 +1,8 @@
 """The indexes by which changes are found across all documents.
 
 They belong to the partitioned tables, so each new day has them. `migrate` creates them there
-without reading a day (ON ONLY). Older days get them from `maintain`, one day at a time. Others
-read and write these days meanwhile. docs/decisions/0049-changes.md has the measurements.
+without reading a day (ON ONLY). Older days get them from `maintain`, one day at a time, while other
+processes read and write the day. docs/decisions/0049-changes.md has the measurements.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CHANGE_INDEXES: Final = (
     ChangeIndex(
         "by_author", "USING btree (author, updated_at) WHERE author IS NOT NULL AND packed IS NULL"
     ),
-    # All versions of a time on plain days: rows are stored in about the order of time.
+    # All versions of a period on plain days: rows are stored in about the order of time.
     ChangeIndex(
         "by_time",
         "USING brin (updated_at) WITH (pages_per_range = 32, autosummarize = on)"
@@ -61,8 +61,8 @@ class MissingIndex(NamedTuple):
 
 _MISSING: Final = """
 SELECT parent.relname, child_schema.nspname, child.relname
-FROM unnest(%(tables)s::text[], %(names)s::text[]) AS wanted(table_name, index_name)
-JOIN pg_class AS parent ON parent.relname = wanted.index_name AND parent.relkind = 'I'
+FROM unnest(%(tables)s::text[], %(names)s::text[]) AS expected(table_name, index_name)
+JOIN pg_class AS parent ON parent.relname = expected.index_name AND parent.relkind = 'I'
     AND parent.relnamespace = current_schema()::regnamespace
 JOIN pg_index AS definition ON definition.indexrelid = parent.oid
 JOIN pg_inherits AS days ON days.inhparent = definition.indrelid AND NOT days.inhdetachpending

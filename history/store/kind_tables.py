@@ -15,9 +15,9 @@ from history.store import change_indexes, distribution
 
 Tables: TypeAlias = set[str]
 
-# The schema may also have tables of other applications with names that end in _aud. Tables of
-# Annals are recognized by their columns.
-_THERE = """
+# Returns the tables of versions. The schema may also have tables of other applications with names
+# that end in _aud: tables of Annals are recognized by their columns.
+_TABLES_OF_VERSIONS = """
 SELECT relname FROM pg_class WHERE relkind = 'p' AND right(relname, 4) = '_aud'
     AND relnamespace = current_schema()::regnamespace
     AND 7 = (SELECT count(*) FROM pg_attribute WHERE attrelid = pg_class.oid AND NOT attisdropped
@@ -26,8 +26,9 @@ SELECT relname FROM pg_class WHERE relkind = 'p' AND right(relname, 4) = '_aud'
             ('client_id', 'varchar'::regtype), ('author', 'varchar'::regtype),
             ('type', 'int4'::regtype)))
 """
-# The tables of the shipped kinds get this compression from the migration 0001_release_0_1_0.
-_LZ4 = """
+# The tables of the shipped kinds get the compression LZ4 from the migration 0001_release_0_1_0.
+# This statement returns whether the server has it.
+_HAS_LZ4 = """
 SELECT 'lz4' = ANY(enumvals) FROM pg_settings WHERE name = 'default_toast_compression'
 """
 _COMPRESS_WITH_LZ4: Final = sql.SQL("ALTER TABLE {table} ALTER COLUMN data SET COMPRESSION lz4")
@@ -82,7 +83,7 @@ def _add_columns(connection: BaseDatabaseWrapper, table: str) -> None:
         cursor.execute(_HAS_BLOCK_COLUMNS, {"table": name.as_string()})
         if cursor.fetchone() == (True,):
             return
-        if distribution.is_spread(connection.connection, table):
+        if distribution.is_distributed_table(connection.connection, table):
             _add_columns_on_cluster(cursor, name)
             # run_command_on_shards uses other sessions, which see the columns after the commit.
             transaction.on_commit(
@@ -122,7 +123,7 @@ def _set_storage_on_shards(cursor: Any, name: sql.Identifier) -> None:
 
 def _list_tables(connection: BaseDatabaseWrapper) -> Tables:
     with connection.cursor() as cursor:
-        cursor.execute(_THERE)
+        cursor.execute(_TABLES_OF_VERSIONS)
         return {name for (name,) in cursor.fetchall()}
 
 
@@ -130,7 +131,7 @@ def _create_table(connection: BaseDatabaseWrapper, entity: EntityKind) -> None:
     with connection.schema_editor() as editor:
         editor.create_partitioned_model(VERSION_MODELS[entity.name])  # type: ignore[attr-defined]
     with connection.cursor() as cursor:
-        cursor.execute(_LZ4)
+        cursor.execute(_HAS_LZ4)
         (has_lz4,) = cursor.fetchone() or (False,)
         if has_lz4:
             cursor.execute(_COMPRESS_WITH_LZ4.format(table=sql.Identifier(entity.table)))

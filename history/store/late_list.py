@@ -74,11 +74,11 @@ class FeedState(NamedTuple):
     """The horizon of the feed, and the end of the late list."""
 
     horizon: datetime | None  # None until a program reads the feed for the first time
-    end: LateCursor  # behind the last version of the list
+    end: LateCursor  # after the last version of the list
 
 
 class LateListGoneError(LookupError):
-    """Raised when the late list cannot be read on from a cursor.
+    """Raised when a reader cannot continue in the late list from its cursor.
 
     Retention has removed the versions that follow. Or the database was restored from a copy that is
     older than the cursor.
@@ -176,7 +176,7 @@ FROM staged_late_batch WHERE moments[1] < %(horizon)s
 def stage_table(connection: Connection, table: sql.Identifier) -> None:
     """Prepare the plain rows of a table for `add_staged_versions`, in the same transaction.
 
-    This takes the time that sorting the rows takes, so do it before locks are taken.
+    Call it before the transaction takes locks, because sorting the rows takes time.
     """
     connection.execute(
         sql.SQL(_STAGE_TABLE).format(table=table, batch_versions=sql.Literal(BATCH_VERSIONS))

@@ -1,8 +1,8 @@
 """Reads which messages arrived and are in quarantine. Their table belongs to ingest.
 
 The functions here do not know the viewer. history.timeline.open_messages calls them for documents,
-and its policy leaves out what the viewer may not know. Pages and commands for operators call them
-directly (docs/access.md).
+and leaves out the messages that the viewer may not know of. Pages and commands for operators call
+them directly (docs/access.md).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -26,57 +26,66 @@ _COLUMNS = """
     q.entity, q.entity_id, q.version, q.reason, q.detail, q.status, q.first_seen, q.settled_at,
     q.outcome, q.application, q.made_at, q.topic, q.partition, q."offset"
 """
-# Of several messages with one number: one that can still be retried, or else the latest. A message
-# that came too late explains a missing version, too. Ids first: sorting 500,000 rows takes 20 s.
-_OF_VERSIONS = f"""
+# Returns one message for each version in some ranges: of several messages, the latest one that can
+# still be retried, or else the latest. A message that came out of quarantine too late (expired)
+# explains a missing version too. The inner query chooses only ids: sorting 500,000 whole rows takes
+# 20 s.
+_MESSAGES_ABOUT_VERSIONS = f"""
     SELECT {_COLUMNS} FROM (
         SELECT coalesce(
             max(q.id) FILTER (WHERE q.status NOT IN ('resolved', 'discarded')), max(q.id)
         ) AS id
-        FROM unnest(%s::varchar[], %s::bigint[], %s::bigint[]) AS wanted(id, low, high)
-        JOIN ingest_quarantine q ON q.entity = %s AND q.entity_id = wanted.id AND q.entity_id <> ''
-            AND q.version >= wanted.low AND q.version <= wanted.high
+        FROM unnest(%s::varchar[], %s::bigint[], %s::bigint[]) AS requested(id, low, high)
+        JOIN ingest_quarantine q
+            ON q.entity = %s AND q.entity_id = requested.id AND q.entity_id <> ''
+            AND q.version >= requested.low AND q.version <= requested.high
         WHERE q.status <> 'resolved' OR q.outcome = 'expired'
         GROUP BY q.entity_id, q.version ORDER BY q.entity_id, q.version LIMIT {MAX_MESSAGES}
     ) AS chosen JOIN ingest_quarantine q USING (id)
     ORDER BY q.entity_id, q.version
 """  # noqa: S608 - constants
-_OF_DOCUMENT = f"""
+# Returns the messages about a document that are in quarantine or were discarded there.
+_MESSAGES_ABOUT_DOCUMENT = f"""
     SELECT {_COLUMNS} FROM ingest_quarantine q
     WHERE q.entity = %s AND q.entity_id = %s AND q.entity_id <> '' AND q.status <> 'resolved'
     ORDER BY q.id DESC LIMIT {MAX_MESSAGES}
 """  # noqa: S608 - constants
-_OF_OFFSET = f"""
+# Returns the message at an offset.
+_MESSAGE_AT_OFFSET = f"""
     SELECT {_COLUMNS} FROM ingest_quarantine q
     WHERE topic = %s AND topic_id = %s AND partition = %s AND "offset" = %s
 """  # noqa: S608 - constants
-_RESOLVED = f"""
+# Returns the message from quarantine that was stored as a version.
+_MESSAGE_STORED_AS_VERSION = f"""
     SELECT {_COLUMNS} FROM ingest_quarantine q
     WHERE q.entity = %s AND q.entity_id = %s AND q.entity_id <> '' AND q.version = %s
         AND q.status = 'resolved' AND q.outcome IN ('stored', 'repeated')
     ORDER BY q.id LIMIT 1
 """  # noqa: S608 - constants
 
-# The same condition as in two indexes.
+# Is true of an open message. Two indexes have the same condition.
 _OPEN = "q.status IN ('new', 'retrying', 'failed')"
-# At least one row, because each row has the two sums. `others`: whether a child of one of the
-# applications may have messages that do not name the application. Only its id finds these.
+# Returns the open messages about documents, and about children of applications. Each row also has
+# two figures, so that there is at least one row, without a message if there are none. `nameless` is
+# the number of messages that do not name a document. `has_other_children` is whether there are
+# messages about children that do not name one of the applications: they may be about children of
+# these all the same, but only the ids of the children can find them.
 _OPEN_MESSAGES = f"""
     WITH chosen AS (
-        SELECT its.id FROM unnest(%(kinds)s::text[], %(ids)s::text[]) AS document(kind, id)
+        SELECT message.id FROM unnest(%(kinds)s::text[], %(ids)s::text[]) AS document(kind, id)
         CROSS JOIN LATERAL (
             SELECT q.id FROM ingest_quarantine q
             WHERE q.entity = document.kind AND q.entity_id = document.id AND {_OPEN}
             ORDER BY q.version DESC LIMIT {MAX_MESSAGES + 1}
-        ) AS its
+        ) AS message
         UNION
-        SELECT its.id FROM unnest(%(applications)s::text[]) AS application(id)
+        SELECT message.id FROM unnest(%(applications)s::text[]) AS application(id)
         CROSS JOIN LATERAL (
             SELECT q.id FROM ingest_quarantine q
             WHERE q.application = application.id AND q.application <> '' AND q.entity_id <> ''
                 AND {_OPEN}
             LIMIT {MAX_MESSAGES + 1}
-        ) AS its
+        ) AS message
     ), sums AS (
         SELECT
             (SELECT count(*) FROM (
@@ -90,13 +99,14 @@ _OPEN_MESSAGES = f"""
                 SELECT q.application FROM ingest_quarantine q
                 WHERE q.entity = ANY(%(children)s::text[]) AND q.entity_id <> '' AND {_OPEN}
                 LIMIT {MAX_MESSAGES}
-            ) AS message) AS others
+            ) AS message) AS has_other_children
     )
-    SELECT sums.nameless, sums.others, {_COLUMNS}
+    SELECT sums.nameless, sums.has_other_children, {_COLUMNS}
     FROM sums LEFT JOIN (chosen JOIN ingest_quarantine q USING (id)) ON true
     ORDER BY q.first_seen DESC, q.id DESC LIMIT {MAX_MESSAGES + 1}
 """  # noqa: S608 - constants
-_OF_DAYS = f"""
+# Returns how many open messages are about versions of some days.
+_OPEN_MESSAGE_COUNT = f"""
     SELECT count(*) FROM ingest_quarantine q
     WHERE q.entity = %s AND {_OPEN} AND (%s::date IS NULL OR q.day >= %s)
         AND (%s::date IS NULL OR q.day < %s)
@@ -146,7 +156,7 @@ def count_open_messages(entity: EntityKind, since: date | None, until: date | No
     """
     deadline.check()
     with connection.cursor() as cursor:
-        cursor.execute(_OF_DAYS, [entity.name, since, since, until, until])
+        cursor.execute(_OPEN_MESSAGE_COUNT, [entity.name, since, since, until, until])
         count: int = (cursor.fetchone() or (0,))[0]
         return count
 
@@ -165,7 +175,7 @@ def find_by_versions(
     possible = [versions for versions in ranges if versions.lowest <= LARGEST_VERSION]
     columns = [list(column) for column in zip(*possible, strict=True)]
     messages: dict[str, dict[int, QuarantinedMessage]] = {}
-    for message in _fetch(_OF_VERSIONS, [*columns, entity.name]) if columns else ():
+    for message in _fetch(_MESSAGES_ABOUT_VERSIONS, [*columns, entity.name]) if columns else ():
         if message.version is not None:
             messages.setdefault(message.id, {})[message.version] = message
     return messages
@@ -177,12 +187,12 @@ def find_by_document(entity: EntityKind, id: str) -> list[QuarantinedMessage]:
     They come newest first, at most MAX_MESSAGES. Messages that do not say their version are
     included.
     """
-    return _fetch(_OF_DOCUMENT, [entity.name, id])
+    return _fetch(_MESSAGES_ABOUT_DOCUMENT, [entity.name, id])
 
 
 def find_resolved(entity: EntityKind, id: str, version: int) -> QuarantinedMessage | None:
     """Return the message that was stored as this version after it was in quarantine, or None."""
-    return next(iter(_fetch(_RESOLVED, [entity.name, id, version])), None)
+    return next(iter(_fetch(_MESSAGE_STORED_AS_VERSION, [entity.name, id, version])), None)
 
 
 def find_by_offset(
@@ -193,7 +203,7 @@ def find_by_offset(
     Returns:
         None if the message was never in quarantine.
     """
-    return next(iter(_fetch(_OF_OFFSET, [topic, topic_id, partition, offset])), None)
+    return next(iter(_fetch(_MESSAGE_AT_OFFSET, [topic, topic_id, partition, offset])), None)
 
 
 def _fetch(statement: str, values: list[Any]) -> list[QuarantinedMessage]:

@@ -1,4 +1,4 @@
-"""Why messages could not be stored, in words for people, by the members of ingest's Reason."""
+"""A text for people for each member of ingest's Reason: why a message could not be stored."""
 
 from collections.abc import Mapping
 from typing import Final

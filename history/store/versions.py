@@ -24,8 +24,8 @@ class VersionKey(NamedTuple):
     updated_at: datetime
 
 
-# Before and after every version. Real moments and not infinity: a parameter of one type all the
-# time means one prepared statement.
+# FIRST is before every version, LAST is after every version. Their moments are datetimes and not
+# PostgreSQL's infinity: a parameter that always has one type needs only one prepared statement.
 FIRST = VersionKey(-1, datetime.min.replace(tzinfo=UTC))
 LAST = VersionKey(MAX_VERSION, datetime.max.replace(tzinfo=UTC))
 
@@ -78,11 +78,11 @@ class VersionNumberRef(NamedTuple):
 
 
 class DamagedPlace(NamedTuple):
-    """A version that cannot be read, or all versions of a document that cannot be read."""
+    """What cannot be read: one version, or a whole document."""
 
     entity: EntityKind
     id: str
-    key: VersionKey | None  # None: all versions
+    key: VersionKey | None  # None: the whole document
 
     @property
     def entity_ref(self) -> EntityRef:

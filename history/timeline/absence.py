@@ -95,8 +95,8 @@ def explain_missing_above(
     """Return why the versions with the numbers right above `key` are missing.
 
     Retention removes older versions first. So if the version of `key` is kept, later ones that are
-    missing never arrived. This is not certain if a clock may have been wrong: if the key is near
-    the start of retention, or the moments of the document contradict its numbers.
+    missing never arrived. This is not certain in two cases, because a clock may have been wrong:
+    `key` is near the start of retention, or the moments of the document contradict its numbers.
 
     Args:
         has_trusted_times: See `VersionIndex.has_trusted_times`.
@@ -129,7 +129,7 @@ def make_not_found_error(
     """Make the error for a version that is not in the store.
 
     Args:
-        absence: Why it is not in the store, if it existed.
+        absence: Why it is not in the store; None if it probably never existed.
         name: The version in words.
         version: Its number, if the store has other versions of the document.
     """

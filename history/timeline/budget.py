@@ -19,7 +19,7 @@ PAGE_BYTES = 4 * 1024 * 1024
 PAGE_SECONDS = 5.0
 # How many versions a path filter, blame and the history of a field read at a time.
 BATCH_VERSIONS = 250
-# After how many versions their page ends.
+# After how many examined versions a page ends, even if it is not full.
 SCAN_VERSIONS = 10_000
 # How many changes of one version an answer lists.
 MAX_CHANGES = 1_000

@@ -30,9 +30,9 @@ from history.store.versions import (
 )
 from history.timeline import absence, budget
 from history.timeline.compose import Version
-from history.timeline.filled_page import VersionSlice, fill_page
 from history.timeline.open_changes import fetch_changes, fetch_late_changes
 from history.timeline.page_token import issue_token, read_token
+from history.timeline.pages import VersionSlice, fill_page
 from history.timeline.query import (
     DEFAULT_PAGE_SIZE,
     EVERYTHING,
@@ -55,7 +55,7 @@ from history.timeline.version_index import VersionIndex, generate_pairs
 DEFAULT_WINDOW: Final = timedelta(days=1)
 # A longer window needs an author or a client.
 MAX_OPEN_WINDOW: Final = timedelta(hours=1)
-# With a path, so many keys are read at most for versions that must be compared.
+# How many versions one statement lists, at most, if a path filter then examines them.
 _MAX_VERSIONS_TO_LIST: Final = 4_000
 
 
@@ -100,7 +100,7 @@ class ChangesPage(NamedTuple):
     next_token: str | None  # None on the last page; a feed always has one
     is_complete: bool  # False if the budget ended the page: it is not full, and more may follow
     window: tuple[datetime, datetime]  # since (included) and until of the list
-    # Everything up to this moment is on this page or on those before it. None of the late list.
+    # All changes up to this moment are on this page or on earlier pages. None for the late list.
     read_to: datetime | None
     damaged: tuple[DamagedPlace, ...] = ()  # what the page lacks because it cannot be read
 
@@ -145,7 +145,8 @@ class _ChangesStart(NamedTuple):
     position: TimelinePosition  # the page begins after it
     since: datetime
     until: datetime
-    late: LateCursor | None = None  # where the late list is read on; None without a feed
+    # where the next page of the late list begins; None if the list of changes is not a feed
+    late: LateCursor | None = None
 
     def make_token(self, query: ChangesQuery) -> str:
         """Return the token of the page that begins here."""
@@ -269,8 +270,8 @@ def _generate_slices(
 ) -> Iterator[VersionSlice[TimelinePosition]]:
     """Generate the versions of a window after its start, in slices.
 
-    The window is read in parts. Behind the slices of each part there is a slice without versions:
-    its `end` is the end of the part.
+    The window is read in parts. After the slices of each part comes a slice without versions: its
+    `end` is the end of the part.
     """
     kinds = [query.entity] if query.entity else ENTITIES
     limit = _count_versions_to_read(query)
@@ -301,7 +302,7 @@ def _generate_slices(
         else:
             window, end = window.narrow(changes.last), changes.last
         if path is not None:
-            # The first versions may fill the page. If they did not, look at more of them at a time.
+            # The first few versions may fill the page. If they did not, list more at a time.
             limit = min(16 * limit, _MAX_VERSIONS_TO_LIST)
         indexes = {document: VersionIndex(keys) for document, keys in changes.keys.items()}
         refs = [ref for ref in changes.refs if ref.entity_ref in indexes]

@@ -76,15 +76,17 @@ class Version(VersionAuthorship, frozen=True, kw_only=True):
     # the missing numbers between the previous version and this one; a range, as there may be many
     missing: range
     # why they are missing: never arrived, or unknown; None if none is missing
-    why_missing: Absence | None
+    missing_reason: Absence | None
     # for the lowest version in the store, why there is none below it; None if there never was one,
     # and for all other versions
-    why_nothing_older: Absence | None
+    nothing_older_reason: Absence | None
     # by number, ascending: the messages in quarantine that brought missing or older versions
     quarantined: Mapping[int, QuarantinedMessage]
-    # RFC 6902 from the previous snapshot to this one; None without one, or if not asked for
+    # RFC 6902 from the previous snapshot to this one; None if there is no previous version, or if
+    # `include` does not have it
     patch: list[Operation] | None
-    changes: tuple[LabelledChange, ...]  # the same for people; empty if not asked for
+    # the same differences in words for people; empty if `include` does not have them
+    changes: tuple[LabelledChange, ...]
     listed_count: int  # how many of the changes one answer lists
     answer_bytes: int  # size of the snapshot, the patch and the listed changes in an answer
     is_from_old_service: bool = False  # the old service has it, and the store does not
@@ -142,7 +144,7 @@ class VersionComposer:
     """
 
     reader: HistoryReader
-    pairs: Sequence[VersionWithPrevious]  # all pairs of which it will make versions
+    pairs: Sequence[VersionWithPrevious]  # all pairs that it will be called for
     include: frozenset[Include]
     # A path. The changes that match it come first, so that an answer that lists only some has them.
     first_path: str | None = None
@@ -170,10 +172,10 @@ class VersionComposer:
             changes = order_matching_first(self.first_path, changes)
         listed_entries = budget.limit_changes(changes)
         missing = range(previous.version + 1, row.version) if previous else range(0)
-        why_nothing_older = None
+        nothing_older_reason = None
         if previous is None:
-            why_nothing_older = absence.explain_missing_below(self.reader, pair)
-        absent_numbers = missing or (range(row.version) if why_nothing_older else range(0))
+            nothing_older_reason = absence.explain_missing_below(self.reader, pair)
+        absent_numbers = missing or (range(row.version) if nothing_older_reason else range(0))
         messages = self._quarantined.get(pair.entity_ref, {}) if absent_numbers else {}
         return Version(
             **_make_authorship_fields(row, self._logins),
@@ -185,8 +187,8 @@ class VersionComposer:
             previous_version=previous.version if previous else None,
             previous_updated_at=previous.updated_at if previous else None,
             missing=missing,
-            why_missing=absence.explain_missing_between(self.reader, pair),
-            why_nothing_older=why_nothing_older,
+            missing_reason=absence.explain_missing_between(self.reader, pair),
+            nothing_older_reason=nothing_older_reason,
             quarantined={
                 number: message for number, message in messages.items() if number in absent_numbers
             },

@@ -327,7 +327,7 @@ class MissingPart:
 
     entity: EntityKind
     id: str
-    why: Absence
+    reason: Absence
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,7 +467,8 @@ def _make_nothing_error(id: str, is_known: bool, missing: Sequence[MissingPart])
         return make_unknown_error(None, id)
     if not missing:
         return NoVersionError(_("application {id} did not exist at that moment").format(id=id))
-    reason = next((part.why for part in missing if part.why.was_kept), missing[0].why)
+    reasons = [part.reason for part in missing]
+    reason = next((reason for reason in reasons if reason.was_kept), reasons[0])
     return absence.make_not_found_error(
         reason, _("version of application {id} at that moment").format(id=id)
     )

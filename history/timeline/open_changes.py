@@ -56,7 +56,7 @@ class FetchedLateChanges(NamedTuple):
 
     refs: list[VersionRef]
     keys: Mapping[EntityRef, list[VersionKey]]  # of all versions of their documents
-    cursors: Mapping[VersionRef, LateCursor]  # the cursor behind each version
+    cursors: Mapping[VersionRef, LateCursor]  # for each version, the cursor after it
     end: LateCursor  # everything before it was read
     has_more: bool
 
@@ -87,12 +87,12 @@ def fetch_late_changes(reader: HistoryReader, question: LateQuestion) -> Fetched
 def _generate_entries(
     batches: Iterable[LateVersionBatch], question: LateQuestion
 ) -> Iterator[tuple[VersionRef, LateCursor]]:
-    """Generate the versions in `batches` that the question asks for, before its filters.
+    """Generate the versions in `batches` that the question asks for. Filters are not applied.
 
-    These are versions of its kinds, from its `since` on and up to its position `before`.
+    These are versions of the question's kinds, from `since` on and up to the position `before`.
 
     Yields:
-        A version, and the cursor behind its entry in the late list.
+        A version, and the cursor after its entry in the late list.
     """
     kinds = {entity.name: entity for entity in question.kinds}
     for batch in batches:
@@ -165,7 +165,7 @@ def _find_end(
     of the last change, whichever is further on in the list.
 
     Returns:
-        None if there is no such position, because all changes are hidden and of one moment.
+        None if there is no such position, because all changes are hidden and have one moment.
     """
     last = changes[-1].position
     if _select_open_changes(reader, changes[-1:]):

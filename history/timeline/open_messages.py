@@ -29,7 +29,8 @@ class OpenMessagesQuestion:
     The caller runs `statement`, alone or with others, and gives the rows to `select_open_messages`.
     """
 
-    kinds: Sequence[EntityKind]  # messages of these kinds that do not name a document are counted
+    # messages of these kinds are counted if they do not name a document
+    kinds: Sequence[EntityKind]
     documents: Collection[EntityRef]
     applications: Collection[str] = ()  # messages about their children are also returned
 
@@ -37,7 +38,12 @@ class OpenMessagesQuestion:
     def about(
         cls, kinds: Sequence[EntityKind], entity: EntityKind | None, id: str
     ) -> OpenMessagesQuestion:
-        """Make the question about a document, or (entity None) an application with its children."""
+        """Make the question about one document, or about an application with its children.
+
+        Args:
+            entity: The kind of the document. None for an application.
+            id: The id of the document or application.
+        """
         if entity is None:
             return cls(kinds, [EntityRef(get_root(), id)], [id])
         return cls(kinds, [EntityRef(entity, id)])

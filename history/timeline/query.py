@@ -33,7 +33,7 @@ class Include(StrEnum):
 
     ENTITY = "entity"  # the snapshot
     DIFF = "diff"  # the RFC 6902 patch
-    CHANGES = "changes"  # the same for people
+    CHANGES = "changes"  # the same differences, for people
 
 
 EVERYTHING = frozenset(Include)
@@ -62,7 +62,7 @@ class Absence(Enum):
     REMOVED = "removedByRetention"
     ARCHIVED = "inArchive"  # the archive may have it: ask with archive=true
     NEVER_ARRIVED = "neverArrived"
-    QUARANTINED = "inQuarantine"  # it arrived, or some of several did, but could not be stored
+    QUARANTINED = "inQuarantine"  # it arrived, but could not be stored; of several, at least one
     UNKNOWN = "unknown"  # removed or never arrived
     DAMAGED = "damaged"  # it is stored, and cannot be read
 
@@ -80,17 +80,20 @@ class FallbackState(Enum):
 
 
 class NotFoundError(LookupError):
-    """Raised when there is nothing to show. The subclass says why.
+    """Raised when there is nothing to show. The subclass tells the cause.
 
     Args:
-        version: The number that was asked for, if the store has other versions of the document.
-        why: Why the version is not in the store, if it existed.
+        message: What there is not, in words.
+        version: The requested number, if the store has other versions of the document.
+        reason: Why the version is not in the store; None if it probably never existed.
     """
 
-    def __init__(self, reason: str, version: int | None = None, why: Absence | None = None) -> None:
-        super().__init__(reason)
+    def __init__(
+        self, message: str, version: int | None = None, reason: Absence | None = None
+    ) -> None:
+        super().__init__(message)
         self.version = version
-        self.why = why
+        self.reason = reason
 
 
 class NoVersionError(NotFoundError):
@@ -124,7 +127,7 @@ def make_unknown_error(
 
 
 class OlderThanRetentionError(NotFoundError):
-    """Raised when everything that was asked for is older than the days that are kept."""
+    """Raised when all requested versions are older than the days that are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

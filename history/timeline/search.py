@@ -53,8 +53,8 @@ from history.timeline.reader import HistoryReader
 from history.timeline.version_index import fetch_all_versions
 
 ID_KEY = "id"
-# Of the documents with one value, only the last ones that were stored are read. To find the newest
-# version of a document, every day must be searched.
+# How many documents with one value are read: those that had it last. More would take long, because
+# PostgreSQL searches every day for the newest version of each document.
 MAX_DOCUMENTS = 1_000
 # How many bytes stand for a result in a page token. That two of MAX_DOCUMENTS results have the same
 # bytes happens once in two million searches.
@@ -71,7 +71,7 @@ class SearchResult:
     entity: EntityKind
     id: str
     key: str  # the name of the business key, or ID_KEY
-    # the key of the newest version; None for an application of which only children are stored
+    # the key of the newest version; None for an application if only children are stored
     newest: VersionKey | None
     # the moment of the newest version; if `newest` is None, that of a carrier or child
     updated_at: datetime
@@ -85,7 +85,10 @@ class SearchResult:
 
     @property
     def position(self) -> tuple[object, ...]:
-        """The sort key: results by id come first, ordered by kind; then the newest change first."""
+        """The sort key. Results by id come first, in the order of kinds.
+
+        Then come results by business key, the newest change first.
+        """
         if self.key == ID_KEY:
             return (0, ENTITIES.index(self.entity), self.id)
         return (1, EPOCH - self.updated_at, self.id)

@@ -21,7 +21,8 @@ FIRST_SLICE: Final = timedelta(minutes=15)
 FIRST_OPEN_SLICE: Final = timedelta(minutes=1)
 _SHORTEST_SLICE: Final = timedelta(seconds=1)
 _LONGEST_SLICE: Final = timedelta(days=400)
-_MAX_GROWTH: Final = 8.0  # of a slice after one that had no version
+# How many times as wide as a slice the next one may be, at most and at least.
+_MAX_GROWTH: Final = 8.0
 _SMALLEST_GROWTH: Final = 0.1
 _SLOW_SECONDS: Final = 1.0  # a slice should not take longer to read
 
@@ -47,7 +48,7 @@ class ListedChange(NamedTuple):
     position: TimelinePosition
     application: str  # the id of its application; its own id if it is not a child
     is_damaged: bool  # its block cannot be read; the version number is not known
-    place: PlaceInBlock | None = None  # None: a plain row, or not asked for
+    place: PlaceInBlock | None = None  # None: a plain row, or not known
 
     @property
     def ref(self) -> VersionRef:

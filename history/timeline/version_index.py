@@ -57,7 +57,7 @@ class VersionIndex:
 
     @cached_property
     def has_trusted_times(self) -> bool:
-        """Whether higher numbers have later moments. A difference of CLOCK_TOLERANCE is allowed."""
+        """Whether higher numbers have later moments, or are earlier by CLOCK_TOLERANCE at most."""
         newest = FIRST.updated_at
         for key in self._keys:
             if newest - key.updated_at > CLOCK_TOLERANCE:
@@ -73,8 +73,8 @@ class VersionIndex:
     def find_previous(self, key: VersionKey) -> VersionKey | None:
         """Return the key with the next lower version number, or None if there is none.
 
-        If a producer gave that number twice, the newest of these versions that is not younger than
-        `key` is chosen. If all are younger, the oldest is chosen.
+        If a producer used that number twice, choose the newest key with it that is not younger than
+        `key`. If all keys with it are younger, choose the oldest of them.
         """
         index = bisect_left(self._keys, (key.version,))
         if index == 0:

@@ -207,7 +207,7 @@ def main() -> None:
     home = Path(os.environ.get("ANNALS_HOME") or ".annals")
     node = Apache(home / "apache-kafka", options.secured)
     try:
-        env.refuse_others_home(home)
+        env.refuse_untrusted_home(home)
         if options.action == "start":
             node.start()
         elif options.action == "stop":

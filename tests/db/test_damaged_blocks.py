@@ -233,7 +233,7 @@ def check(name: str, answer: Any, reader: GateReader, truth: Any) -> None:
         true_children = {(part.entity, part.id): part for part in truth.children}
         assert all(part == true_children[part.entity, part.id] for part in answer.children), name
         assert answer.application in (None, truth.application), name
-        assert any(part.why is timeline.Absence.DAMAGED for part in answer.missing), name
+        assert any(part.reason is timeline.Absence.DAMAGED for part in answer.missing), name
     else:
         assert all(version in truth.versions for version in answer.versions), name
         assert answer.damaged, name

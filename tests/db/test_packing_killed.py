@@ -71,7 +71,7 @@ def test_pack_killed_between_any_two_statements_loses_nothing(rewrite: Rewrite) 
                 Store().add(id, version, {"of": id, "n": version}, moment)
         if rewrite is packing.unpack_day:
             packing.pack_day(plain, ROOT, DAY)
-        is_cluster = distribution.is_spread(plain, TABLE)
+        is_cluster = distribution.is_distributed_table(plain, TABLE)
     expected, before = read_versions(), is_packed()
     assert len(expected) == 12
     killed = 0

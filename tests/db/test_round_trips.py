@@ -81,7 +81,7 @@ def test_timeline_call_takes_expected_round_trips(store: Store, tmp_path: Path, 
         store.add("A1", version, {"rate": version}, version)
         store.add("T1", version, {"status": version}, version, entity=TASK)
     call, expected = ROUND_TRIPS[name]
-    if distribution.is_spread(connection.connection, TASK.table):
+    if distribution.is_distributed_table(connection.connection, TASK.table):
         list_child("A1", "T1")
         expected += name in ONE_MORE_ON_CLUSTER
     question = RoundTripQuestion("A1", "T1", minute(60))

@@ -48,7 +48,7 @@ def test_recreated_document_does_not_hide_that_older_versions_were_removed(store
     """v0 to v6 were removed, the last of them a DELETE; v7 created the entity again."""
     store.add("A1", 7, {"createdAt": RECENTLY}, 0, type=ChangeType.CREATE)
     store.add("A1", 8, {"createdAt": RECENTLY}, 1)
-    assert fetch_lowest().why_nothing_older is Absence.UNKNOWN
+    assert fetch_lowest().nothing_older_reason is Absence.UNKNOWN
     with pytest.raises(OlderThanRetentionError):
         timeline.fetch_version(HOST, ROOT, "A1", 3)
     with pytest.raises(OlderThanRetentionError):
@@ -59,7 +59,7 @@ def test_recreated_document_does_not_hide_that_older_versions_were_removed(store
 def test_version_that_created_a_document_has_no_older_versions(store: Store, first: int) -> None:
     """Some producers begin with number 1. A document created again has at least number 2."""
     store.add("A1", first, {}, 0, type=ChangeType.CREATE)
-    assert fetch_lowest().why_nothing_older is None
+    assert fetch_lowest().nothing_older_reason is None
     with pytest.raises(NoVersionError):
         timeline.fetch_version_at(HOST, ROOT, "A1", minute(-1))
 
@@ -77,7 +77,7 @@ def test_reason_of_absence_is_unknown_near_start_of_retention(
     store: Store, created: timedelta, expected: Absence
 ) -> None:
     store.add("A1", 4, {"createdAt": (absence.get_retention_start() + created).isoformat()}, 0)
-    assert fetch_lowest().why_nothing_older is expected
+    assert fetch_lowest().nothing_older_reason is expected
 
 
 def test_reason_of_absence_is_unknown_when_moments_contradict_numbers(store: Store) -> None:
@@ -88,8 +88,8 @@ def test_reason_of_absence_is_unknown_when_moments_contradict_numbers(store: Sto
         version.version: version
         for version in timeline.fetch_page(HOST, TimelineQuery(entity=ROOT, id="A1")).versions
     }
-    assert versions[4].why_nothing_older is Absence.UNKNOWN
-    assert versions[9].why_missing is Absence.UNKNOWN
+    assert versions[4].nothing_older_reason is Absence.UNKNOWN
+    assert versions[9].missing_reason is Absence.UNKNOWN
 
 
 # Between two versions.
@@ -98,11 +98,11 @@ def test_reason_of_absence_is_unknown_when_moments_contradict_numbers(store: Sto
 def test_missing_version_never_arrived_when_previous_version_is_safely_kept(store: Store) -> None:
     store.add("A1", 0, {}, 0)
     store.add("A1", 3, {}, 1)
-    assert (list(fetch_newest().missing), fetch_newest().why_missing) == (
+    assert (list(fetch_newest().missing), fetch_newest().missing_reason) == (
         [1, 2],
         Absence.NEVER_ARRIVED,
     )
-    assert fetch_lowest().why_missing is None
+    assert fetch_lowest().missing_reason is None
     with pytest.raises(NoVersionError):
         timeline.fetch_version(HOST, ROOT, "A1", 2)
 
@@ -113,7 +113,7 @@ def test_reason_of_absence_is_unknown_when_previous_version_is_about_to_expire(
     """Version 1 was dated a little earlier than version 0, and left with its day."""
     store.add("A1", 0, {}, absence.get_retention_start() + HOUR)
     store.add("A1", 2, {}, 1)
-    assert (list(fetch_newest().missing), fetch_newest().why_missing) == ([1], Absence.UNKNOWN)
+    assert (list(fetch_newest().missing), fetch_newest().missing_reason) == ([1], Absence.UNKNOWN)
     with pytest.raises(OlderThanRetentionError):
         timeline.fetch_version(HOST, ROOT, "A1", 1)
 
@@ -159,7 +159,7 @@ def test_state_at_moment_names_child_when_its_version_was_removed(store: Store) 
     store.add("P7", 4, {}, 60, entity=PERSON, application="B1")  # of another application
     state = timeline.fetch_application_at(HOST, "A1", minute(30))
     assert [child.id for child in state.children] == ["P1"]
-    assert [(part.entity.name, part.id, part.why) for part in state.missing] == [
+    assert [(part.entity.name, part.id, part.reason) for part in state.missing] == [
         (PERSON, "P2", Absence.REMOVED),
         (PERSON, "P3", Absence.UNKNOWN),
         (PERSON, "P6", Absence.NEVER_ARRIVED),
@@ -179,7 +179,7 @@ def test_state_at_moment_names_removed_application_as_missing_beside_its_child(
     store.add("P1", 0, {}, 1, entity=PERSON)
     state = timeline.fetch_application_at(HOST, "A1", minute(30))
     assert state.application is None
-    assert [(part.id, part.why) for part in state.missing] == [("A1", Absence.REMOVED)]
+    assert [(part.id, part.reason) for part in state.missing] == [("A1", Absence.REMOVED)]
 
 
 # Over the API.
@@ -318,16 +318,16 @@ def test_reason_of_absence_is_true_for_any_history(
 def _check_timeline(history: list[PlannedVersion], start: datetime) -> None:
     removed = {change.number for change in history if change.arrives and change.dated < start}
     for version in timeline.fetch_page(HOST, TimelineQuery(entity=ROOT, id="A1")).versions:
-        if version.why_missing is Absence.NEVER_ARRIVED:
+        if version.missing_reason is Absence.NEVER_ARRIVED:
             assert not removed & set(version.missing)
         below = removed & set(range(version.version))
-        if version.why_nothing_older is Absence.NEVER_ARRIVED:
+        if version.nothing_older_reason is Absence.NEVER_ARRIVED:
             # A life before this one may have been removed; of this one nothing was.
             born = max(m.number for m in history[: version.version] if m.type is ChangeType.CREATE)
             assert not {number for number in below if number >= born}
-        if version.why_nothing_older is Absence.REMOVED:
+        if version.nothing_older_reason is Absence.REMOVED:
             assert any(change.dated < start for change in history[: version.version])
-        if version.previous_version is None and version.why_nothing_older is None:
+        if version.previous_version is None and version.nothing_older_reason is None:
             assert version.version <= 1
 
 

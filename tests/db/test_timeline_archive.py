@@ -66,7 +66,7 @@ def list_all_pages(**fields: Any) -> list[Version]:
             HOST, TimelineQuery(entity=ROOT, id="A1", page_size=4, page_token=token, **fields)
         )
         versions += (
-            msgspec.structs.replace(version, why_nothing_older=None) for version in page.versions
+            msgspec.structs.replace(version, nothing_older_reason=None) for version in page.versions
         )
         token = page.next_token
         if token is None:
@@ -110,11 +110,11 @@ def test_lowest_stored_version_says_that_older_versions_are_archived(
     half_archived: list[Version], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     query = TimelineQuery(entity=ROOT, id="A1", page_size=500)
-    assert fetch_page(HOST, query).versions[-1].why_nothing_older is Absence.ARCHIVED
+    assert fetch_page(HOST, query).versions[-1].nothing_older_reason is Absence.ARCHIVED
     complete = dataclasses.replace(query, archive=True)
-    assert fetch_page(HOST, complete).versions[-1].why_nothing_older is None
+    assert fetch_page(HOST, complete).versions[-1].nothing_older_reason is None
     use_archive(monkeypatch, retention_days="5")
-    assert fetch_page(HOST, query).versions[-1].why_nothing_older is Absence.REMOVED
+    assert fetch_page(HOST, query).versions[-1].nothing_older_reason is Absence.REMOVED
 
 
 def test_page_is_right_when_restored_day_is_dropped_while_it_is_read(
@@ -141,7 +141,7 @@ def test_document_that_only_the_archive_has_is_shown(half_archived: list[Version
     with pytest.raises(NoVersionError):
         fetch_page(HOST, TimelineQuery(entity=ROOT, id="A0"))
     (only,) = fetch_page(HOST, TimelineQuery(entity=ROOT, id="A0", archive=True)).versions
-    assert (only.version, only.why_nothing_older) == (0, None)
+    assert (only.version, only.nothing_older_reason) == (0, None)
     with pytest.raises(NoVersionError, match="archive"):
         fetch_page(HOST, TimelineQuery(entity=ROOT, id="nobody", archive=True))
     with pytest.raises(NoVersionError):

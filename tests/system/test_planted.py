@@ -81,4 +81,4 @@ def test_home_folder_that_others_can_change_is_refused(folder: Path) -> None:
     (home / "postgres").mkdir(parents=True)
     (home / "postgres").chmod(0o777)
     with pytest.raises(env.SettingError, match="every user of this machine may write"):
-        env.refuse_others_home(home)
+        env.refuse_untrusted_home(home)

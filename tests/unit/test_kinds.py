@@ -76,7 +76,8 @@ OF_ORDER = {
     '[[kind.label]]\npath = "/total"': 'label "/total" has no text. Write en = "...", ru =',
     '[[kind.label]]\npath = "/total"\nen = "Total"\n' * 2: 'label "/total" is declared twice.',
     f'{T}kind = "sum"': "Invalid enum value 'sum' - at `$.label[0].kind`.",
-    f'{T}words = {{ A = {{ en = "a" }} }}': 'label "/t" has words, which need kind = "enum".',
+    f'{T}words = {{ A = {{ en = "a" }} }}': 'label "/t" has words, but only a label '
+    'with kind = "enum" may have them.',
     T.replace("/t", "/t/0") + "sensitive = true": 'label "/t/0": 0 is one place of a list, but',
 }
 # The names and values that would have been valid, and the nearest.

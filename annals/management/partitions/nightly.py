@@ -383,7 +383,7 @@ def remove_old_late_versions(context: NightContext) -> StepResult:
 def remove_ended_logins(context: NightContext) -> StepResult:
     """Remove expired sessions and logout tokens, and provider sessions without a session.
 
-    The logins of the users stay.
+    A login has ended if its session has expired. The accounts of users stay.
     """
     return StepResult(logins_removed=sessions.remove_ended_sessions(context.now))
 

@@ -287,14 +287,14 @@ def _build_rest_url(version: Version, rows: ChangeRows, path: str | None) -> str
 
 def explain_missing_previous(version: Version) -> str:
     """Return a sentence on why a version has no previous one, or "" if it has one or needs none."""
-    if version.why_nothing_older is Absence.ARCHIVED:
+    if version.nothing_older_reason is Absence.ARCHIVED:
         return _("Older versions are in the archive. {ask}").format(ask=gaps.get_archive_hint())
-    if version.why_nothing_older is Absence.REMOVED:
+    if version.nothing_older_reason is Absence.REMOVED:
         return _("Older versions were removed: they are past the days that are kept.")
-    if version.quarantined and version.why_nothing_older:
+    if version.quarantined and version.nothing_older_reason:
         return _("Older versions are not all in the store.")
-    if version.why_nothing_older is Absence.NEVER_ARRIVED:
+    if version.nothing_older_reason is Absence.NEVER_ARRIVED:
         return _("Older versions never arrived.")
-    if version.why_nothing_older is Absence.UNKNOWN:
+    if version.nothing_older_reason is Absence.UNKNOWN:
         return _("Older versions are not in the store: removed by age, or never arrived.")
     return ""

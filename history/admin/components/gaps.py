@@ -73,7 +73,7 @@ def explain_missing(version: Version) -> str:
         if number == MAX_SENTENCES:
             sentences.append("…")
             break
-        sentences.append(_explain_run(run, version.why_missing))
+        sentences.append(_explain_run(run, version.missing_reason))
     return ". ".join(sentences)
 
 
@@ -91,12 +91,12 @@ def link_older_version(version: Version) -> GapLink | None:
     version before it.
     """
     if version.version == 0 or not (
-        version.quarantined or version.why_nothing_older is Absence.NEVER_ARRIVED
+        version.quarantined or version.nothing_older_reason is Absence.NEVER_ARRIVED
     ):
         return None
     return (
         _make_link(version.entity, version.id, version.version - 1)
-        if version.why_nothing_older
+        if version.nothing_older_reason
         else None
     )
 

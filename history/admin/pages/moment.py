@@ -108,16 +108,16 @@ def show_moment(request: HttpRequest, reader: HistoryReader, id: str) -> HttpRes
 
 def _explain_empty_page(error: timeline.NotFoundError) -> str:
     """Return a sentence on why the page is empty although the application is in the store."""
-    if error.why is Absence.UNKNOWN:
+    if error.reason is Absence.UNKNOWN:
         return _(
             "The versions of that moment are not in the store: removed by age, or never arrived."
         )
-    if error.why is Absence.ARCHIVED:
+    if error.reason is Absence.ARCHIVED:
         text = _("The versions of that moment may be in the archive. {ask}")
         return text.format(ask=gaps.get_archive_hint())
     if isinstance(error, OlderThanRetentionError):
         return _("The versions of that moment were removed: they are past the days that are kept.")
-    if error.why is None:
+    if error.reason is None:
         return _("{kind}: did not exist yet at that moment.").format(
             kind=get_kind_title(get_root())
         )
@@ -302,12 +302,12 @@ def _make_part(version: Version, budget: RenderBudget) -> dict[str, object]:
 
 
 def _explain_missing_part(part: MissingPart) -> str:
-    if part.why is Absence.DAMAGED:
+    if part.reason is Absence.DAMAGED:
         text = _("{kind} {id}: the version of that moment is damaged and cannot be read.")
         return text.format(kind=get_kind_title(part.entity), id=part.id)
     text = (
         _("{kind} {id}: the version of that moment never arrived.")
-        if part.why is Absence.NEVER_ARRIVED
+        if part.reason is Absence.NEVER_ARRIVED
         else _("{kind} {id}: the version of that moment is not in the store.")
     )
     return text.format(kind=get_kind_title(part.entity), id=part.id)

@@ -90,17 +90,17 @@ def _respond_refused(
 
 
 def _respond_not_found(
-    request: HttpRequest, reader: HistoryReader, entity: EntityKind, id: str, reason: NotFoundError
+    request: HttpRequest, reader: HistoryReader, entity: EntityKind, id: str, error: NotFoundError
 ) -> HttpResponse:
-    """Answer 404 with the reason. If only the version is missing, show the head of the document."""
-    number = reason.version
+    """Answer 404 and explain it. If only the version is missing, show the head of the document."""
+    number = error.version
     head = {"title": f"{get_kind_title(entity)} {id}", "hide_finder": True}
     fate: Sequence[str] = ()
     if number is not None:
         fate_of_version = trace.trace_version(reader, entity, id, min(number, MAX_VERSION))
         is_explained = fate_of_version.state not in (FateState.UNKNOWN, FateState.STORED)
-        is_explained = is_explained and reason.why is not Absence.ARCHIVED
-        explanation = "" if is_explained else _explain_missing_version(number, reason.why)
+        is_explained = is_explained and error.reason is not Absence.ARCHIVED
+        explanation = "" if is_explained else _explain_missing_version(number, error.reason)
         # If it is stored, another version with the same number but another moment is meant.
         if fate_of_version.state is not FateState.STORED:
             fate = gaps.describe_fate(fate_of_version)[0 if is_explained else 1 :]

@@ -239,7 +239,7 @@ def _was_removed(reader: HistoryReader, entity: EntityKind, id: str, number: int
     try:
         timeline.fetch_version(reader, entity, id, number, frozenset())
     except timeline.NotFoundError as error:
-        return error.why in (Absence.REMOVED, Absence.ARCHIVED)
+        return error.reason in (Absence.REMOVED, Absence.ARCHIVED)
     return False
 
 

@@ -44,7 +44,7 @@ def run_in_one_state(
         psycopg.errors.LockNotAvailable: A transaction that writes to the table stays open, or rows
             of the day keep coming.
     """
-    if not is_spread(connection, table):
+    if not distribution.is_distributed_table(connection, table):
         with open_day(connection, table, day) as day_table:
             return work(day_table)
     for _ in range(ROUNDS):
@@ -55,11 +55,6 @@ def run_in_one_state(
                 return result
             raise psycopg.Rollback  # ends the `with` block, which does not raise it again
     raise errors.LockNotAvailable("rows of this day keep coming; run the command again later")
-
-
-def is_spread(connection: Connection, table: str) -> bool:
-    """Return whether the rows of a table are on several nodes."""
-    return distribution.is_spread(connection, table)
 
 
 def start_noting(connection: Connection, day_table: days.DayTable, table: str, day: date) -> None:
@@ -73,7 +68,7 @@ def start_noting(connection: Connection, day_table: days.DayTable, table: str, d
         psycopg.errors.LockNotAvailable: One of these transactions stays open.
     """
     late_rows.mark_sealed_day(connection, table, day)
-    if is_spread(connection, table):
+    if distribution.is_distributed_table(connection, table):
         days.retry_lock(lambda: stop_writers(connection, table), days.LOCK_WAIT_S)
     else:
         late_rows.wait_for_others(connection, [day_table.child], "RowExclusiveLock")

@@ -19,6 +19,7 @@ from history.models import ArchivedDay, DaySeal, LateRow, SealedDay, VerifiedTab
 from history.retention import runs
 from history.retention.seals import day_snapshot, late_rows
 from history.retention.seals.seal import GENESIS, compute_seal
+from history.store import distribution
 from history.store.blocks.codec import DamagedBlockError
 from history.store.days import days
 from history.store.days.canonical import (
@@ -194,12 +195,12 @@ def accept_changed_day(table: str, day: date) -> None:
 def _compare_day(connection: Connection, day_rows: DayRows, day_seal: DaySeal) -> SealVerdict:
     """Compare a day with its seal.
 
-    If they differ and the day is spread over several nodes, compare again in one state of all
+    If they differ and the table is distributed, compare again in one state of all
     nodes: the nodes may have been read at different moments.
     """
     with open_day(connection, day_rows.table, day_seal.day) as day_table:
         verdict = _compare_in_snapshot(connection, day_rows, day_seal, day_table)
-    if verdict.fault and day_snapshot.is_spread(connection, day_rows.table):
+    if verdict.fault and distribution.is_distributed_table(connection, day_rows.table):
         return day_snapshot.run_in_one_state(
             connection,
             day_rows.table,

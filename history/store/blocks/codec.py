@@ -26,13 +26,13 @@ MOST_BYTES: Final = 256 * 1024
 LEVEL: Final = 6
 # No snapshot has a line feed: PostgreSQL's text of JSONB escapes it in texts and has no others.
 SNAPSHOT_SEPARATOR: Final = b"\n"
-# The data of a deletion without a snapshot. It is not packed: SQL looks for it.
+# The data of a deletion without a snapshot. It is not packed: SQL compares `data` with it.
 NULL_SNAPSHOT: Final = b"null"
 # `packed` begins with the number of the dictionary, instead of the bytes with which zstd begins.
 DICTIONARY_NUMBER_BYTES: Final = 4
 _MAGIC: Final = zstandard.FRAME_HEADER
-# In the number of the dictionary: the last bytes of `keys` are the checksum of the row. Blocks of
-# the first form have none. The snapshots have a checksum of zstd in both forms.
+# This bit in the number of the dictionary says that the last bytes of `keys` are a checksum of the
+# row. Blocks of the first form do not have it. In both forms zstd adds a checksum of the snapshots.
 _CHECKED: Final = 1 << 31
 CHECKSUM: Final = 4  # bytes
 # Bytes. PostgreSQL does not store larger values.
@@ -59,8 +59,8 @@ class BlockColumns(NamedTuple):
             microseconds from its moment to that of the newest version. Then there is one for the
             type, one for the service and one for the author. At the end is the row's checksum.
         versions: The numbers of all versions. None: each is one higher than the one before.
-        names: Lines, each with a client or author that is not the row's own. `keys` has the numbers
-            of the lines, from 1 on; 0 stands for the row's own. An empty line stands for no author.
+        names: A line for each service and author that differs from the row's own. `keys` has the
+            numbers of the lines, from 1 on; 0 means the row's own. An empty line means no author.
         packed: The number of the dictionary, and the compressed snapshots.
     """
 
@@ -89,8 +89,8 @@ class BlockPacker:
             rows: The versions in the order of number and moment. See split_into_blocks.
 
         Returns:
-            The block's row without its snapshot, and the block's columns. A row whose snapshot must
-            not be packed is returned whole, with None for the columns: it stays a plain row.
+            The block's row without its snapshot, and the block's columns. If the snapshot must not
+            be packed, the row is returned whole, with None for the columns: it stays a plain row.
         """
         newest = rows[-1]
         if newest[-1] == NULL_SNAPSHOT or len(newest[-1]) > MOST_BYTES:
@@ -158,7 +158,7 @@ def compute_checksum(
     """Return the checksum of the columns of a block except `packed`.
 
     It is the beginning of a SHA-256 over these columns in the form that PostgreSQL's record_send
-    gives them. So SQL can compute it too: `_SOUND` of history.store.blocks.queries.
+    gives them. So SQL can compute it too: `_IS_CHECKSUM_RIGHT` of history.store.blocks.queries.
 
     Args:
         row: The block's own row. Its snapshot is ignored.
@@ -218,7 +218,7 @@ def unpack_snapshots(packed: bytes, dictionary: Dictionary | None) -> list[bytes
     """
     frame = _MAGIC + packed[DICTIONARY_NUMBER_BYTES:]
     try:
-        # A changed length would ask for that much memory.
+        # zstd would allocate as much memory as a damaged header says.
         if zstandard.frame_content_size(frame) > _LARGEST:
             raise DamagedBlockError("it cannot be unpacked: its header has an impossible length")
         return decompress(dictionary, frame).split(SNAPSHOT_SEPARATOR)
@@ -275,5 +275,7 @@ def expand_block(
             for number, key, text in zip(numbers, keys, texts, strict=False)
         ]  # fmt: skip
     except (struct.error, IndexError):
-        raise DamagedBlockError("its keys are not those of its versions") from None
+        raise DamagedBlockError(
+            "its keys have a wrong length, or number a name that it does not have"
+        ) from None
     return [*older_rows, (*row[:-1], texts[-1])]

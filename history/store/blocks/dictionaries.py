@@ -22,7 +22,7 @@ from history.common.complaints import ExplainedError
 Connection = psycopg.Connection[Any]
 
 DICTIONARY_BYTES: Final = 112_640
-# With fewer snapshots a dictionary does not pay.
+# A dictionary that is trained on fewer snapshots does not save enough space.
 LEAST_SAMPLES: Final = 100
 
 _READ: Final = "SELECT number, content FROM pack_dictionary WHERE number <> ALL(%s)"

@@ -1,6 +1,7 @@
 """Reads the plain rows and blocks of a table as versions.
 
-In SQL the versions come without their snapshots, in Python with them.
+`build_versions_query` does it in SQL. It cannot unpack snapshots: a version in a block comes with
+the column `packed` of the block. `iterate_versions` does it in Python, with the snapshots.
 """
 
 from __future__ import annotations
@@ -40,15 +41,17 @@ _MOMENT: Final = """updated_at
 OLDEST: Final = f"CASE WHEN octet_length(keys) >= 8 THEN {_MOMENT.format(1)} END"
 """The moment of the oldest version of a block, in SQL. NULL if the row has one version."""
 
-# Whether the checksum is right, as codec.compute_checksum computes it. Blocks of the first form
-# have no checksum.
-_SOUND: Final = f"""((mod(octet_length(keys), 8) = {CHECKSUM}) IS NOT true OR
+# Whether a block has the checksum that codec.compute_checksum computes for it. Also true of a block
+# of the first form, which has no checksum.
+_IS_CHECKSUM_RIGHT: Final = f"""((mod(octet_length(keys), 8) = {CHECKSUM}) IS NOT true OR
         substr(keys, octet_length(keys) - {CHECKSUM - 1}) = substr(sha256(record_send(ROW(
             version, updated_at, type, unpacked, id, client_id, author, {{product}},
             substr(keys, 1, octet_length(keys) - {CHECKSUM}), versions, names))), 1, {CHECKSUM}))"""
-_COUNT: Final = f"""CASE WHEN packed IS NULL THEN (data IS NOT NULL)::int WHEN {_SOUND}
+# How many versions a row has; 0 if it is damaged.
+_COUNT: Final = f"""CASE WHEN packed IS NULL THEN (data IS NOT NULL)::int WHEN {_IS_CHECKSUM_RIGHT}
         THEN coalesce(octet_length(keys), 0) / 8 + 1 ELSE 0 END"""
 
+# The last moment of the UTC day of a row.
 _DAY_END: Final = (
     "date_bin('24 hours', updated_at, 'epoch'::timestamptz) + interval '23:59:59.999999'"
 )
@@ -60,9 +63,10 @@ FIRST_KEY: Final = f"""coalesce(versions[1], version - coalesce(octet_length(key
 # Selects each version of a table.
 # stored_at and stored_version are the key of the row that has the version. Without a condition on
 # stored_at PostgreSQL reads every day.
-# position is the place of the version in its block, from 1. A damaged row is one version with
-# position 0, with the highest number and at the end of its day.
-# VALUES: over several shards Citus takes the function of the checksum only in a query with a FROM.
+# position is the position of the version in its block, from 1. A damaged row is selected as one
+# version with the position 0, the highest possible number, and the last moment of its day.
+# FROM (VALUES (1)) is for Citus: in a statement to several shards, it accepts the function of the
+# checksum only in a query that has a FROM.
 _VERSIONS: Final = """(
     SELECT id, updated_at AS stored_at, version AS stored_version, {product} AS product, position,
         packed IS NOT NULL AS in_block, data, packed, unpacked,
@@ -120,12 +124,12 @@ def iterate_versions(
 ) -> Iterator[CanonicalRow]:
     """Yield the rows of a table as versions.
 
-    The versions of a document come in the order of number and moment. Only the versions of blocks
-    that overlap are in memory at a time, and one plain row. Call `read_new_dictionaries` before.
+    The versions of a document come in the order of number and moment. In memory are only one plain
+    row, and the versions of blocks that overlap. Call `read_new_dictionaries` before.
 
     Args:
-        stored: Rows with BLOCK_COLUMNS at the end, in the order of id and FIRST_KEY. In another
-            order all versions are yielded, too, but in the order of their rows.
+        stored: Rows with BLOCK_COLUMNS at the end, in the order of id and FIRST_KEY. If they have
+            another order, the versions come in the order of their rows.
         convert: Makes the row to yield from each version of a block. It must keep the first three
             values.
         on_damage: Called with the error of each row that cannot be read. These rows are left out.
@@ -135,7 +139,7 @@ def iterate_versions(
     """
     size = len(BLOCK_COLUMNS)
     id = None
-    # Versions of blocks. A row that comes may be before them.
+    # Versions of blocks that were not yielded yet, because the next row may come before them.
     pending_rows: deque[CanonicalRow] = deque()
     for row in stored:
         plain_row, block = tuple(row[:-size]), row[-size:]

@@ -17,8 +17,8 @@ _PREPARED: Final = "_annals_plans"
 def prepare_session(connection: psycopg.Connection[Any]) -> None:
     """Complete the settings of a session and announce which form of data it reads.
 
-    Does this once for each connection. On a cluster PostgreSQL chooses between generic and custom
-    plans (plan_cache_mode auto): with a generic plan it cannot choose the shard.
+    Does this once for each connection. On a cluster it lets PostgreSQL make custom plans, too
+    (plan_cache_mode auto): with a generic plan PostgreSQL cannot choose the shard.
 
     Raises:
         psycopg.Error: The server refuses a setting.

@@ -65,7 +65,7 @@ class NewerFormError(psycopg.OperationalError):
 
 
 class EarlierReleaseError(ExplainedError, RuntimeError):
-    """Raised when sessions are connected whose release cannot read the form of this one.
+    """Raised when sessions of an earlier release are connected: they cannot read this form.
 
     The message names them and says what to do.
     """

@@ -21,12 +21,12 @@ Right = tuple[str, str, str]  # table, right, and column, "" for the whole table
 _RIGHT: Final = re.compile(r"([A-Z]+)(?: \(([^)]*)\))?")
 # Tables that do not exist yet are left out: the check of the migrations reports them.
 _MISSING: Final = """
-SELECT wanted.right_name || ' on ' || wanted.name
-    || CASE WHEN wanted.col = '' THEN '' ELSE '.' || wanted.col END
-FROM unnest(%s::text[], %s::text[], %s::text[]) AS wanted (name, right_name, col)
-JOIN pg_class c ON c.relname = wanted.name AND c.relnamespace = 'public'::regnamespace
-WHERE NOT CASE WHEN wanted.col = '' THEN has_table_privilege(c.oid, wanted.right_name)
-    ELSE has_column_privilege(c.oid, wanted.col, wanted.right_name) END
+SELECT needed.right_name || ' on ' || needed.name
+    || CASE WHEN needed.col = '' THEN '' ELSE '.' || needed.col END
+FROM unnest(%s::text[], %s::text[], %s::text[]) AS needed (name, right_name, col)
+JOIN pg_class c ON c.relname = needed.name AND c.relnamespace = 'public'::regnamespace
+WHERE NOT CASE WHEN needed.col = '' THEN has_table_privilege(c.oid, needed.right_name)
+    ELSE has_column_privilege(c.oid, needed.col, needed.right_name) END
 ORDER BY 1
 """
 

@@ -8,7 +8,8 @@ import psycopg
 # A setting that PostgreSQL only stores. A session that does not have it has lost all its options.
 SESSION_MARK: Final = "annals.session"
 
-# Settings that a login may have otherwise. Then Annals would fail, answer wrongly or lose sessions.
+# A login may have other values of these settings, with which Annals would fail, answer wrongly or
+# lose sessions.
 SESSION: Final[Mapping[str, str]] = {
     "timezone": "UTC",
     "datestyle": "ISO, MDY",
@@ -18,7 +19,7 @@ SESSION: Final[Mapping[str, str]] = {
     "default_transaction_isolation": "read committed",
     "idle_session_timeout": "0",
     "exit_on_error": "off",
-    # psycopg writes the items of list parameters for this.
+    # With this value PostgreSQL reads list parameters as psycopg writes them.
     "standard_conforming_strings": "on",
     "array_nulls": "on",
     "temp_buffers": "8MB",

@@ -53,8 +53,8 @@ def build_order(connection: Connection, rows: DayRows) -> sql.SQL:
 def build_stored_order(connection: Connection, entity: EntityKind) -> sql.Composable:
     """Build the ORDER BY in which `queries.iterate_versions` needs the stored rows.
 
-    A block comes at the place of its first version. Then the versions come in the canonical order,
-    without a look at the next block.
+    A block is sorted by its first version. So `iterate_versions` has read every block before one of
+    its versions is due, and can yield the versions in the canonical order.
     """
     id, _ = build_order(connection, entity).as_string(connection).split(", ", 1)
     return sql.SQL(f"{id}, {queries.FIRST_KEY}")

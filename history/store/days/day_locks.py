@@ -19,7 +19,8 @@ ADVISORY_SPACE = 0x41_4E_4E_41  # "ANNA": the first key of our advisory locks, o
 
 # Citus' message if a table gets shards while others move. It does not have its own SQLSTATE.
 _SHARDS_MOVE = "could not acquire the lock required to colocate"
-# Citus may forget a savepoint of a node that it cancelled because another one refused a lock.
+# Citus' message if it has lost the savepoint of a node. This can happen when it cancels the
+# statement on one node because another node refuses a lock.
 _LOST_SAVEPOINT = "connection marked as essential"
 
 Connection = psycopg.Connection[Any]

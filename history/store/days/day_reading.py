@@ -23,7 +23,8 @@ from history.store.days.days import DayState, DayTable
 Connection = psycopg.Connection[Any]
 
 _LOCK: Final[LiteralString] = "LOCK TABLE {} IN ACCESS SHARE MODE"
-# The cast reads the newest catalogue. The query reads the catalogue in the transaction's snapshot.
+# Whether the transaction's snapshot has a table. The cast to regclass reads the newest catalogue,
+# but the query reads the catalogue of the snapshot.
 _IN_SNAPSHOT: Final[LiteralString] = "SELECT EXISTS (SELECT FROM pg_class WHERE oid = {}::regclass)"
 
 
@@ -36,21 +37,21 @@ def open_day(connection: Connection, table: str, day: date) -> Iterator[DayTable
     its own PostgreSQL snapshot, and the lock with it, at the first query of the day's table.
     `connection` is in autocommit mode.
     """
-    is_spread = distribution.is_spread(connection, table)
+    is_distributed = distribution.is_distributed_table(connection, table)
     while True:
         former_day_table = days.locate_day(connection, table, day)
         with connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            # In a cluster one session, so one snapshot, of each node.
+            # On a cluster: one session to each node, and so one snapshot of the node.
             connection.execute("SET LOCAL citus.max_adaptive_executor_pool_size TO 1")
-            if not is_spread and former_day_table.state is not DayState.ABSENT:
+            if not is_distributed and former_day_table.state is not DayState.ABSENT:
                 try:
                     connection.execute(sql.SQL(_LOCK).format(former_day_table.child))
                 except errors.UndefinedTable:  # dropped while we waited
                     raise psycopg.Rollback from None
             # The first query: it takes the snapshot.
             day_table = days.locate_day(connection, table, day)
-            if not is_spread and (former_day_table.state is DayState.ABSENT) != (
+            if not is_distributed and (former_day_table.state is DayState.ABSENT) != (
                 day_table.state is DayState.ABSENT
             ):
                 raise psycopg.Rollback  # made or dropped since we looked

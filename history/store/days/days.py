@@ -46,7 +46,8 @@ SILENT_MS = 30_000
 
 Connection = psycopg.Connection[Any]
 
-# The table of a day, whether it is a partition of its parent, and the column of its bounds.
+# Returns whether the table of a day exists and is a partition of its parent, with its comment, and
+# the column by which the parent is partitioned.
 _LOCATE_DAY = """
 SELECT space.nspname, child.oid IS NOT NULL, link.inhparent IS NOT NULL, link.inhdetachpending,
     obj_description(child.oid, 'pg_class'),
@@ -77,12 +78,13 @@ WITH part AS MATERIALIZED (
         AND (relname = ANY(%(names)s) OR relname !~ '_[0-9]{8}$')
 )
 SELECT number FROM unnest(%(tables)s::regclass[], %(starts)s::timestamptz[],
-    %(stops)s::timestamptz[]) WITH ORDINALITY AS given(parent, start, stop, number)
-WHERE EXISTS (SELECT FROM part WHERE part.parent = given.parent
-    AND part.start <= given.start AND part.stop >= given.stop)
+    %(stops)s::timestamptz[]) WITH ORDINALITY AS requested(parent, start, stop, number)
+WHERE EXISTS (SELECT FROM part WHERE part.parent = requested.parent
+    AND part.start <= requested.start AND part.stop >= requested.stop)
 """
 
-# A name that is taken, as by a second index on the same columns, stays as it is.
+# Returns the indexes of a replaced table with the names that they should have. An index is left out
+# if its name is taken, for example by a second index on the same columns.
 _RENAMES = """
 SELECT DISTINCT ON (lasting) former, lasting FROM (
     SELECT i.relname AS former, i.relnamespace AS space,
@@ -380,7 +382,7 @@ _SHARD_NAME: Final = re.compile(r'["«](.+)_\d+["»]')
 def _identify_violating_table(
     error: errors.CheckViolation, day_table: DayTable
 ) -> sql.Identifier | None:
-    """Return the name of the table whose rows violate a bound, or None if the error lacks it.
+    """Return the name of the table with rows that violate a bound. None if the error lacks it.
 
     Citus passes on the message of a node without the fields that have the names.
     """
@@ -466,7 +468,7 @@ def replace_distributed_table(
     def swap() -> None:
         with connection.transaction():
             limit_silence(connection)
-            # Before the DETACH, as for all that follows.
+            # Before the DETACH: it and all later statements must use the same connections.
             distribution.use_one_connection(connection)
             prepare()
             lock_day(connection, build_partition_name(table, day), next(waits_ms))
@@ -562,7 +564,7 @@ def _detach_table(connection: Connection, day_table: DayTable, wait_s: float) ->
     try:
         with override_lock_timeout(connection, int(wait_s * 1000)):
             connection.execute(command + sql.SQL(" CONCURRENTLY"))
-    except (errors.FeatureNotSupported, errors.InternalError_):  # Citus has only the plain one
+    except (errors.FeatureNotSupported, errors.InternalError_):  # Citus has only the plain DETACH
         with connection.transaction():
             set_short_lock_timeout(connection)
             connection.execute(command)

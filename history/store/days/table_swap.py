@@ -32,15 +32,17 @@ from history.store.days.days import DayTable
 StoredRow: TypeAlias = tuple[CanonicalRow, BlockColumns | None]
 
 _EPOCH: Final = 946_684_800_000_000  # of COPY's moments: 2000, in microseconds since 1970
-# Noted rows are copied in portions. This many keys are looked up at once.
+# How many keys of missing rows one statement returns, at most.
 KEYS_AT_ONCE: Final = 5_000
-# This many bytes of snapshots are in memory, or one larger snapshot.
+# How many bytes of snapshots are in memory while missing rows are copied, at most. A larger
+# snapshot is copied alone.
 BYTES_AT_ONCE: Final = 8 * 1024 * 1024
 # How many seconds the removal of a leftover trigger may wait for its table.
 _STOP_WAIT_S: Final = 1.0
 
 _TRIGGERS: Final = ("annals_note_change", "annals_note_truncate")
-_WATCH: Final[LiteralString] = """
+# Creates the triggers that note changes of a table.
+_CREATE_TRIGGERS: Final[LiteralString] = """
 CREATE OR REPLACE TRIGGER annals_note_change AFTER INSERT OR UPDATE OR DELETE ON {table}
     FOR EACH ROW EXECUTE FUNCTION annals_note_change();
 CREATE OR REPLACE TRIGGER annals_note_truncate AFTER TRUNCATE ON {table}
@@ -48,45 +50,55 @@ CREATE OR REPLACE TRIGGER annals_note_truncate AFTER TRUNCATE ON {table}
 ALTER TABLE {table} ENABLE ALWAYS TRIGGER annals_note_change;
 ALTER TABLE {table} ENABLE ALWAYS TRIGGER annals_note_truncate
 """
-_STOP: Final[LiteralString] = """
+# Removes these triggers.
+_DROP_TRIGGERS: Final[LiteralString] = """
 DROP TRIGGER IF EXISTS annals_note_change ON {table};
 DROP TRIGGER IF EXISTS annals_note_truncate ON {table}
 """
-# Whoever disables a trigger, or enables it again, writes its row in the catalog: xmin changes.
-_STATE: Final[LiteralString] = """
+# Returns the fields of TableWatch. If somebody disables a trigger, or enables it again, PostgreSQL
+# writes its row in the catalogue anew: xmin changes.
+_WATCHED_STATE: Final[LiteralString] = """
 SELECT c.oid::bigint, pg_relation_filenode(c.oid)::bigint, coalesce((
     SELECT string_agg(concat_ws(' ', t.oid, t.xmin, t.tgenabled), ', ' ORDER BY t.oid)
     FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgname = ANY(%(triggers)s)), '')
 FROM pg_class c WHERE c.oid = %(table)s::regclass
 """
-_LEFT: Final[LiteralString] = """
+# Returns the tables that have these triggers.
+_TABLES_WITH_TRIGGERS: Final[LiteralString] = """
 SELECT DISTINCT n.nspname, c.relname FROM pg_trigger t
 JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE t.tgname = ANY(%s)
 """
-# The table was dropped with its triggers, or it is another one since a dump was restored.
-_DROP_UNWATCHED: Final[LiteralString] = """
+# Deletes the notes about tables without these triggers. Such a table was dropped, or another table
+# has its OID since a dump was restored.
+_DELETE_STRAY_NOTES: Final[LiteralString] = """
 DELETE FROM changed_row WHERE NOT EXISTS (
     SELECT FROM pg_trigger t WHERE t.tgname = ANY(%s) AND t.tgrelid = changed_row.partition::oid)
 """
-_GUARD: Final[LiteralString] = """
+# Creates the trigger that refuses versions that a block has.
+_CREATE_GUARD: Final[LiteralString] = """
 CREATE OR REPLACE TRIGGER annals_refuse_packed
     BEFORE INSERT OR UPDATE OF id, version, updated_at ON {table}
     FOR EACH ROW EXECUTE FUNCTION annals_refuse_packed();
 ALTER TABLE {table} ENABLE ALWAYS TRIGGER annals_refuse_packed
 """
-_UNGUARDED: Final[LiteralString] = """
+# Returns the packed days without this trigger.
+_UNGUARDED_DAYS: Final[LiteralString] = """
 SELECT "table", day FROM sealed_day
 WHERE packed_at IS NOT NULL AND to_regclass("table" || to_char(day, '_YYYYMMDD')) IS NOT NULL
     AND NOT EXISTS (SELECT FROM pg_trigger WHERE tgname = 'annals_refuse_packed'
         AND tgrelid = to_regclass("table" || to_char(day, '_YYYYMMDD')) AND tgenabled = 'A')
 """
-_NOTED: Final[LiteralString] = (
+# Returns the keys of the rows that were inserted into a watched table.
+_INSERTED_ROWS: Final[LiteralString] = (
     "SELECT DISTINCT row_id AS id, updated_at, version FROM changed_row"
     " WHERE partition = {partition} AND change = 'insert'"
 )
-_ALL: Final[LiteralString] = "SELECT id, updated_at, version FROM {old} WHERE packed IS NULL"
-_MISSING: Final[LiteralString] = """
+# Returns the keys of all plain rows of the old table.
+_PLAIN_ROWS: Final[LiteralString] = "SELECT id, updated_at, version FROM {old} WHERE packed IS NULL"
+# Returns the rows among `keys` that the new table lacks, and the size of each snapshot. Begins
+# after the key (id, moment, version).
+_MISSING_ROWS: Final[LiteralString] = """
 SELECT key.id, key.updated_at, key.version, coalesce(octet_length(old.data::text), 0)
 FROM ({keys}) AS key JOIN {old} AS old USING (id, updated_at, version)
 WHERE old.packed IS NULL
@@ -96,11 +108,14 @@ WHERE old.packed IS NULL
         AND new.updated_at = key.updated_at)
 ORDER BY key.id, key.updated_at, key.version LIMIT {limit}
 """
-_FIRST: Final = ("", datetime(1, 1, 1, tzinfo=UTC), -1)
-# A day is counted by its index if at most this many bytes are in pages of which PostgreSQL does not
-# know that all rows are visible: it has to look at each row of these.
+# A key before all keys.
+_BEFORE_FIRST: Final = ("", datetime(1, 1, 1, tzinfo=UTC), -1)
+# To count a table PostgreSQL needs only its index, except for pages of which it does not know that
+# all rows are visible: of these it reads each row. A table is counted if it has at most this many
+# bytes in such pages.
 UNKNOWN_BYTES: Final = 64 * 1024 * 1024
-_UNKNOWN: Final[LiteralString] = (
+# Returns the bytes of a table in such pages.
+_PARTLY_VISIBLE_BYTES: Final[LiteralString] = (
     "SELECT pg_relation_size(oid) - relallvisible::bigint * current_setting('block_size')::int"
     " FROM pg_class WHERE oid = %s::regclass"
 )
@@ -132,7 +147,7 @@ class TableWatch:
 
     def build_noted_query(self) -> sql.Composed:
         """Return a query for id, updated_at and version of the rows that came during the watch."""
-        return sql.SQL(_NOTED).format(partition=sql.Literal(self.partition))
+        return sql.SQL(_INSERTED_ROWS).format(partition=sql.Literal(self.partition))
 
     def settle(self, connection: Connection, entity: EntityKind, day_table: DayTable) -> int:
         """Copy the last noted rows, and prove that the old table was not changed in any other way.
@@ -187,10 +202,10 @@ def remove_leftover_triggers(connection: Connection) -> None:
     A locked table keeps its triggers until the next call. They do no harm, but note changes that
     nobody needs. Notes about tables that do not exist any more are deleted, too.
     """
-    for schema, name in connection.execute(_LEFT, [list(_TRIGGERS)]).fetchall():
+    for schema, name in connection.execute(_TABLES_WITH_TRIGGERS, [list(_TRIGGERS)]).fetchall():
         with suppress(errors.LockNotAvailable, errors.DeadlockDetected):
             _stop_watch(connection, sql.Identifier(schema, name))
-    connection.execute(_DROP_UNWATCHED, [list(_TRIGGERS)])
+    connection.execute(_DELETE_STRAY_NOTES, [list(_TRIGGERS)])
 
 
 def guard_table(connection: Connection, table: sql.Identifier) -> None:
@@ -198,7 +213,7 @@ def guard_table(connection: Connection, table: sql.Identifier) -> None:
 
     The error is the one of a violated primary key (SQLSTATE 23505), which every writer handles.
     """
-    connection.execute(sql.SQL(_GUARD).format(table=table))
+    connection.execute(sql.SQL(_CREATE_GUARD).format(table=table))
 
 
 def guard_packed_days(connection: Connection) -> None:
@@ -209,7 +224,7 @@ def guard_packed_days(connection: Connection) -> None:
     """
     if distribution.is_distributed(connection):
         return
-    for table, day in connection.execute(_UNGUARDED).fetchall():
+    for table, day in connection.execute(_UNGUARDED_DAYS).fetchall():
         day_table = days.locate_day(connection, table, day)
 
         def attempt(child: sql.Identifier = day_table.child) -> None:
@@ -233,20 +248,20 @@ def add_missing_rows(
         keys: A query for id, updated_at and version of the rows to look for. None: all rows.
     """
     if keys is None:
-        keys = sql.SQL(_ALL).format(old=day_table.child)
-    query = sql.SQL(_MISSING).format(
+        keys = sql.SQL(_PLAIN_ROWS).format(old=day_table.child)
+    query = sql.SQL(_MISSING_ROWS).format(
         keys=keys,
         old=day_table.child,
         versions=sql.SQL(queries.build_versions_query(entity, day_table.new.as_string(connection))),
         limit=sql.Literal(KEYS_AT_ONCE),
     )
-    # Each row is found by its key.
+    # PostgreSQL must look up each row by its key, and not read whole tables.
     connection.execute(
         "SET LOCAL enable_seqscan TO off; SET LOCAL enable_hashjoin TO off;"
         "SET LOCAL enable_mergejoin TO off; SET LOCAL enable_bitmapscan TO off"
     )
     added = 0
-    id, moment, version = _FIRST
+    id, moment, version = _BEFORE_FIRST
     while True:
         values = {"id": id, "moment": moment, "version": version}
         missing = connection.execute(query, values).fetchall()
@@ -317,7 +332,9 @@ def count_cheaply(connection: Connection, table: sql.Identifier, packed: bool) -
     """
     if packed:
         return queries.count_versions(connection, table)
-    unknown_bytes = connection.execute(_UNKNOWN, [table.as_string(connection)]).fetchone()
+    unknown_bytes = connection.execute(
+        _PARTLY_VISIBLE_BYTES, [table.as_string(connection)]
+    ).fetchone()
     if unknown_bytes is None or unknown_bytes[0] > UNKNOWN_BYTES:
         return None
     row = connection.execute(sql.SQL("SELECT count(*) FROM {}").format(table)).fetchone()
@@ -327,7 +344,7 @@ def count_cheaply(connection: Connection, table: sql.Identifier, packed: bool) -
 def _begin_watch(connection: Connection, day_table: DayTable) -> TableWatch:
     with connection.transaction():
         set_short_lock_timeout(connection)
-        connection.execute(sql.SQL(_WATCH).format(table=day_table.child))
+        connection.execute(sql.SQL(_CREATE_TRIGGERS).format(table=day_table.child))
         watch = _load_state(connection, day_table)
         connection.execute("DELETE FROM changed_row WHERE partition = %s", [watch.partition])
         return watch
@@ -337,7 +354,7 @@ def _stop_watch(connection: Connection, table: sql.Identifier) -> None:
     def attempt() -> None:
         with connection.transaction():
             set_short_lock_timeout(connection)
-            connection.execute(sql.SQL(_STOP).format(table=table))
+            connection.execute(sql.SQL(_DROP_TRIGGERS).format(table=table))
             connection.execute(
                 "DELETE FROM changed_row WHERE partition = %s::regclass::oid::bigint",
                 [table.as_string(connection)],
@@ -349,7 +366,7 @@ def _stop_watch(connection: Connection, table: sql.Identifier) -> None:
 def _load_state(connection: Connection, day_table: DayTable) -> TableWatch:
     values = {"triggers": list(_TRIGGERS), "table": day_table.child.as_string(connection)}
     # The cast to regclass raises if there is no such table.
-    return TableWatch(*require_row(connection.execute(_STATE, values).fetchone()))
+    return TableWatch(*require_row(connection.execute(_WATCHED_STATE, values).fetchone()))
 
 
 def _build_changed_error(day_table: DayTable, reason: str) -> ChangedMeanwhileError:

@@ -14,7 +14,7 @@ _FIRST_DAY = (date.min - EPOCH).days
 
 @dataclass(frozen=True)
 class Window:
-    """The UTC days, both ends included, whose versions are stored."""
+    """The UTC days with versions that are stored, from the oldest to the newest, both included."""
 
     oldest: date
     newest: date

@@ -85,7 +85,7 @@ def is_distributed(connection: Connection) -> bool:
     return bool(_answers_by_database[database])
 
 
-def is_spread(connection: Connection, table: str) -> bool:
+def is_distributed_table(connection: Connection, table: str) -> bool:
     """Return whether the rows of a table are on several nodes."""
     return table in DISTRIBUTED_BY and is_distributed(connection)
 
@@ -149,9 +149,10 @@ def use_one_connection(connection: Connection) -> None:
 
 
 def free_coordinator(connection: Connection, table: sql.Identifier) -> None:
-    """Free the disk space on the coordinator of a table that was distributed after it got rows.
+    """Free the disk space that a distributed table still has on the coordinator.
 
-    Does nothing if the tables are not distributed.
+    It has some if it got rows before it was distributed. Does nothing if the tables are not
+    distributed.
     """
     if not is_distributed(connection):
         return

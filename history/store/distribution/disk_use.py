@@ -10,9 +10,9 @@ from psycopg import sql
 
 from history.store import distribution
 
-# Measures the shards on one node. The name of a shard is the table's name with a number. PostgreSQL
-# resets its counts after a crash or failover: then the other parts of a mark differ. The counts
-# come up to a minute after a commit.
+# Measures the shards on one node. The name of a shard is the table's name with a number. The mark
+# has counts of inserted rows, which PostgreSQL may update up to a minute after a commit. A crash or
+# failover resets the counts: then the other parts of the mark differ.
 _OF_NODE: Final[LiteralString] = """
 SELECT coalesce(json_object_agg(name, figures), '{{}}') FROM (
     SELECT whole.relname AS name, json_build_array(

@@ -36,7 +36,7 @@ class ChildRow(NamedTuple):
 
 
 class NewChildren:
-    """Collects the children that versions are of, except those already listed for the day.
+    """Collects the documents of versions that are children, except those listed for the day.
 
     Args:
         known_fingerprints: The fingerprints of the children that are stored already.

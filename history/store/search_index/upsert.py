@@ -12,12 +12,12 @@ from history.store.json_columns import encode_columns
 from history.store.search_index.keys import SearchKeyRow
 
 _COLUMNS: Final = "value, name, entity, id, day"
-# One row per key. It changes once a day, so that a busy entity costs little.
+# There is one row for each key. It changes only once a day, however often the document changes.
 _NEWEST: Final = """
     ON CONFLICT (value, name, entity, id) DO UPDATE
     SET day = excluded.day WHERE search_key.day < excluded.day
 """
-# In one statement, which has room for 65,535 parameters: no row has more than six.
+# How many rows one statement inserts. A statement can have 65,535 parameters; a row has at most 6.
 _MAX_ROWS: Final = 5_000
 _COLUMN: Final = "json_array_elements_text(%s::json)"
 _UPSERT: Final = f"""

@@ -31,8 +31,8 @@ MAX_TIMELINE_BYTES: Final = 32 * 1024 * 1024
 PREFIX: Final = "/api/v1"
 # How many calls may run at a time. A call that hangs counts until its sockets are shut down.
 MAX_CALLS: Final = 8
-# How much longer than its time limit a call is waited for. Its own limit does not cover the lookup
-# of the host's name.
+# How much longer than the time limit of a call its caller waits. The limit does not cover the
+# lookup of the host's name.
 GRACE_SECONDS: Final = 0.05
 # After so many failures in a row, calls stop.
 FAILURES_TO_OPEN: Final = 3
@@ -191,8 +191,8 @@ class CircuitBreaker:
         self.note_success()
 
 
-# Both are shared by all requests of the process. After one request has failed, others need not wait
-# for the old service; and MAX_CALLS limits all requests together.
+# Both are shared by all HTTP requests of the process. After the calls of some requests have failed,
+# the others need not wait for the old service; and MAX_CALLS limits all of them together.
 BREAKER: Final = CircuitBreaker()
 CALL_PLACES: Final = threading.BoundedSemaphore(MAX_CALLS)
 
@@ -217,7 +217,7 @@ def call_in_thread(
         _CUT_OFF.inc()
         return None
     outcomes: SimpleQueue[CallOutcome] = SimpleQueue()
-    # The call runs in a thread of its own, because otherwise a call that hangs could not be left.
+    # The call runs in a thread of its own: so the request can go on while the call hangs.
     arguments = (outcomes, endpoint, subject, seconds)
     threading.Thread(target=_put_outcome, args=arguments, daemon=True).start()
     try:

@@ -66,16 +66,17 @@ def _make_change(
     place = None
     if position and stored_at is not None and stored_version is not None:
         place = PlaceInBlock(BlockRef(id, stored_at, stored_version), position)
-    moment = TimelinePosition(updated_at, kind, id, version)
-    return ListedChange(moment, application or id, is_damaged, place)
+    timeline_position = TimelinePosition(updated_at, kind, id, version)
+    return ListedChange(timeline_position, application or id, is_damaged, place)
 
 
 def _get_position(change: ListedChange) -> TimelinePosition:
     return change.position
 
 
-# `packed IS NULL` and the author alone, or PostgreSQL would not use the indexes.
-_PLAIN = """
+# Returns the changes of a kind in plain rows. `packed IS NULL` and the condition `by_author` must
+# stand alone: otherwise PostgreSQL does not use the indexes.
+_PLAIN_CHANGES = """
     (SELECT {kind} AS kind, id, version, updated_at, {product} AS product, false AS damaged,
         NULL::timestamptz AS stored_at, NULL::int4 AS stored_version, NULL::int4 AS position
     FROM {table} AS stored
@@ -85,13 +86,15 @@ _PLAIN = """
             %(after_id)s::varchar, %(after_version)s::int4)
     ORDER BY updated_at {order}, id {order}, version {order} LIMIT %(limit)s)
 """
-# A block is stored where its newest version is. `end` is the end of the last day of the slice.
-_BLOCK_ROWS = """(
+# Returns the blocks that may have versions in the slice. A block has the moment of its newest
+# version, so it may lie after the slice: %(end)s is the end of the last day of the slice.
+_BLOCKS_OF_SLICE = """(
     SELECT * FROM {table}
     WHERE packed IS NOT NULL AND updated_at >= %(low)s AND updated_at < %(end)s
         AND coalesce({oldest}, updated_at) < %(high)s {by_names}
 )"""
-_BLOCKS = """
+# Returns the changes of a kind in these blocks.
+_BLOCK_CHANGES = """
     (SELECT {kind} AS kind, id, version, updated_at, product, position = 0 AS damaged, stored_at,
         stored_version, position
     FROM {versions} AS stored
@@ -101,7 +104,8 @@ _BLOCKS = """
         AND (position = 0 OR true {filters})
     ORDER BY updated_at {order}, id {order}, version {order} LIMIT %(limit)s)
 """
-_BOTH = """
+# Returns the changes of a kind, in the order of the list.
+_CHANGES = """
     SELECT kind, id, version, updated_at, product, damaged, stored_at, stored_version, position
     FROM ({plain} UNION ALL {blocks}) AS merged
     ORDER BY updated_at {order}, id {order}, version {order} LIMIT %(limit)s
@@ -124,16 +128,16 @@ def make_changes_sql(
         "order": order.value,
         "sign": "<" if order is TimelineOrder.DESC else ">",
         "by_author": "AND author = %(author)s" if by_author else "",
-        # A first version has no previous one.
+        # Version 0 has no previous version, so it is not a change of a field.
         "by_field": f"AND version > 0 AND NOT {format_sql(UNCHANGED_PLAIN, entity)}"
         if by_field
         else "",
     }
-    rows = format_sql(_BLOCK_ROWS, entity, by_names=by_names)
+    rows = format_sql(_BLOCKS_OF_SLICE, entity, by_names=by_names)
     versions = queries.build_versions_query(entity, rows)
-    return _BOTH.format(
-        plain=format_sql(_PLAIN, entity, **words),
-        blocks=format_sql(_BLOCKS, entity, **words, versions=versions),
+    return _CHANGES.format(
+        plain=format_sql(_PLAIN_CHANGES, entity, **words),
+        blocks=format_sql(_BLOCK_CHANGES, entity, **words, versions=versions),
         order=order.value,
     )
 
@@ -165,16 +169,17 @@ def make_statement(entity: EntityKind, question: ChangesQuestion) -> Statement:
     }
 
 
-# The blocks of some documents and days.
-_LISTED_ROWS = """(
+# Returns the blocks of some documents and days.
+_BLOCKS_OF_DAYS = """(
     SELECT {table}.* FROM unnest(%(of)s::varchar[], %(lows)s::timestamptz[],
         %(ends)s::timestamptz[]) AS span(of, low, next_day)
     JOIN {table} ON id = of AND updated_at >= low AND updated_at < next_day AND packed IS NOT NULL
     WHERE updated_at >= %(first)s AND updated_at < %(end)s OFFSET 0
 )"""
-# As _PLAIN and _BLOCKS, of versions that are known by key. A block of their document and day may
-# have any of them if it is not as it was written.
-_LISTED = """
+# Returns the versions with the given keys that are stored, from plain rows, then from blocks. A
+# damaged block may have any version of its document and day: so it is returned for each given key
+# of this document and day.
+_LISTED_CHANGES = """
     SELECT {kind} AS kind, stored.id, stored.version, stored.updated_at, stored.product,
         false AS damaged
     FROM unnest(%(ids)s::varchar[], %(moments)s::timestamptz[], %(numbers)s::int4[])
@@ -234,10 +239,11 @@ def fetch_listed(
 
 @cache
 def _make_listed_sql(entity: EntityKind) -> str:
-    versions = queries.build_versions_query(entity, format_sql(_LISTED_ROWS, entity))
-    return format_sql(_LISTED, entity, versions=versions, filters=FILTERS)
+    versions = queries.build_versions_query(entity, format_sql(_BLOCKS_OF_DAYS, entity))
+    return format_sql(_LISTED_CHANGES, entity, versions=versions, filters=FILTERS)
 
 
+# Returns how many versions of a kind a person made, by day and service.
 _ACTIVITY = """
     SELECT {kind}, (updated_at AT TIME ZONE %(zone)s)::date, client_id, count(*), min(updated_at),
         max(updated_at)
@@ -258,7 +264,7 @@ _ACTIVITY = """
 def make_activity_sql(entity: EntityKind) -> str:
     """Make the statement that counts the versions of a person by day and service."""
     by_names = f"AND {BLOCK_NAMES} @> ARRAY[%(author)s::text]"
-    rows = format_sql(_BLOCK_ROWS, entity, by_names=by_names)
+    rows = format_sql(_BLOCKS_OF_SLICE, entity, by_names=by_names)
     versions = queries.build_versions_query(entity, rows)
     return format_sql(_ACTIVITY, entity, versions=versions)
 
@@ -266,7 +272,7 @@ def make_activity_sql(entity: EntityKind) -> str:
 def fetch_activity(
     kinds: Sequence[EntityKind], author: str, part: TimeSlice, zone: str
 ) -> list[ActivityRow]:
-    """Count the versions that a person made in a slice of time. One round trip.
+    """Count the versions that a person made in a slice of time. Makes one round trip.
 
     Args:
         zone: The IANA name of the time zone of the days.

@@ -20,10 +20,15 @@ from history.timeline.sources import statements
 
 DAY: Final = timedelta(days=1)
 MAX_STATEMENTS: Final = 100
-"""For more documents or children than this, one statement asks all shards."""
+"""How many statements, each for one document, a round trip may have.
 
-# Days from before those whose keys are removed may have children that are not listed any more: a
-# restored day, or one that a late version made. Names of partitions end with the day.
+For more documents, or for applications with more children, one statement asks all shards instead.
+"""
+
+# Returns whether search_key lists all children. It does once `annals search index` has recorded
+# %(mark)s, and as long as no partition is older than the newest day up to which `maintain` removed
+# keys. An older partition was restored, or made for a late version: its children may not be listed
+# any more. The name of a partition ends with its day.
 _IS_COMPLETE: Final = """
     SELECT EXISTS (SELECT FROM django_migrations WHERE app = 'history' AND name = %(mark)s)
         AND NOT EXISTS (
@@ -32,6 +37,7 @@ _IS_COMPLETE: Final = """
                 AND right(day.relname, 8) < (
                     SELECT to_char(max(search_keys_before), 'YYYYMMDD') FROM maintain_run))
 """
+# Returns the children that search_key lists for an application, with their first and newest day.
 _CHILDREN: Final = """
     SELECT value, entity, id, first_day, day FROM search_key
     WHERE value = %(application)s AND name = %(name)s ORDER BY id LIMIT %(limit)s
@@ -90,7 +96,7 @@ def group_ids(ids: Collection[str]) -> list[list[str]]:
     On a cluster each id is a group, unless there are more than MAX_STATEMENTS. Otherwise all ids
     are one group.
     """
-    if len(ids) < 2 or len(ids) > MAX_STATEMENTS or not statements.is_spread():
+    if len(ids) < 2 or len(ids) > MAX_STATEMENTS or not statements.is_distributed():
         return [list(ids)]
     return [[id] for id in ids]
 

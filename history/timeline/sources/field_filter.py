@@ -33,10 +33,11 @@ from history.timeline.sources import statements
 from history.timeline.sources.statements import find_midnight, find_next_day, format_sql
 from history.timeline.time_slices import BlockRef, ListedChange, PlaceInBlock
 
-# Is true of a plain row `stored` whose previous version has the same value in the field. That is
-# certain if all rows from which the previous version can be are plain rows of these days. If two of
-# them have its number, both must have the value. Values are compared as texts, which is stricter
-# than the comparison that follows: 1 and 1.0 are different texts.
+# Is true of a plain row `stored` if its previous version certainly has the same value in the field.
+# It is certain if the number before is in a plain row of these days, and the document has no block
+# in these days: a block might have that number too. If several rows have the number, all of them
+# must have the value. Values are compared as texts. This is stricter than the comparison that
+# follows: 1 and 1.0 are different texts.
 UNCHANGED_PLAIN: Final = """(
     SELECT bool_and(
         previous.packed IS NULL
@@ -50,10 +51,12 @@ UNCHANGED_PLAIN: Final = """(
             OR previous.version = stored.version - 1 AND previous.updated_at <= stored.updated_at)
 ) IS TRUE"""
 
-# Blocks are read this many at a time. Larger ones are not looked into.
+# How many blocks one statement reads.
 _BLOCKS_AT_ONCE: Final = 250
+# A block with more bytes of snapshots than this is not read: all of its versions stay in the list.
 _LARGEST_BLOCK: Final = 128 * 1024
 
+# Returns all versions of some blocks, each block with its first version.
 _VERSIONS_OF_BLOCKS: Final = """
     SELECT id, stored_at, stored_version, position, version, updated_at,
         CASE WHEN position = 1 THEN packed END
@@ -61,8 +64,9 @@ _VERSIONS_OF_BLOCKS: Final = """
     WHERE position > 0
     ORDER BY id, stored_at, stored_version, position
 """
-# Blocks by key, without those of a document that has a plain row in these days: that row may be the
-# previous version. On a cluster, tables must be joined by their own ids.
+# Returns the blocks with the given keys. Leaves out blocks of a document that has a plain row in
+# these days: that row may be the previous version. `plain` is joined by the id of `block`, because
+# Citus must see that both are on one shard.
 _BLOCK_ROWS: Final = """(
     SELECT block.* FROM unnest(%(ids)s::varchar[], %(moments)s::timestamptz[],
         %(numbers)s::int4[]) AS listed(id, updated_at, version)

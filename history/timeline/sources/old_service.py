@@ -47,9 +47,9 @@ class OldServiceSource:
         self._answers: dict[TimelineSubject, list[SourceRow] | None] = {}  # None: the call failed
         self._shown: set[TimelineSubject] = set()  # timelines that this answer shows
         self._missed = False
-        # By document, its versions by number.
+        # The versions in all answers, by document, then by number.
         self._versions: defaultdict[EntityRef, dict[int, SourceRow]] = defaultdict(dict)
-        # The applications of children, as far as the tables were asked for them.
+        # The applications that a child names in the tables. Only children that were looked up.
         self._owners: dict[EntityRef, set[str]] = {}
 
     @property
@@ -60,7 +60,7 @@ class OldServiceSource:
     @property
     def state(self) -> FallbackState | None:
         """Whether the old service answered for the timelines that are shown; None: not asked."""
-        # A timeline that was requested may not have been asked for, if the request ended first.
+        # A shown timeline has no answer if the deadline ended the HTTP request before the call.
         shown_answers = [self._answers[subject] for subject in self._shown & self._answers.keys()]
         if self._missed or None in shown_answers:
             return FallbackState.FAILED
@@ -76,7 +76,11 @@ class OldServiceSource:
         self._missed = True
 
     def request(self, entity: EntityKind | None, id: str) -> bool:
-        """Ask for the versions of a document, or (entity None) of an application with its children.
+        """Ask the old service for a timeline that this answer shows.
+
+        Args:
+            entity: The kind of the document. None for an application with its children.
+            id: The id of the document or application.
 
         Returns:
             False if the old service failed; True if it answered, or if there is none.

@@ -42,12 +42,14 @@ log = logging.getLogger(__name__)
 FieldNames: TypeAlias = tuple[str, ...] | None
 """The names of top-level fields of snapshots; None for whole snapshots."""
 
-# Around a statement that gives rows of versions in order.
-# PostgreSQL makes the text of a document once, only for those rows, and sends no more than the
-# limit. A large text is dropped before the sum, which would write it to a file. OFFSET 0 keeps the
-# planner from making texts several times. A block is sent and counted with its first version.
-# LATERAL with LIMIT: names are found by primary key, and the order of the rows stays.
-_BOUNDED = """
+# Returns the versions that the statement `rows` selects, in its order, each as a BoundedRow. Sends
+# their snapshots as long as they have at most %(bytes)s bytes together, and always the first one.
+# The two OFFSET 0 keep the planner from making the text of a snapshot several times. Texts beyond
+# the limit are dropped before the window function computes the sum, because it may write its rows
+# to a file.
+# A block is sent once, with the first of its versions, and all of its bytes are counted there.
+# LATERAL with LIMIT 1 makes PostgreSQL look up the names by primary key, and keeps the order.
+_BOUNDED_ROWS = """
     SELECT version, updated_at, type, client_id, author, product,
            CASE WHEN fits THEN convert_to(text, 'UTF8') END, id,
            fits, CASE WHEN in_block THEN position END, stored_at, CASE WHEN fits THEN packed END,
@@ -65,7 +67,7 @@ _BOUNDED = """
                     SELECT *, row_number() OVER () AS number,
                         in_block AND ((id, stored_at, stored_version)
                             = lag((id, stored_at, stored_version)) OVER ()) IS NOT true AS first
-                    FROM ({rows}) AS found
+                    FROM ({rows}) AS selected
                 ) AS numbered
                 OFFSET 0) AS texts
             OFFSET 0) AS measured
@@ -79,10 +81,12 @@ _BOUNDED = """
 """
 
 
-# The text of a document, and that of one with a few fields. A large document is stored in pieces,
-# which each function that gets it puts together: the path gives them one that is whole.
-_TEXT = "data::text"
-_TEXT_OF_FIELDS = """(
+# The text of a whole snapshot.
+_SNAPSHOT_TEXT = "data::text"
+# The text of a snapshot with only the top-level %(fields)s, without large values. PostgreSQL stores
+# a large snapshot in pieces, and each function that gets the column puts them together anew. So
+# jsonb_path_query_first does that once, and the other functions get its result.
+_SNAPSHOT_TEXT_OF_FIELDS = """(
     SELECT CASE WHEN jsonb_typeof(document) <> 'object' THEN document::text ELSE (
         SELECT coalesce(jsonb_object_agg(name, document -> name)
             FILTER (WHERE octet_length((document -> name)::text) <= {most}), '{{}}')::text
@@ -90,11 +94,12 @@ _TEXT_OF_FIELDS = """(
     ) END
     FROM (SELECT jsonb_path_query_first(data, '$') AS document OFFSET 0) AS whole
 )"""
-# Without fields no large document is touched; a deletion that has none still says so.
-_TEXT_OF_NONE = """
+# '{}' in place of a snapshot, so that PostgreSQL does not read large ones. Very small ones are
+# sent: `null` says that a deletion has no snapshot.
+_SNAPSHOT_TEXT_WITHOUT_FIELDS = """
     CASE WHEN pg_column_size(data) < 32 THEN data::text WHEN data IS NOT NULL THEN '{}' END"""
 
-# Documents that one statement brings; the first one may be larger.
+# How many bytes of snapshots one statement may send. The first snapshot may be larger.
 READ_BYTES = 4 * 1024 * 1024
 
 
@@ -111,8 +116,8 @@ def fetch_pipelined(statements: Sequence[Statement]) -> list[FetchedRows]:
 
 
 @cache
-def _wrap_in_bounds(rows: str, text: str = _TEXT) -> str:
-    return _BOUNDED.format(rows=rows, text=text)
+def _wrap_in_bounds(rows: str, text: str = _SNAPSHOT_TEXT) -> str:
+    return _BOUNDED_ROWS.format(rows=rows, text=text)
 
 
 def bound_statement(text: str, values: Values, fields: FieldNames = None) -> Statement:
@@ -129,8 +134,8 @@ def bound_statement(text: str, values: Values, fields: FieldNames = None) -> Sta
     if fields is None:
         return _wrap_in_bounds(text), values
     if not fields:
-        return _wrap_in_bounds(text, _TEXT_OF_NONE), values
-    text_of_fields = _TEXT_OF_FIELDS.format(most=FIELD_BYTES)
+        return _wrap_in_bounds(text, _SNAPSHOT_TEXT_WITHOUT_FIELDS), values
+    text_of_fields = _SNAPSHOT_TEXT_OF_FIELDS.format(most=FIELD_BYTES)
     return _wrap_in_bounds(text, text_of_fields), {**values, "fields": list(fields)}
 
 
@@ -178,7 +183,7 @@ class BoundedRow(NamedTuple):
 def decode_rows(
     entity: EntityKind, rows: Iterable[BoundedRow], damaged: Damaged | None = None
 ) -> FetchedVersions:
-    """Decode the rows of a statement of bound_statement.
+    """Decode the rows of a statement that `bound_statement` made.
 
     Args:
         damaged: The versions that cannot be read are left out and added here. None: a version that
@@ -270,13 +275,14 @@ def note_damage(
     damaged[place] = error
 
 
-# The columns that bounded() needs, of the row of a block or a plain one alone.
-COLUMNS_OF_ROW = """version, updated_at, type, client_id, author, {product} AS product, data, id,
-    packed IS NOT NULL AS in_block, {count} AS position, packed, unpacked,
+# The columns that `bound_statement` needs, for the newest version of a row of a table. A plain row
+# has only this version. In a block its position is the number of versions; 0: the row is damaged.
+NEWEST_VERSION_COLUMNS = """version, updated_at, type, client_id, author, {product} AS product,
+    data, id, packed IS NOT NULL AS in_block, {count} AS position, packed, unpacked,
     updated_at AS stored_at, version AS stored_version"""
 
 
-def is_spread() -> bool:
+def is_distributed() -> bool:
     """Return whether the tables of versions are distributed over a cluster."""
     connection.ensure_connection()
     return distribution.is_distributed(connection.connection)
@@ -287,8 +293,7 @@ def format_sql(text: str, entity: EntityKind, **parts: str) -> str:
     """Fill in the placeholders of a statement for the table of a kind.
 
     Args:
-        text: The statement. Placeholders are the table, its versions, the columns of a row, the
-            column with the application and the index of the kind.
+        text: The statement. It may have the placeholders that are the keys of `words` below.
         parts: The values of other placeholders, or other values for these.
     """
     application = None if entity.parent is None else "product_instance_id"
@@ -297,7 +302,7 @@ def format_sql(text: str, entity: EntityKind, **parts: str) -> str:
         "table": entity.table,
         "versions": queries.build_versions_query(entity),
         "oldest": queries.OLDEST,
-        "columns": COLUMNS_OF_ROW.format(
+        "columns": NEWEST_VERSION_COLUMNS.format(
             product=product, count=queries.build_version_count(entity)
         ),
         "product": product,
@@ -307,80 +312,94 @@ def format_sql(text: str, entity: EntityKind, **parts: str) -> str:
     return text.format(**words | parts)
 
 
-# In every statement: otherwise each combination of filters is one more prepared statement.
+# The conditions of VersionFilters, without its times and its path. Every statement has all of them,
+# and NULL in a parameter selects everything. Otherwise each combination of filters would be another
+# prepared statement.
 FILTERS = """AND (%(author)s::varchar IS NULL OR author = %(author)s)
     AND (%(client_id)s::varchar IS NULL OR client_id = %(client_id)s)
     AND (%(type)s::int4 IS NULL OR type = %(type)s)"""
 
 
-# stored_at is bounded alone, for only then does PostgreSQL leave partitions out.
-_SHOWN = """
+# Returns the versions on one page of a document, without their snapshots if `bodies` is empty. The
+# conditions on stored_at have no other columns: only such conditions let PostgreSQL leave out days.
+# A damaged row passes all filters, because nothing is known of its versions.
+_DOCUMENT_PAGE = """
     SELECT version, updated_at, type, client_id, author, product, id, in_block, position,
         stored_at, stored_version {bodies}
     FROM {versions} AS stored
     WHERE id = %(id)s AND stored_at >= %(low)s AND stored_at < %(high)s
       AND (position = 0 OR updated_at >= %(since)s AND updated_at < %(until)s
         AND ({key}) {sign} ({after}) {filters})
-    ORDER BY {ordered} LIMIT %(limit)s
+    ORDER BY {order_by} LIMIT %(limit)s
 """
-# Only keys are sorted, so that only the shown bodies are read.
-_PAGE = f"""
-    SELECT page.*, body.data, body.packed, body.unpacked FROM ({_SHOWN}) AS page
+# Returns the same versions with their snapshots. PostgreSQL sorts them without snapshots, and then
+# reads only the snapshots of the page.
+_DOCUMENT_PAGE_WITH_SNAPSHOTS = f"""
+    SELECT page.*, body.data, body.packed, body.unpacked FROM ({_DOCUMENT_PAGE}) AS page
     CROSS JOIN LATERAL (
         SELECT data, packed, unpacked FROM {{table}}
         WHERE id = %(id)s AND updated_at = page.stored_at AND version = page.stored_version LIMIT 1
     ) AS body
-    ORDER BY {{ordered}}
+    ORDER BY {{order_by}}
 """  # noqa: S608 - constants
 
-# The rows that have the newest versions below a place, where nothing else is asked of these: as
-# many rows that are below it, and the blocks of its day that only begin below it.
-_BELOW = """(
+# Returns the rows of a table that have the versions of a page. Only for pages in descending order
+# of moments, without filters that leave out versions. Then the first %(limit)s rows below the
+# position where the page begins are enough, with the blocks around this position: their newest
+# version is not below it, but older ones may be.
+_ROWS_OF_DESCENDING_PAGE = """(
     (SELECT * FROM {table} WHERE {owner} = %(id)s AND updated_at >= %(since)s
         AND updated_at <= %(after_updated_at)s AND ({key}) < ({after})
-        ORDER BY {ordered} LIMIT %(limit)s)
+        ORDER BY {order_by} LIMIT %(limit)s)
     UNION ALL
     SELECT * FROM {table} WHERE {owner} = %(id)s AND updated_at >= %(after_updated_at)s
         AND updated_at < %(high)s AND packed IS NOT NULL AND ({key}) >= ({after})
         AND {oldest} <= %(after_updated_at)s
 )"""
 
-KEYS = """
+# Returns the keys of all versions of some documents, and whether each row is damaged.
+KEYS_OF_DOCUMENTS = """
     SELECT id, version, updated_at, position = 0 FROM {versions} AS stored
     WHERE id = ANY(%(ids)s) AND stored_at <= %(last)s
 """
 
-_DOCUMENTS = """
+# Returns the versions among `rows` that have the requested keys. OFFSET 0 makes Citus sort the rows
+# of all shards before the statement around this one gets them.
+_VERSIONS_BY_KEY = """
     SELECT * FROM unnest(%(ids)s::varchar[], %(moments)s::timestamptz[], %(numbers)s::int4[])
-        WITH ORDINALITY AS wanted(id, updated_at, version, place)
+        WITH ORDINALITY AS requested(id, updated_at, version, place)
     JOIN {rows} AS stored USING (id, updated_at, version)
-    ORDER BY {ordered} OFFSET 0
+    ORDER BY {order_by} OFFSET 0
 """
-# Added to the rows where all are of one document, which names the shard to Citus.
-_OF_DOCUMENT = "AND id = %(id)s"
-# As far as a row has their key. The bounds leave out the days of none of them, before anything is
-# planned or prepared for them. OFFSET 0 above: Citus puts what the shards gave in this order, and
-# goes on with that.
-_BY_ROW = """(
-    SELECT {columns} FROM {table} WHERE updated_at BETWEEN %(first)s AND %(last)s {of_document}
+# Added if all requested versions are of one document: the id tells Citus which shard to ask.
+_ID_CONDITION = "AND id = %(id)s"
+# Returns the newest version of each row between the first and the last requested moment. This
+# condition leaves out the other days before PostgreSQL plans anything for them.
+_NEWEST_VERSIONS_OF_ROWS = """(
+    SELECT {columns} FROM {table} WHERE updated_at BETWEEN %(first)s AND %(last)s {id_condition}
 )"""
-# The blocks that may have the others: of each document and day those between two moments.
-_BY_BLOCK = """(
+# Returns the blocks that may have the requested versions: for each document and day, the blocks
+# with moments between the first and the last requested one. OFFSET 0, here and in the next
+# constant, makes PostgreSQL look up a block and decode its keys once, and not for each version.
+_BLOCKS_OF_SPANS = """(
     SELECT {table}.* FROM unnest(%(of)s::varchar[], %(lows)s::timestamptz[],
         %(highs)s::timestamptz[], %(ends)s::timestamptz[]) AS span(of, low, high, next_day)
     JOIN {table} ON id = of AND updated_at >= low AND updated_at < next_day AND packed IS NOT NULL
         AND high >= {oldest}
-    WHERE updated_at >= %(first)s AND updated_at < %(end)s {of_document} OFFSET 0
+    WHERE updated_at >= %(first)s AND updated_at < %(end)s {id_condition} OFFSET 0
 )"""
-# Each OFFSET 0: a block is looked up, and its keys are read, once for all that are wanted.
-_EACH_VERSION = "(SELECT * FROM {versions} AS one OFFSET 0)"
-# All of a block together, so that it is sent once.
-_BLOCK_BY_BLOCK = "min(place) OVER (PARTITION BY id, stored_at, stored_version), place"
+# Returns all versions of these blocks.
+_VERSIONS_OF_BLOCKS = "(SELECT * FROM {versions} AS one OFFSET 0)"
+# Sorts the versions of one block together, so that the block is sent once.
+_ORDER_BY_BLOCK = "min(place) OVER (PARTITION BY id, stored_at, stored_version), place"
 
+# Returns the applications that the versions of some documents name.
 OWNERS = "SELECT DISTINCT id, {owner} FROM {table} WHERE id = ANY(%(ids)s)"
 
-# The keys are one row: of 10,000 rows with all columns most would be empty.
-NEWEST = """
+# Returns the newest versions of a document, which the statement `bodies` selects, and then one row
+# with the keys of all its versions as arrays. If each key were a row, most columns of 10,000 rows
+# would be empty.
+KEYS_AND_NEWEST_VERSIONS = """
     WITH keys AS MATERIALIZED (
         SELECT version, updated_at, type, client_id, author, product, id, in_block, position,
             stored_at, stored_version
@@ -393,13 +412,15 @@ NEWEST = """
         array_agg(version), array_agg(updated_at), max(stored_at) FILTER (WHERE position = 0)
     FROM keys
 """
-NEWEST_UP_TO = """
+# Returns the newest %(count)s versions up to each number and moment, with their snapshots. It is a
+# part of KEYS_AND_NEWEST_VERSIONS, which defines `keys`.
+NEWEST_VERSIONS_UP_TO = """
     SELECT place.*, body.data, body.packed, body.unpacked FROM (
         SELECT DISTINCT place.*
-        FROM unnest(%(numbers)s::int4[], %(moments)s::timestamptz[]) AS wanted(version, moment)
+        FROM unnest(%(numbers)s::int4[], %(moments)s::timestamptz[]) AS highest(version, moment)
         CROSS JOIN LATERAL (
             SELECT * FROM keys
-            WHERE keys.version <= wanted.version AND keys.updated_at <= wanted.moment
+            WHERE keys.version <= highest.version AND keys.updated_at <= highest.moment
             ORDER BY version DESC, updated_at DESC LIMIT %(count)s
         ) AS place ORDER BY version DESC, updated_at DESC
     ) AS place
@@ -410,18 +431,20 @@ NEWEST_UP_TO = """
     ) AS body
 """
 
-# The rows of one kind in a merged timeline, marked with the index of the kind.
-_MERGED_SHARE = """
+# Returns the versions of one kind that may be on a page of an application.
+_PAGE_SHARE_OF_KIND = """
     (SELECT {kind} AS kind, id, version, updated_at, position = 0 AS damaged
      FROM {versions} AS stored
-     WHERE {whose} = %(id)s AND stored_at >= %(low)s AND stored_at < %(high)s
+     WHERE {owner_column} = %(id)s AND stored_at >= %(low)s AND stored_at < %(high)s
        AND (position = 0 OR updated_at >= %(since)s AND updated_at < %(until)s
          AND ({key}) {sign} ({after}) {filters})
-     ORDER BY {ordered} LIMIT %(limit)s)
+     ORDER BY {order_by} LIMIT %(limit)s)
 """
 
-# With the keys of all versions of what is on the page: which version comes before each of them.
-_MERGED = """
+# Returns the versions on a page of an application, each with its place on the page. Then the keys
+# of all versions of these documents, with NULL as the place: they show which version is the
+# previous one of each.
+_APPLICATION_PAGE = """
     WITH page AS MATERIALIZED (
         SELECT row_number() OVER () AS place, ordered.* FROM (
             SELECT kind, id, version, updated_at, damaged FROM ({shares}) AS merged
@@ -431,17 +454,19 @@ _MERGED = """
     SELECT place, kind, id, version, updated_at, damaged FROM page {keys}
 """
 
-_KEYS_OF_PAGE = """
+# Returns the keys of all versions of the documents of one kind that are on the page.
+_KEYS_OF_PAGE_DOCUMENTS = """
     UNION ALL SELECT NULL, {kind}, id, version, updated_at, position = 0 FROM {versions} AS stored
     WHERE id = ANY(ARRAY(SELECT DISTINCT id FROM page WHERE kind = {kind}))
 """
 
-# All keys of an application, and of the children that name it in any stored version.
-KEYS_OF_ROOT = """
+# Returns the keys of all versions of an application.
+KEYS_OF_APPLICATION = """
     SELECT {kind}, id, version, updated_at, position = 0 FROM {versions} AS stored
     WHERE id = %(id)s
 """
-KEYS_OF_CHILD = """
+# Returns the keys of all versions of the children that name an application in any stored version.
+KEYS_OF_CHILDREN = """
     SELECT {kind}, id, version, updated_at, position = 0 FROM {versions} AS stored
     WHERE id = ANY(ARRAY(SELECT DISTINCT id FROM {table} WHERE product_instance_id = %(id)s))
 """
@@ -459,61 +484,64 @@ def find_next_day(moment: datetime) -> datetime:
     return datetime.combine(moment.astimezone(UTC) + timedelta(days=1), time(), UTC)
 
 
-# All keys of one document in some days, and whether each version is one that is asked for.
-_DOCUMENT_KEYS = """
+# Returns the keys of one document in some days, and whether `chosen` is true of each version.
+_KEYS_OF_DOCUMENT = """
     SELECT id, version, updated_at, position = 0, coalesce({chosen}, false)
     FROM {versions} AS stored
     WHERE id = %(id)s AND stored_at >= %(first)s AND stored_at < %(end)s
 """
-_NAMES_APPLICATION = "{whose} = %(application)s"
-# As in _MERGED_SHARE.
-_ON_PAGE = f"""{_NAMES_APPLICATION} AND stored_at >= %(low)s AND stored_at < %(high)s
+# Is true of a version that names the application.
+_NAMES_APPLICATION = "{owner_column} = %(application)s"
+# Is true of a version that may be on a page of the application, as in _PAGE_SHARE_OF_KIND.
+_MAY_BE_ON_PAGE = f"""{_NAMES_APPLICATION} AND stored_at >= %(low)s AND stored_at < %(high)s
     AND (position = 0 OR updated_at >= %(since)s AND updated_at < %(until)s
         AND ({{key}}) {{sign}} ({{after}}) {{filters}})"""
 
 
 @cache
-def make_page_sql(entity: EntityKind, sort: TimelineSort, order: TimelineOrder, below: bool) -> str:
+def make_page_sql(
+    entity: EntityKind, sort: TimelineSort, order: TimelineOrder, stop_early: bool
+) -> str:
     """Make the statement of one page of a document's versions.
 
     Args:
-        below: Search only as many rows as the page needs, from its begin on, instead of all rows.
-            Only for pages in the order of moments, newest first, without filters that may skip
-            versions.
+        stop_early: Read only as many rows as the page needs, instead of all rows of the document.
+            Only for pages in descending order of moments, without filters that may skip versions.
     """
     names = (
         ["updated_at", "version"] if sort is TimelineSort.UPDATED_AT else ["version", "updated_at"]
     )
     words = _make_order_words(names, order)
-    if below:  # few rows: their bodies come with them, and no partition is searched again
-        rows = format_sql(_BELOW, entity, **words | {"owner": "id"})
+    if stop_early:  # few rows: read their snapshots at once, without a second search for the rows
+        rows = format_sql(_ROWS_OF_DESCENDING_PAGE, entity, **words | {"owner": "id"})
         words |= {
             "versions": queries.build_versions_query(entity, rows),
             "bodies": ", data, packed, unpacked",
         }
-    return format_sql(_SHOWN if below else _PAGE, entity, filters=FILTERS, **{"bodies": ""} | words)
+    text = _DOCUMENT_PAGE if stop_early else _DOCUMENT_PAGE_WITH_SNAPSHOTS
+    return format_sql(text, entity, filters=FILTERS, **{"bodies": ""} | words)
 
 
 @cache
-def make_application_page_sql(order: TimelineOrder, below: bool) -> str:
+def make_application_page_sql(order: TimelineOrder, stop_early: bool) -> str:
     """Make the statement of one page of an application.
 
     Args:
-        below: See `make_page_sql`.
+        stop_early: See `make_page_sql`.
     """
     shares, keys = [], []
     for entity in PARTS:
         words = _make_order_words(TimelinePosition._fields, order, str(ENTITIES.index(entity)))
-        if below:
+        if stop_early:
             words["versions"] = queries.build_versions_query(
-                entity, format_sql(_BELOW, entity, **words)
+                entity, format_sql(_ROWS_OF_DESCENDING_PAGE, entity, **words)
             )
-        owner_column = "product" if entity.parent else "id"
-        shares.append(
-            format_sql(_MERGED_SHARE, entity, whose=owner_column, filters=FILTERS, **words)
-        )
-        keys.append(format_sql(_KEYS_OF_PAGE, entity))
-    return _MERGED.format(shares=" UNION ALL ".join(shares), order=order.value, keys="".join(keys))
+        words["owner_column"] = "product" if entity.parent else "id"
+        shares.append(format_sql(_PAGE_SHARE_OF_KIND, entity, filters=FILTERS, **words))
+        keys.append(format_sql(_KEYS_OF_PAGE_DOCUMENTS, entity))
+    return _APPLICATION_PAGE.format(
+        shares=" UNION ALL ".join(shares), order=order.value, keys="".join(keys)
+    )
 
 
 @cache
@@ -526,12 +554,12 @@ def make_document_keys_sql(entity: EntityKind, order: TimelineOrder | None) -> s
         order: The order of a page of the application: a version is chosen if it may be on the page.
             None: a version is chosen if it names the application.
     """
-    chosen = _NAMES_APPLICATION if order is None else _ON_PAGE
-    words = {"whose": "product" if entity.parent else "id", "filters": FILTERS}
+    chosen = _NAMES_APPLICATION if order is None else _MAY_BE_ON_PAGE
+    words = {"owner_column": "product" if entity.parent else "id", "filters": FILTERS}
     if order is not None:
         kind = str(ENTITIES.index(entity))
         words |= _make_order_words(TimelinePosition._fields, order, kind)
-    return format_sql(_DOCUMENT_KEYS, entity, chosen=chosen.format(**words))
+    return format_sql(_KEYS_OF_DOCUMENT, entity, chosen=chosen.format(**words))
 
 
 def _make_order_words(names: Sequence[str], order: TimelineOrder, kind: str = "") -> dict[str, str]:
@@ -548,7 +576,7 @@ def _make_order_words(names: Sequence[str], order: TimelineOrder, kind: str = ""
     return {
         "key": ", ".join(kind if name == "kind" else name for name in names),
         "after": ", ".join(f"%(after_{name})s" for name in names),
-        "ordered": ", ".join(f"{name} {order.value}" for name in names if name != "kind"),
+        "order_by": ", ".join(f"{name} {order.value}" for name in names if name != "kind"),
         "sign": "<" if order is TimelineOrder.DESC else ">",
     }
 
@@ -558,13 +586,16 @@ def make_versions_sql(entity: EntityKind, blocks: bool, one_document: bool) -> s
     """Make the statement that reads versions by key.
 
     Args:
-        blocks: Read the versions that are in blocks. False: those that are plain rows.
+        blocks: Read versions that are in blocks. False: read versions with the key of a row. These
+            are plain rows, and the newest versions of blocks.
         one_document: All versions are of the document `id`, a parameter of the statement.
     """
-    of_document = _OF_DOCUMENT if one_document else ""
-    rows, ordered = format_sql(_BY_ROW, entity, of_document=of_document), "place"
+    id_condition = _ID_CONDITION if one_document else ""
     if blocks:
-        by_block = format_sql(_BY_BLOCK, entity, of_document=of_document)
-        versions = queries.build_versions_query(entity, by_block)
-        rows, ordered = _EACH_VERSION.format(versions=versions), _BLOCK_BY_BLOCK
-    return format_sql(_DOCUMENTS, entity, rows=rows, ordered=ordered)
+        block_rows = format_sql(_BLOCKS_OF_SPANS, entity, id_condition=id_condition)
+        versions = queries.build_versions_query(entity, block_rows)
+        rows, order_by = _VERSIONS_OF_BLOCKS.format(versions=versions), _ORDER_BY_BLOCK
+    else:
+        rows = format_sql(_NEWEST_VERSIONS_OF_ROWS, entity, id_condition=id_condition)
+        order_by = "place"
+    return format_sql(_VERSIONS_BY_KEY, entity, rows=rows, order_by=order_by)

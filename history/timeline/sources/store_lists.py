@@ -28,25 +28,26 @@ from history.timeline.sources.statements import BoundedRow, FieldNames, format_s
 from history.timeline.sources.tables import TableSource
 from history.timeline.time_slices import ActivityRow, ChangesQuestion, ListedChange, TimeSlice
 
-# The newest version of each of these entities, and the application that it names.
+# Returns the key of the newest version of each document, and the application that it names.
 _NEWEST_KEYS = """
     SELECT DISTINCT ON (id) id, version, updated_at, {owner} FROM {table} WHERE id = ANY(%(ids)s)
     ORDER BY id, version DESC, updated_at DESC
 """
 
-# For each application the time of the newest version of a kind that names it.
-_NEWEST_CHILD = """
+# Returns for each application the moment of the newest version of a kind that names it.
+_NEWEST_MOMENTS = """
     SELECT {kind}, product_instance_id, max(updated_at) FROM {table}
     WHERE product_instance_id = ANY(%(ids)s) GROUP BY product_instance_id
 """
-# The same of one child.
-_NEWEST_OF_CHILD = """
-    SELECT {kind}, product_instance_id, max(updated_at) FROM {table} WHERE {of_child}
+# Returns the same for one application and only one of its children.
+_NEWEST_MOMENT_OF_CHILD = """
+    SELECT {kind}, product_instance_id, max(updated_at) FROM {table} WHERE {child_condition}
     GROUP BY product_instance_id
 """
 
-# The documents that had one of these business keys, those that were seen last first.
-_WITH_VALUE = """
+# Returns the documents that had one of these business keys, as KeyHit: for each value at most
+# %(limit)s documents, the ones that had it last.
+_KEY_HITS = """
     SELECT value, name, entity, id FROM (
         SELECT value, name, entity, id, row_number() OVER (
             PARTITION BY value ORDER BY day DESC, name, entity, id) AS place
@@ -54,31 +55,36 @@ _WITH_VALUE = """
     ) AS key WHERE place <= %(limit)s
 """
 
-# The children that name one of these applications in any version.
+# Returns the children of a kind that name one of these applications in any version.
 _CHILDREN = """
     SELECT DISTINCT {kind}, id, product_instance_id FROM {table}
     WHERE product_instance_id = ANY(%(ids)s)
 """
-# The same of one child.
+# Returns one child and one application, if the child names it in any version.
 _CHILD = """
-    SELECT {kind}, id, product_instance_id FROM {table} WHERE {of_child} LIMIT 1
+    SELECT {kind}, id, product_instance_id FROM {table} WHERE {child_condition} LIMIT 1
 """
-_OF_CHILD = """id = %(id)s AND product_instance_id = %(application)s
+# Selects the versions of a ChildSpan: the id tells Citus which shard to ask.
+_CHILD_CONDITION = """id = %(id)s AND product_instance_id = %(application)s
     AND updated_at >= %(first)s AND updated_at < %(end)s"""
 
-# Only keys are sorted. The type first: PostgreSQL need not read the document where it is no DELETE.
-# The newest version of a block is its row, and has a document.
-_NEWEST_DOCUMENTS = """
+# Returns for each document the newest version that has a snapshot. PostgreSQL sorts only keys, and
+# compares only the snapshots of deletions with `null`. Each version in a block has a snapshot, and
+# the newest one has the key of the row.
+_NEWEST_SNAPSHOTS = """
     SELECT {columns} FROM {table} JOIN (
         SELECT DISTINCT ON (id) id, version, updated_at FROM {table}
         WHERE id = ANY(%(ids)s) AND (packed IS NOT NULL OR type <> 2 OR data <> 'null'::jsonb)
         ORDER BY id, version DESC, updated_at DESC
-    ) AS newest USING (id, updated_at, version) {of_documents} OFFSET 0
+    ) AS newest USING (id, updated_at, version) {id_condition} OFFSET 0
 """
-# Names the shard to Citus. One server would read all versions of the documents.
-_OF_DOCUMENTS = "WHERE id = ANY(%(ids)s)"
+# Added on a cluster: the ids tell Citus which shards to ask. On one server PostgreSQL would use
+# this condition to read all versions of the documents.
+_ID_CONDITION = "WHERE id = ANY(%(ids)s)"
 
-# Of the two rows that were written last. What is compressed to little is measured whole.
+# Returns how many bytes of snapshots the larger of the two newest rows of a document has. If the
+# stored, compressed form of a snapshot has more than %(most)s bytes, its size is returned and the
+# snapshot is not decompressed.
 _NEWEST_BYTES = """
     SELECT coalesce(max(coalesce(unpacked, CASE WHEN stored > %(most)s THEN stored
         ELSE octet_length(data::text) END)), 0)
@@ -136,7 +142,7 @@ class StoreLists:
                     (format_sql(_NEWEST_KEYS, entity, owner="id"), {"ids": list(ids)})
                     for entity in ENTITIES
                 ),
-                (_WITH_VALUE, {"texts": list(texts), "keys": list(keys), "limit": Int4(limit)}),
+                (_KEY_HITS, {"texts": list(texts), "keys": list(keys), "limit": Int4(limit)}),
             ]
         )
         newest = {
@@ -170,7 +176,7 @@ class StoreLists:
         if not applications or not CHILDREN:
             return {}
         newest_moments: dict[str, datetime] = {}
-        rows = _fetch_of_children(_NEWEST_CHILD, _NEWEST_OF_CHILD, applications)
+        rows = _fetch_of_children(_NEWEST_MOMENTS, _NEWEST_MOMENT_OF_CHILD, applications)
         for _, id, moment in rows:
             newest_moments[id] = max(moment, newest_moments.get(id, moment))
         return newest_moments
@@ -197,8 +203,8 @@ class StoreLists:
         """
         rows: list[SourceRow] = []
         ids_to_read = list(ids)
-        of_documents = _OF_DOCUMENTS if statements.is_spread() else ""
-        text = format_sql(_NEWEST_DOCUMENTS, entity, of_documents=of_documents)
+        id_condition = _ID_CONDITION if statements.is_distributed() else ""
+        text = format_sql(_NEWEST_SNAPSHOTS, entity, id_condition=id_condition)
         while ids_to_read:
             bounded = [
                 statements.bound_statement(text, {"ids": group}, self.fields)
@@ -268,12 +274,12 @@ def _fetch_of_children(text: str, text_of_one: str, applications: Collection[str
         text_of_one: A statement about one child. It is run on a cluster, once for each child,
             because it asks only one shard.
     """
-    if 0 < len(applications) <= children.MAX_STATEMENTS and statements.is_spread():
+    if 0 < len(applications) <= children.MAX_STATEMENTS and statements.is_distributed():
         spans = children.list_children(applications).spans
         if spans is not None:
             queries: list[Statement] = [
                 (
-                    format_sql(text_of_one, span.entity, of_child=_OF_CHILD),
+                    format_sql(text_of_one, span.entity, child_condition=_CHILD_CONDITION),
                     {
                         "id": span.id,
                         "application": span.application,

@@ -59,13 +59,14 @@ def _make_page_values(
     return {
         "id": query.id,
         "limit": Int4(limit),
-        # A block is stored where its newest version is, on the day of them all.
         "since": since,
         "until": until,
+        # A block has the moment of its newest version. All its versions are of one day, so the rows
+        # up to the end of the day of `high` may have versions before `high`.
         "low": low,
         "high": statements.find_next_day(high),
         **after_values,
-        # The type as text, which has no other type than NULL.
+        # As text, which psycopg sends without a type, like NULL. See prepared.Values.
         "author": filters.author,
         "client_id": filters.client_id,
         "type": None if filters.type is None else str(filters.type.value),
@@ -94,10 +95,10 @@ class TableSource:
             limit: How many versions to return, at most.
         """
         by_time = query.sort is TimelineSort.UPDATED_AT
-        below = (
+        stop_early = (
             by_time and query.order is TimelineOrder.DESC and not query.filters.may_skip_versions
         )
-        text = statements.make_page_sql(entity, query.sort, query.order, below)
+        text = statements.make_page_sql(entity, query.sort, query.order, stop_early)
         values = _make_page_values(query, after, limit, by_time=by_time)
         return statements.fetch_versions(entity, text, values, self.fields, self.damaged)
 
@@ -106,7 +107,7 @@ class TableSource:
 
         Documents without a version are left out.
         """
-        text = format_sql(statements.KEYS, entity)
+        text = format_sql(statements.KEYS_OF_DOCUMENTS, entity)
         rows = children.fetch_for_ids(text, ids, last=LAST.updated_at)
         keys = self._group_keys(_KeyRow(entity, *row) for row in rows)
         return {entity_ref.id: entity_keys for entity_ref, entity_keys in keys.items()}
@@ -120,7 +121,8 @@ class TableSource:
         """
         groups = _group_refs(refs)
         fetched = FetchedVersions([], [])
-        # The third time: a day may be unpacked after it was asked for plain rows.
+        # First versions with the key of a row, then those in blocks. Then once more by the key of a
+        # row: a day may have been unpacked between the first two statements.
         for blocks in (False, True, False):
             fetched_refs = set(fetched.refs)
             missing_groups = {
@@ -160,7 +162,7 @@ class TableSource:
             The keys, and the versions from the newest down, until READ_BYTES of snapshots are read.
         """
         bodies, values = statements.bound_statement(
-            format_sql(statements.NEWEST_UP_TO, entity),
+            format_sql(statements.NEWEST_VERSIONS_UP_TO, entity),
             {
                 "id": id,
                 "numbers": [Int4(key.version) for key in limits],
@@ -172,7 +174,7 @@ class TableSource:
         keys: list[VersionKey] = []
         rows: list[BoundedRow] = []
         for *row, numbers, moments, damaged_at in statements.fetch_rows(
-            format_sql(statements.NEWEST, entity, bodies=bodies), values
+            format_sql(statements.KEYS_AND_NEWEST_VERSIONS, entity, bodies=bodies), values
         ):
             if damaged_at is not None:
                 error = build_damage_error(entity.table, id, damaged_at)
@@ -183,7 +185,8 @@ class TableSource:
                 keys = sorted(map(VersionKey, numbers, moments))
             elif bounded_row.version is not None:
                 rows.append(bounded_row)
-        # Those of them that are asked for are read again, and are an error then.
+        # A version that cannot be read raises no error here. If the caller needs it, the caller
+        # reads it again by key, and that raises the error.
         return NewestVersions(keys, statements.decode_rows(entity, rows, {}).rows)
 
     def fetch_owners(self, entity: EntityKind, ids: Collection[str]) -> dict[str, set[str]]:
@@ -197,12 +200,13 @@ class TableSource:
 
     def fetch_members(self, application: str) -> dict[EntityRef, list[VersionKey]]:
         """Return all keys of the application, and of the children that name it in any version."""
-        if statements.is_spread():
+        if statements.is_distributed():
             listed_members = self._fetch_listed_members(application)
             if listed_members is not None:
                 return listed_members
         texts = [
-            statements.KEYS_OF_ROOT if kind.root else statements.KEYS_OF_CHILD for kind in PARTS
+            statements.KEYS_OF_APPLICATION if kind.root else statements.KEYS_OF_CHILDREN
+            for kind in PARTS
         ]
         text = " UNION ALL ".join(
             format_sql(text, kind) for text, kind in zip(texts, PARTS, strict=True)
@@ -228,14 +232,15 @@ class TableSource:
             limit: How many versions to return, at most.
             need_all_keys: Return all keys of each document on the page.
         """
-        if statements.is_spread():
+        if statements.is_distributed():
             listed_page = self._fetch_listed_page(query, after, limit, need_all_keys)
             if listed_page is not None:
                 return listed_page
-        below = query.order is TimelineOrder.DESC and not query.filters.may_skip_versions
-        text = statements.make_application_page_sql(query.order, below)
+        stop_early = query.order is TimelineOrder.DESC and not query.filters.may_skip_versions
+        text = statements.make_application_page_sql(query.order, stop_early)
         rows = statements.fetch_rows(text, _make_page_values(query, after, limit))
-        # First the rows of the page, with their place on it; then the keys of what is on it.
+        # A row with a place is a version on the page. The other rows are the keys of all versions
+        # of the documents on the page.
         page = sorted(row for row in rows if row[0] is not None)
         key_rows = (_KeyRow(ENTITIES[kind], *row) for place, kind, *row in rows if place is None)
         refs = [
@@ -244,7 +249,7 @@ class TableSource:
         ]
         return ApplicationPage(refs, self._group_keys(key_rows))
 
-    # An application on a cluster: a statement to one shard for each of its documents.
+    # On a cluster, each document of an application has its own statement, which asks one shard.
 
     def _fetch_listed_members(self, application: str) -> dict[EntityRef, list[VersionKey]] | None:
         """Return the result of `fetch_members`, with one statement for each listed document.
@@ -304,7 +309,10 @@ class TableSource:
         ]
         answers = statements.fetch_pipelined(
             [
-                (format_sql(statements.KEYS, entity), {"ids": [id], "last": LAST.updated_at})
+                (
+                    format_sql(statements.KEYS_OF_DOCUMENTS, entity),
+                    {"ids": [id], "last": LAST.updated_at},
+                )
                 for entity, id in unsure
             ]
         )
@@ -429,7 +437,7 @@ def _group_refs(refs: Iterable[VersionRef]) -> dict[_RefGroup, list[VersionRef]]
     for ref in refs:
         by_document[_RefGroup(ref.entity, ref.id)].append(ref)
         by_kind[_RefGroup(ref.entity, None)].append(ref)
-    if len(by_document) > children.MAX_STATEMENTS or not statements.is_spread():
+    if len(by_document) > children.MAX_STATEMENTS or not statements.is_distributed():
         return by_kind
     return by_document
 

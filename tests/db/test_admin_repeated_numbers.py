@@ -1,4 +1,4 @@
-"""A number that a producer gave twice: every link leads to the very version it stands at."""
+"""A producer used a number for two versions: each link leads to the version next to it."""
 
 import html
 import re
@@ -15,7 +15,7 @@ from tests.db.store import Store, minute
 
 
 @pytest.fixture
-def document_with_number_given_twice(store: Store) -> Store:
+def document_with_repeated_number(store: Store) -> Store:
     """Version 6 of minute 30 and of minute 45, and version 7 compared with the younger one."""
     store.add("A1", 5, {"rate": "five"}, 0)
     store.add("A1", 6, {"rate": "elder"}, 30)
@@ -39,7 +39,7 @@ def find_json_urls_of_both(page: HttpResponse) -> list[str]:
 
 
 def test_timeline_links_each_of_two_versions_of_one_number_to_its_own_snapshot(
-    document_with_number_given_twice: Store, support: Client
+    document_with_repeated_number: Store, support: Client
 ) -> None:
     shown_text = find_json_urls_of_both(support.get(A1))
     pages = [support.get(address) for address in shown_text]
@@ -55,7 +55,7 @@ def test_timeline_links_each_of_two_versions_of_one_number_to_its_own_snapshot(
 
 @pytest.mark.parametrize("address", [A1, WHOLE])
 def test_timeline_marks_versions_that_have_the_same_number(
-    address: str, document_with_number_given_twice: Store, support: Client
+    address: str, document_with_repeated_number: Store, support: Client
 ) -> None:
     page = support.get(address)
     assert read_text(page).count("The number of version 6 was given twice.") == 2
@@ -67,7 +67,7 @@ def test_timeline_marks_versions_that_have_the_same_number(
 
 
 def test_version_page_without_moment_shows_younger_of_two_versions_of_one_number(
-    document_with_number_given_twice: Store, support: Client
+    document_with_repeated_number: Store, support: Client
 ) -> None:
     for address in (f"{A1}versions/6/", f"{A1}versions/6/?at=nonsense"):
         assert "younger" in read_text(support.get(address))
@@ -78,7 +78,7 @@ def test_version_page_without_moment_shows_younger_of_two_versions_of_one_number
 
 
 def test_two_versions_of_one_number_can_be_compared(
-    document_with_number_given_twice: Store, support: Client
+    document_with_repeated_number: Store, support: Client
 ) -> None:
     same = support.get(f"{A1}compare/?from=6&to=6")
     assert "More than one version has the number 6" in read_text(same)
@@ -88,16 +88,16 @@ def test_two_versions_of_one_number_can_be_compared(
     assert "More than one version" not in read_text(compared)
     (swapped,) = find_links(compared.content.decode(), "fromAt=")
     assert "Interest rate younger elder" in read_text(support.get(swapped))
-    document_with_number_given_twice.add("A1", 6, {"rate": "middle"}, 40)
+    document_with_repeated_number.add("A1", 6, {"rate": "middle"}, 40)
     for address in (both_text, A1):
         third = find_links(support.get(address).content.decode(), "to=6")[-1]
         assert "Interest rate middle younger" in read_text(support.get(third))
 
 
 def test_timeline_links_each_version_to_comparison_with_newest_version(
-    document_with_number_given_twice: Store, support: Client
+    document_with_repeated_number: Store, support: Client
 ) -> None:
-    document_with_number_given_twice.add("A1", 7, {"rate": "other seven"}, 50)
+    document_with_repeated_number.add("A1", 7, {"rate": "other seven"}, 50)
     page = support.get(A1).content.decode()
     matches = re.findall(r'href="([^"]*)">compare with newest', page)
     page_text = [read_text(support.get(html.unescape(address))) for address in matches]
@@ -107,17 +107,17 @@ def test_timeline_links_each_version_to_comparison_with_newest_version(
 
 
 def test_state_page_links_to_version_that_set_the_value(
-    document_with_number_given_twice: Store, support: Client
+    document_with_repeated_number: Store, support: Client
 ) -> None:
-    document_with_number_given_twice.add("A1", 7, {"rate": "seven", "name": "first"}, 70)
-    document_with_number_given_twice.add("A1", 8, {"rate": "younger", "name": "first"}, 80)
+    document_with_repeated_number.add("A1", 7, {"rate": "seven", "name": "first"}, 70)
+    document_with_repeated_number.add("A1", 8, {"rate": "younger", "name": "first"}, 80)
     page = support.get(f"{A1}state/").content.decode()
     assert len(find_links(page, "/versions/7/?at=")) == 1
     assert "first" in read_text(support.get(find_links(page, "/versions/7/?at=")[0]))
 
 
 def test_unmask_shows_value_of_the_shown_version(
-    document_with_number_given_twice: Store, client: Client
+    document_with_repeated_number: Store, client: Client
 ) -> None:
     FieldLabel.objects.create(entity="", path="/rate", russian="Ставка", sensitive=True)
     labels.forget_catalogue()
