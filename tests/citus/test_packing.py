@@ -1,6 +1,8 @@
 """Packed days of a distributed installation."""
 
 import json
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from itertools import chain
 from pathlib import Path
@@ -22,6 +24,7 @@ from history.store.days.canonical import Connection, stream_versions
 from history.store.days.table_swap import ChangedMeanwhileError
 from tests.citus.again import own_labels, tables, transactional_db
 from tests.citus.cluster import Citus
+from tests.consuming import wait_until
 from tests.db.partitioned import pack_finished_days, plain, read_all_to_end
 from tests.db.test_packing import DAY, ROOT, TASK, fill, read_blocks, read_rows
 
@@ -174,6 +177,50 @@ def test_pack_fails_when_rows_of_the_day_change_before_its_table_is_replaced(
     assert len(read_rows(plain, ROOT)) == expected
     assert packing.pack_day(plain, ROOT, DAY).rows == expected
     connection.close()
+
+
+@pytest.mark.parametrize(("holder", "seconds"), [("page", 0.3), ("vacuum of TOAST", 1)])
+def test_swap_waits_for_page_and_for_vacuum(
+    citus: Citus, plain: Connection, monkeypatch: pytest.MonkeyPatch, holder: str, seconds: float
+) -> None:
+    """In one attempt: a page of an application takes longer than a short lock timeout there, and
+    PostgreSQL cancels an autovacuum only after a second."""
+    fill(plain)
+    before = read_rows(plain, ROOT)
+    node, query = 0, f"SELECT count(*) FROM {ROOT.table}"
+    other_session = citus.connect()
+    if holder != "page":
+        node, other_session = 1, citus.connect(1)
+        other_session.execute("SET citus.override_table_visibility TO off")
+        [toast, *_] = other_session.execute(
+            "SELECT reltoastrelid::regclass::text FROM pg_class"
+            " WHERE relkind = 'r' AND relname LIKE %s ORDER BY relname",
+            [f"{days.build_partition_name(ROOT.table, DAY)}_%"],
+        ).fetchall()  # fmt: skip
+        query = f"SELECT count(*) FROM {toast[0]}"
+    waiting = "SELECT FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'"
+    replace_table = days.replace_distributed_table
+
+    def end_reading() -> None:
+        wait_until(lambda: citus.fetch_rows(waiting, node=node), "the swap does not wait", 20)
+        time.sleep(seconds)
+        other_session.execute("COMMIT")
+
+    with ThreadPoolExecutor(1) as pool:
+
+        def replace(*arguments: Any) -> None:
+            monkeypatch.setattr(days, "LOCK_WAIT_S", 0)
+            other_session.execute("BEGIN")
+            other_session.execute(query)
+            ended.append(pool.submit(end_reading))
+            replace_table(*arguments)
+
+        ended: list[Future[None]] = []
+        monkeypatch.setattr(days, "replace_distributed_table", replace)
+        assert packing.pack_day(plain, ROOT, DAY).rows == len(before)
+        ended[0].result()
+    assert read_rows(plain, ROOT) == before
+    assert days.is_packed(plain, ROOT.table, DAY)
 
 
 def test_restore_keeps_row_that_was_written_during_the_restore(

@@ -93,6 +93,7 @@ def test_calendar_shows_state_of_each_day(tables: None, client: Client, settings
         assert client.get("/admin/days/", {"day": wrong}).status_code == 200
 
 
+@pytest.mark.plain_only("Citus logs in to the nodes as the role that is set, which is not a login")
 def test_days_page_says_on_which_day_an_overdue_step_became_due(
     tables: None, client: Client
 ) -> None:

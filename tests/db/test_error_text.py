@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
+from psycopg.conninfo import make_conninfo
 
 from ingest.store.session import open_connection
 from tests.consuming import ROOT
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
+PLACE = ("host", "port", "user", "password")
 SECRET = "Прыгунов-4711"
 
 
@@ -42,7 +44,11 @@ def test_error_that_ends_a_command_does_not_quote_the_row(tmp_path: Path, level:
     people = tmp_path / "people.csv"
     people.write_text(f"login,full_name,kind\na,{SECRET},person\n")
     plain = {name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")}
-    url = f"{plain['DATABASE_URL'].rpartition('/')[0]}/{connection.settings_dict['NAME']}"
+    url = make_conninfo(
+        plain["DATABASE_URL"],
+        dbname=connection.settings_dict["NAME"],
+        **{name: str(connection.settings_dict[name.upper()]) for name in PLACE},
+    )
     with add_constraint("history_person", "full_name = 'nobody'"):
         finished = subprocess.run(
             [sys.executable, "manage.py", "people", "import", str(people)],

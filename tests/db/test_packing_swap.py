@@ -396,6 +396,32 @@ def test_day_that_fails_to_pack_stops_no_other_day_and_is_retried_last(
     assert PackAttempt.objects.get().day == places[0]
 
 
+@pytest.mark.parametrize("refusals", [1, 2])
+def test_busy_day_is_packed_again_after_other_days(
+    monkeypatch: pytest.MonkeyPatch, plain: Connection, refusals: int
+) -> None:
+    store = Store()
+    places = [DAY - timedelta(days=number) for number in range(2)]
+    for number, day in enumerate(places):
+        days.create_partition(plain, TABLE, day)
+        store.add("a", number, {"n": number}, T0 - timedelta(days=number))
+    pack_day, tried = packing.pack_day, []
+
+    def pack_or_wait(pg: Any, entity: Any, day: Any, **options: Any) -> Any:
+        tried.append(day)
+        if day == places[0] and tried.count(day) <= refusals:
+            raise errors.LockNotAvailable
+        return pack_day(pg, entity, day, **options)
+
+    monkeypatch.setattr(packing, "pack_day", pack_or_wait)
+    read_all_to_end()
+    outcome = pack_finished_days(clock.now().date())
+    assert tried == [*places, places[0]]
+    packed = places[::-1] if refusals == 1 else places[1:]
+    assert outcome.packed == [days.build_partition_name(TABLE, day) for day in packed]
+    assert outcome.busy == ([] if refusals == 1 else [PARTITION])
+
+
 # A packed day refuses what a block has.
 
 

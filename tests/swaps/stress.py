@@ -3,6 +3,9 @@
 What was sent is counted here, apart from the store. An answer that lacks a version which was stored
 before it was asked for, or that has one twice, is wrong. A command that says that it cannot be done
 now is not.
+
+On a cluster a day that changes while it is packed stays as it is, so writers and swaps take turns
+there. Everybody else goes on.
 """
 
 import io
@@ -12,7 +15,8 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
@@ -30,9 +34,11 @@ from history.kinds.entities import ROOT
 from history.retention import packing
 from history.retention.seals import verification
 from history.retention.seals.seal import seal_day
+from history.store import distribution
 from history.store.days import days
 from history.store.days.canonical import Connection, stream_versions
 from history.timeline import TimelineQuery
+from tests.consuming import wait_until
 from tests.db.ingested import Ingested, read_counts
 from tests.db.partitioned import connect_plainly
 from tests.db.store import HOST
@@ -60,6 +66,8 @@ class Stress:
     wrong: list[str] = field(default_factory=list)
     did: Counter[str] = field(default_factory=Counter)
     stop: threading.Event = field(default_factory=threading.Event)
+    spread: bool = False  # whether the tables are on the nodes of a cluster
+    turn: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, swaps: int) -> None:
         """Swap so often. Afterwards `wrong` has everything that was not right."""
@@ -84,6 +92,7 @@ class Stress:
 
     def _fill(self) -> None:
         with connect_plainly() as plain:
+            self.spread = distribution.is_spread(plain, ROOT.table)
             for moment in (SEALED, OPEN):
                 days.create_partition(plain, ROOT.table, moment.date())
                 self.sent[moment.date()] = set()
@@ -101,13 +110,35 @@ class Stress:
     def _swap(self, plain: Connection, rewrite: Callable[..., object], day: date) -> None:
         self._until_free(lambda: rewrite(plain, ROOT, day))
         self.did[rewrite.__name__] += 1
+        if self.spread:
+            self._let_writers_write()
+
+    def _let_writers_write(self) -> None:
+        """Wait until each writer has written. The lock that they take turns with is not fair."""
+        ingested, written = self.did["ingest"], self.did["write_sql"]
+        wait_until(
+            lambda: (
+                self.wrong or (self.did["ingest"] > ingested and self.did["write_sql"] > written)
+            ),
+            "a writer does not write",
+        )
+
+    @contextmanager
+    def _take_turn(self) -> Iterator[None]:
+        """On a cluster, wait until no writer writes and no day is swapped."""
+        if not self.spread:
+            yield
+            return
+        with self.turn:
+            yield
 
     def _until_free(self, act: Callable[[], object]) -> None:
         """Act again while a transaction stays open: pg_dump is one."""
         until = time.monotonic() + 300
         while True:
             try:
-                act()
+                with self._take_turn():
+                    act()
             except errors.LockNotAvailable:
                 self.did["busy"] += 1
                 if time.monotonic() > until:
@@ -137,7 +168,8 @@ class Stress:
         batch = self.ingested.make_batch(self._message(*key), self._message(*again))
         while True:
             try:
-                result = self.ingested.store(batch)
+                with self._take_turn():
+                    result = self.ingested.store(batch)
                 break
             except psycopg.OperationalError:  # RetryingWriter of the consumer does this
                 self.ingested.writer.close()
@@ -159,8 +191,11 @@ class Stress:
     def _write_sql(self) -> None:
         """A new version of the owner, and one that is stored, which must be refused."""
         with connect_plainly() as plain:
-            self._insert(plain, f"s{self.did['write_sql']:06}", 0)
             number = self.did["write_sql"]
+            with self._take_turn():
+                self._insert(plain, f"s{number:06}", 0)
+            if self.spread:
+                return  # a cluster has no trigger that refuses a version of a block
             try:
                 self._insert(plain, f"b{number % DOCUMENTS}", number % VERSIONS)
             except errors.UniqueViolation:

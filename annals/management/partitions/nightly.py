@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from datetime import time as time_of_day
+from itertools import chain
 from typing import Final
 
 import psycopg
@@ -305,7 +306,8 @@ def forget_late_rows_of_dropped_days(_: NightContext) -> StepResult:
 def pack_finished_days(context: NightContext) -> StepResult:
     """Pack finished days one by one, so slowly that the web and the consumers are not disturbed.
 
-    After PACK_SECONDS this step does not begin another day, and the next night continues. This step
+    A day that others locked or changed meanwhile is tried once more after the other days. After
+    PACK_SECONDS this step does not begin another day, and the next night continues. This step
     stops while a process of an earlier release that cannot read packed days is connected. It does
     not read the catalogue again, because packing does not create or drop days.
     """
@@ -314,7 +316,11 @@ def pack_finished_days(context: NightContext) -> StepResult:
     # An earlier release packed days without the trigger that refuses a version of their blocks.
     table_swap.guard_packed_days(connection.connection)
     end = time.monotonic() + PACK_SECONDS
-    for table, day in find_days_to_pack(context.list_version_partitions(), context.today):
+    due_days = find_days_to_pack(context.list_version_partitions(), context.today)
+    busy_days: list[tuple[str, date]] = []
+    for table, day in chain(due_days, busy_days):
+        name = build_partition_name(table, day)
+        is_second_attempt = (table, day) in busy_days
         error: Exception | None = None
         try:
             packing.pack_day(connection.connection, BY_TABLE[table], day, rate=PACK_ROWS_PER_SECOND)
@@ -323,9 +329,14 @@ def pack_finished_days(context: NightContext) -> StepResult:
             return result
         except Exception as failure:  # any error: the next day may still succeed
             error = failure
-        result.note_result(result.packed, build_partition_name(table, day), error)
+        if is_second_attempt:
+            result.busy.remove(name)
+        result.note_result(result.packed, name, error)
         retake_lost_lock()
-        context.report_progress(1)
+        if not is_second_attempt:
+            context.report_progress(1)
+            if name in result.busy:
+                busy_days.append((table, day))
         if time.monotonic() > end:
             break
     return result

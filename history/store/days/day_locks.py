@@ -27,17 +27,21 @@ Connection = psycopg.Connection[Any]
 T = TypeVar("T")
 
 
-def set_short_lock_timeout(connection: Connection) -> None:
-    """Let this transaction wait at most LOCK_TIMEOUT_MS for a lock, on each node."""
+def set_short_lock_timeout(connection: Connection, timeout_ms: int = LOCK_TIMEOUT_MS) -> None:
+    """Let this transaction wait at most `timeout_ms` for a lock, on each node."""
     connection.execute(
         "SET LOCAL citus.propagate_set_commands TO 'local';"
-        f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}".encode()
+        f"SET LOCAL lock_timeout = {timeout_ms}".encode()
     )
 
 
-def lock_day(connection: Connection, name: str) -> None:
-    """Lock the partition of one day until the caller's transaction ends."""
-    set_short_lock_timeout(connection)
+def lock_day(connection: Connection, name: str, timeout_ms: int = LOCK_TIMEOUT_MS) -> None:
+    """Lock the partition of one day until the caller's transaction ends.
+
+    Args:
+        timeout_ms: How long to wait for this lock and for each later one of the transaction.
+    """
+    set_short_lock_timeout(connection, timeout_ms)
     connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [ADVISORY_SPACE, name])
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import date, timedelta
 from enum import Enum
+from itertools import chain, repeat
 from typing import Any, Final, NamedTuple
 
 import psycopg
@@ -35,6 +36,10 @@ RESTORED = "annals_restored"
 # How long a swap that holds the locks of the tables waits for autovacuum to leave their TOAST
 # tables.
 SWAP_TIMEOUT_MS = 5_000
+# How long a swap on a cluster waits for a lock in its first attempt, and in all later ones. First
+# as long as pages of applications take there; then long enough for PostgreSQL to cancel an
+# autovacuum of the day, which it does after deadlock_timeout (1 s).
+CLUSTER_WAITS_MS = 500, 2_000
 # How long a swap may be silent while it holds these locks. A process that is frozen, or cut off
 # from the server, would stop all readers and writers. Between its statements it needs milliseconds.
 SILENT_MS = 30_000
@@ -458,14 +463,21 @@ def replace_distributed_table(
         prepare: Called first in each attempt, while other sessions can still read the table.
     """
 
+    first_ms, later_ms = CLUSTER_WAITS_MS
+    waits_ms = chain([first_ms], repeat(later_ms))
+
+    def merge_locked(day_table: DayTable) -> None:
+        set_short_lock_timeout(connection, SWAP_TIMEOUT_MS)
+        merge(day_table)
+
     def swap() -> None:
         with connection.transaction():
             limit_silence(connection)
             # Before the DETACH: it and all later statements must use the same connections.
             distribution.use_one_connection(connection)
             prepare()
-            lock_day(connection, build_partition_name(table, day))
-            _swap_tables(connection, table, day, merge)
+            lock_day(connection, build_partition_name(table, day), next(waits_ms))
+            _swap_tables(connection, table, day, merge_locked)
 
     retry_lock(swap, LOCK_WAIT_S)
 
