@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import translation
+from msgspec import UnsetType
 
 from annals.access.journal.actions import AccessAction
 from annals.access.journal.write import record_operator_access
@@ -18,6 +19,7 @@ from history.api.answers import AnswerFormat
 from history.api.changes import list_changed_versions
 from history.common.plain_text import escape_formulas, to_one_line
 from history.completeness import complete_to
+from history.diff import MaybeJson
 from history.documents.exactjson import dumps
 from history.documents.record import ChangeType
 from history.kinds.entities import BY_NAME, ENTITIES
@@ -231,7 +233,12 @@ def _generate_rows(version: Version) -> Iterator[list[str]]:
         yield [*identity, "", "", ""]
     for labelled in version.changes:
         change = labelled.change
-        yield [*identity, change.path, dumps(change.old).decode(), dumps(change.new).decode()]
+        yield [*identity, change.path, _format_value(change.old), _format_value(change.new)]
+
+
+def _format_value(value: MaybeJson) -> str:
+    """Return a value as JSON, or "" for a value that is not there: null is a value."""
+    return "" if isinstance(value, UnsetType) else dumps(value).decode()
 
 
 def _format_line(version: Version) -> str:

@@ -142,6 +142,22 @@ def test_changes_command_prints_text_json_and_csv(application_of_two_people: Sto
     assert "changes --from" in JournalEntry.objects.all()[0].query
 
 
+def test_changes_csv_leaves_cell_of_missing_value_empty_and_writes_null(store: Store) -> None:
+    documents = ({"a": 1, "b": None}, {"b": 2, "c": None}, {"b": 2})
+    for number, document in enumerate(documents):
+        store.add("A1", number, document, number, author="m.ivanov")
+    window = ("--from", minute(-9).isoformat(), "--to", minute(9).isoformat())
+    rows = csv.DictReader(io.StringIO(run(*window, "--order", "desc", "--csv")))
+    values = [(row["version"], row["path"], row["old"], row["new"]) for row in rows]
+    assert sorted(values) == [
+        ("0", "", "", ""),
+        ("1", "/a", "1", ""),
+        ("1", "/b", "null", "2"),
+        ("1", "/c", "", "null"),
+        ("2", "/c", "null", ""),
+    ]
+
+
 @pytest.fixture
 def busy_night(store: Store) -> Store:
     """A day and a half of 12 applications; every third version changes the rate."""
