@@ -8,10 +8,11 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.core.management import call_command
 from django.test import Client
 
@@ -95,6 +96,20 @@ def test_person_page_shows_days_and_services(
     assert "3 versions" in page
     assert "1 version" in page
     assert "clientId=top-crm" in page
+
+
+def test_person_page_counts_versions_ahead_of_the_clock(store: Store, support: Client) -> None:
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    ahead_days = settings.ANNALS.ahead_days
+    last_accepted = today + timedelta(days=ahead_days + 1, microseconds=-1)
+    store.add("A1", 0, {"rate": 1}, last_accepted, author="m.early", client="top-robot")
+    page = open_page(support, "person/m.early/")
+    assert "clientId=top-robot" in page
+    assert f"{last_accepted.day} {last_accepted:%B}" in page
+    empty = open_page(support, "changes/", author="m.early")
+    assert "no version of this time" in empty
+    Person.objects.create(login="m.early", full_name="Early Ivan")
+    assert "enter a later one in “Before”" in open_page(support, "changes/", author="m.early")
 
 
 def test_timeline_links_to_page_of_person_and_to_changes_of_the_day(

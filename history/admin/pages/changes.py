@@ -300,10 +300,15 @@ def _explain_empty(form: ChangesForm, page: ChangesPage | None, is_noted: bool) 
         return _("Nothing was found up to here. The search can go on among older ones.")
     if form.unknown_names:
         return _(
-            "The list of people and services has no name or login “{name}”, and no version that "
-            "fits the filter has this login."
+            "The list of people and services has no name or login “{name}”, and no version of "
+            "this time that fits the filter has this login."
         ).format(name=form.unknown_names[0])
-    return _("Nothing changed in this time that fits the filter.")
+    sentences = [_("Nothing changed in this time that fits the filter.")]
+    if form.to_filters().until is None:
+        sentences.append(
+            _("The time ends now: for versions with a later time enter a later one in “Before”.")
+        )
+    return " ".join(sentences)
 
 
 @require_history_permission
