@@ -24,6 +24,7 @@ from history.documents.exactjson import dumps
 from history.documents.record import ChangeType
 from history.kinds.entities import BY_NAME, ENTITIES
 from history.management.progress import show_progress
+from history.policy.access_record import hide_data_in_path
 from history.timeline import (
     BadParameterError,
     ChangesPage,
@@ -118,7 +119,7 @@ def _make_query(options: dict[str, Any]) -> ChangesQuery:
 def _describe_query(query: ChangesQuery) -> str:
     """Return the command line as the access journal records it.
 
-    The path and the token are left out, because they may contain data of the bank's clients.
+    The token is left out, and parts of the path that may be data of the bank's clients are hidden.
     """
     filters = query.filters
     words = {
@@ -128,6 +129,7 @@ def _describe_query(query: ChangesQuery) -> str:
         "client-id": filters.client_id,
         "entity": query.entity and query.entity.name,
         "type": filters.type and filters.type.name,
+        "path": filters.path and hide_data_in_path(filters.path),
     }
     options = [f"--{name} {value}" for name, value in words.items() if value]
     return " ".join(["changes", *options])

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -125,6 +126,19 @@ def test_page_of_changes_writes_one_journal_entry_with_author(
     assert (entry.action, entry.application, entry.outcome) == ("search", "", "shown")
     assert "author=m.ivanov" in entry.query
     assert "clientId=top-crm" in entry.query
+
+
+def test_journal_entry_of_changes_call_has_window_that_was_not_given_and_path(
+    application_of_two_people: Store, auditor: Client
+) -> None:
+    answer = read_data(
+        auditor.get("/api/v1/changes", {"author": "m.ivanov", "path": "/rate", "tz": "Asia/Tokyo"})
+    )
+    [entry] = JournalEntry.objects.all()
+    window = [datetime.fromisoformat(answer[name]).astimezone(UTC) for name in ("from", "to")]
+    since, until = (moment.isoformat() for moment in window)
+    expected = {"author=m.ivanov", "path=/rate", f"from={since}", f"to={until}"}
+    assert expected == set(entry.query.partition("?")[2].split("&"))
 
 
 def open_only_b1(_user: object, application: Any) -> bool:

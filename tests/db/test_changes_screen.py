@@ -8,11 +8,13 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
+import msgspec
 import pytest
-from django.conf import settings
+from django.conf import settings as django_settings
 from django.core.management import call_command
 from django.test import Client
 
@@ -80,6 +82,39 @@ def test_empty_changes_page_says_why_it_is_empty(
     assert sentence in open_page(support, "changes/", **parameters)
 
 
+def test_journal_entry_of_changes_page_has_the_question_with_resolved_moments(
+    application_of_two_people: Store, support: Client
+) -> None:
+    open_page(
+        support,
+        "changes/",
+        author="Ivan Ivanov",
+        path="/holders/[passport=4510 123456]/rate",
+        to="yesterday 12:00",
+        tz="Europe/Moscow",
+        **{"from": f"{minute(0):%d.%m.%Y}"},
+    )
+    [entry] = JournalEntry.objects.all()
+    moscow = ZoneInfo("Europe/Moscow")
+    since = datetime(minute(0).year, minute(0).month, minute(0).day, tzinfo=moscow)
+    yesterday = datetime.now(moscow).date() - timedelta(days=1)
+    until = datetime.combine(yesterday, time(12), moscow)
+    for name, value in (
+        ("author", "m.ivanov"),
+        ("from", since.astimezone(UTC).isoformat()),
+        ("to", until.astimezone(UTC).isoformat()),
+        ("path", "/holders/*/rate"),
+    ):
+        assert f"{name}={value}" in re.split("[?&]", entry.query)
+    assert "4510" not in entry.query
+
+
+def test_journal_entry_of_changes_command_has_the_path(store: Store) -> None:
+    run("--path", "/holders/[passport=4510 123456]/rate", "--author", "m.ivanov")
+    [entry] = JournalEntry.objects.all()
+    assert entry.query == "changes --author m.ivanov --path /holders/*/rate"
+
+
 def test_downloaded_changes_page_has_what_the_screen_shows(
     application_of_two_people: Store, support: Client
 ) -> None:
@@ -100,7 +135,7 @@ def test_person_page_shows_days_and_services(
 
 def test_person_page_counts_versions_ahead_of_the_clock(store: Store, support: Client) -> None:
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    ahead_days = settings.ANNALS.ahead_days
+    ahead_days = django_settings.ANNALS.ahead_days
     last_accepted = today + timedelta(days=ahead_days + 1, microseconds=-1)
     store.add("A1", 0, {"rate": 1}, last_accepted, author="m.early", client="top-robot")
     page = open_page(support, "person/m.early/")
@@ -110,6 +145,21 @@ def test_person_page_counts_versions_ahead_of_the_clock(store: Store, support: C
     assert "no version of this time" in empty
     Person.objects.create(login="m.early", full_name="Early Ivan")
     assert "enter a later one in “Before”" in open_page(support, "changes/", author="m.early")
+
+
+def open_everything(_user: object, _application: object) -> bool:
+    return True
+
+
+def test_changes_page_promises_no_counts_where_need_to_know_forbids_them(
+    application_of_two_people: Store, support: Client, settings: Any
+) -> None:
+    promise = "through which services"
+    assert promise in open_page(support, "changes/", author="m.ivanov")
+    rule = f"{__name__}.open_everything"
+    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, need_to_know=rule)
+    assert promise not in open_page(support, "changes/", author="m.ivanov")
+    assert "Days and services are not counted here" in open_page(support, "person/m.ivanov/")
 
 
 def test_timeline_links_to_page_of_person_and_to_changes_of_the_day(
