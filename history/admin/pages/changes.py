@@ -26,7 +26,7 @@ from history.common import clock
 from history.common.worker_shares import mark_expensive
 from history.completeness import complete_to
 from history.kinds.entities import BY_NAME, ENTITIES
-from history.policy import masking
+from history.policy import masking, need_to_know
 from history.store.catalogue import people
 from history.store.quarantined_messages import NO_OPEN_MESSAGES
 from history.timeline import (
@@ -93,6 +93,8 @@ def show_changes(request: HttpRequest, reader: HistoryReader) -> HttpResponse:
         titles=_load_titles(reader, page),
     )
     author = people.fetch_named_logins([filters.author]).get(filters.author or "")
+    if need_to_know.is_rule_applied(reader.viewer):
+        author = None  # the page of a person counts nothing for this viewer
     return render(
         request,
         "history/all_changes.html",
