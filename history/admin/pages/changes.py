@@ -305,7 +305,7 @@ def _explain_empty(form: ChangesForm, page: ChangesPage | None, is_noted: bool) 
             "The list of people and services has no name or login “{name}”, and no version of "
             "this time that fits the filter has this login."
         ).format(name=form.unknown_names[0])
-    sentences = [_("Nothing changed in this time that fits the filter.")]
+    sentences = [_("Nothing changed in this time that fits the filter."), *form.misplaced_names]
     if form.to_filters().until is None:
         sentences.append(
             _("The time ends now: for versions with a later time enter a later one in “Before”.")
