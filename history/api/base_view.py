@@ -198,8 +198,8 @@ class ApiRequest:
         return VersionFilters(
             since=parameters.read_moment("from", zone),
             until=parameters.read_moment("to", zone),
-            author=parameters.read_text("author", AUTHOR_LENGTH),
-            client_id=parameters.read_text("clientId", CLIENT_ID_LENGTH),
+            author=parameters.read_login("author", AUTHOR_LENGTH),
+            client_id=parameters.read_login("clientId", CLIENT_ID_LENGTH),
             type=ChangeType[type_name] if type_name else None,
             path=parameters.read_text("path", length=None),
         )

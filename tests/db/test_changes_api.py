@@ -70,6 +70,8 @@ def test_pages_of_changes_repeat_no_version(
         ({"type": "CHANGE", "author": "m.ivanov"}, "type"),
         ({"author": ""}, "author"),
         ({"author": "x" * 65}, "author"),
+        ({"author": "  "}, "author"),
+        ({"author": "m.ivanov", "clientId": " "}, "clientId"),
         ({"author": "m.ivanov", "pageSize": 0}, "pageSize"),
         ({"author": "m.ivanov", "pageToken": "v1:another"}, "pageToken"),
         ({"author": "m.ivanov", "path": "rate"}, "path"),
