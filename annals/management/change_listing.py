@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError
@@ -25,6 +25,7 @@ from history.documents.record import ChangeType
 from history.kinds.entities import BY_NAME, ENTITIES
 from history.management.progress import show_progress
 from history.policy.access_record import hide_data_in_path
+from history.store.catalogue import people
 from history.timeline import (
     BadParameterError,
     ChangesPage,
@@ -51,6 +52,9 @@ _OPTIONS: Final = {
     "lateSince": "late-since",
 }
 
+_MAX_NAMED: Final = 5  # how many logins a sentence names
+
+TimeWindow = tuple[datetime, datetime]  # since (included) and until
 PrintPage = Callable[[HistoryReader, ChangesPage], None]
 ShowPage = Callable[[ChangesPage], None]
 
@@ -67,6 +71,7 @@ def print_changes(command: BaseCommand, options: dict[str, Any]) -> None:
     pages = _generate_pages(query)
     token = query.late_since or query.page_token
     name = "late-since" if query.late_since else "page-token"
+    version_count, window = 0, None
     with translation.override("en"):
         try:
             with ExitStack() as stack:
@@ -75,6 +80,8 @@ def print_changes(command: BaseCommand, options: dict[str, Any]) -> None:
                     print_page(reader, page)
                     command.stdout.flush()
                     token = page.next_token
+                    version_count += len(page.versions)
+                    window = _extend_window(window, page)
                     show_page = show_page or stack.enter_context(_show_progress(query, page))
                     show_page(page)
         except KeyboardInterrupt:
@@ -87,6 +94,10 @@ def print_changes(command: BaseCommand, options: dict[str, Any]) -> None:
             raise CommandError(f"--{option} {reason}", returncode=2) from None
         except NotFoundError as error:
             raise CommandError(str(error), returncode=2) from None
+    command.stderr.write(_summarize(query, version_count, window))
+    if not version_count:
+        for sentence in _explain_names(query.filters):
+            command.stderr.write(sentence)
     if query.is_feed and token:
         command.stderr.write(
             f"For later changes: --page-token {token}\n"
@@ -133,6 +144,46 @@ def _describe_query(query: ChangesQuery) -> str:
     }
     options = [f"--{name} {value}" for name, value in words.items() if value]
     return " ".join(["changes", *options])
+
+
+def _extend_window(window: TimeWindow | None, page: ChangesPage) -> TimeWindow:
+    """Return the window of the pages so far. Each page of a feed may end later than the one before.
+
+    Args:
+        window: The window of the pages before; None for the first page.
+    """
+    since, until = page.window
+    return (since, until) if window is None else (window[0], max(window[1], until))
+
+
+def _summarize(query: ChangesQuery, version_count: int, window: TimeWindow | None) -> str:
+    """Return the sentence that says what was looked at, and how many versions were listed."""
+    versions = "1 version" if version_count == 1 else f"{version_count} versions"
+    if window is None or query.late_since is not None:
+        return f"Listed {versions}."
+    since, until = map(_format_moment, window)
+    return f"Listed {versions} from {since} to {until}."
+
+
+def _explain_names(filters: VersionFilters) -> Iterator[str]:
+    """Generate a sentence for each login of the filters that may be why nothing was listed."""
+    options = (
+        ("--author", filters.author, "person"),
+        ("--client-id", filters.client_id, "service"),
+    )
+    for option, login, kind in options:
+        if login is None:
+            continue
+        named_login = people.fetch_named_logins([login])[login]
+        other = "--client-id" if kind == "person" else "--author"
+        if named_login.kind == "unknown":
+            yield f"{option} {login}: the list of people and services does not have this login."
+            logins = [match.login for match in people.find_by_name(login) if match.kind == kind]
+            if logins:
+                more = ", …" if len(logins) > _MAX_NAMED else ""
+                yield f"This is a name. The login is: {', '.join(logins[:_MAX_NAMED])}{more}"
+        elif named_login.kind != kind:
+            yield f"{option} {login}: this is a {named_login.kind}; use {other}."
 
 
 @contextmanager
@@ -248,12 +299,16 @@ def _format_line(version: Version) -> str:
 
     The columns have fixed widths, because the later lines are not known when a line is printed.
     """
-    who = version.author.name if version.author else version.service.name
+    person = version.author.name if version.author else "-"
     document = f"{version.entity.name} {version.id}"
+    if version.product_instance_id and version.product_instance_id != version.id:
+        document += f" of {version.product_instance_id}"
     fields = [labelled.change.path for labelled in version.changes if not labelled.technical]
     more = f" +{len(fields) - 3}" if len(fields) > 3 else ""
-    moment = f"{version.updated_at:%Y-%m-%d %H:%M:%S}"
     action = f"v{version.version} {version.type.name.lower()}"
-    return (
-        f"{moment}  {who:<24}  {document:<46}  {action:<14}  {' '.join(fields[:3])}{more}".rstrip()
-    )
+    who = f"{_format_moment(version.updated_at)}  {person:<24}  {version.service.name:<16}"
+    return f"{who}  {document:<46}  {action:<14}  {' '.join(fields[:3])}{more}".rstrip()
+
+
+def _format_moment(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

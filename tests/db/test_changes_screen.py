@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 from django.conf import settings as django_settings
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.test import Client
 
 from annals.access.models import JournalEntry
@@ -80,6 +80,19 @@ def test_empty_changes_page_says_why_it_is_empty(
     application_of_two_people: Store, support: Client, parameters: dict[str, str], sentence: str
 ) -> None:
     assert sentence in open_page(support, "changes/", **parameters)
+
+
+@pytest.mark.parametrize("address", ["changes/", "history/product-instance/A1/"])
+def test_empty_list_says_that_name_in_field_of_person_is_a_service(
+    application_of_two_people: Store, support: Client, address: str
+) -> None:
+    Person.objects.create(login="top-crm", full_name="CRM", kind="service")
+    assert "CRM is a service: enter it under “Service”." in open_page(
+        support, address, author="CRM"
+    )
+    assert "Ivan Ivanov is a person: enter the name under “Person”." in open_page(
+        support, address, clientId="Ivanov"
+    )
 
 
 def test_journal_entry_of_changes_page_has_the_question_with_resolved_moments(
@@ -181,10 +194,15 @@ def test_masked_value_is_masked_in_changes(
     assert inside.status_code == 400
 
 
+def run_both(*words: str) -> tuple[str, str]:
+    """Run `annals changes`. Return what it prints on stdout and on stderr."""
+    out, err = io.StringIO(), io.StringIO()
+    call_command("changes", *words, stdout=out, stderr=err)
+    return out.getvalue(), err.getvalue()
+
+
 def run(*words: str) -> str:
-    out = io.StringIO()
-    call_command("changes", *words, stdout=out, stderr=io.StringIO())
-    return out.getvalue()
+    return run_both(*words)[0]
 
 
 def test_changes_command_prints_text_json_and_csv(application_of_two_people: Store) -> None:
@@ -221,6 +239,46 @@ def test_changes_csv_leaves_cell_of_missing_value_empty_and_writes_null(store: S
         ("1", "/c", "", "null"),
         ("2", "/c", "null", ""),
     ]
+
+
+def test_changes_table_names_zone_service_and_application(
+    application_of_two_people: Store,
+) -> None:
+    Person.objects.create(login="top-crm", full_name="CRM", kind="service")
+    window = ("--from", minute(-9).isoformat(), "--to", minute(9).isoformat())
+    out, err = run_both(*window, "--author", "m.prygunov")
+    first = out.splitlines()[0]
+    moment = f"{minute(2):%Y-%m-%d %H:%M:%S} UTC"
+    assert first.split()[:5] == [*moment.split(), "m.prygunov", "CRM"]
+    assert "product-task T1 of A1 " in first
+    since, until = (f"{minute(number):%Y-%m-%d %H:%M:%S} UTC" for number in (-9, 9))
+    assert err == f"Listed 3 versions from {since} to {until}.\n"
+    assert "product-instance A1  " in run(*window, "--author", "m.ivanov")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--author", "nobody"), "--author nobody: the list of people and services does not"),
+        (("--author", "Ivanov Ivan"), "This is a name. The login is: m.ivanov"),
+        (("--author", "top-crm"), "--author top-crm: this is a service; use --client-id."),
+        (("--client-id", "CRM"), "This is a name. The login is: top-crm"),
+        (("--client-id", "m.ivanov"), "--client-id m.ivanov: this is a person; use --author."),
+    ],
+)
+def test_empty_changes_command_says_what_is_known_of_the_name(
+    application_of_two_people: Store, words: tuple[str, str], sentence: str
+) -> None:
+    Person.objects.create(login="top-crm", full_name="CRM", kind="service")
+    out, err = run_both("--from", minute(-9).isoformat(), "--to", minute(9).isoformat(), *words)
+    assert out == ""
+    assert "Listed 0 versions from" in err
+    assert sentence in err
+
+
+def test_changes_command_refuses_blank_login() -> None:
+    with pytest.raises(CommandError, match="--author: it is empty"):
+        run("--author", " ")
 
 
 @pytest.fixture
