@@ -19,7 +19,7 @@ from history.api.answer_types import (
     FallbackOutcome,
     QuarantinedDocumentEntry,
     SuccessEnvelope,
-    VersionAnswer,
+    VersionMembers,
 )
 from history.api.answers import AnswerFormat
 from history.api.errors import UnknownEntityError
@@ -151,12 +151,12 @@ class ApiRequest:
         return self.store_completeness.complete_to if self.store_completeness else None
 
     def make_completeness(
-        self, versions: Sequence[VersionAnswer] | None = None
+        self, versions: Sequence[VersionMembers] | None = None
     ) -> CompletenessAnswer:
         """Return the `completeness` of the answer.
 
         Args:
-            versions: The versions on a timeline's page; None for other answers.
+            versions: The versions on a page of a timeline or of changes; None for other answers.
         """
         if self.store_completeness is None:
             raise RuntimeError("make_completeness() needs a view with with_completeness = True")

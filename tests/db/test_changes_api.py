@@ -143,6 +143,20 @@ def test_journal_entry_of_changes_call_has_window_that_was_not_given_and_path(
     assert expected == set(entry.query.partition("?")[2].split("&"))
 
 
+def test_completeness_of_changes_counts_versions_missing_before_entries(
+    store: Store, auditor: Client
+) -> None:
+    for number in (0, 3, 4):
+        store.add("A1", number, {"rate": number}, number, author="m.ivanov")
+    store.add("A2", 0, {}, 1, author="m.ivanov")
+    store.add("A2", 2, {}, 2, author="m.ivanov")
+    completeness = read_data(ask(auditor, author="m.ivanov"))["completeness"]
+    assert completeness["missingVersions"] == 3
+    assert "quarantined" not in completeness
+    only_newest = read_data(ask(auditor, author="m.ivanov", pageSize=1))["completeness"]
+    assert only_newest["missingVersions"] == 0
+
+
 def open_only_b1(_user: object, application: Any) -> bool:
     return bool(application.id == "B1")
 
