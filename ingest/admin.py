@@ -1,4 +1,4 @@
-"""Registers the screens of ingest: completeness, the quarantine, and requests made there."""
+"""Registers the pages of ingest: completeness, the quarantine, and its form for requests."""
 
 from django.contrib import admin
 from django.utils.translation import gettext_lazy as _

@@ -10,18 +10,19 @@ from history.kinds.entities import BY_TOPIC
 
 
 class Ledger(models.Model):
-    """How far one topic partition was read, and the number of its messages by outcome.
+    """How far one topic partition was read, and the number of its messages by fate.
 
     next_offset - first_offset = read + skipped + lost, and
-    read = stored + repeated + expired + quarantined. Both always hold: one transaction changes all.
+    read = stored + repeated + expired + quarantined. Both equations always hold, because one
+    transaction changes all of these columns.
 
     Attributes:
-        quarantine_removed: How many of the messages counted in `quarantined` were removed from the
-            quarantine.
+        quarantine_removed: How many of the messages in the count `quarantined` were removed from
+            the quarantine.
         high_watermark: The end offset at the broker; 0 for an empty partition, null if unknown.
         end_known_at: The latest moment at which high_watermark was known to be the end offset.
         last_offset, last_leader_epoch, last_digest: The last message that was read. After the next
-            claim it proves that the log is the same: see `LastMessage`.
+            claim it shows whether the log was truncated: see `LastMessage`.
         noted_from: From this offset on, ingest_unstored has all messages that were not stored.
         halted_explanation: The explanation from which halted_why was written; null in rows of
             release 0.1.0.
@@ -80,7 +81,7 @@ class Ledger(models.Model):
     retired: str
     """Why the topic is declared finished, or empty."""
     silence: Silence | None
-    """What is missing if no consumer reads the topic partition; None if one does, or need not."""
+    """What is silent, and since when. None if the topic partition is being read, or need not be."""
 
     class Meta:
         db_table = "ingest_ledger"
@@ -200,7 +201,8 @@ class RetiredTopic(models.Model):
 class AskedTopic(models.Model):
     """Whether a topic exists, by the last answer of the brokers.
 
-    Only topics that were absent at some time have a row. `asked_at` is by the database's clock.
+    A topic has a row only if the brokers once answered that it does not exist. `asked_at` is by the
+    database's clock.
     """
 
     topic = models.CharField(max_length=249, primary_key=True)
@@ -218,8 +220,8 @@ class Pace(models.Model):
     A consumer records them every ten minutes. Rates are computed from two rows.
 
     Attributes:
-        slot: The number of the row. Numbers come again after SLOTS times ten minutes: a new row
-            then overwrites the old one.
+        slot: The number of the row, from 0 to SLOTS - 1. After the last number comes 0 again, and
+            new rows overwrite the old ones.
         came: How many messages had arrived at the brokers.
         read: How many messages had been read.
         stored: How many messages had been stored.
@@ -253,15 +255,16 @@ class JobRun(models.Model):
 
 
 class QuarantineRequest(models.Model):
-    """A request from the screens to retry or discard messages.
+    """A person's request on a screen to retry or discard messages.
 
-    The database login of the web process may not do that, so `annals quarantine retry` does.
+    `annals quarantine retry` executes it, because the database login of the web process may not
+    change the quarantine.
 
     Attributes:
         ids: The ids of the messages. If empty, the request is for all messages with this reason,
             client_id, field and topic.
-        last_id: The request leaves out messages with a higher id: the person did not see them.
-        outcome: The number of messages by outcome, written at done_at.
+        last_id: Messages with a higher id are left out, because the person did not see them.
+        outcome: How many messages were stored, discarded and so on, as a text; written at done_at.
     """
 
     class Action(models.TextChoices):
@@ -302,7 +305,8 @@ class Quarantined(models.Model):
         application: The application that a message of a child names, if it can be read.
         made_at: updatedAt of the version, if it can be read.
         reason, detail: Why the message was not stored at the last attempt.
-        first_reason, first_detail: Why it came into quarantine, if that was another reason.
+        first_reason, first_detail: Why the message was put into quarantine, if that reason differs
+            from `reason`.
         field: The pointer or name of the wrong field; empty if no single field is wrong.
         explanation, first_explanation: The explanations from which `detail` and `first_detail` were
             written. Screens translate them. Null in rows of release 0.1.0.

@@ -1,4 +1,4 @@
-"""Middleware that makes the user of a request the author of the versions that it records."""
+"""Middleware that makes the user of a request the author of versions recorded during it."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 
@@ -10,7 +10,7 @@ GetResponse = Callable[[HttpRequest], HttpResponse]
 
 
 def author_middleware(get_response: GetResponse) -> GetResponse:
-    """Make the user of a request the author of the changes that the request records.
+    """Make the user of a request the author of the versions that are recorded during the request.
 
     Place this middleware after AuthenticationMiddleware. Without a logged-in user, the author is
     None.
@@ -35,19 +35,19 @@ def _find_user_name(request: HttpRequest) -> str | None:
 
 
 def _act_for_user_while_streaming(response: StreamingHttpResponse, find_author: FindAuthor) -> None:
-    """Make the user the author of changes in the code that streams the response.
+    """Make the user also the author of versions that are recorded while the response is streamed.
 
-    That code runs after the middleware has returned.
+    The response is streamed after the middleware has returned.
     """
     if getattr(response, "file_to_stream", None) is not None:
         return  # a file, which the web server may send by itself
     content, close = response.streaming_content, response.close
 
     def close_as_author() -> None:
-        """Close the response, and record the user as the author of changes made by that.
+        """Close the response, with the user as the author of changes that closing makes.
 
-        If the client did not read to the end, closing ends the generator of the response. Its
-        cleanup can change rows.
+        If the client did not read to the end, closing ends the generator of the response. The
+        `finally` blocks of the generator can change rows.
         """
         with use_author_of(find_author):
             close()
@@ -60,7 +60,7 @@ def _act_for_user_while_streaming(response: StreamingHttpResponse, find_author: 
 
 
 def _iterate_as_author(content: Iterator[bytes], find_author: FindAuthor) -> Iterator[bytes]:
-    """Yield the chunks. Set the author for each step: a generator runs in its caller's context."""
+    """Yield the chunks of the response, and set the author while each chunk is made."""
     while True:
         with use_author_of(find_author):
             try:

@@ -98,7 +98,7 @@ class RecordedQuerySet(models.QuerySet[Row]):
         return changed
 
     def delete(self) -> tuple[int, dict[str, int]]:
-        """Delete rows as Django does, and record them and the rows deleted by the cascade."""
+        """Delete rows as Django does, and record what this deletion and its cascade change."""
         if self.query.is_sliced or self.query.combinator or self.query.distinct_fields:
             return super().delete()  # Django refuses it
         with open_block(self._choose_write_database()) as block:
@@ -127,7 +127,7 @@ class RecordedQuerySet(models.QuerySet[Row]):
     def _lock_keys(self) -> list[Any]:
         """Return the primary keys, and lock the rows as UPDATE does.
 
-        With this lock, other transactions can still insert rows that refer to these.
+        With this lock, other transactions can still insert rows that refer to the locked rows.
         """
         rows: models.QuerySet[Row] = self.using(self._choose_write_database()).order_by()
         query = rows.query

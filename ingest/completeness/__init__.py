@@ -1,1 +1,1 @@
-"""What the ledger proves: counts, faults, losses, and days that must be held."""
+"""Reads the ledger: counts, faults, expected losses, and the days that must not be dropped yet."""

@@ -34,8 +34,7 @@ def find_days_to_hold(days: Collection[TableAndDay]) -> dict[TableAndDay, str]:
 def find_unsettled_days(days: Collection[TableAndDay]) -> dict[TableAndDay, str]:
     """Return which of the days have unsettled messages, with the reasons in English.
 
-    Leaves out days that are held only because a topic may have unread messages of any day.
-    See `explain_days_to_hold`.
+    See `explain_days_to_hold`, which also returns days that are held for another reason.
     """
     reasons = _explain_unsettled_days(days)
     return {place: join_english(explanations) for place, explanations in reasons.items()}
@@ -50,11 +49,11 @@ def explain_days_to_hold(
     the ledger.
 
     All days of a table are held while one of its topics may have unread messages of any day: the
-    topic was never read, its end offset is not known, or a consumer last saw its end offset before
-    today (UTC) and more than SILENT ago.
+    topic was never read, its end offset is not known, or its end offset is out of date. An end
+    offset is out of date if a consumer last saw it before today (UTC) and more than SILENT ago.
 
-    A topic does not hold days if it is retired, or if it did not exist when a consumer asked for it
-    today or within SILENT.
+    A topic does not hold days if it is retired, or if the brokers recently answered that it does
+    not exist. Recently means today (UTC), or at most SILENT ago.
     """
     reasons = _explain_unsettled_days(days)
     unknown = _find_unknown_tables()
@@ -127,7 +126,7 @@ def _count_quarantined(tables: Collection[str]) -> Counter[TableAndDay]:
 
 
 class UnaccountedMessages(NamedTuple):
-    """Messages of one topic partition that may still become rows."""
+    """Messages of one topic partition from which rows may still be stored."""
 
     table: str
     since: date | None  # the first day that their versions can have; None: any day

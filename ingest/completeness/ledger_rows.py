@@ -27,7 +27,8 @@ from ingest.models import AskedTopic, Gap, Ledger, Quarantined, RetiredTopic
 def load_entries(count_quarantine: bool = True) -> list[Ledger]:
     """Return the rows of the ledger, ordered by topic and partition.
 
-    A topic that was deleted and created again has rows for each creation, the oldest first.
+    A partition has several rows, the oldest first, if its topic was deleted and created again, or
+    if its log was truncated.
 
     Args:
         count_quarantine: Also set `in_quarantine`. This reads all unresolved messages.
@@ -63,7 +64,7 @@ def load_entries(count_quarantine: bool = True) -> list[Ledger]:
 
 
 def _get_topic_id_after_truncation(row: Ledger) -> str:
-    """Return the topic id that this partition gets in the ledger after the next truncation."""
+    """Return the topic id that the partition will have in the ledger if its log is truncated."""
     return TopicPartition(row.topic, row.topic_id, row.partition).make_successor().topic_id
 
 
@@ -78,7 +79,7 @@ def load_retired_topics() -> dict[str, RetiredTopic]:
 def find_never_read_topics(entries: Sequence[Ledger]) -> list[str]:
     """Return the declared topics that may have messages and were never read.
 
-    These have no ledger row, are not retired, and are not absent (see `find_absent_topics`).
+    They have no row in the ledger, and are neither retired nor absent (see `find_absent_topics`).
     """
     read = {entry.topic for entry in entries}
     excluded = {*load_retired_topics(), *find_absent_topics(entries)}
@@ -107,15 +108,16 @@ def find_unexpectedly_absent_topics(entries: Sequence[Ledger]) -> list[str]:
 
 
 def find_undeclared_topics(entries: Sequence[Ledger]) -> list[str]:
-    """Return the topics that were read, but that no kind declares now. Leave out retired ones."""
+    """Return the topics that were read but that no kind declares now, without retired topics."""
     current = {entry.topic for entry in entries if entry.current and not entry.retired}
     return sorted(current - BY_TOPIC.keys())
 
 
 def find_faults(entries: Sequence[Ledger]) -> list[str]:
-    """Return a sentence for each topic partition with a fault, in the language of the page.
+    """Return a sentence for each fault of a topic partition, in the active language.
 
-    A fault is a sum that does not add up, or a loss that is not acknowledged.
+    A fault is one of these: the counts of the ledger do not add up, they differ from the
+    quarantine, or a loss is not acknowledged.
     """
     sentences = []
     for entry in entries:

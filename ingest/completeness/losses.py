@@ -60,7 +60,7 @@ class LossForecast:
 
     @property
     def is_losing(self) -> bool:
-        """Whether unread messages are past their retention: the broker deletes them in minutes."""
+        """Whether unread messages are past their retention, so the broker may delete them now."""
         return self.loss_seconds == 0
 
 
@@ -71,12 +71,12 @@ def forecast_losses(
 ) -> dict[KafkaPartition, LossForecast]:
     """Return the forecast of each topic partition, the most endangered first.
 
-    Retired topics and earlier topics of the same name are left out. If the last known end is old,
-    the messages that arrived since are estimated from the rate of arrival.
+    Retired topics are left out. Of topics with the same name, only the newest is included. If an
+    end offset is older than SILENT, the messages that arrived since then are estimated.
 
     Args:
         entries: The ledger rows.
-        never_read: The answers of the brokers about partitions that are not in the ledger.
+        never_read: The brokers' outlooks for partitions that are not in the ledger.
         now: The moment of the forecast; None for the moment of the call.
     """
     # Not clock.now(): the moments to compare with come from the brokers' real clock.
@@ -118,7 +118,8 @@ def forecast_losses(
 def _estimate_backlog(entry: Ledger, moment: datetime) -> Backlog:
     """Return the backlog of a ledger row at `moment`.
 
-    If the end offset is older than SILENT, the messages that arrived since are estimated.
+    If its end offset is older than SILENT, the messages that arrived since then are estimated from
+    the arrival rate.
     """
     arriving = entry.arriving_rate or 0.0
     end_known_at = entry.end_known_at or entry.forecast_at or moment
@@ -138,7 +139,11 @@ def _estimate_backlog(entry: Ledger, moment: datetime) -> Backlog:
 def describe_deleted(
     outlooks: Mapping[KafkaPartition, Outlook], retired: Container[str]
 ) -> list[str]:
-    """Return a sentence for each topic partition in which the broker deleted unread messages."""
+    """Return a sentence for each topic partition in which the broker deleted unread messages.
+
+    Args:
+        retired: The retired topics, which are left out.
+    """
     return [
         f"{topic}[{partition}]: the broker has deleted "
         + pluralize(
@@ -198,9 +203,9 @@ def format_duration(seconds: float, translate: Callable[[str], str] = str) -> st
 
 
 def get_reading_rate(entries: Sequence[Ledger]) -> float:
-    """Return the highest measured rate of a consumer that was behind, in messages per second.
+    """Return how many messages a consumer can read in a second.
 
-    Without a measurement, return ASSUMED_RATE.
+    This is the highest rate in the ledger, or ASSUMED_RATE if no rate was measured.
     """
     rates = [entry.reading_rate for entry in entries if entry.reading_rate]
     return max(rates, default=ASSUMED_RATE)
@@ -220,7 +225,7 @@ def collect_seen_ends(entries: Sequence[Ledger]) -> dict[KafkaPartition, SeenEnd
 
 
 def update_entries(entries: Sequence[Ledger], outlooks: Mapping[KafkaPartition, Outlook]) -> None:
-    """Copy the current answers of the brokers into the ledger rows, without saving these."""
+    """Set the fields of the ledger rows from the brokers' answers. Nothing is saved."""
     for entry in entries:
         outlook = outlooks.get((entry.topic, entry.partition))
         if outlook is None or not entry.current:

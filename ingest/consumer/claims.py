@@ -26,8 +26,8 @@ OpenMember = Callable[
 class PartitionClaimer:
     """Claims the partitions that the group assigns, and gives claims up.
 
-    Only the thread of the loop may use it. Every wait here polls, for two reasons: callbacks of
-    the group run while its member polls, and the group drops a member that does not poll.
+    Only the thread of the loop may use it. While it waits, it polls: only a poll runs the callbacks
+    below, and the group drops a member that does not poll.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class PartitionClaimer:
         """Join the group.
 
         Args:
-            stopping: Set when the consumer must end. Every wait here then ends.
+            stopping: Set when the consumer must end. The methods here then stop waiting.
             hand_over: Writes the messages that were read. Called before partitions are revoked.
         """
         self._machine = machine
@@ -65,23 +65,24 @@ class PartitionClaimer:
         self._stop_until_claim(reason)
 
     def claim_again_after_fenced(self, lane: Lane) -> None:
-        """Drop the batch of a lane that the ledger refused, and claim all partitions again.
+        """Drop a lane's batch that the ledger has refused, and claim all partitions again.
 
-        Waits a while before the claim: another consumer has just claimed a partition.
+        The claim follows after CLAIM_AFTER_FENCED_SECONDS. Until then, the group should have told
+        this consumer which partition now belongs to another consumer.
         """
         self._machine.handle_fenced(lane, time.monotonic())
         self._stop_until_claim("another consumer moved the ledger")
 
     def _stop_until_claim(self, reason: str) -> None:
-        """Stop reading all partitions until the next claim, which the caller has scheduled."""
+        """Stop reading all partitions. The caller has set the time of the next claim."""
         logger.warning("claiming all partitions again: %s", reason)
         self._writers.abandon_waiting_work()
         self.member.start({})
 
     def _claim_partitions(self) -> None:
-        claims_generation = self._positions.claims_generation
+        claims_revision = self._positions.claims_revision
         request = self.member.ask_offsets(self._positions.assigned or [])
-        if not self._wait_in_group(request.wait, claims_generation):
+        if not self._wait_in_group(request.wait, claims_revision):
             return
         try:
             bounds = request.get_answer()
@@ -95,38 +96,36 @@ class PartitionClaimer:
             for topic_partition, (first_offset, end) in bounds.items()
         }
         claims = self._writers.claim(suspected_bounds, frozenset(self._positions.truncated))
-        if not self._wait_in_group(claims.done, claims_generation):
+        if not self._wait_in_group(claims.done, claims_revision):
             return
         self._machine.grant(claims.result(), time.monotonic())
         self.member.start(self._positions.get_start_offsets())
         self.member.pause(self._positions.select_halted())
         logger.info("reading %d partitions", len(self._positions.claimed))
 
-    def _wait_in_group(self, is_done: Callable[[], bool], claims_generation: int) -> bool:
-        """Wait until `is_done`, and poll meanwhile to stay in the group. No partition is read.
+    def _wait_in_group(self, is_done: Callable[[], bool], claims_revision: int) -> bool:
+        """Poll until `is_done` returns True, to stay in the group. The polls read no partition.
 
         Returns:
-            False if the claims changed, or the consumer must end.
+            False if the claims have changed, or the consumer must end.
         """
         while not is_done() and not self._stopping.is_set():
             metrics.TURN.set_to_current_time()
             self.member.poll(1, POLL_WHILE_WAITING_SECONDS)
-            if self._positions.claims_generation != claims_generation:
+            if self._positions.claims_revision != claims_revision:
                 # A claim that still waits for the database would fence the next owner later.
                 self._writers.abandon_waiting_work()
-        return (
-            self._positions.claims_generation == claims_generation and not self._stopping.is_set()
-        )
+        return self._positions.claims_revision == claims_revision and not self._stopping.is_set()
 
     def _handle_assigned(self, partitions: list[KafkaPartition]) -> None:
         self._machine.assign(partitions, time.monotonic())
 
     def _handle_revoked(self) -> None:
-        """Write and commit what was read: the partitions are still ours during this call."""
+        """Write and commit the messages that were read: the partitions are still assigned to us."""
         self._hand_over()
         self._machine.revoke()
 
     def _handle_lost(self) -> None:
-        """Drop what was read: the partitions are no longer ours, so the ledger would refuse it."""
+        """Drop the messages that were read: another consumer may have the partitions already."""
         self._writers.abandon_waiting_work()
         self._machine.revoke()

@@ -1,4 +1,4 @@
-"""Writes the heartbeats of a consumer to the ledger: its partitions, their ends and forecasts."""
+"""Writes to the ledger that a consumer is alive, the ends of its partitions, and forecasts."""
 
 import logging
 import time
@@ -40,7 +40,7 @@ class HeartbeatWriter:
         answered: Container[Claim],
         seen_at: float | None,
     ) -> None:
-        """Submit a heartbeat, unless the last one is not written yet.
+        """Submit a heartbeat. Do nothing while the previous heartbeat is still being written.
 
         The parameters are those of `ledger.record_heartbeat`.
         """
@@ -82,7 +82,7 @@ class HeartbeatWriter:
         )
 
     def close(self, seconds: float) -> None:
-        """Break off a running statement, and wait at most `seconds` for the end of the thread."""
+        """End the thread. Break off its running statement, and wait at most `seconds`."""
         if not self._worker.close(0):
             self._session.break_connection()
         if self._worker.close(seconds):

@@ -14,10 +14,10 @@ REMEMBERED = 30_000
 
 
 class FingerprintCache:
-    """Remembers the fingerprints of the stored search keys of recent documents.
+    """A cache with the fingerprints of search keys, for documents that were stored lately.
 
     Args:
-        size: The cache has room for one to two times this number of documents.
+        size: At least this number of documents is remembered, and at most twice the number.
     """
 
     def __init__(self, size: int = REMEMBERED) -> None:
@@ -38,7 +38,7 @@ class FingerprintCache:
 
 
 class NoFlightError(RuntimeError):
-    """Raised when a caller takes a batch in flight, or its result, and there is none. A bug."""
+    """Raised when a caller takes a batch or its result although no batch is in flight: a bug."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Flight:
 
     batch: Batch
     claims: Claims
-    claims_generation: int  # `Positions.claims_generation` when the batch was launched
+    claims_revision: int  # `Positions.claims_revision` when the batch was launched
 
 
 class Lane:
@@ -64,7 +64,7 @@ class Lane:
         self.begin(Limits(1, 1))
 
     def begin(self, limits: Limits, lanes: int = 1) -> None:
-        """Begin an empty batch, and forget all search keys.
+        """Begin with an empty batch, and forget all search keys.
 
         Args:
             limits: The limits for all lanes together; each batch gets an equal share.
@@ -88,15 +88,15 @@ class Lane:
         self._fingerprints.update(fingerprints)
 
     def launch(
-        self, claims: Mapping[KafkaPartition, Claim], claims_generation: int, now: float
+        self, claims: Mapping[KafkaPartition, Claim], claims_revision: int, now: float
     ) -> Flight:
-        """Put the filling batch in flight and begin another. The lane must be ready."""
+        """Put the filling batch in flight, and begin another batch. Call it only if `ready`."""
         batch = self.filling_batch
         batch.arrange()
         batch_claims = {
             topic_partition: claims[topic_partition.kafka] for topic_partition in batch.progress
         }
-        self.flight = Flight(batch, batch_claims, claims_generation)
+        self.flight = Flight(batch, batch_claims, claims_revision)
         self.launched_at = now
         self.drop()
         return self.flight
@@ -105,8 +105,8 @@ class Lane:
 def assign_lanes(partitions: Iterable[KafkaPartition], lanes: int) -> dict[KafkaPartition, int]:
     """Return the number of the lane of each partition.
 
-    The two topics of a kind have the same documents in partitions of the same number, so such
-    partitions share a lane. Otherwise the lanes are assigned in turn.
+    A kind can have two topics. A document is in both under the same partition number, so the two
+    partitions share a lane. Apart from this, partitions go to the lanes in turn.
     """
     partitions = list(partitions)
     # Partitions with the same documents have the same share.

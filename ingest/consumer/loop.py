@@ -146,7 +146,7 @@ class Consumer:
         return time.monotonic() - idle_since >= limit
 
     def _run_turn(self) -> None:
-        """Commit and launch the batches of earlier turns, poll, and add messages to batches."""
+        """Commit the offsets of written batches, launch due batches, poll, and fill batches."""
         self._commit_written_batches()
         self._window = self._settings.window()
         self._do_periodic_work()
@@ -164,7 +164,7 @@ class Consumer:
     def _commit_batch(self, lane: Lane) -> None:
         """Commit the offsets of a lane's written batch.
 
-        Before the commit, due batches go to their writers, so that no writer waits for it.
+        Due batches go to their writers first, so that no writer is idle during the commit.
         """
         try:
             written = self._writers.take_result(lane.number)
@@ -178,7 +178,8 @@ class Consumer:
         lane.remember(written.fingerprints)
         self._write_due_batches()
         self._meter.count_written_batch(flight.batch, written)
-        for claimed in self._machine.judge(written.refused):
+        halted_partitions = self._machine.count_refused_messages(written.refused)
+        for claimed in halted_partitions:
             self._halt_partition(claimed)
         self._member.commit(self._machine.get_commit_offsets(flight))
         flight.batch.clear()
@@ -217,13 +218,13 @@ class Consumer:
         """Decode messages and add them to batches, in chunks.
 
         Returns:
-            False if some messages were not added, because the claims changed or the consumer must
-            end. They are read again after the next claim.
+            False if the claims changed or the consumer must end. Messages that were not added are
+            then read again after the next claim.
         """
         for start in range(0, len(messages), CHECK_EVERY_MESSAGES):
-            claims_generation = self._positions.claims_generation
+            claims_revision = self._positions.claims_revision
             self._commit_written_batches()
-            if self._stopping.is_set() or self._positions.claims_generation != claims_generation:
+            if self._stopping.is_set() or self._positions.claims_revision != claims_revision:
                 return False
             chunk = messages[start : start + CHECK_EVERY_MESSAGES]
             if not self._add_chunk([decode_message(message, self._window) for message in chunk]):
@@ -234,29 +235,29 @@ class Consumer:
         """Add decoded messages to batches.
 
         Args:
-            chunk: The messages. Those that were added are removed from the list.
+            chunk: The messages. Messages that were added are removed from this list.
 
         Returns:
-            False if some messages were not added. See `_add_all`.
+            False if messages are left in `chunk`. See `_add_all`.
         """
-        claims_generation = self._positions.claims_generation
+        claims_revision = self._positions.claims_revision
         while chunk:
+            # `admit` handles only messages of the first message's partition.
             first = chunk[0].message
             first_offset = self._first_offsets.get((first.topic, first.partition))
             handled, verdict = self._machine.admit(chunk, first_offset)
             if verdict is not None and not self._act_on_verdict(verdict, first):
                 return False
-            if self._positions.claims_generation != claims_generation:
+            if self._positions.claims_revision != claims_revision:
                 return False
             del chunk[:handled]
         return True
 
     def _act_on_verdict(self, verdict: AdmissionVerdict, message: KafkaMessage) -> bool:
-        """Do what must be done before the next message is offered to the state machine.
+        """Do what the verdict demands before another message is offered to the state machine.
 
         Args:
-            message: The first message that was offered. It was not admitted, unless the verdict
-                is HALTED.
+            message: The first message that was offered. The verdict is about its partition.
 
         Returns:
             False if no message can be admitted before the next claim.
@@ -299,16 +300,14 @@ class Consumer:
             self._write_batch(lane)
             return True
         lane.filling_batch.arrange()  # sort its rows while waiting: the writer then need not
-        claims_generation = self._positions.claims_generation
+        claims_revision = self._positions.claims_revision
         until = time.monotonic() + PAUSE_AFTER_SECONDS
         flight = lane.flight  # when it is written, the filling batch can go to the writer
         while lane.flight is flight and self._writers.wait_for_one(until - time.monotonic()):
             self._commit_written_batches()
         if lane.flight is flight:
             self._wait_while_paused(lane)
-        return (
-            self._positions.claims_generation == claims_generation and not self._stopping.is_set()
-        )
+        return self._positions.claims_revision == claims_revision and not self._stopping.is_set()
 
     def _wait_while_paused(self, lane: Lane) -> None:
         """Pause reading until the batch in flight of a lane is written, and poll meanwhile.
@@ -330,11 +329,12 @@ class Consumer:
         metrics.PAUSED.set(0)
 
     def _load_first_offset(self, partition: KafkaPartition) -> int | None:
-        """Return the first offset of a partition at the broker. Ask at most once between two polls.
+        """Return the first offset of a partition at the broker. It is kept until the next poll.
 
         Returns:
-            None if the brokers did not answer. Then all partitions are claimed again, or the
-            consumer must end.
+            None if the offset was not loaded. Either the consumer must end, or this method has
+            scheduled a new claim of all partitions, because the brokers did not answer or the topic
+            no longer exists.
         """
         first_offset = self._first_offsets.get(partition)
         if first_offset is not None:
@@ -356,10 +356,10 @@ class Consumer:
         return first_offset
 
     def _advance_to_ends(self) -> None:
-        """Advance the partitions that were read to their end.
+        """Move the position of each partition without further messages to the end offset.
 
         The last offsets of a partition may be markers of transactions. The broker does not deliver
-        these, so no message moves the position past them.
+        markers, so no message moves the position past them.
         """
         for partition, end in self._member.take_reached_ends().items():
             verdict = self._machine.advance_to_end(partition, end)
@@ -370,16 +370,17 @@ class Consumer:
                 verdict = self._machine.advance_to_end(partition, end, first_offset)
             if verdict is not None:
                 topic, number = partition
+                truncated = verdict is AdmissionVerdict.TRUNCATED
+                problem = "was truncated" if truncated else "may have been truncated"
                 self._claimer.claim_again(
-                    f"{topic}[{number}]: the log at the broker was truncated; it ends at offset"
-                    f" {end}"
+                    f"{topic}[{number}]: the log at the broker {problem}; it ends at offset {end}"
                 )
                 return
 
     def _hand_over(self) -> None:
-        """Write the messages that were read, for at most HAND_OVER_SECONDS.
+        """Write the messages that were read. Give up after HAND_OVER_SECONDS.
 
-        The next consumer reads again what was not written in this time.
+        Messages that are not written in this time are read again by the next consumer.
         """
         until = time.monotonic() + HAND_OVER_SECONDS
         for _ in range(2):  # first the batches in flight, then those that were filling

@@ -35,13 +35,13 @@ class RateSample(NamedTuple):
 
     at: float  # time.monotonic()
     position: int  # the sum of the next offsets of all claimed partitions
-    claims_generation: int  # `Positions.claims_generation`, which grows when the claims change
+    claims_revision: int  # `Positions.claims_revision` when the sample was taken
 
 
 class LossForecaster:
     """Asks the brokers for a forecast of losses, and submits it to the ledger.
 
-    The brokers are asked in a thread of its own: the methods of this class never wait.
+    A separate thread waits for the brokers, so the methods of this class never wait.
     """
 
     def __init__(self, ask: AskOutlooks, heartbeats: HeartbeatWriter) -> None:
@@ -86,11 +86,11 @@ class LossForecaster:
         self._heartbeats.submit_forecast(outlooks_by_claim, self.reading_rate)
 
     def _measure_rate(self, member: GroupMember, positions: Positions) -> None:
-        """Measure the rate of reading while there are enough unread messages."""
+        """Measure how fast this consumer reads while more than MEASURE_UNREAD messages wait."""
         position = sum(claimed.expected for claimed in positions.claimed.values())
-        sample = RateSample(time.monotonic(), position, positions.claims_generation)
+        sample = RateSample(time.monotonic(), position, positions.claims_revision)
         earlier = self._sample
-        if earlier is None or earlier.claims_generation != sample.claims_generation:
+        if earlier is None or earlier.claims_revision != sample.claims_revision:
             self._sample = sample
         elif sample.at - earlier.at >= MEASURE_SECONDS:
             self._sample = sample

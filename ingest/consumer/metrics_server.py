@@ -20,8 +20,8 @@ def start_server(address: str, port: int, token: str | None) -> None:
 
     Args:
         address: The address to listen on.
-        token: The Bearer token that a request for `/metrics` must have, else it gets 403. None: a
-            token is not needed.
+        token: The Bearer token that a request for `/metrics` must have. Without it, the answer is
+            403. None: no token is needed.
 
     Raises:
         OSError: The address or the port cannot be used.
@@ -32,7 +32,7 @@ def start_server(address: str, port: int, token: str | None) -> None:
 
 
 class _MetricsServer(ThreadingMixIn, WSGIServer):
-    """Answers each request in its own thread, so that a slow client does not delay another."""
+    """Answers each request in its own thread, so that a slow client does not delay the others."""
 
     daemon_threads = True
 
@@ -45,7 +45,7 @@ class _QuietRequestHandler(WSGIRequestHandler):
 
 
 def _guard_metrics(metrics: Application, token: str | None) -> Application:
-    """Return an application that asks for the token, except at `/healthz`."""
+    """Return an application that refuses requests without the token, except for `/healthz`."""
 
     def answer(environ: dict[str, Any], respond: Respond) -> Iterable[bytes]:
         if environ.get("PATH_INFO") == "/healthz":

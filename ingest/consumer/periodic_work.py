@@ -55,19 +55,18 @@ class Probe:
     def __call__(
         self, partition: KafkaPartition, claim: Claim, expected: int, window: Window
     ) -> int | None:
-        """Return up to which offset bad messages are tolerated after the halt.
-
-        The first of these offsets that applies is returned:
-
-        - the offset that an operator allowed by `annals quarantine resume`;
-        - `expected`, if few of the next messages are bad;
-        - the end offset of the partition, if few of its newest messages are bad.
+        """Decide whether to read a halted partition again.
 
         Args:
-            expected: The next offset.
+            expected: The offset at which reading would continue.
 
         Returns:
-            The offset, or None if the partition stays halted.
+            The offset before which bad messages do not halt the partition again, or None if the
+            partition stays halted. It is the first of these offsets for which the condition holds:
+
+            - the offset that an operator allowed by `annals quarantine resume`;
+            - `expected`, if few of the next messages are bad;
+            - the end offset of the partition, if few of its newest messages are bad.
         """
         try:
             end = max((end for _, end in self.bounds([partition]).values()), default=expected)
@@ -110,15 +109,16 @@ class PeriodicWork:
         probe: Probe,
         heartbeats: HeartbeatWriter,
         forecaster: LossForecaster,
-        submit_job: Callable[[Callable[[Connection], object]], Future[None]],
+        submit_job: Callable[[Callable[[Connection], object], str], Future[None]],
         claim_again: Callable[[str], None],
     ) -> None:
         """Set up the work.
 
         Args:
-            submit_job: Runs a job in the database on another thread.
-            claim_again: Called to give up all claims, and to claim again. Gets the reason as a
-                sentence.
+            submit_job: Runs a function in the database on another thread. The second argument says
+                in a log message what the function does.
+            claim_again: Called to give up all claims and to claim all partitions again. Gets the
+                reason as a sentence.
         """
         self._probe = probe
         self._heartbeats = heartbeats
@@ -180,7 +180,7 @@ class PeriodicWork:
     def _write_heartbeat(
         self, member: GroupMember, positions: Positions, snapshot: BrokerSnapshot | None
     ) -> Mapping[KafkaPartition, int]:
-        """Submit a heartbeat, and return the end offsets that the brokers answered."""
+        """Submit a heartbeat, and return the end offsets in `snapshot`, the brokers' answer."""
         claimed = positions.claimed
         broker_ends = select_claimed_ends(snapshot, positions) if snapshot else {}
         end_offsets = {
@@ -199,10 +199,10 @@ class PeriodicWork:
         return broker_ends
 
     def _write_heartbeat_without_brokers(self, member: GroupMember) -> None:
-        """Submit a heartbeat for the last claims, if the brokers are away and nothing is assigned.
+        """Submit a heartbeat for the claims of the last heartbeat, if no broker answers.
 
-        The ledger should show that this consumer still runs. Partitions that another consumer has
-        claimed since then do not get the heartbeat.
+        Called while nothing is claimed. It makes the ledger show that this consumer still runs. If
+        another consumer has claimed a partition meanwhile, the heartbeat does not change its row.
         """
         if (
             member.poll_snapshot([claim.topic_partition.kafka for claim in self._last_claims])
@@ -224,14 +224,16 @@ class PeriodicWork:
         return self._standstill_timer.note_positions(time.monotonic(), expected, behind)
 
     def record_halts(self, positions: Positions) -> None:
-        """Record which partitions are halted. The loop repeats this, because a job may fail."""
+        """Record which partitions are halted. Called repeatedly, because the database may fail."""
         halted: dict[Claim, Explanation] = {
             claimed.claim: claimed.halted
             for claimed in positions.select_halted().values()
             if claimed.halted is not None
         }
         if halted:
-            self._halting = self._submit_job(partial(ledger.record_halts, halted=halted))
+            self._halting = self._submit_job(
+                partial(ledger.record_halts, halted=halted), "recording which partitions are halted"
+            )
 
     def close(self, seconds: float) -> None:
         """End the work. Waits at most `seconds` for the database, and never for a probe."""
@@ -261,7 +263,7 @@ class PeriodicWork:
                         until,
                     )
                     resume = partial(ledger.record_resume, claim=claimed.claim, until=until)
-                    self._submit_job(resume)
+                    self._submit_job(resume, f"recording that {topic}[{number}] is read again")
                     resumed = True
             elif future is None:
                 self._probes[partition] = self._prober.submit(
@@ -275,8 +277,8 @@ def select_claimed_ends(
 ) -> dict[KafkaPartition, int]:
     """Return the end offsets of claimed partitions, from an answer of the brokers.
 
-    If a topic was deleted and created again, its partitions are left out: the answer is about
-    another log.
+    Partitions of a topic that was created again since the claim are left out: the answer is about
+    the new topic, and the claim about the old one.
     """
     claimed_ids = {
         name: partition.claim.topic_partition.broker_id

@@ -81,7 +81,7 @@ class Positions:
     claimed: dict[KafkaPartition, ClaimedPartition] = field(default_factory=dict)
     assigned: list[KafkaPartition] | None = None  # None before the group assigned any
     claim_at: float | None = None  # when to claim; None if there is nothing to claim
-    claims_generation: int = 0  # changes whenever `claimed` changes
+    claims_revision: int = 0  # grows whenever `claimed` changes; not the epoch
     # partitions whose log may have been truncated
     suspects: set[KafkaPartition] = field(default_factory=set)
     # partitions whose log is certainly not the one that was read
@@ -92,7 +92,7 @@ class Positions:
         self.claimed = {}
         self.assigned = partitions
         self.claim_at = now
-        self.claims_generation += 1
+        self.claims_revision += 1
 
     def grant(self, claims: Iterable[Claim], tolerance: Tolerance) -> None:
         """Note the claims that the ledger granted."""
@@ -108,18 +108,18 @@ class Positions:
         }
         self.claim_at = None
         self.suspects, self.truncated = set(), set()
-        self.claims_generation += 1
+        self.claims_revision += 1
 
     def revoke(self) -> None:
         """Note that the group took all partitions away."""
         self.claimed, self.assigned, self.claim_at = {}, None, None
-        self.claims_generation += 1
+        self.claims_revision += 1
 
     def release(self, claim_at: float) -> None:
         """Give up all claims, and claim the assigned partitions again at `claim_at`."""
         self.claimed = {}
         self.claim_at = None if self.assigned is None else claim_at
-        self.claims_generation += 1
+        self.claims_revision += 1
 
     def is_claim_due(self, now: float) -> bool:
         return self.claim_at is not None and now >= self.claim_at
@@ -152,7 +152,7 @@ class Positions:
 
 
 class StandstillTimer:
-    """Notices that a client delivers no messages although there are unread ones.
+    """Notices that a client delivers nothing although there are unread messages.
 
     Args:
         seconds: How long a client may deliver nothing. The time doubles after each standstill,
@@ -174,7 +174,7 @@ class StandstillTimer:
 
         Args:
             positions: The next offset of each partition.
-            behind: The partitions that have undelivered messages.
+            behind: The partitions with messages that the client has not delivered.
         """
         has_moved = any(
             self._positions.get(partition, position) != position

@@ -25,7 +25,7 @@ class AdmissionVerdict(Enum):
     """What the loop must do before it offers the next message."""
 
     HALTED = auto()
-    """The last message was admitted and halted its partition: pause it, and record that."""
+    """Admitted, but the last message halted its partition: pause the partition, and record this."""
     FULL = auto()
     """Not admitted: launch the batch and offer the message again."""
     GAP = auto()
@@ -33,7 +33,7 @@ class AdmissionVerdict(Enum):
     TRUNCATED = auto()
     """Not admitted: the log was truncated since it was read. Claim everything again."""
     UNEXPECTED = auto()
-    """Not admitted: it was read before, or reading is paused. Claim everything again."""
+    """Not admitted: the message was read before, or reading is paused. Claim everything again."""
 
 
 class Admission(NamedTuple):
@@ -99,16 +99,20 @@ class StateMachine:
     def admit(
         self, messages: Sequence[DecodedMessage], first_offset: int | None = None
     ) -> Admission:
-        """Add `messages`, up to the first of another partition, to the filling batch of their lane.
+        """Add the messages of one partition to the filling batch of its lane.
 
-        Adding ends earlier before a message that needs a decision, and after one that breaks the
-        contract. If the partition is not claimed or is halted, the first message is skipped and
-        counts as handled. A message that was not admitted must be offered again before later
-        messages of its partition.
+        Adding begins with the first message. It stops before a message of another partition, before
+        a message that needs a decision of the loop, and after a message that breaks the contract.
+        If the partition is halted or not claimed, the first message is skipped, and counts as
+        handled.
+
+        The caller must offer a message that was not handled again, before later messages of its
+        partition.
 
         Args:
             messages: At least one, in the order in which the client delivered them.
-            first_offset: The first offset of that partition at the broker; None if not known.
+            first_offset: The first offset of the first message's partition at the broker; None if
+                it is not known.
         """
         first = messages[0]
         partition = self.positions.claimed.get((first.message.topic, first.message.partition))
@@ -132,10 +136,10 @@ class StateMachine:
         messages: Sequence[DecodedMessage],
         first_offset: int | None,
     ) -> Admission:
-        """Add messages up to the first that is of another partition or needs a decision."""
+        """Add messages of one partition at once, up to the first that needs a decision."""
         batch = self.lanes[partition.lane].filling_batch
-        # If the broker still has the expected offset, it has deleted none after it. An offset that
-        # it does not deliver then never was a message.
+        # If the broker still has the expected offset, it has deleted no later offset. So an offset
+        # that it does not deliver never held a message.
         may_skip = first_offset is not None and first_offset <= partition.expected
         count, bad_message = batch.add_run(
             messages, partition.claim.topic_partition, partition.expected, may_skip
@@ -145,7 +149,7 @@ class StateMachine:
         good_count = count - (bad_message is not None)
         if good_count:
             partition.breaker.note_good(good_count)
-        is_halted = bad_message is not None and self._count_and_judge(
+        is_halted = bad_message is not None and self._count_message(
             partition, partition.expected - 1, is_bad=True
         )
         return Admission(count, AdmissionVerdict.HALTED if is_halted else None)
@@ -156,8 +160,8 @@ class StateMachine:
         """Add one message, or return what the loop must do first.
 
         Returns:
-            None if the message was added, or if it is the last message before the claim, which is
-            only read again to verify the log.
+            None if the message was added. Also None for the last message before the claim: it is
+            not added, because it was read again only to verify the log.
         """
         message = decoded.message
         offset, expected = message.offset, partition.expected
@@ -181,15 +185,16 @@ class StateMachine:
             gaps = _describe_gaps(expected, first_offset, offset)
         bad_message = batch.add(decoded, partition.claim.topic_partition, expected, gaps)
         partition.expected = offset + 1
-        is_halted = self._count_and_judge(partition, offset, is_bad=bad_message is not None)
+        is_halted = self._count_message(partition, offset, is_bad=bad_message is not None)
         return AdmissionVerdict.HALTED if is_halted else None
 
     def advance_to_end(
-        self, name: KafkaPartition, end: int, first_offset: int | None = None
+        self, partition: KafkaPartition, end: int, first_offset: int | None = None
     ) -> AdmissionVerdict | None:
-        """Advance a partition to its end, over offsets that are not messages.
+        """Move the position of a partition to its end offset.
 
-        Such offsets are the markers of transactions. All messages before `end` have been admitted.
+        Call it when all messages before `end` are admitted. Offsets between the last message and
+        `end` are markers of transactions, or were deleted.
 
         Args:
             end: The end offset, as the client reported it.
@@ -199,26 +204,26 @@ class StateMachine:
             None: the partition is at its end. GAP: call again with `first_offset`. UNEXPECTED: the
             log may have been truncated. TRUNCATED: the log was truncated.
         """
-        partition = self.positions.claimed.get(name)
-        if partition is None or partition.halted is not None:
+        claimed = self.positions.claimed.get(partition)
+        if claimed is None or claimed.halted is not None:
             return None
-        last = None if partition.is_last_delivered else partition.unverified_last
+        last = None if claimed.is_last_delivered else claimed.unverified_last
         if last is not None and last.offset >= end:
-            self.positions.suspects.add(name)
+            self.positions.suspects.add(partition)
             return AdmissionVerdict.UNEXPECTED
-        if partition.expected >= end and last is None:
+        if claimed.expected >= end and last is None:
             return None
         if first_offset is None:
             return AdmissionVerdict.GAP
         if last is not None:
             if not last.may_be_gone(first_offset, -1):
-                return self._note_truncation(partition)
-            partition.unverified_last = None
-        if partition.expected < end:
-            gaps = _describe_gaps(partition.expected, first_offset, end)
-            batch = self.lanes[partition.lane].filling_batch
-            batch.skip(partition.claim.topic_partition, partition.expected, end, gaps)
-            partition.expected = end
+                return self._note_truncation(claimed)
+            claimed.unverified_last = None
+        if claimed.expected < end:
+            gaps = _describe_gaps(claimed.expected, first_offset, end)
+            batch = self.lanes[claimed.lane].filling_batch
+            batch.skip(claimed.claim.topic_partition, claimed.expected, end, gaps)
+            claimed.expected = end
         return None
 
     def _verify_log(
@@ -228,14 +233,19 @@ class StateMachine:
         message: KafkaMessage,
         first_offset: int | None,
     ) -> AdmissionVerdict | None:
-        """Verify with the first messages after a claim that the log was not truncated.
+        """Find out whether the log was truncated, from a message that was read after the claim.
+
+        Reading begins with the last message that was read before the claim. The log was truncated
+        if the broker has another message at the offset of this message, or if it lacks this message
+        although it cannot have deleted it.
 
         Args:
             last: The last message that was read before the claim.
+            message: `last` as it was read again, or the first message after it.
 
         Returns:
-            None: the log is the same. GAP: call again with `first_offset`. TRUNCATED: the log was
-            truncated.
+            None: there is no sign of a truncation. GAP: call again with `first_offset`. TRUNCATED:
+            the log was truncated.
         """
         if message.offset < partition.expected:
             if not last.is_same(message):
@@ -284,25 +294,25 @@ class StateMachine:
         return max(due_lanes, key=lambda lane: lane.filling_batch.messages, default=None)
 
     def launch(self, lane: Lane, now: float) -> Flight:
-        """Put the filling batch of a lane in flight, and begin another. The lane must be ready."""
+        """Put the filling batch of a lane in flight, and begin another batch. See `Lane.launch`."""
         claims = {partition: claimed.claim for partition, claimed in self.positions.claimed.items()}
         self._active_at = now
-        return lane.launch(claims, self.positions.claims_generation, now)
+        return lane.launch(claims, self.positions.claims_revision, now)
 
     def take_written_flight(self, lane: Lane) -> Flight:
-        """Take the written batch out of a lane, so that its next one can be launched."""
+        """Take the written batch out of a lane, so that the lane can launch its next batch."""
         flight, lane.flight = lane.flight, None
         if flight is None:
             raise NoFlightError(f"lane {lane.number} has no batch in flight")
         return flight
 
-    def judge(self, refused: Iterable[BadMessage]) -> list[ClaimedPartition]:
-        """Count messages that the database refused. Return the partitions that this halts."""
+    def count_refused_messages(self, refused: Iterable[BadMessage]) -> list[ClaimedPartition]:
+        """Count messages that the database refused, and return the partitions that they halt."""
         halted_partitions = []
         for bad_message in refused:
             message = bad_message.message
             partition = self.positions.claimed.get((message.topic, message.partition))
-            if partition is not None and self._count_and_judge(
+            if partition is not None and self._count_message(
                 partition, message.offset, is_bad=True
             ):
                 halted_partitions.append(partition)
@@ -329,11 +339,12 @@ class StateMachine:
     def handle_abandoned(self, lane: Lane, now: float) -> None:
         """Drop a batch that its writer gave up.
 
-        Release the claims under which the batch was read, so that its messages are read again.
-        Later claims stay.
+        The claims are released, so that the messages of the batch are read again after the next
+        claim. If the claims have changed since the batch was launched, the messages are read again
+        anyway, and the new claims stay.
         """
         flight = self.take_written_flight(lane)
-        if flight.claims_generation == self.positions.claims_generation:
+        if flight.claims_revision == self.positions.claims_revision:
             self.release(now)
 
     def pause(self) -> list[KafkaPartition]:
@@ -361,7 +372,7 @@ class StateMachine:
             lane.drop()
         self.paused = []
 
-    def _count_and_judge(self, partition: ClaimedPartition, offset: int, is_bad: bool) -> bool:
+    def _count_message(self, partition: ClaimedPartition, offset: int, is_bad: bool) -> bool:
         """Count a message, and return whether it halts its partition."""
         if offset < partition.claim.resume_until:
             return False
@@ -373,11 +384,14 @@ class StateMachine:
 
 
 def _describe_gaps(expected: int, first_offset: int, offset: int) -> tuple[OffsetGap, ...]:
-    """Return the gaps between the expected offset and the offset that was delivered.
+    """Return the gaps from `expected` up to `offset`: at most two.
+
+    Missing offsets before `first_offset` are lost: the broker deleted them. Later ones never held
+    messages: they are markers of transactions, for example.
 
     Args:
-        first_offset: The first offset that the broker still has. It deleted the offsets before.
-            Offsets that are missing after it never held messages, for example transaction markers.
+        first_offset: The first offset that the broker still has.
+        offset: The offset of the next message, or the end offset.
     """
     present_from = min(max(first_offset, expected), offset)
     gaps = (

@@ -27,16 +27,16 @@ _RIGHTS = (
 class TopicWatch:
     """Asks the brokers for the topics of this consumer, and reports topics that cannot be read.
 
-    It asks at the start, and while something is wrong. The consumer's loop calls it; it never
-    waits.
+    It asks at the start, and again while something is wrong. The consumer's loop calls its methods,
+    which never wait.
     """
 
     def __init__(self, until_idle: float | None) -> None:
         """Begin to watch.
 
         Args:
-            until_idle: For how many seconds a run that ends by itself waits for topics. None: the
-                run does not end by itself.
+            until_idle: How many seconds the run waits for topics before it ends. None: the run does
+                not end by itself.
         """
         self._until_idle = until_idle
         self._began_at = self._reported_at = time.monotonic()
@@ -51,7 +51,7 @@ class TopicWatch:
 
         Args:
             assigned: Whether the group has assigned partitions to this consumer.
-            now: The time.monotonic().
+            now: The current time by `time.monotonic()`.
 
         Raises:
             NothingToReadError: A run that ends by itself has waited long enough for topics.
@@ -147,7 +147,7 @@ class TopicCensus:
             self._request = member.ask_topics(BY_TOPIC)
 
     def finish(self, member: GroupMember, seconds: float) -> None:
-        """Ask once more and wait for the answer, because no consumer asks until the next run."""
+        """Ask once more at the end of the run, and wait for the answer."""
         request = member.ask_topics(BY_TOPIC)
         if request.wait(seconds):
             self._submit_answer(request)

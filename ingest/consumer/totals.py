@@ -54,7 +54,7 @@ class RunMeter:
         self._started: Clocks | None = None
 
     def start_clocks(self) -> None:
-        """Start the clocks of the totals, at the first message. Later calls do nothing."""
+        """Start the clocks of the totals. Called with the first message; later calls do nothing."""
         if self._started is None:
             self._started = Clocks(time.monotonic(), time.process_time())
 
@@ -84,8 +84,8 @@ class RunMeter:
         clients = Counter(map(_CLIENT_ID, chain.from_iterable(batch.rows.values())))
         for client_id, count in clients.items():
             metrics.CLIENTS.labels(self._choose_client_label(client_id)).inc(count)
-        for reject in (*batch.rejects, *written.refused):
-            metrics.REJECTS.labels(reject.message.topic, str(reject.reason)).inc()
+        for bad_message in (*batch.bad_messages, *written.refused):
+            metrics.REJECTS.labels(bad_message.message.topic, str(bad_message.reason)).inc()
 
     def _choose_client_label(self, client_id: str) -> str:
         """Return the value of the label `client`: the name of a service, or OTHER_CLIENTS.

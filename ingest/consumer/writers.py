@@ -49,7 +49,7 @@ class WriterThreads:
         self._threads = [_WriterThread(writer) for writer in writers]
 
     def write(self, number: int, flight: Flight, end_offsets: Ends) -> None:
-        """Begin to write a batch. When it is written, `list_done` has the number of the writer.
+        """Begin to write a batch. When it is written, `list_done` returns the writer's number.
 
         Args:
             number: The number of the writer.
@@ -110,10 +110,10 @@ class WriterThreads:
         first.writer.allow_waiting()
         return first.worker.submit(partial(first.writer.claim, bounds, truncated))
 
-    def submit_job(self, job: Callable[[Connection], object]) -> Future[None]:
-        """Begin to run a job on the first writer. A failure is logged, and the job not repeated."""
+    def submit_job(self, job: Callable[[Connection], object], purpose: str) -> Future[None]:
+        """Begin to run a job on the first writer. See `RetryingWriter.run_job`."""
         first = self._threads[0]
-        return first.worker.submit(partial(first.writer.run_job, job))
+        return first.worker.submit(partial(first.writer.run_job, job, purpose))
 
     def abandon_waiting_work(self) -> None:
         """Give up all work that waits for the database. Running statements are not interrupted."""
@@ -121,18 +121,18 @@ class WriterThreads:
             thread.writer.stop_waiting()
 
     def get_oldest_age(self) -> float:
-        """Return for how many seconds the oldest batch has been written, or 0. Thread-safe."""
+        """Return how many seconds ago the oldest unfinished write began, or 0. Thread-safe."""
         return max(thread.age for thread in self._threads)
 
     def is_database_up(self) -> bool:
-        """Return False while a writer repeats its work after an error. Thread-safe."""
+        """Return whether no writer is repeating its work after an error. Thread-safe."""
         return not any(thread.writer.failing for thread in self._threads)
 
     def end(self, seconds: float) -> None:
         """End the threads. Jobs and claims have `seconds` to finish.
 
-        A batch that is being written is not waited for: its connection is broken, and PostgreSQL
-        rolls the batch back. The next consumer reads its messages again.
+        If a batch is being written, its connection is broken at once, and PostgreSQL rolls the
+        batch back. The next consumer reads the messages again.
         """
         until = time.monotonic() + seconds
         for thread in self._threads:
@@ -164,12 +164,12 @@ class _WriterThread:
 
     @property
     def age(self) -> float:
-        """For how many seconds the batch has been written, or 0."""
+        """How many seconds ago the write began, or 0 if no write is running."""
         return time.monotonic() - self.launched_at if self.pending else 0.0
 
 
 class AbandonedError(Exception):
-    """Raised when work was given up between two attempts. An attempt may have been committed."""
+    """Raised when work was given up after a failed attempt, which may have been committed."""
 
 
 class RefusedByDatabaseError(ExplainedError):
@@ -225,8 +225,8 @@ class RetryingWriter:
 
         Args:
             bounds: The first offset and the end offset at the broker, by partition. The end
-                offset is None unless the log may have been truncated.
-            truncated: Partitions with a log that was certainly truncated.
+                offset is None if nothing suggests that the log was truncated.
+            truncated: The partitions with a log that was certainly truncated.
 
         Raises:
             AbandonedError, RefusedByDatabaseError: See `write`.
@@ -245,14 +245,18 @@ class RetryingWriter:
         metrics.LOGS_TRUNCATED.inc(sum(claim.is_first_after_truncation for claim in claims))
         return claims
 
-    def run_job(self, job: Callable[[Connection], object]) -> None:
-        """Run a job once, and log a failure. Only for jobs that the caller submits again anyway."""
+    def run_job(self, job: Callable[[Connection], object], purpose: str) -> None:
+        """Run a job once. Log a failure, without raising an error.
+
+        Use it only for jobs that the caller will submit again.
+
+        Args:
+            purpose: What the job does, for the log: "recording ...".
+        """
         try:
             job(self.batch_writer.connection)
         except psycopg.Error as error:
-            logger.warning(
-                "a job in the database failed, the next attempt follows: %s", describe(error)
-            )
+            logger.warning("%s failed; the consumer tries again: %s", purpose, describe(error))
             self.batch_writer.close()
 
     def _write_once(
@@ -260,9 +264,9 @@ class RetryingWriter:
     ) -> WriteResult:
         """Make one attempt to store a batch, unless an earlier attempt has stored it.
 
-        An earlier attempt may have been committed although its answer was lost. So each later
-        attempt begins with a look into the ledger. If it is fenced, it looks again: the earlier
-        attempt may have been committed in between.
+        An earlier attempt may have been committed although PostgreSQL's answer was lost. So a retry
+        first looks into the ledger for that commit. It looks again if the ledger refuses the write:
+        the earlier attempt may have been committed in between.
         """
         if is_retry and self._is_written(batch, claims):
             return _make_assumed_result(batch)
@@ -282,7 +286,7 @@ class RetryingWriter:
         """Make attempts until one succeeds, with growing pauses, and return its result.
 
         Args:
-            attempt: Called with False the first time, and with True at each repetition.
+            attempt: Called with False the first time, and with True each time after that.
 
         Raises:
             AbandonedError, RefusedByDatabaseError: See `write`.
@@ -305,7 +309,7 @@ class RetryingWriter:
                 metrics.RETRIES.inc()
                 self.batch_writer.close()
                 if isinstance(error, psycopg.errors.LockNotAvailable):
-                    self.run_job(terminate_frozen)
+                    self.run_job(terminate_frozen, "ending sessions of frozen consumers")
             else:
                 self.failing = False
                 metrics.LOGIN_REFUSED.labels("postgresql").set(0)
@@ -397,7 +401,7 @@ class WorkerThread:
     def close(self, seconds: float) -> bool:
         """Wait at most `seconds` for the jobs, then cancel the jobs that have not begun.
 
-        A second call waits longer for the job that is running.
+        If a job is still running, another call waits for it again.
 
         Returns:
             Whether the thread has ended.

@@ -1,5 +1,5 @@
 """Reading from Kafka: messages, topics, offsets, and forecasts of losses.
 
-Begin with source.py, a member of the consumer group. Of the code that reads messages, only this
-folder imports confluent_kafka.
+Begin with `GroupMember` in source.py, which reads as a member of the consumer group. The other
+code of ingest does not import confluent_kafka.
 """

@@ -40,7 +40,7 @@ Futures = Mapping[Any, Future[Any]]
 
 @dataclass(frozen=True, slots=True)
 class BrokerSnapshot:
-    """The topic ids and end offsets in the brokers' answer to one request."""
+    """The topic ids and end offsets that the brokers answered to one request."""
 
     asked_at: float  # time.monotonic() before the request
     ids: Mapping[str, str]  # of the topics that exist; "" where the broker has no topic ids

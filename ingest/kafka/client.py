@@ -1,4 +1,4 @@
-"""Creates clients of Kafka, with common settings, a log, and errors as sentences.
+"""Creates clients of Kafka with common settings and a log, and explains their errors.
 
 Begin with `create_client` and `ConnectionStatus`.
 """
@@ -39,7 +39,7 @@ _SENTENCES: Final[Mapping[str, str]] = {
 
 
 def explain_connection_error(text: str) -> str | None:
-    """Return a sentence for an error of a connection, or None if it repeats earlier errors."""
+    """Return a sentence for a connection error, or None if the error only repeats earlier ones."""
     if _REPETITION.fullmatch(text):
         return None
     match = _ADDRESS.match(text)
@@ -85,7 +85,7 @@ client_logger = logging.getLogger(__name__)
 
 
 def _should_log(record: logging.LogRecord) -> bool:
-    """Return False for errors of connections: ConnectionStatus logs these in clearer words."""
+    """Return False for connection errors: ConnectionStatus logs them in clearer words."""
     facility = record.args[0] if isinstance(record.args, tuple) and record.args else ""
     return facility not in ("FAIL", "ERROR") or client_logger.isEnabledFor(logging.DEBUG)
 
@@ -183,7 +183,7 @@ def create_client(
 
     Args:
         kind: The class of the client.
-        status: Is told each error of the client's connections.
+        status: The object that notes the errors of the client's connections; None for a new one.
 
     Raises:
         WrongSettingError: librdkafka does not accept the settings.
@@ -215,10 +215,10 @@ ASK_AGAIN_SECONDS = 2.0
 class StuckMemberTimer:
     """Decides when a member of a group counts as stuck.
 
-    A member is stuck if it has had no partitions for some time, although the brokers answered.
+    A member is stuck if it has had no partitions for a certain time although the brokers answered.
 
     Args:
-        seconds: How long this time is at first. It doubles whenever a member was stuck, because a
+        seconds: How long this time is at first. It doubles whenever the member is stuck, because a
             member that joins again disturbs the others.
     """
 
@@ -226,23 +226,23 @@ class StuckMemberTimer:
         self._seconds = seconds
         self.begin(now)
 
-    def begin(self, now: float, answer: bool = True) -> None:
-        """Begin to wait: the member has no partitions.
+    def begin(self, now: float, are_brokers_up: bool = True) -> None:
+        """Begin to wait. Call it when the member loses its partitions.
 
         Args:
-            answer: Whether the brokers are known to answer.
+            are_brokers_up: Whether the brokers are known to answer.
         """
         self._since: float | None = now
-        self._wait, self._may_be_away = self._seconds, not answer
+        self._wait, self._may_be_away = self._seconds, not are_brokers_up
 
     def end(self) -> None:
-        """Stop waiting: the member has partitions."""
+        """Stop waiting. Call it when the member gets partitions."""
         self._since = None
 
     def is_due(self, now: float) -> bool:
-        """Return whether the caller should now ask the brokers whether they are there.
+        """Return whether the caller should now send a request to the brokers.
 
-        It must then call `note_unanswered` or `note_answered`.
+        Depending on the answer, the caller then calls `note_answered` or `note_unanswered`.
         """
         wait = min(ASK_AGAIN_SECONDS, self._wait) if self._may_be_away else self._wait
         return self._since is not None and now - self._since >= wait
@@ -269,9 +269,10 @@ NOT_READABLE = "(not readable)"
 
 
 def read_headers(raw: ck.Message) -> Headers:
-    """Return the headers as pairs of name and value.
+    """Return the headers as pairs of a name and a value.
 
-    If a name is not UTF-8, the client can read none of them. Then the only pair is NOT_READABLE.
+    If a name is not UTF-8, the client cannot read any header. The only pair is then
+    (NOT_READABLE, None).
     """
     try:
         return tuple(_call_headers(raw) or ())

@@ -25,7 +25,7 @@ _TIMEOUT: Final = 20.0
 
 
 class ProducerError(ExplainedError):
-    """Raised when the broker cannot be reached, or refuses to create a topic."""
+    """Raised when no broker can be reached, or when a broker refuses to create a topic."""
 
 
 class KafkaProducer:
@@ -57,20 +57,20 @@ class KafkaProducer:
         self._client.poll(0)
 
     def wait(self, seconds: float) -> None:
-        """Wait for this time, and handle confirmations meanwhile."""
+        """Handle confirmations for this number of seconds."""
         until = monotonic() + seconds
         while (remaining := until - monotonic()) > 0:
             self._client.poll(remaining)
 
     def flush(self, seconds: float = 60.0) -> int:
-        """Wait for outstanding confirmations, and return how many are still missing."""
+        """Wait for the confirmations of sent messages, and return how many are still missing."""
         return self._client.flush(seconds)
 
     def create_topics(self, names: Iterable[str], partitions: int) -> None:
         """Create the topics that do not exist yet, with the broker's replication factor.
 
         Raises:
-            ProducerError: No broker answers, or it refuses to create a topic.
+            ProducerError: No broker answers, or the broker refuses to create a topic.
         """
         status = ConnectionStatus()
         admin = create_client(AdminClient, self._settings, status)

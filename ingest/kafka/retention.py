@@ -1,7 +1,7 @@
 """Asks the brokers for what a forecast of losses needs: retention, offsets, times and sizes.
 
-retention_forecast.py computes the forecast. Requests may wait, so the consumer makes them on a
-thread of their own.
+retention_forecast.py computes the forecast. Requests may wait, so the consumer makes them in a
+separate thread.
 """
 
 import logging
@@ -80,7 +80,7 @@ class BrokerForecaster(Brokers):
             self._consumer.close()
 
     def _refresh_retention(self, topics: Collection[str]) -> None:
-        """Ask for the retention of topics, if it is unknown or older than REFRESH_SECONDS."""
+        """Ask for the retention of topics if it is not known, or was asked for too long ago."""
         if time.monotonic() - self._refreshed_at > REFRESH_SECONDS:
             self._retention = {}
             self._refreshed_at = time.monotonic()
@@ -99,17 +99,17 @@ class BrokerForecaster(Brokers):
                 if code != ck.KafkaError.TOPIC_AUTHORIZATION_FAILED:
                     raise self._status.make_unreachable_error(self._admin, error) from error
                 logger.warning(
-                    "no forecast of losses for %s: the brokers refuse its configuration; allow "
-                    "DESCRIBE_CONFIGS on the topic",
+                    "no forecast of losses for topic %s: the login may not read the topic's "
+                    "configuration; allow it DESCRIBE_CONFIGS on the topic",
                     resource.name,
                 )
                 config = {}
             self._retention[resource.name] = Retention.from_configuration(config)
 
     def _measure_rate(self, partition: KafkaPartition, end: int, now: float) -> float:
-        """Return the arrival rate of a partition in offsets per second, or 0 if not measured yet.
+        """Return how many offsets of a partition arrive in a second, or 0 if not measured yet.
 
-        It is measured between two end offsets that were seen at least MEASURE_SECONDS apart.
+        The rate is measured between two end offsets that were seen at least MEASURE_SECONDS apart.
         """
         seen = self._seen.get(partition, SeenEnd(now, end, 0.0))
         seconds = now - seen.at
@@ -155,9 +155,10 @@ class BrokerForecaster(Brokers):
         return outlooks
 
     def _read_times(self, offsets: Mapping[KafkaPartition, int]) -> dict[KafkaPartition, float]:
-        """Return the time of the first message at or after each offset, if there is a message.
+        """For each partition, return the timestamp of the first message from its offset on.
 
-        Also remembers the mean size of these messages, as an estimate for their topic.
+        Partitions without such a message, or without an answer in time, are left out. The mean size
+        of the messages is remembered as an estimate for their topic.
         """
         if not offsets:
             return {}

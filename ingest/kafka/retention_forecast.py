@@ -77,10 +77,11 @@ class DeletionForecast:
 
     Attributes:
         at: When the broker deletes the oldest unread message, in seconds since 1970. If nothing is
-            unread, when it deletes a message that arrives now. None for never.
+            unread, this is when it deletes a message that arrives now. None: never.
         unread: The number of unread offsets.
         deleted: The number of offsets that were deleted unread.
-        kept_seconds: How long the broker keeps a message that arrives now, at least. None for ever.
+        kept_seconds: For at least how long the broker keeps a message that arrives now. None: it
+            never deletes the message.
     """
 
     at: float | None
@@ -132,7 +133,7 @@ def _predict_deletion(
     """Return when the broker deletes a message; inf for never.
 
     Args:
-        newer: The number of messages after this message.
+        newer: The number of messages in the partition after this message.
         time: The timestamp of the message; None if it is not known.
     """
     if not retention.deletes:
@@ -167,9 +168,9 @@ class Backlog:
 
 
 def compute_catch_up(backlogs: Mapping[P, Backlog], rate: float) -> dict[P, float]:
-    """Return the seconds that it takes, at most, to read each topic partition to its end.
+    """Return for each topic partition how many seconds it takes, at most, to read it to its end.
 
-    They are inf if messages arrive at least as fast as they are read.
+    The value is inf if messages arrive at least as fast as they are read.
 
     Args:
         rate: The number of messages read in a second, from all topic partitions together.

@@ -73,7 +73,7 @@ class GroupMember:
             `start` is called.
         on_revoked: Called when the group takes the partitions away. During the call they are
             still assigned to this member.
-        on_lost: Called when another member may have the partitions already.
+        on_lost: Called when this member has lost its partitions, perhaps to another member.
         on_stuck: Called when the group has assigned no partitions for a long time, although the
             brokers answer.
 
@@ -139,7 +139,7 @@ class GroupMember:
     def take_reached_ends(self) -> dict[KafkaPartition, int]:
         """Return the end offsets of the partitions that were read to their end since the last call.
 
-        The messages that `poll` returned must be handled first.
+        The caller must first handle all messages that `poll` has returned.
         """
         ends, self._reached_ends = self._reached_ends, {}
         return ends
@@ -160,10 +160,10 @@ class GroupMember:
 
     @property
     def denied(self) -> str | None:
-        """The topics and the group that this login may not read, in words. None: it may read all.
+        """What this login may not read, in words: topics, or the group. None: it may read all.
 
-        A topic counts as denied until one of its messages or its end is read, and the group until
-        it assigns partitions.
+        A topic counts as denied until one of its messages or its end is read. The group counts as
+        denied until it assigns partitions.
         """
         return ", ".join(self._denied) or None
 
@@ -193,7 +193,7 @@ class GroupMember:
         return STILL_AFTER_SESSIONS * self._session_seconds
 
     def commit(self, offsets: Mapping[KafkaPartition, int]) -> None:
-        """Commit offsets to the group, for programs that show lag. Only `close` waits for it."""
+        """Commit offsets to the group, for programs that show its lag. Does not wait."""
         if not offsets:
             return
         try:
@@ -230,7 +230,7 @@ class GroupMember:
 
     def join_again(self) -> None:
         """Give up the partitions as if they were lost, and join the group with a new client."""
-        self._stuck_timer.begin(time.monotonic(), answer=False)
+        self._stuck_timer.begin(time.monotonic(), are_brokers_up=False)
         self._on_lost()
         self._replace_client("nothing is delivered")
 
@@ -246,13 +246,13 @@ class GroupMember:
         return client
 
     def _close_in_thread(self) -> Thread:
-        """Close the client in a thread of its own and return the thread."""
+        """Start a thread that closes the client, and return the thread."""
         leaving = Thread(target=self._consumer.close, name="leaving", daemon=True)
         leaving.start()
         return leaving
 
     def _unstick(self) -> None:
-        """Replace the client if it has had no partitions for long, although brokers answer."""
+        """Replace the client if it has had no partitions for long although the brokers answer."""
         if not self._stuck_timer.is_due(time.monotonic()):
             return
         if not self._are_brokers_reachable():
@@ -268,7 +268,7 @@ class GroupMember:
         return self._brokers.is_reachable(TOPICS_SECONDS)
 
     def _replace_client(self, reason: str) -> None:
-        """Replace the client by a new one. No partition is assigned, so nothing is lost.
+        """Replace the client by a new one. Call it only while no partition is assigned.
 
         Args:
             reason: What is wrong although the brokers answer.
@@ -318,7 +318,7 @@ class GroupMember:
         if consumer is not self._consumer:
             return
         # The session of this member timed out, so the brokers may be away.
-        self._stuck_timer.begin(time.monotonic(), answer=False)
+        self._stuck_timer.begin(time.monotonic(), are_brokers_up=False)
         self._on_lost()
         consumer.unassign()
 

@@ -1,1 +1,1 @@
-"""Checks of arguments and preconditions for the commands about messages."""
+"""Checks of arguments and preconditions before a command about messages runs."""

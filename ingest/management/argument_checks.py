@@ -1,4 +1,4 @@
-"""Refuses arguments that name a topic or message that does not exist."""
+"""Refuses arguments of commands that name an unknown topic or message."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -10,7 +10,7 @@ from ingest.models import Ledger, Quarantined
 
 
 def refuse_unknown_topic(topic: str | None) -> None:
-    """Raise CommandError for a topic that is not declared, in the ledger or in quarantine."""
+    """Raise CommandError for a topic that is in no kind, ledger row or quarantined message."""
     if topic is None or topic in BY_TOPIC:
         return
     if not any(model.objects.filter(topic=topic).exists() for model in (Ledger, Quarantined)):

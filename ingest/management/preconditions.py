@@ -1,4 +1,4 @@
-"""Checks before a command about messages starts: a broker is configured, the tables fit."""
+"""Checks before a command about messages starts: are the tables right, and is a broker named?"""
 
 import logging
 
@@ -16,12 +16,12 @@ logger = logging.getLogger(__name__)
 
 
 def refuse_other_tables() -> None:
-    """Raise an error if the tables belong to another release, or the login is refused.
+    """Raise an error if the tables belong to another release, or PostgreSQL refuses the login.
 
-    If the database does not answer, return: the consumer then waits for it as in any outage.
+    If the database does not answer, no error is raised: the consumer waits for it later.
 
     Raises:
-        CommandError: The tables do not fit this release; the text says why.
+        CommandError: This release cannot work with the tables. The text says why.
         psycopg.Error: PostgreSQL refuses the login.
     """
     try:

@@ -1,4 +1,4 @@
-"""What a Kafka message says: from its bytes to a record, or to the reason why there is none.
+"""Decodes the bytes of a Kafka message into a record, or into the reason why it is bad.
 
-Begin with decode.py. envelope.py and forms.py read the outer form that a producer uses.
+Begin with decode.py. envelope.py and forms.py parse the envelopes that producers use.
 """

@@ -34,7 +34,7 @@ MAX_NESTING = 500
 
 
 class ExpiredVersionError(Exception):
-    """Raised for a version that is older than the window. It is stored only if its day exists."""
+    """Raised for a version older than the window: it is stored only if its day has a partition."""
 
     def __init__(self, record: Record) -> None:
         super().__init__("older than the window")
@@ -44,7 +44,8 @@ class ExpiredVersionError(Exception):
 class DecodedMessage(msgspec.Struct, frozen=True, gc=False):
     """A message with its record, or with the reason why it is bad.
 
-    A repeated message has neither, for example the tombstone that Debezium sends after a deletion.
+    A message that only repeats the message before it has neither a record nor a reason. An example
+    is the tombstone that Debezium sends after a deletion.
     """
 
     message: KafkaMessage
@@ -181,7 +182,7 @@ def decode_message(message: KafkaMessage, window: Window) -> DecodedMessage:
 
 
 def parse_time(text: str, parser: EnvelopeParser | None = None) -> int:
-    """Return an ISO 8601 time in microseconds since the epoch. Cut off smaller fractions.
+    """Return an ISO 8601 time in whole microseconds since the epoch, rounded down.
 
     A time without an offset is UTC.
 
@@ -255,7 +256,7 @@ def _reject_field(
 
 
 def _check_empty_value(message: KafkaMessage, parser: EnvelopeParser | None) -> bytes:
-    """Return an empty value if the message has all fields in its headers; otherwise raise.
+    """Return b"" if a message without a value has all fields in its headers. Otherwise raise.
 
     Raises:
         RepeatedMessageError: The message is a tombstone that follows a deletion. It brings nothing
@@ -293,10 +294,12 @@ def _check_snapshot(
     has_nul: bool,
     parser: EnvelopeParser | None,
 ) -> bytes | memoryview:
-    """Return the snapshot as a view of the message, or a copy if it has a NUL character.
+    """Return the snapshot as it will be stored: unchanged, or rewritten if it has NUL characters.
 
     Args:
+        data: The snapshot in the message; None if it is missing.
         message: The value of the whole message.
+        has_nul: Whether the message has a NUL character, which PostgreSQL cannot store.
 
     Raises:
         RejectedMessageError: The snapshot is missing, not an object, too deep or too large.

@@ -117,17 +117,17 @@ class EnvelopeParser(Protocol):
         """
 
     def parse_key_id(self, key: bytes | None, /) -> str:
-        """Return the id in the key of a message, or an empty text if it has none."""
+        """Return the id in the key of a message, or an empty text if the key has none."""
 
 
 EnvelopeParsers: TypeAlias = Mapping[str, EnvelopeParser]
 
 
 class ContractEnvelopeParser:
-    """Parses an envelope of the contract in which another field names the application.
+    """Parses envelopes that differ from the contract's only in the field for the application's id.
 
     Args:
-        parent: The name of that other field, or a JSON pointer to it.
+        parent: The name of this field, or a JSON pointer to it.
     """
 
     def __init__(self, parent: str) -> None:
@@ -164,7 +164,7 @@ class ContractEnvelopeParser:
         return Envelope(**attributes)
 
     def get_empty_value_meaning(self, _: KafkaMessage) -> EmptyValueMeaning:
-        """Return BAD: the fields are in the value."""
+        """Return BAD: without its value, a message has no fields."""
         return EmptyValueMeaning.BAD
 
     def get_identity(self, message: KafkaMessage) -> RawIdentity:
@@ -284,9 +284,9 @@ def explain_wrong_fields(
         text: A text that msgspec refused with a ValidationError.
         pointers: The JSON pointer of each field in a declared envelope. None for the contract's
             envelope: then all fields are checked.
-        checked: The names of the fields with types to check. For other fields, only check that
-            the values around them are objects.
-        at: The JSON pointer of `text` in the message, if it is only a part of it.
+        checked: In a declared envelope, the fields whose types are checked. For other fields, only
+            the values around them are checked: these must be objects.
+        at: The JSON pointer of `text` in the message, if `text` is only a part of the message.
     """
     json_text, explanation = bytes(text).decode("utf-8", "surrogateescape").lstrip(), None
     try:
@@ -307,7 +307,7 @@ _JSON_SPACE: Final = re.compile(r"[ \t\n\r]*")
 
 
 def _decode_first_value(json_text: str) -> object:
-    """Return the JSON value at the start of a text. Return an empty list for any list."""
+    """Return the JSON value at the start of a text. A list is not decoded: it becomes empty."""
     return [] if json_text.startswith("[") else _JSON_DECODER.raw_decode(json_text)[0]
 
 
@@ -315,7 +315,7 @@ def _scan_members(json_text: str) -> Iterator[tuple[str, object]]:
     """Yield name and value of each member of the object at the start of a text, in order.
 
     Raises:
-        ValueError, IndexError: The text is not JSON from here on.
+        ValueError, IndexError: The text after the last member that was yielded is not JSON.
     """
 
     def skip(index: int, expected: str = "") -> int:
@@ -336,7 +336,7 @@ def _scan_members(json_text: str) -> Iterator[tuple[str, object]]:
 
 
 def _find_wrong_contract_field(json_text: str) -> Explanation | None:
-    """Explain the first wrong field of the contract's envelope, else the first missing field."""
+    """Explain the first wrong field of the contract's envelope, or else the first missing one."""
     names = set()
     for name, value in _scan_members(json_text):
         names.add(name)

@@ -95,9 +95,9 @@ class Explanation:
     Args:
         code: What the explanation says.
         parameters: Texts and numbers for the sentence. They quote nothing of a snapshot. Three
-            names mean the same for all codes. `field` is the contract's name of the wrong field.
-            `pointer` is the JSON pointer of that field in a declared envelope. `sqlstate` is the
-            code of PostgreSQL's error.
+            names have one meaning in all explanations. `field` is the contract's name of the wrong
+            field. `pointer` is the JSON pointer of that field in a declared envelope. `sqlstate` is
+            the code of PostgreSQL's error.
     """
 
     __slots__ = ("code", "parameters")

@@ -74,7 +74,7 @@ class JsonEnvelopeParser:
         return self._build_envelope(values, values.get("data", UNSET))
 
     def get_empty_value_meaning(self, _: KafkaMessage) -> EmptyValueMeaning:
-        """Return BAD: the fields are in the value."""
+        """Return BAD: without its value, a message has no fields."""
         return EmptyValueMeaning.BAD
 
     def get_identity(self, message: KafkaMessage) -> RawIdentity:
@@ -245,12 +245,12 @@ def _is_in_binary_mode(message: KafkaMessage) -> bool:
 class DebeziumParser(JsonEnvelopeParser):
     """Parses Debezium's change events as JSON, with or without `schema` and `payload`.
 
-    Pointers are looked up in the row. If the declaration has no pointer for the time or the
-    client id, they come from the event's `source`.
+    Fields are looked up in the row of the source database that the event has. If the declaration
+    has no pointer for the time or the client id, the value comes from the event's `source`.
 
-    The event of a DELETE has the row from before the deletion. So the deletion gets the version of
-    this row plus one, takes its time and client id from `source`, and has no author. The tombstone
-    that follows a deletion counts as repeated.
+    The event of a DELETE has the row as it was before the deletion. So the version of the deletion
+    is the version in this row plus one. The time and the client id of the deletion come from
+    `source`, and the author is not known. The tombstone that follows a deletion counts as repeated.
     """
 
     def __init__(self, declaration: EnvelopeDeclaration) -> None:
@@ -450,7 +450,7 @@ class FieldLookup:
         )
 
     def find_values(self, text: bytes | Raw) -> dict[str, Raw]:
-        """Return the values of the fields that the text has, by the names of the fields.
+        """Return the values of the fields by name, without the fields that the text lacks.
 
         Raises:
             msgspec.ValidationError: A value around a field is not an object.
@@ -526,10 +526,10 @@ def _format_time(value: object, unit: str) -> str:
 
 
 def _truncate_digits(digits: str, limit: int) -> str:
-    """Return at most the first `limit` digits of a number, without leading zeros.
+    """Return the digits of a number without leading zeros, cut off after `limit` digits.
 
-    Python refuses to convert thousands of digits. A number with more than `limit` digits is out of
-    range anyway, and stays so.
+    Python refuses to convert thousands of digits. Cutting is safe if every number of `limit` digits
+    is out of range: then the cut number is out of range as well.
     """
     return digits.lstrip("0")[:limit] or "0"
 

@@ -78,7 +78,7 @@ _IDENTITY_DECODER = msgspec.json.Decoder(_IdentityFields)
 def _read_id_and_version(
     message: KafkaMessage, parser: EnvelopeParser | None
 ) -> tuple[bytes, bytes]:
-    """Return the JSON texts of id and version, each empty if it is absent."""
+    """Return the id and the version as JSON texts. A missing one is empty."""
     value = message.value or b""
     try:
         if parser is None:
@@ -124,8 +124,9 @@ def find_parent_and_time(
 ) -> ParentAndTime:
     """Return the application and the moment of the version in a bad message.
 
-    If one cannot be read, the application is empty or the moment is None. From a message that is
-    not JSON, neither is read: a name in its bytes may belong to the envelope or to the snapshot.
+    An application that cannot be read is empty, and a moment that cannot be read is None. If the
+    message is not JSON, both are missing: a field name among its bytes may belong to the envelope
+    or to the snapshot.
 
     Args:
         parsers: The parsers of declared envelopes, by topic.

@@ -32,7 +32,7 @@ class TopicPartition(msgspec.Struct, frozen=True, order=True):
 
     @property
     def broker_id(self) -> str:
-        """The id of the topic at the broker: `topic_id` without our count of truncations."""
+        """The id of the topic at the broker: `topic_id` without the count of truncations."""
         return self.topic_id.partition(TRUNCATION_MARK)[0]
 
     @property
@@ -41,7 +41,7 @@ class TopicPartition(msgspec.Struct, frozen=True, order=True):
         return int(self.topic_id.partition(TRUNCATION_MARK)[2] or 1) - 1
 
     def make_successor(self) -> TopicPartition:
-        """Return the same partition after a truncation of its log. Its offsets begin at 0 again."""
+        """Return what this partition becomes if its log is truncated: offsets begin at 0 again."""
         topic_id = f"{self.broker_id}{TRUNCATION_MARK}{self.truncations + 2}"
         return TopicPartition(self.topic, topic_id, self.partition)
 
@@ -71,7 +71,7 @@ DIGEST_BYTES = 16
 
 
 class LastMessage(msgspec.Struct, frozen=True):
-    """The last message that was read from a partition. It proves later that the log is the same."""
+    """The last message that was read from a partition: it later shows if the log was truncated."""
 
     offset: int
     leader_epoch: int  # number of the leader that wrote it to the log; -1 if not known
@@ -94,14 +94,15 @@ class LastMessage(msgspec.Struct, frozen=True):
         )
 
     def may_be_gone(self, first_offset: int, leader_epoch: int) -> bool:
-        """Return whether the broker may have deleted or compacted this message.
+        """Return whether the broker can lack this message although the log was not truncated.
 
-        Otherwise, a message that is missing at the broker means that the log was truncated.
+        The broker may have deleted the message, or removed it by compaction.
 
         Args:
             first_offset: The first offset at the broker.
-            leader_epoch: The leader epoch of the next message at the broker; -1 if it is not
-                known. If this message has the same epoch, the log was not truncated between them.
+            leader_epoch: The leader epoch of the next message that the broker has; -1 if it is not
+                known. If it is the leader epoch of this message, the log was not truncated between
+                the two messages.
         """
         return first_offset > self.offset or self.leader_epoch == leader_epoch != -1
 

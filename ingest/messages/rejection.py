@@ -6,7 +6,10 @@ from ingest.messages.explanations import Explanation
 
 
 class Reason(StrEnum):
-    """Why a message is in quarantine."""
+    """Why a message is in quarantine.
+
+    The words for screens and commands are in history/store/quarantine_reasons.py.
+    """
 
     EMPTY = "empty_value"
     NOT_JSON = "not_json"

@@ -9,10 +9,11 @@ from ingest.messages.explanations import Explanation
 
 
 def translate_stored(text: str, stored: Any) -> str:
-    """Return a stored sentence in the language of the page, or in English.
+    """Translate a stored sentence into the language of the page.
 
-    It stays in English if no explanation is stored with it, or if the stored explanation is that
-    of another sentence: processes of an earlier release replace only the sentence.
+    It stays in English if no explanation is stored. It also stays in English if the stored
+    explanation belongs to an older sentence: a process of an earlier release replaces the sentence
+    but not the explanation.
 
     Args:
         text: The sentence in English.

@@ -143,7 +143,7 @@ class QuarantinedAdmin(ReadOnly):
 
     @admin.display(description=gettext_lazy("first reason"))
     def why_first(self, message: Quarantined) -> str:
-        """Return why the message came into quarantine, if a retry failed for another reason."""
+        """Return why the message was put into quarantine, if a retry failed for another reason."""
         first = message.first_reason
         if not first:
             return "—"

@@ -98,7 +98,7 @@ WHERE topic = %(topic)s AND topic_id = %(topic_id)s AND partition = %(partition)
 
 @dataclass(frozen=True, slots=True)
 class LockedMessage:
-    """A message in quarantine that the open transaction has locked."""
+    """A message in quarantine that the current transaction has locked."""
 
     id: int
     topic_id: str
@@ -134,10 +134,13 @@ class MessageSelection:
 def lock_messages(
     connection: Connection, selection: MessageSelection, limit: int, after: int = 0
 ) -> list[LockedMessage]:
-    """Lock up to `limit` selected messages with an id above `after`, oldest first.
+    """Lock at most `limit` of the selected messages, and return them in the order of their ids.
 
-    Messages that another worker has locked are left out. The locks last until the transaction of
-    the caller ends.
+    Messages that another session has locked are left out. The locks last until the caller's
+    transaction ends.
+
+    Args:
+        after: Messages with this id or a lower one are left out.
     """
     where, values = _build_condition(selection)
     with connection.cursor(row_factory=namedtuple_row) as cursor:
@@ -150,10 +153,13 @@ def lock_messages(
 
 
 def resolve_messages(connection: Connection, settled: Iterable[tuple[LockedMessage, str]]) -> None:
-    """Settle messages as `stored`, `repeated` or `expired`, and move their counts in the ledger.
+    """Settle messages as `stored`, `repeated` or `expired`, and count them so in the ledger.
 
-    Call it after the rows are stored, because it locks rows of the ledger, in the order of their
-    keys.
+    Until now the ledger has counted them as quarantined. Call this after the rows are stored: it
+    locks rows of the ledger, and consumers wait for these locks.
+
+    Args:
+        settled: Pairs of a message and its outcome.
     """
     outcomes_by_key: defaultdict[LedgerKey, list[tuple[int, str]]] = defaultdict(list)
     for locked, outcome in settled:
@@ -177,10 +183,10 @@ def resolve_messages(connection: Connection, settled: Iterable[tuple[LockedMessa
 
 
 def lock_counted_offsets(connection: Connection, key: LedgerKey) -> OffsetRange:
-    """Lock a row of the ledger, and return the range of offsets that its counts cover.
+    """Lock a row of the ledger, and return the range of offsets that its counts include.
 
-    The counts cover all offsets that were read. While the topic partition is being read again, they
-    cover only the offsets that were read again. If there is no row, the range is empty.
+    This range ends at the next offset to read. While a topic partition is being read again, it
+    includes only the offsets that were read again. If there is no row, the range is empty.
     """
     row = connection.execute(_COUNTED_OFFSETS, key._asdict()).fetchone()
     if row is None:
@@ -188,11 +194,12 @@ def lock_counted_offsets(connection: Connection, key: LedgerKey) -> OffsetRange:
     return OffsetRange(int(row[0]), int(row[1]))  # type: ignore[call-overload]
 
 
-def postpone_message(connection: Connection, locked: LockedMessage, reject: BadMessage) -> str:
+def postpone_message(connection: Connection, locked: LockedMessage, bad_message: BadMessage) -> str:
     """Record that a quarantined message is still bad, and plan the next attempt.
 
-    The new reason is recorded, and the first one stays. If this attempt cannot read the document,
-    version, application or moment of the message, the one that an earlier attempt read stays.
+    The reason of this attempt replaces the last reason, but not the first one. If this attempt
+    cannot read the document, version, application or moment, the value from an earlier attempt is
+    kept.
 
     Returns:
         The new status.
@@ -208,7 +215,7 @@ def postpone_message(connection: Connection, locked: LockedMessage, reject: BadM
             "id": locked.id,
             "status": status,
             "attempts": attempts,
-            **rejects.make_reason_columns(reject),
+            **rejects.make_reason_columns(bad_message),
             "pause": None if status == "failed" else pause,
             "entity": identity.entity,
             "entity_id": identity.id,
@@ -283,13 +290,14 @@ def remove_old_messages(
 
     A message is old in each of these cases:
 
-    - It is settled, and the day of its version or its arrival is before the window.
-    - The day of its version is more than `hold_days` before the window, and it arrived more than
-      `hold_days` ago.
-    - The day of its version is after the window, and it arrived more than `hold_days` before the
-      window.
+    - The message is settled, and either its version or its arrival in quarantine is from a day
+      before the window.
+    - Its version is from a day more than `hold_days` before the window, and the message arrived in
+      quarantine more than `hold_days` ago.
+    - Its version is from a day after the window, and the message arrived in quarantine more than
+      `hold_days` before the window.
 
-    The ledger still counts removed messages as quarantined.
+    The ledger goes on counting unsettled and discarded messages as quarantined.
 
     Returns:
         The number of removed messages.
@@ -319,12 +327,12 @@ def remove_old_messages(
 
 
 def _note_removed(connection: Connection, key: LedgerKey, removed: Mapping[int, bool]) -> None:
-    """Note in the ledger that messages of one topic partition left the quarantine for good.
+    """Note in the ledger that messages of one topic partition were removed from the quarantine.
 
-    Afterwards nothing tells which offsets, up to the last removed one, were not stored.
+    From then on, it is not known which messages up to the last removed offset were not stored.
 
     Args:
-        removed: For the offset of each message, whether the ledger counts it as quarantined.
+        removed: By offset of a message, whether the ledger counts the message as quarantined.
     """
     counted = lock_counted_offsets(connection, key)
     count = sum(
@@ -351,7 +359,7 @@ def retry_messages(
     A transaction that conflicts with another writer is tried again.
 
     Args:
-        connection: A connection in autocommit mode.
+        connection: A connection that must be in autocommit mode.
         selection: The messages to retry.
         window: Returns the days that are kept. Called for each transaction.
 
@@ -400,10 +408,10 @@ def _settle_messages(
     outcomes: Counter[str] = Counter()
     for result in results:
         locked_message = locked_by_message[id(result.message)]
-        if result.reject is None:
+        if result.bad_message is None:
             settled.append((locked_message, result.outcome))
             outcomes[result.outcome] += 1
         else:
-            outcomes[postpone_message(connection, locked_message, result.reject)] += 1
+            outcomes[postpone_message(connection, locked_message, result.bad_message)] += 1
     resolve_messages(connection, settled)
     return outcomes

@@ -1,6 +1,7 @@
 """Executes requests that people made on the screens to retry or discard messages.
 
-The database login of the web process may not do that itself.
+`annals quarantine retry` does this, because the database login of the web process may not change
+the quarantine.
 """
 
 from collections import Counter
@@ -30,7 +31,7 @@ class OpenRequest(NamedTuple):
     login: str
 
     def select_messages(self) -> MessageSelection:
-        """Return the selection of the messages that the person meant."""
+        """Return the selection of the messages that the request is for."""
         if self.ids:
             return MessageSelection(ids=tuple(self.ids), statuses=UNSETTLED)
         return MessageSelection(

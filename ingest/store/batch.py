@@ -67,7 +67,7 @@ class OffsetGap(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(slots=True)
 class PartitionProgress:
-    """The offsets of one partition that a batch covers, [start, next), and counts of messages."""
+    """How a batch advances one partition: from offset `start` to `next`, with message counts."""
 
     start: int
     next: int
@@ -80,30 +80,32 @@ class PartitionProgress:
 
 
 class Batch:
-    """Messages that are written in one transaction, within limits on their number and size.
+    """The messages that one transaction writes. Their number and size are limited.
 
-    A batch has either only giant messages or none. If offsets are missing between the messages of
-    a partition, they are listed as gaps in `progress`.
+    A message larger than GIANT_BYTES is a giant: giants are not in one batch with other messages.
+    Offsets that are missing between the messages of a partition are gaps in `progress`.
 
     Args:
-        known: Fingerprints of stored search keys. Search keys that are equal are not stored again.
+        known: Fingerprints of stored search keys. Equal search keys are not stored again.
     """
 
     def __init__(self, limits: Limits, known: KnownFingerprints = NONE_KNOWN) -> None:
         self._limits = limits
         self._new_keys = NewSearchKeys(known)
-        self._arranged = 0
+        # How many messages the batch had when it was last sorted; -1: it must be sorted again.
+        self._arranged_count = 0
         self._giant = False
         self.bytes = 0
         self.messages = 0
         self.rows: dict[str, list[DecodedRow]] = {}  # by kind of entity
         self.keys: list[SearchKeyRow] = []  # search keys with their newest day; set by arrange
         self.expired: list[DecodedRow] = []  # older than the window
-        self.rejects: list[BadMessage] = []  # messages that break the contract
-        # Messages without a record, such as tombstones. The writer also counts as repeated what it
-        # finds stored.
+        self.bad_messages: list[BadMessage] = []  # messages that break the contract
+        # Messages without a record, such as tombstones. When the batch is written, messages of
+        # versions that are stored already count as repeated too.
         self.repeated: list[KafkaMessage] = []
-        self.unplaced: list[BadMessage] = []  # messages of days without a partition of the table
+        # Messages of days that have no partition of the table, and cannot get one.
+        self.unplaced: list[BadMessage] = []
         self.progress: dict[TopicPartition, PartitionProgress] = {}
 
     def fits(self, size: int) -> bool:
@@ -139,15 +141,17 @@ class Batch:
         expected: int,
         may_skip: bool = False,
     ) -> tuple[int, BadMessage | None]:
-        """Add messages that follow one another in a partition, up to the first bad one.
+        """Add messages from the start of `run`, while they are of this partition and fit.
+
+        The first message that breaks the contract is added as a bad message, and is the last one.
 
         Args:
             expected: The next offset of the partition.
-            may_skip: Whether offsets that are missing between the messages never held messages.
-                If not, no message after a missing offset is added.
+            may_skip: True: missing offsets certainly never held messages. False: adding stops
+                before the first missing offset.
 
         Returns:
-            The number of messages that were added, and the last of them if it is bad.
+            How many messages were added, and the last of them if it is bad.
         """
         fitting = self._count_fitting(run, topic_partition, expected, may_skip)
         if not fitting:
@@ -175,7 +179,7 @@ class Batch:
         expected: int,
         may_skip: bool,
     ) -> int:
-        """Return how many messages at the start of a run fit into the batch and can be added."""
+        """Return how many messages at the start of `run` can be added. See `add_run`."""
         topic, number = topic_partition.topic, topic_partition.partition
         room = max(0, self._limits.rows - self.messages)
         if not self.messages:
@@ -203,7 +207,11 @@ class Batch:
     def _add_decoded(
         self, run: Sequence[DecodedMessage], topic_partition: TopicPartition
     ) -> tuple[int, BadMessage | None]:
-        """Add messages of one partition up to the first that breaks the contract."""
+        """Add messages of one partition, up to and including the first that breaks the contract.
+
+        Returns:
+            How many messages were added, and the last of them if it is bad.
+        """
         if not self.messages:
             self._giant = run[0].size > GIANT_BYTES
         add_keys, rows, bad_message = self._new_keys.add_record, None, None
@@ -219,7 +227,7 @@ class Batch:
                     self.repeated.append(message)
                     continue
                 bad_message = BadMessage(message, decoded.reason, decoded.explanation)
-                self.rejects.append(bad_message)
+                self.bad_messages.append(bad_message)
                 break
             if decoded.is_expired:
                 expired += 1
@@ -244,7 +252,7 @@ class Batch:
     def skip(
         self, topic_partition: TopicPartition, expected: int, end: int, gaps: tuple[OffsetGap, ...]
     ) -> None:
-        """Advance a partition to its end, over offsets that do not have messages.
+        """Advance a partition to `end`. Call it if no message is left before this offset.
 
         Args:
             expected: The next offset of the partition.
@@ -260,9 +268,9 @@ class Batch:
         PostgreSQL inserts sorted rows into neighbouring pages of the indexes, and two writers of
         the same rows do not deadlock. Versions of a document stay in the order of arrival.
         """
-        if self._arranged == self.messages:
+        if self._arranged_count == self.messages:
             return
-        self._arranged = self.messages
+        self._arranged_count = self.messages
         for rows in self.rows.values():
             rows.sort(key=_BY_ID)
         self.keys = self._new_keys.list_rows()
@@ -281,7 +289,7 @@ class Batch:
             progress = self._find_progress(row)
             progress.expired, progress.good = progress.expired - 1, progress.good + 1
         if good:
-            self._arranged = -1
+            self._arranged_count = -1
 
     def expire(self, days: Container[EntityDay]) -> None:
         """Count the rows of these days as expired. Their search keys stay in the batch."""
@@ -291,7 +299,7 @@ class Batch:
             progress.expired, progress.good = progress.expired + 1, progress.good - 1
 
     def refuse(self, day: EntityDay, explanation: Explanation) -> None:
-        """Mark the rows of a day for quarantine, because its partition cannot be created."""
+        """Mark the rows of a day for quarantine, because the day's partition cannot be created."""
         self.unplaced += [
             BadMessage(row.message, Reason.NO_PARTITION, explanation)
             for row in self._remove_days({day})

@@ -42,7 +42,7 @@ _COLUMNS = ("id", "version", "data", "updated_at", "client_id", "author", "type"
 
 
 def get_copy_columns(entity: EntityKind) -> tuple[str, ...]:
-    """Return the columns of an entity's table in the order of `encode_row`."""
+    """Return the columns of a kind's table in the order of `encode_row`."""
     return _COLUMNS if entity.parent is None else (*_COLUMNS, "product_instance_id")
 
 
@@ -58,7 +58,7 @@ def encode_row(record: Record) -> bytes:
 
 
 def _encode_pieces(record: Record) -> tuple[bytes, Piece, bytes]:
-    """Encode one row as three pieces: the columns before the snapshot, the snapshot, the others."""
+    """Encode one row as three pieces: the columns before the snapshot, the snapshot, the rest."""
     _, id, version, change_type, updated_at, client_id, author, application, data = astuple(record)
     ident = id.encode()
     length, count = len(ident), 7 if application is None else 8
@@ -68,7 +68,7 @@ def _encode_pieces(record: Record) -> tuple[bytes, Piece, bytes]:
 
 
 def prefix_number(number: int, row: bytes) -> bytes:
-    """Return an encoded row with an integer as one more column in front."""
+    """Return an encoded row with an integer as its first column, before all others."""
     count = int.from_bytes(row[:2], "big")
     return (count + 1).to_bytes(2, "big") + _INTEGER(4, number) + row[2:]
 
@@ -116,7 +116,7 @@ def copy_pieces(
         names: The columns.
 
     Returns:
-        How many rows PostgreSQL took.
+        How many rows PostgreSQL stored.
     """
     statement = sql.SQL("COPY {table} ({names}) FROM STDIN (FORMAT binary)").format(
         table=table, names=sql.SQL(", ").join(map(sql.Identifier, names))
@@ -154,11 +154,11 @@ def isolate_bad_rows(
 
     Args:
         attempt: Stores rows, or raises an error. Called in a savepoint of the caller's transaction.
-        conflicts: Whether a row that violates a unique constraint counts as bad. If not, that
-            error is raised.
+        conflicts: Whether a row that violates a unique constraint counts as bad. If False, its
+            UniqueViolation is raised.
 
     Raises:
-        psycopg.Error: An error that a row did not cause.
+        psycopg.Error: The error was not caused by a row, for example an outage.
     """
     if not rows:
         return []
@@ -181,7 +181,7 @@ def isolate_bad_rows(
 
 
 def make_bad_message(refused: RefusedRow) -> BadMessage:
-    """Return a refused row as a message for the quarantine."""
+    """Return the message of a refused row, with the reason for the quarantine."""
     error = refused.error
     reason, code = Reason.NOT_STORABLE, Code.ROW_REFUSED
     parameters = {"sqlstate": str(error.sqlstate)}

@@ -21,7 +21,7 @@ OUTCOMES = ("repeated", "expired", "skipped")
 
 
 class UnstoredRange(NamedTuple):
-    """Offsets [start, end) with the same outcome."""
+    """Offsets [start, end) that share one outcome."""
 
     start: int
     end: int
@@ -47,9 +47,9 @@ def note_empty_offsets(
     A row of the table covers at most UNSTORED_SPAN offsets of a partition.
 
     Args:
-        repeated: The messages that were stored before.
-        expired: The rows that are older than the window.
-        read: The offsets that the batch covers, by topic partition.
+        repeated: The messages of the batch with versions that were stored before.
+        expired: The rows of the batch that are older than the window.
+        read: How far the batch advances each topic partition.
     """
     repeated_offsets = _collect_offsets(repeated)
     expired_offsets = _collect_offsets(row.message for row in expired)

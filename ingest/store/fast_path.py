@@ -1,6 +1,6 @@
 """Stores rows by one COPY into the table of their kind: all of them, or none.
 
-Begin with `copy_rows`. Also notes rows that enter a sealed day, and stores business keys.
+Begin with `copy_rows`. Also notes rows that enter a sealed day, and stores search keys.
 """
 
 import time
@@ -34,11 +34,11 @@ class StoredInBlockError(errors.UniqueViolation):
 
 
 def copy_rows(connection: Connection, entity: EntityKind, rows: Sequence[DecodedRow]) -> None:
-    """Store all rows, or raise an error and store none. Note the rows that enter a sealed day.
+    """Store all rows, or raise an error and store no row. Note the rows that enter a sealed day.
 
     Raises:
         psycopg.errors.UniqueViolation: A version is stored already.
-        RowsDroppedError: PostgreSQL took fewer rows than were sent.
+        RowsDroppedError: PostgreSQL stored fewer rows than were sent.
     """
     chunks = encode_rows(map(_RECORD, rows))
     count = copy_pieces(connection, sql.Identifier(entity.table), get_copy_columns(entity), chunks)
@@ -54,7 +54,7 @@ def store_search_keys(connection: Connection, keys: Sequence[SearchKeyRow]) -> N
     """Insert or update search keys, with the newest day of each, in the caller's transaction.
 
     Args:
-        keys: In the order of `NewSearchKeys.list_rows`.
+        keys: The search keys, in the order of `NewSearchKeys.list_rows`.
     """
     if keys:
         upsert_keys(connection, keys)
@@ -65,8 +65,8 @@ def store_children(
 ) -> set[int]:
     """On a cluster, add the children in these rows to the table of children.
 
-    Runs inside the caller's transaction. Does nothing on a single server. If a row is refused
-    later, its child stays listed, without a version.
+    Runs inside the caller's transaction. Does nothing on a single server. A child stays in the
+    table even if PostgreSQL refuses the row of its only version.
 
     Args:
         known: Fingerprints of children that are already in the table.
@@ -96,7 +96,8 @@ JOIN {table} ON id = row_id AND version = row_version
     AND updated_at = 'epoch'::timestamptz + moment * interval '1 microsecond'
 WHERE updated_at >= %(start)s::timestamptz AND updated_at < %(end)s::timestamptz
 """
-# Whether a block of the day has one of the rows. A damaged block (position 0) may have any.
+# Whether a block of the day has one of the rows. A damaged block (position 0) may have any row.
+# `stored_at` is updated_at of the block, which is the moment of its newest version.
 _FIND_IN_BLOCKS = """
 SELECT true FROM (
     SELECT 1 FROM unnest(%(ids)s::text[], %(moments)s::bigint[], %(versions)s::int[])
@@ -114,10 +115,11 @@ def note_late_rows(connection: Connection, entity: EntityKind, rows: Sequence[De
 
     Days that are not over by the server's clock are left out: they are neither sealed nor packed.
 
-    No late row is missed. The sealer first commits its mark, then waits for every transaction that
-    has written rows of the day (`announce` in history/retention/seals/day_snapshot.py). So either
-    this transaction sees the mark, or the sealer sees its rows. The mark that a day is packed is
-    set under a lock that lets no writer in.
+    No late row is missed. Before it reads a day, the sealer commits a mark that the day is sealed,
+    then waits for every transaction that has written rows of the day (`announce` in
+    history/retention/seals/day_snapshot.py). So either this transaction sees the mark, or the
+    sealer sees the rows of this transaction. A day is marked as packed while a lock on its table
+    keeps out all writers.
 
     Raises:
         StoredInBlockError: A block already has the version of one of the rows.
@@ -175,7 +177,8 @@ SERVER_TIMES: Final[WeakKeyDictionary[Connection, ServerTime]] = WeakKeyDictiona
 def _get_server_time(connection: Connection) -> datetime:
     """Return the current time by the clock of the database server.
 
-    The server is asked again after SERVER_TIME_S. Until then, the time that has passed is added.
+    The clock is read again after SERVER_TIME_S. Until then, the seconds since the last reading are
+    added to it.
     """
     answer = SERVER_TIMES.get(connection)
     if answer is None or time.monotonic() - answer.read_at > SERVER_TIME_S:

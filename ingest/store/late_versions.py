@@ -1,4 +1,4 @@
-"""Adds the versions of a transaction to the late list, if the feed has passed their moments."""
+"""Adds new versions to the late list if the feed of changes has passed their moments."""
 
 from collections.abc import Iterable
 
@@ -14,12 +14,12 @@ def note_late_versions(
 ) -> None:
     """Add new versions to the late list, if the feed of changes has passed their moments.
 
-    Call this last in the transaction that stores the rows: from here to the commit, readers of the
-    feed wait.
+    Call this at the end of the transaction that stores the rows: requests for the feed wait from
+    this call until the commit.
 
     Args:
-        rows: The rows of the transaction, new or not.
-        not_new: The messages of rows that are not new: stored before, or refused by PostgreSQL.
+        rows: The rows of the transaction, including those with a message in `not_new`.
+        not_new: The messages of rows that were stored before, or that PostgreSQL refused.
     """
     horizon = late_list.lock_horizon(connection)
     if horizon is None:

@@ -1,7 +1,7 @@
 """The SQL of the ledger: claims of topic partitions, their progress, heartbeats and halts.
 
-A consumer claims a partition with `claim_partition`. `advance_partitions` moves it on in the
-transaction that stores the rows.
+A consumer claims a partition with `claim_partition`. `advance_partitions` moves the position of
+the partition in the transaction that stores the rows.
 """
 
 import logging
@@ -59,14 +59,14 @@ def claim_partition(
 ) -> Claim:
     """Claim a partition for this consumer, inside the caller's transaction.
 
-    If the log ends before the offset in the ledger, it was truncated. The claim then gets a new row
-    of the ledger, and the log is read from its start.
+    If the log was truncated, the claim gets a new row of the ledger, and the log is read from its
+    start. A log that ends before the offset in the ledger was truncated.
 
     Args:
         first_offset: The first offset at the broker. Reading begins there if the partition is new.
-        end: The end offset at the broker, seen while no consumer could advance the ledger. None if
-            nothing suggests that the log was truncated.
-        truncated: The partitions with logs that are known to be truncated.
+        end: The end offset at the broker, to compare with the ledger. It must have been asked for
+            while no batch was being written. None: do not compare.
+        truncated: The partitions with a log that was certainly truncated.
     """
     row = connection.execute(
         _NEWEST_TOPIC_ID,
@@ -190,7 +190,7 @@ def advance_partitions(connection: Connection, moves: Sequence[LedgerMove]) -> N
     """Advance partitions, inside the caller's transaction.
 
     Raises:
-        FencedError: Another consumer owns one of them now. The transaction must be rolled back.
+        FencedError: Another consumer has claimed a partition. The transaction must be rolled back.
     """
     rows = [_make_advance(move) for move in moves]
     cursor = connection.execute(_ADVANCE, _make_columns(rows))
@@ -298,10 +298,12 @@ def record_forecast(
 
 
 def is_at_offsets(connection: Connection, ends: Mapping[Claim, int]) -> bool:
-    """Return whether the ledger has these next offsets, still under these claims.
+    """Return whether a batch that ends at these offsets was committed under these claims.
 
-    The caller asks when PostgreSQL's answer to a commit was lost. True means that the batch with
-    these ends was committed.
+    The caller asks this when PostgreSQL's answer to the commit was lost.
+
+    Args:
+        ends: By claim, the next offset after the batch.
     """
     for claim, end in ends.items():
         row = connection.execute(
@@ -323,13 +325,14 @@ def record_heartbeat(
 ) -> None:
     """Record that a consumer still has these claims, and the end offsets that it knows.
 
-    A heartbeat that is written late is recorded with the time at which it was made. Then it does
-    not look newer than a later claim.
+    The heartbeat counts from the time at which it was made. If it counted from the time at which it
+    is written, a late heartbeat could look newer than the claim of another consumer.
 
-    If a topic was created again, a heartbeat for the earlier topic does not look newer than the
-    claim of the new one, unless the brokers have answered.
+    Of several topics of one name, the one with the newest heartbeat counts as the current topic. So
+    if a topic was created again, a heartbeat for the old topic counts only if the brokers have
+    answered for it.
 
-    If another transaction has locked a row, the row is not changed.
+    A row that another transaction has locked is not changed.
 
     Args:
         ends: The end offsets; None if an end is not known.

@@ -1,4 +1,4 @@
-"""Handles rows of a batch that are older than the window, or that have no partition.
+"""Handles rows of a batch that are older than the window, or on a day without a partition.
 
 Missing partitions are created, if possible. See docs/decisions/0021.
 """
@@ -54,13 +54,13 @@ class DayRefusal:
 def admit_expired(
     connection: Connection, batch: Batch, window: Callable[[Connection], Window]
 ) -> None:
-    """Move expired rows back to the rows to store, if their day exists or is in the window.
+    """Move an expired row back to the rows to store if its day has a partition or is in the window.
 
-    The decoder judged by the clock of this machine; `window` does not rely on this clock alone.
-    Runs at most two queries, and none for a batch without expired rows.
+    The decoder used the clock of this machine to decide which rows are expired. `window` does not
+    rely on this clock alone. Without expired rows, no query is run.
 
     Args:
-        window: Returns the days that are kept, by the earlier of our clock and the server's.
+        window: Returns the days that are kept. See `get_safe_window`.
     """
     if not batch.expired:
         return
@@ -88,10 +88,11 @@ def create_missing_partitions(connection: Connection, batch: Batch, window: Wind
     Rows of a day that cannot be created go to quarantine.
 
     Args:
-        connection: In autocommit mode.
+        connection: A connection that must be in autocommit mode.
 
     Raises:
-        MissingDayError: A day up to tomorrow is missing, and only another login may create it.
+        MissingDayError: A day has no partition, is not later than tomorrow, and only another login
+            may create it.
     """
     batch_days = batch.get_days()
     missing = batch_days - find_attached_days(connection, batch_days)
@@ -121,7 +122,7 @@ def create_partitions(
     """Create the partitions of these days, except for days before the window.
 
     Returns:
-        The days that this login cannot create, however long it waits, with the reasons.
+        The days that could not be created, with the reasons. Trying again does not help.
     """
     refused = {}
     young_days = {(name, day) for name, day in missing if day >= window.oldest}
@@ -156,9 +157,9 @@ def get_local_window() -> Window:
 
 
 def get_safe_window(connection: Connection) -> Window:
-    """Return the days that are kept now, by the earlier of our clock and the database server's.
+    """Return the days that are kept now, by the earlier clock: of this machine or of the server.
 
-    Rows before the window are lost for good, so one wrong clock must not decide about them.
+    Rows before the window are never stored, so one wrong clock must not decide about them.
     """
     annals = settings.ANNALS
     return Window.at(clock.get_earlier_time(connection), annals.retention_days, annals.ahead_days)

@@ -75,7 +75,7 @@ ON CONFLICT (topic, topic_id, partition, "offset") DO UPDATE SET
     outcome = CASE WHEN q.status = 'resolved' THEN '' ELSE q.outcome END
 """
 # Resolves messages that were bad when their partition was read earlier, and are good now.
-_RESOLVE_READ_AGAIN: Final[LiteralString] = """
+_RESOLVE_REREAD_MESSAGES: Final[LiteralString] = """
 UPDATE ingest_quarantine SET status = 'resolved', outcome = 'read again',
     settled_at = now(), next_attempt = NULL
 WHERE topic = %(topic)s AND topic_id = %(topic_id)s AND partition = %(partition)s
@@ -85,29 +85,31 @@ WHERE topic = %(topic)s AND topic_id = %(topic_id)s AND partition = %(partition)
 
 
 def quarantine_messages(
-    connection: Connection, rejects: Sequence[BadMessage], claims: Claims
+    connection: Connection, bad_messages: Sequence[BadMessage], claims: Claims
 ) -> None:
     """Put messages into quarantine, inside the caller's transaction.
 
-    If a message is in quarantine already, its reason is replaced. Unless it was resolved, its
-    status, its attempts and its first reason stay.
+    If a message is in quarantine already, its content and reason are replaced. Its status, attempts
+    and first reason are kept, except if it was resolved: then it counts as new.
     """
-    if not rejects:
+    if not bad_messages:
         return
     topic_ids = {partition.kafka: partition.topic_id for partition in claims}
     with connection.cursor() as cursor:
         cursor.executemany(
             _ADD_MESSAGE,
             [
-                _make_row(reject, topic_ids[reject.message.topic, reject.message.partition])
-                for reject in rejects
+                _make_row(
+                    bad_message, topic_ids[bad_message.message.topic, bad_message.message.partition]
+                )
+                for bad_message in bad_messages
             ],
         )
 
 
-def _make_row(reject: BadMessage, topic_id: str) -> dict[str, Any]:
+def _make_row(bad_message: BadMessage, topic_id: str) -> dict[str, Any]:
     """Return the parameters of _ADD_MESSAGE."""
-    message = reject.message
+    message = bad_message.message
     identity, parent_and_time = identify_message(message), find_parent_and_time(message)
     return {
         "topic": message.topic,
@@ -126,24 +128,24 @@ def _make_row(reject: BadMessage, topic_id: str) -> dict[str, Any]:
         "made_at": parent_and_time.updated_at,
         "client_id": identify_service(message),
         "pause": FIRST_PAUSE_SECONDS,
-        **make_reason_columns(reject),
+        **make_reason_columns(bad_message),
     }
 
 
-def make_reason_columns(reject: BadMessage) -> dict[str, Any]:
+def make_reason_columns(bad_message: BadMessage) -> dict[str, Any]:
     """Return the columns that say why a message is bad."""
-    explanation = reject.explanation
+    explanation = bad_message.explanation
     return {
-        "reason": str(reject.reason),
+        "reason": str(bad_message.reason),
         "detail": escape_unstorable(explanation.english),
         "field": escape_unstorable(explanation.field),
         "explanation": Jsonb(explanation.to_json()),
     }
 
 
-def resolve_read_again(
+def resolve_reread_messages(
     connection: Connection,
-    rejects: Iterable[BadMessage],
+    bad_messages: Iterable[BadMessage],
     read: Mapping[TopicPartition, PartitionProgress],
     claims: Claims,
 ) -> None:
@@ -152,7 +154,7 @@ def resolve_read_again(
     Runs inside the caller's transaction.
 
     Args:
-        rejects: The bad messages of the batch. All its other messages are good.
+        bad_messages: The bad messages of the batch. All its other messages are good.
         read: The offsets that the batch covers, by topic partition.
     """
     reread_partitions = [
@@ -163,12 +165,12 @@ def resolve_read_again(
     if not reread_partitions:
         return
     bad: dict[KafkaPartition, list[int]] = {}
-    for reject in rejects:
-        message = reject.message
+    for bad_message in bad_messages:
+        message = bad_message.message
         bad.setdefault((message.topic, message.partition), []).append(message.offset)
     for topic_partition in reread_partitions:
         connection.execute(
-            _RESOLVE_READ_AGAIN,
+            _RESOLVE_REREAD_MESSAGES,
             {
                 "topic": topic_partition.topic,
                 "topic_id": topic_partition.topic_id,

@@ -1,4 +1,4 @@
-"""Stores messages from the quarantine, while consumers may store the same versions."""
+"""Stores messages from the quarantine. Consumers may store the same versions meanwhile."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ class MessageOutcome(NamedTuple):
 
     message: KafkaMessage
     outcome: str  # stored, repeated, expired or rejected
-    reject: BadMessage | None = None  # the reason, if the message was rejected
+    bad_message: BadMessage | None = None  # the message with the reason, if it was rejected
     stored_row: DecodedRow | None = None  # the row, if the message was stored
 
 
@@ -66,8 +66,8 @@ def store_messages(
         except ExpiredVersionError as error:
             old_rows.append(DecodedRow(error.record, message))
         except RejectedMessageError as error:
-            reject = BadMessage(message, error.reason, error.explanation)
-            outcomes.append(MessageOutcome(message, "rejected", reject))
+            bad_message = BadMessage(message, error.reason, error.explanation)
+            outcomes.append(MessageOutcome(message, "rejected", bad_message))
     rows = [*current_rows, *old_rows]
     existing_days = missing_days.find_attached_days(connection, {row.day for row in rows})
     if missing := {row.day for row in current_rows} - existing_days - refused.keys():
@@ -83,8 +83,8 @@ def store_messages(
     )
     for row in current_rows:
         if row.day not in existing_days:
-            reject = BadMessage(row.message, Reason.NO_PARTITION, refused[row.day].explanation)
-            outcomes.append(MessageOutcome(row.message, "rejected", reject))
+            bad_message = BadMessage(row.message, Reason.NO_PARTITION, refused[row.day].explanation)
+            outcomes.append(MessageOutcome(row.message, "rejected", bad_message))
     for name, entity in BY_NAME.items():
         outcomes += _store_rows(connection, entity, sorted(rows_by_kind[name], key=get_key))
     return outcomes
@@ -96,11 +96,11 @@ def _store_rows(
     outcome = store_isolated(connection, entity, rows)
     store_children(connection, rows)
     repeated = {id(message) for message in outcome.repeated}
-    rejected = {id(reject.message): reject for reject in outcome.refused}
+    refused = {id(bad_message.message): bad_message for bad_message in outcome.refused}
     for row in rows:
-        reject = rejected.get(id(row.message))
-        if reject is not None:
-            yield MessageOutcome(row.message, "rejected", reject)
+        bad_message = refused.get(id(row.message))
+        if bad_message is not None:
+            yield MessageOutcome(row.message, "rejected", bad_message)
         elif id(row.message) in repeated:
             yield MessageOutcome(row.message, "repeated")
         else:

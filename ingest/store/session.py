@@ -1,4 +1,4 @@
-"""The database connections of the consumer: their settings, and how they are opened again."""
+"""Opens the database connections of the consumer, with settings, and again after errors."""
 
 import contextlib
 import logging

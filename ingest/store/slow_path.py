@@ -1,7 +1,7 @@
 """Stores the rows of a batch in which some rows are stored already, or cannot be stored.
 
-Begin with `store_deduplicated` and `store_isolated`. New rows go to the table by COPY. The others
-go to a staging table, in which PostgreSQL compares them with the stored rows.
+Begin with `store_deduplicated` and `store_isolated`. New rows go to the table by COPY. The other
+rows go to a staging table, so that PostgreSQL can compare them with the stored rows.
 """
 
 import logging
@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StoreOutcome:
-    """The messages that brought no new row. Every other message of the batch brought one."""
+    """The messages of a batch that brought no new row. All other messages were stored."""
 
     repeated: list[KafkaMessage] = field(default_factory=list)  # stored before
     refused: list[BadMessage] = field(default_factory=list)  # cannot be stored
@@ -55,7 +55,7 @@ class StoreOutcome:
 def store_deduplicated(
     connection: Connection, entity: EntityKind, rows: Sequence[DecodedRow]
 ) -> StoreOutcome:
-    """Store the rows that are not stored yet, without their search keys.
+    """Store the rows that are not stored yet. The caller stores their search keys.
 
     Runs inside the caller's transaction.
 
@@ -70,8 +70,8 @@ def store_isolated(
 ) -> StoreOutcome:
     """Store the rows that are not stored yet, each with its search keys.
 
-    Runs inside the caller's transaction. If another writer stores a row at the same time, the row
-    is looked up again; no error is raised.
+    Runs inside the caller's transaction. If another writer stores one of the rows at the same time,
+    no error is raised: the row is looked up again.
     """
     return DeduplicatingWriter(connection, entity, isolate=True).store(rows)
 
@@ -102,7 +102,14 @@ class DeduplicatingWriter:
         return self._outcome
 
     def _store_new_rows(self, rows: Sequence[DecodedRow]) -> list[DecodedRow]:
-        """Store the first row of each new key. Return the rows to look up again."""
+        """Store the first row of each key that is not stored yet.
+
+        Rows with a stored key are added to `_known_rows`.
+
+        Returns:
+            The rows to offer to this method again: another writer may have stored them meanwhile,
+            or the row before them with the same key was refused.
+        """
         split = split_new_and_known(self._connection, self._entity, rows)
         refused_rows = isolate_bad_rows(
             self._connection, self._copy, split.new, conflicts=self._isolate
@@ -138,7 +145,7 @@ class DeduplicatingWriter:
             store_search_keys(self._connection, keys.list_rows())
 
     def _select_storable(self, rows: Sequence[DecodedRow]) -> list[DecodedRow]:
-        """Return the rows that the columns of the table can hold, and reject the others."""
+        """Return the rows that the columns of the table can hold. The others count as refused."""
         if not rows:
             return []
         with self._connection.transaction(force_rollback=True):
@@ -148,11 +155,14 @@ class DeduplicatingWriter:
         return [row for row in rows if id(row) not in refused_ids]
 
     def _compare(self, rows: Sequence[DecodedRow]) -> list[DecodedRow]:
-        """Compare rows with the stored rows of the same keys. Return the rows to look up again.
+        """Compare rows with the stored rows of the same keys.
 
-        A row that equals the stored row is a repeat. A row that differs goes to quarantine. If the
-        stored row is gone, because `maintain` detached its day in between, the row must be looked
-        up again. If this happens to a row twice, it goes to quarantine, where it is retried later.
+        A row that equals the stored row is a repeat. A row that differs goes to quarantine.
+
+        Returns:
+            The rows without a stored row: `maintain` has detached the day since they were looked
+            up. They must be looked up again. A row to which this happens a second time goes to
+            quarantine instead, where it is retried later.
         """
         if not rows:
             return []
@@ -320,7 +330,10 @@ def _get_staging_name(entity: EntityKind) -> str:
 
 
 class Comparison(NamedTuple):
-    """The numbers of staged rows. A row without a stored row of the same key is in neither set."""
+    """The numbers of the staged rows that equal the stored row of the same key, or differ from it.
+
+    A row without a stored row of its key is in neither set.
+    """
 
     equal: set[int]
     differing: set[int]
@@ -348,7 +361,7 @@ def compare_staged(
     """Compare the rows in the staging table with the stored rows of the same keys.
 
     Args:
-        rows: The rows that were staged. Only their days are searched.
+        rows: The staged rows. They tell which days to search.
     """
     query = sql.SQL(_COMPARE_WITH_PLAIN_ROWS).format(
         staging=_get_staging_table(entity),
@@ -376,7 +389,7 @@ def compare_staged(
 
 
 class _StagedRowInBlock(NamedTuple):
-    """A staged row, and the position of the version with the same key in a block."""
+    """A staged row, and the version with the same key in a block."""
 
     number: int
     id: str
@@ -410,7 +423,10 @@ FROM (
 def _compare_with_blocks(
     connection: Connection, entity: EntityKind, day: date
 ) -> Iterator[ComparedRow]:
-    """Compare staged rows with versions in the blocks of a day. Yield each row that has one."""
+    """Compare staged rows with the versions of the same keys in the blocks of a day.
+
+    Staged rows without such a version are left out.
+    """
     start, end = days.compute_bounds(day)
     query = sql.SQL(_COMPARE_WITH_BLOCKS).format(
         staging=_get_staging_table(entity),

@@ -80,10 +80,10 @@ class BatchWriter(DatabaseSession):
         self._listed_children: set[int] = set()
 
     def write(self, batch: Batch, claims: Claims, end_offsets: Ends) -> WriteResult:
-        """Store rows and bad messages of a batch and move the ledger, all or nothing.
+        """Store rows and bad messages of a batch, and move the ledger, in one transaction.
 
-        Each attempt is a transaction. Before the first attempt, expired rows are moved back to the
-        rows to store, if their day exists after all.
+        The transaction is tried by one write path after another, until one succeeds. Before that,
+        `admit_expired` moves expired rows back to the rows to store, if they can be stored.
 
         Args:
             end_offsets: The end offset of each partition at the broker. None if it is not known.
@@ -109,10 +109,11 @@ class BatchWriter(DatabaseSession):
     ) -> WriteResult:
         """Write the batch by one path, and commit.
 
-        If a day has no partition, the transaction is rolled back, the partition is created, and the
-        batch is written again.
+        If a partition is missing, the transaction is rolled back. Then the partition is created,
+        and the batch is written again by the same path.
         """
-        outcome = StoreOutcome([*batch.repeated], [*batch.unplaced])
+        # Unplaced messages go to quarantine, like messages that PostgreSQL refuses.
+        outcome = StoreOutcome(repeated=[*batch.repeated], refused=[*batch.unplaced])
         connection = self.connection
         try:
             with connection.transaction():
@@ -123,9 +124,9 @@ class BatchWriter(DatabaseSession):
                     store_search_keys(connection, _collect_stored_keys(batch, outcome))
                 rows = [*chain.from_iterable(batch.rows.values())]
                 children = store_children(connection, rows, self._listed_children)
-                bad_messages = [*batch.rejects, *outcome.refused]
+                bad_messages = [*batch.bad_messages, *outcome.refused]
                 rejects.quarantine_messages(connection, bad_messages, claims)
-                rejects.resolve_read_again(connection, bad_messages, batch.progress, claims)
+                rejects.resolve_reread_messages(connection, bad_messages, batch.progress, claims)
                 empty_offsets.note_empty_offsets(
                     connection, outcome.repeated, batch.expired, batch.progress
                 )
@@ -143,9 +144,9 @@ class BatchWriter(DatabaseSession):
                 ledger.advance_partitions(connection, moves)
                 not_new = (
                     *outcome.repeated,
-                    *(reject.message for reject in outcome.refused),
+                    *(bad_message.message for bad_message in outcome.refused),
                 )
-                # Last: readers of the feed of changes wait for the lock that this takes.
+                # Last: requests for the feed of changes wait for the lock that this takes.
                 late_versions.note_late_versions(connection, rows, not_new)
         except errors.CheckViolation as error:
             if not is_missing_partition(error):
@@ -174,7 +175,7 @@ class BatchWriter(DatabaseSession):
         SLOW_PATH_BATCHES batches.
 
         Args:
-            outcome: Repeated and refused messages are added to it.
+            outcome: The repeated and refused messages of the kind are added to this object.
         """
         slow_batches_left = self._slow_batches_left[entity.name]
         if path is _WritePath.FAST and slow_batches_left == 0:
@@ -194,7 +195,7 @@ def _collect_stored_keys(batch: Batch, outcome: StoreOutcome) -> list[SearchKeyR
     """Return the search keys of the rows that PostgreSQL did not refuse."""
     if not outcome.refused:
         return batch.keys
-    refused_ids = {id(reject.message) for reject in outcome.refused}
+    refused_ids = {id(bad_message.message) for bad_message in outcome.refused}
     keys = NewSearchKeys()
     for row in chain.from_iterable(batch.rows.values()):
         if id(row.message) not in refused_ids:
@@ -205,7 +206,7 @@ def _collect_stored_keys(batch: Batch, outcome: StoreOutcome) -> list[SearchKeyR
 def _count_messages(batch: Batch, outcome: StoreOutcome) -> WriteResult:
     """Return the result of the write, with the messages counted by partition."""
     repeated = _count_by_partition(batch, outcome.repeated)
-    refused = _count_by_partition(batch, (reject.message for reject in outcome.refused))
+    refused = _count_by_partition(batch, (bad_message.message for bad_message in outcome.refused))
     stored = {
         topic_partition: progress.good - repeated[topic_partition] - refused[topic_partition]
         for topic_partition, progress in batch.progress.items()

@@ -1,4 +1,4 @@
-"""Keeps rows in tables by day: 32 tables form a ring, and old ones are emptied by TRUNCATE."""
+"""Keeps the rows of each day in a table: 32 tables form a ring, and old ones are truncated."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -30,7 +30,7 @@ def select_slots(oldest: datetime, newest: datetime) -> list[int]:
 def select_expired_slots(now: datetime, keep_days: int) -> Iterable[int]:
     """Return the numbers of the tables for days that ended more than `keep_days` days ago.
 
-    The table for tomorrow is never among them.
+    The ring uses such a table again for a later day. The table for tomorrow is left out.
     """
     today = _count_days(now)
     return [(today - age) % TABLE_COUNT for age in range(keep_days + 1, TABLE_COUNT - 1)]
@@ -54,7 +54,7 @@ def truncate_expired_tables(
     needed_query: str,
     show_life: Callable[[], None] = lambda: None,
 ) -> list[str]:
-    """Truncate the tables of a ring that are older than `keep_days`, and return their names.
+    """Truncate the tables for days that ended more than `keep_days` days ago. Return their names.
 
     A table that is in use is skipped until the next call.
 
@@ -62,8 +62,8 @@ def truncate_expired_tables(
         ring: The common prefix of the tables' names.
         needed_query: A query, with a placeholder {table}, that returns whether a table still has
             rows that are needed.
-        show_life: Called before each table that is not empty. One table can take a second, and the
-            process must show in between that it is alive.
+        show_life: Called before each table that is not empty, to show that the process is alive: a
+            table can take a second.
     """
     row = connection.execute("SELECT clock_timestamp()").fetchone()
     tables = (

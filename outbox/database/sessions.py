@@ -1,4 +1,4 @@
-"""Opens and configures the database connections of the outbox's own processes.
+"""Opens and configures the database connections that the processes of the outbox use.
 
 The relay listens for notifications, so it does not use Django's connections.
 """

@@ -1,4 +1,4 @@
-"""The inbox: processes each Kafka message once in effect, and messages of one key in order."""
+"""The inbox: each Kafka message takes effect exactly once, and messages of one key in order."""
 
 from outbox.inbox.message import Message, Reject, handler
 

@@ -114,7 +114,7 @@ class InboxConsumer:
         if now < self._tick_at:
             return
         self._tick_at = now + _TICK_SECONDS
-        queue.tidy_due_index(self.conf.retry_most_seconds, self.alias)
+        queue.repair_due_times(self.conf.retry_most_seconds, self.alias)
         self._add_counts()
         if now >= self._clean_at:
             queue.truncate_expired_identities(self.conf.keep_days, self.alias)

@@ -85,10 +85,10 @@ class Message:
 
     @property
     def identity(self) -> str:
-        """A text that identifies the message: the same identity means the same message.
+        """A text that identifies the message. Of several with the same identity, one is processed.
 
-        It is made of the topic and the header idempotency-key. If this header is missing or blank,
-        it is `topic/partition/offset`.
+        The identity is made of the topic and the header idempotency-key. If this header is missing
+        or blank, the identity is `topic/partition/offset`.
         """
         idempotency_key = self.header(IDEMPOTENCY_KEY)
         if idempotency_key is None or not idempotency_key.strip():
@@ -128,7 +128,8 @@ NOT_READABLE: Final = "(not readable)"
 def read_headers(raw: Raw) -> Headers:
     """Return the headers as pairs of a name and a value.
 
-    If a name is not UTF-8, the client cannot read any header, and a placeholder is returned.
+    If a name is not UTF-8, the client cannot read any header. The only pair is then
+    (NOT_READABLE, None).
     """
     try:
         return tuple((name, as_bytes(value)) for name, value in _call_headers(raw) or ())
@@ -153,7 +154,7 @@ class MessageHandler:
         name: The name under which messages for this handler are stored.
         topics: The topics of the messages.
         function: Called with each message.
-        key: Returns the identity of a message. None: use Message.identity.
+        key: Returns a text that identifies a message. None: `Message.identity` is used.
         attempts: After how many failed attempts a message is dead. None: as in settings.INBOX.
         seconds: How many seconds an attempt may take. None: as in settings.INBOX.
         stop_key: Whether a dead letter stops later messages with the same key.
@@ -179,15 +180,17 @@ def handler(
     seconds: float | None = None,
     stop_key: bool = True,
 ) -> Callable[[FunctionType], FunctionType]:
-    """Decorate a function so that it processes each message of the topics, once in effect.
+    """Decorate a function so that it processes the messages of the topics.
 
-    The function runs in a transaction.
+    The function runs in a transaction of the database. A message may be tried several times, but
+    only one transaction is committed, so its changes are made exactly once.
 
     Args:
         topics: The names of the topics.
         name: The name of the handler; by default, its module and function. A handler with a new
             name does not know which messages were processed before.
-        key: Returns the identity of a message that does not have the header idempotency-key.
+        key: Returns a text that identifies a message. By default, this is the header
+            idempotency-key, or else `topic/partition/offset`.
         attempts: After how many failed attempts a message becomes a dead letter.
         seconds: How many seconds an attempt may take.
         stop_key: Whether a dead letter stops later messages with the same key.

@@ -27,8 +27,8 @@ class Waiting(models.Model):
 
     Attributes:
         chain: The topic and the key. Messages of a chain are processed in the order of their ids.
-        due_at: When the next attempt may begin. None: not before another message is processed, or
-            a person asks for it.
+        due_at: When the next attempt may begin. None if the message waits for another message or,
+            as a dead letter, for a person.
         holds: Whether later messages of the chain wait for this one.
     """
 

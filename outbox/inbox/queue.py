@@ -273,7 +273,8 @@ def take_turn(handlers: Collection[str], alias: str) -> MessageTurn | None:
     Chains that other sessions have locked are passed over.
 
     Returns:
-        The message, or None if none is due or other sessions have locked the chains of those due.
+        The message. None if no message is due, or if other sessions have locked the chains of all
+        due messages.
     """
     with connections[alias].cursor() as cursor:
         cursor.execute(_TAKE, [list(handlers)])
@@ -291,11 +292,11 @@ def begin_attempt(
     """Record the start of an attempt.
 
     Args:
-        pause: Seconds until the next attempt, if this one ends without a result.
+        pause: Seconds until the next attempt, if this attempt ends without a result.
 
     Returns:
         The turn with `attempts` raised by one, and the message. None if another consumer processed
-        the message before this one got the lock.
+        the message just before `take_turn` locked its chain.
     """
     with connections[alias].cursor() as cursor:
         cursor.execute(_BEGIN, {**turn.parameters, "pause": pause})
@@ -321,7 +322,7 @@ def unlock_chain(lock: int, alias: str) -> None:
 
 
 def set_time_limit(seconds: float, alias: str) -> None:
-    """Limit how long a statement of this session, or a pause in a transaction, may take.
+    """Limit how long a statement, or a pause between two statements in a transaction, may take.
 
     PostgreSQL enforces the limit even if this process is frozen.
     """
@@ -329,10 +330,12 @@ def set_time_limit(seconds: float, alias: str) -> None:
 
 
 def mark_processed(turn: MessageTurn, alias: str) -> bool:
-    """Mark the message as processed, in the transaction of its effect.
+    """Mark the message as processed, in the transaction in which the handler made its changes.
 
-    The next message of the chain becomes due. Returns False if another consumer has taken over the
-    message; the caller must then roll back the effect.
+    The next message of the chain becomes due.
+
+    Returns:
+        False if another consumer has taken over the message. The caller must then roll back.
     """
     return _execute(_DONE, {**turn.parameters, "state": "processing"}, alias) == 1
 
@@ -385,7 +388,7 @@ def mark_dead(turn: MessageTurn, error: str, *, holds: bool, alias: str) -> bool
     attempt.
 
     Args:
-        holds: Whether later messages of the chain wait for a person to settle this one.
+        holds: Whether later messages of the chain wait until a person settles this message.
     """
     with transaction.atomic(using=alias, durable=True):
         is_written = (
@@ -409,10 +412,13 @@ def drop_connection(alias: str) -> None:
     del connections[alias]
 
 
-def tidy_due_index(longest_pause: float, alias: str) -> None:
-    """Remove messages from the index of due messages while an earlier message must come first.
+def repair_due_times(longest_pause: float, alias: str) -> None:
+    """Repair the times from which messages are due.
 
-    Also move retries that a wrong clock has set too late: a retry that is more than twice
+    A new message that must wait for an earlier message loses its time, so that the search for due
+    messages does not find it. Its time comes back when the earlier message is processed.
+
+    If the clock was set back, a retry can be too far away. A retry that is more than twice
     `longest_pause` seconds away becomes due after `longest_pause` seconds.
     """
     with transaction.atomic(using=alias, durable=True), connections[alias].cursor() as cursor:

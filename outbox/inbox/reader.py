@@ -39,8 +39,8 @@ class TopicReader:
     """Reads topics as a member of a consumer group. Not thread-safe.
 
     Attributes:
-        busy_at: When the service last had work to do, by time.monotonic().
-        joined: Whether the group has told this consumer which partitions it gets. It may get none.
+        busy_at: When this process last had work to do, by time.monotonic().
+        joined: Whether the group has assigned partitions to this consumer, even if there are none.
     """
 
     def __init__(
@@ -99,9 +99,11 @@ class TopicReader:
         self.busy_at = monotonic()
 
     def is_idle(self, seconds: float | None) -> bool:
-        """Return whether the service has had no work for `seconds`; False if that is None.
+        """Return whether this process has had no work for `seconds`.
 
-        Until the consumer has joined its group, _JOIN_SECONDS are added.
+        Args:
+            seconds: Before the consumer has joined its group, _JOIN_SECONDS are added. None: the
+                process never counts as idle.
         """
         grace = 0.0 if self.joined else _JOIN_SECONDS
         return seconds is not None and monotonic() - self.busy_at > seconds + grace

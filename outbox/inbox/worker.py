@@ -62,7 +62,7 @@ class DatabaseAwayError(Exception):
 
 
 class _TakenByAnotherError(Exception):
-    """Raised to roll back the effect, because another consumer has taken over the message."""
+    """Raised to roll back the changes of the handler: another consumer has taken the message."""
 
 
 @dataclass(slots=True)
@@ -73,8 +73,8 @@ class MessageProcessor:
         conf: The settings.
         alias: The database in settings.DATABASES.
         handlers: The handlers by name.
-        counts: The counts since the caller last took and cleared them, by handler and name of the
-            count.
+        counts: By handler and name of the count, what was counted since the caller last took and
+            cleared the counts.
     """
 
     conf: InboxConf
@@ -189,7 +189,7 @@ class MessageProcessor:
             self.counts[handler.name, "dead"] += 1
 
     def _settle_attempt(self) -> None:
-        """Write the result of an attempt whose connection was lost."""
+        """Write the result of the last attempt, if a lost connection has prevented this so far."""
         if self._unsettled is None:
             return
         turn, text = self._unsettled

@@ -73,10 +73,10 @@ class Kind:
             raise
 
     def make_deletion(self, instance: models.Model) -> Change | None:
-        """Return the deletion of the instance's document, or None if there is no document.
+        """Return the deletion of the instance's document.
 
-        There is none if the instance has an id that a document cannot have. Then nothing about the
-        instance was ever recorded.
+        Returns:
+            None if a document cannot have the instance's id. Then the instance was never recorded.
         """
         value = getattr(instance, self.id)
         if not isinstance(value, _ID_TYPES) or not is_id(_format_id(value)):

@@ -110,5 +110,5 @@ def encode_snapshot(data: Snapshot | None, document_name: str) -> str:
 
 
 def compute_digest(snapshot: str, parent: str | None, deleted: bool) -> bytes:
-    """Return a digest that is the same for two versions only if nothing changed between them."""
+    """Return a digest of a version. If nothing changed, the next version has an equal digest."""
     return blake2b(f"{int(deleted)}{parent or ''}\n{snapshot}".encode(), digest_size=16).digest()

@@ -1,10 +1,11 @@
 """Finds the rows that change in a `with as_one()` block, and records their documents at its end.
 
-*Before* a row changes, a RecordingBlock notes the row and the document that it stands for. At the
-end it reads the noted rows once, as the database then has them, and records their documents. If no
-row stands for a noted document any more, the document was deleted. So a row that got another id,
-was deleted, or was deleted and created again needs no special case, and a change that was rolled
-back to a savepoint has no effect.
+*Before* a row changes, a RecordingBlock notes the row and the document that the row stands for. At
+the end of the block, it reads the noted rows once from the database and records their documents. If
+no row stands for a noted document any more, the deletion of the document is recorded.
+
+Only the rows at the end count. So it does not matter whether a row got another id, or was deleted
+and created again, or whether a change was rolled back to a savepoint.
 """
 
 from __future__ import annotations
@@ -93,8 +94,8 @@ class RecordingBlock:
     def note_created(self, model: Model, keys: Collection[Any]) -> None:
         """Note that these rows were created.
 
-        If an earlier state of a row is noted already, for example because the row was deleted and
-        created again, that state stays.
+        If an earlier state of a row is noted already, the earlier state is kept: the row was
+        deleted and created again, for example.
         """
         model = get_concrete_model(model)
         if not isinstance(get_kind(model), PartOf):
@@ -103,7 +104,7 @@ class RecordingBlock:
         self.note_after(model, keys)
 
     def note_deleted_earlier(self, instance: models.Model, key: Any) -> None:
-        """Note the deletion of a row that is not in the database any more, from its instance."""
+        """Note a deletion that has happened already. The instance shows what the row was."""
         model = get_concrete_model(type(instance))
         kind = get_kind(model)
         if isinstance(kind, PartOf):
@@ -125,10 +126,10 @@ class RecordingBlock:
     def follow_savepoints(
         self, execute: Callable[..., Any], sql: Any, params: Any, is_many: bool, context: Any
     ) -> Any:
-        """Forget what was noted after a savepoint, if the statement rolls back to it.
+        """Forget what was noted after a savepoint, if the statement rolls back to the savepoint.
 
-        After the rollback these rows are not locked, and another transaction can change them.
-        Django calls this around each statement.
+        The rollback unlocks the rows that were noted after the savepoint, so that other
+        transactions can change them. Django calls this around each statement.
         """
         result = execute(sql, params, is_many, context)
         if isinstance(sql, str):
@@ -272,7 +273,8 @@ def select_all_rows(model: Model, using: str) -> models.QuerySet[Any]:
 def _select_locked(model: Model, keys: Sequence[Any], using: str) -> models.QuerySet[Any]:
     """Return a queryset that locks these rows.
 
-    So of two transactions, the later one sees the changes of the earlier one.
+    If two transactions change a row, the second one waits here, and then sees what the first one
+    changed.
     """
     rows = select_all_rows(model, using).filter(pk__in=keys).order_by("pk")
     return rows.select_for_update(no_key=True)

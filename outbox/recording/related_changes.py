@@ -77,12 +77,12 @@ def _connect_deletion(
     name: str,
     note: Callable[[models.Model, RecordingBlock, object], Callable[[], None] | None],
 ) -> None:
-    """Call `note` before a row of `sender` is deleted, and call its result after the deletion.
+    """Connect a function that notes changes before each deletion of a row of `sender`.
 
     Args:
         name: A name for the connection of the signal.
-        note: Takes the instance, the RecordingBlock, and the instance or queryset whose delete()
-            was called. Returns a function, or None.
+        note: Takes the instance, the RecordingBlock, and the instance or queryset on which delete()
+            was called. Returns a function to call after the deletion, or None.
     """
 
     def note_before_deletion(
@@ -129,9 +129,9 @@ def _warn_of_fixture(sender: Model, raw: bool, **_: Any) -> None:
 
 
 def _list_updated_foreign_keys(model: Model) -> Iterator[tuple[models.Field[Any, Any], Model]]:
-    """Yield the foreign keys that Django updates when a row of the other model is deleted.
+    """Yield the foreign keys that Django updates when a row to which they refer is deleted.
 
-    An example is SET_NULL.
+    An example is a foreign key with SET_NULL. It is yielded with each model to which it refers.
     """
     for field in model._meta.concrete_fields:
         relation = field.remote_field
@@ -156,10 +156,10 @@ def _note_referring(
     block: RecordingBlock,
     _: object,
 ) -> Callable[[], None]:
-    """Note the rows that refer to `instance`. Its deletion is about to change their foreign keys.
+    """Note the rows that refer to `instance`: its deletion will change their foreign keys.
 
     Returns:
-        A function that notes these rows again, for after the deletion.
+        A function to call after the deletion: it notes that these rows have changed.
     """
     rows = select_all_rows(model, block.using).filter(**{field.name: instance})
     keys = list(rows.values_list("pk", flat=True))
@@ -212,10 +212,10 @@ def _note_related(
     block: RecordingBlock,
     _: object,
 ) -> Callable[[], None]:
-    """Record the rows that a deleted row was related to, as they are before the deletion.
+    """Note the rows to which `instance` is related, before the deletion of `instance`.
 
     Returns:
-        A function that records them as they are after it.
+        A function to call after the deletion: it notes that these rows have changed.
     """
     model, keys = _find_related_keys(through, own_field, other_field, instance, block.using)
     block.note_before(model, keys)
@@ -249,8 +249,8 @@ def _note_relation(
         source, target = target, source
     if action == "pre_add" and field.remote_field.symmetrical and get_current_block(using) is None:
         raise OutboxError(
-            f"{field.model._meta.label}.{field.name} is symmetrical, so Django adds its two"
-            " directions one after the other. Call add() and set() inside outbox.recorded.as_one()"
+            f"{field.model._meta.label}.{field.name} is symmetrical, so Django adds each relation"
+            " in two steps. Call add() and set() inside outbox.recorded.as_one()"
         )
     if action == "pre_clear":
         cleared = instance.__dict__.setdefault(_CLEARED_KEYS, {})

@@ -110,7 +110,7 @@ class RelayLoop:
         self._member.leave_relays(connection)
 
     def _settle_before_leaving(self, connection: Connection) -> None:
-        """Write the remaining outcomes. Wait at most one lease for writers that lock the rows."""
+        """Write the remaining outcomes. If writers have locked rows, wait for at most one lease."""
         until = monotonic() + self.conf.lease_seconds
         self._settle_outcomes(connection, [*self._unsettled])
         while self._unsettled and monotonic() < until:
@@ -137,7 +137,7 @@ class RelayLoop:
         self._member.write_beat(connection, (), self._error)
 
     def _send_due(self, connection: Connection) -> bool:
-        """Send due versions. Return False if none were sent, or none can be sent now."""
+        """Send due versions. Return whether Kafka has confirmed at least one version."""
         self._settle_outcomes(connection, [*islice(self._unsettled, _UNSETTLED_AT_A_TIME)])
         began = monotonic()
         if began < self._paused_until or not self._member.certain:
@@ -149,25 +149,31 @@ class RelayLoop:
         chains = self._reader.read_chains(connection, [*map(self._apply_unsettled, due_documents)])
         outcomes = self._sender.send_chains(chains, lambda: self._keep_lease(connection))
         outcomes += map(_make_missing_outcome, self._reader.missing)
-        progress = any(outcome.sent > outcome.due.sent for outcome in outcomes)
-        outcomes = self._charge_partitions_that_time_out(outcomes, progress)
+        is_any_confirmed = any(outcome.sent > outcome.due.sent for outcome in outcomes)
+        outcomes = self._charge_partitions_that_time_out(outcomes, is_any_confirmed)
         for outcome in outcomes:
             self._note_outcome(outcome)
-        self._plan_pauses(outcomes, progress, monotonic() - began, retries=retries)
+        self._plan_pauses(outcomes, is_any_confirmed, monotonic() - began, retries=retries)
         self._settle_outcomes(connection, [outcome.due.document for outcome in outcomes])
-        return progress
+        return is_any_confirmed
 
     def _charge_partitions_that_time_out(
-        self, outcomes: list[SendOutcome], progress: bool
+        self, outcomes: list[SendOutcome], is_any_confirmed: bool
     ) -> list[SendOutcome]:
-        """Turn repeated timeouts into failures of the documents, if Kafka answers for others.
+        """Count repeated timeouts as failures of the documents, if Kafka answers meanwhile.
 
-        If versions time out again although Kafka answers, their partitions are the cause. Then the
-        documents count as failed, so that documents of other partitions do not wait behind them.
+        Then the cause is not an outage of Kafka, but the partitions of these documents. Documents
+        that have failed are retried later, so that documents of other partitions do not wait.
+
+        Args:
+            is_any_confirmed: Whether Kafka has confirmed a version in this round.
+
+        Returns:
+            All outcomes. In the failures of such documents, `outage` is cleared.
         """
         late = [outcome for outcome in outcomes if outcome.failure and outcome.failure.late]
         again = self._outages or any(outcome.due.attempts for outcome in late)
-        if not late or not again or not (progress or self._sender.is_broker_reachable()):
+        if not late or not again or not (is_any_confirmed or self._sender.is_broker_reachable()):
             return outcomes
         return [
             replace(outcome, failure=replace(outcome.failure, outage=False))
@@ -179,7 +185,7 @@ class RelayLoop:
     def _list_skipped_versions(self) -> dict[str, int]:
         """Return, by document, the newest version that must not be sent now.
 
-        Kafka already has it, or its failure is not written to the database yet.
+        Either Kafka already has this version, or its failure is not written to the database yet.
         """
         return {
             key: _SKIP_DOCUMENT if outcome.failure else outcome.sent
@@ -187,9 +193,9 @@ class RelayLoop:
         }
 
     def _apply_unsettled(self, due: DueDocument) -> DueDocument:
-        """Return the document with the newest version that this relay has sent.
+        """Return `due` with `sent` set to the newest version that this relay has sent.
 
-        While the outcome is not written to the database, the row of the document lacks it.
+        The database still has an older value of `sent` if the last outcome is not written yet.
         """
         unsettled = self._unsettled.get(due.document)
         return due if unsettled is None else replace(due, sent=unsettled[0].sent, attempts=0)
@@ -208,7 +214,7 @@ class RelayLoop:
             self._unsettled[outcome.due.document] = (outcome, pause)
 
     def _plan_pauses(
-        self, outcomes: list[SendOutcome], progress: bool, seconds: float, *, retries: bool
+        self, outcomes: list[SendOutcome], is_any_confirmed: bool, seconds: float, *, retries: bool
     ) -> None:
         """Decide when to send again after a round of sending.
 
@@ -216,6 +222,7 @@ class RelayLoop:
         the next retries wait for twice as long as the round took.
 
         Args:
+            is_any_confirmed: Whether Kafka has confirmed a version in this round.
             seconds: How long the round took.
             retries: Whether the round included retries.
         """
@@ -223,7 +230,7 @@ class RelayLoop:
             outcome.failure for outcome in outcomes if outcome.failure and outcome.failure.outage
         ]
         late = any(outcome.failure and outcome.failure.late for outcome in outcomes)
-        if progress:
+        if is_any_confirmed:
             self._sent_at = monotonic()
         if late and retries:
             self._retry_at = monotonic() + 2 * seconds
@@ -240,8 +247,8 @@ class RelayLoop:
     def _settle_outcomes(self, connection: Connection, documents: Iterable[str]) -> None:
         """Write the outcomes of these documents to the database.
 
-        If a writer has locked a document, its outcome is not written now. It goes behind the
-        other outcomes that are still to be written.
+        If a writer has locked a document, the outcome of the document is not written now. It is
+        tried again after the other unwritten outcomes.
         """
         settled = {key: self._unsettled[key] for key in documents if key in self._unsettled}
         if settled and self._member.id is not None:
@@ -252,9 +259,9 @@ class RelayLoop:
                     self._unsettled[key] = unsettled
 
     def _keep_lease(self, connection: Connection) -> bool:
-        """Write the beat while versions are being sent, and return whether the lease still holds.
+        """Write the beat while versions are being sent, and return whether to go on sending.
 
-        If the database is down, it holds until half a lease after the last beat.
+        If the database is down, sending goes on until half a lease after the last beat.
         """
         if self._member.due:
             try:
@@ -298,7 +305,10 @@ class RelayLoop:
 
 
 def _make_missing_outcome(due: DueDocument) -> SendOutcome:
-    """Return a failure for a version that is missing in the table. It must not be skipped."""
+    """Return a failure for a document with a next version that is missing in the table.
+
+    The missing version must not be skipped, so later versions of the document wait.
+    """
     text = f"version {due.sent + 1} is not in outbox_message"
     failure = SendFailure("MISSING", text)
     return SendOutcome(due, due.sent, due.waiting_since, failure)

@@ -38,7 +38,7 @@ _RELEASE_BUCKETS = (
 
 
 class LeaseLostError(Exception):
-    """Raised if other relays took over, because this one was silent for longer than its lease."""
+    """Raised if other relays took over because this relay was silent for longer than its lease."""
 
 
 @dataclass(slots=True)
@@ -75,9 +75,9 @@ class RelayMembership:
 
     @property
     def certain(self) -> bool:
-        """Whether this relay surely has its buckets for at least another half of a lease.
+        """Whether this relay surely keeps its buckets for another half of a lease.
 
-        Other relays take them over only when its last beat is a whole lease old.
+        Other relays take the buckets only when the last beat of this relay is a whole lease old.
         """
         return monotonic() - self._beat_at < self.lease / 2
 

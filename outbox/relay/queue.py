@@ -1,4 +1,4 @@
-"""The queries of a relay: reads documents that wait and their versions, and writes outcomes."""
+"""The queries of a relay: reads due documents, reads their versions, and writes outcomes."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -192,7 +192,10 @@ class DueReader:
     def read_chains(
         self, connection: Connection, documents: Sequence[DueDocument]
     ) -> list[VersionChain]:
-        """Return the next versions of these documents. If there are many, leave out the last."""
+        """Return the next versions of these documents.
+
+        The last documents are left out if there are too many versions, or if they are too large.
+        """
         self.missing = ()
         if not documents:
             return []
@@ -229,10 +232,11 @@ def settle_outcomes(
 ) -> set[str]:
     """Write outcomes to the database, and return the documents whose outcome was written.
 
-    If a writer has locked a document, its outcome is not written. If the relay has lost its
+    The outcome of a document that a writer has locked is not written. If the relay has lost its
     buckets, nothing is written.
 
     Args:
+        relay: The id of the relay.
         outcomes: Pairs of an outcome and the seconds before the next attempt.
     """
     rows = [

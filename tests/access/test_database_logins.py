@@ -47,7 +47,7 @@ def make_environment(database: ProductDatabase, login: str, home: Path) -> dict[
     return env | {"DATABASE_URL": database.build_url(login), "ANNALS_HOME": str(home)}
 
 
-def test_database_login_can_write_to_tables_after_it_changed_its_own_role_settings(
+def test_web_overrides_harmful_settings_of_its_database_login(
     database: ProductDatabase, tmp_path: Path
 ) -> None:
     with psycopg.connect(database.build_url(logins.WEB), autocommit=True) as plain:
@@ -89,7 +89,7 @@ def test_maintain_reports_session_that_holds_the_run_lock(
         assert plain.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_test_database_has_the_rights_that_the_grants_command_gives(
+def test_database_logins_of_tests_have_the_rights_from_the_grants_command(
     database: ProductDatabase,
 ) -> None:
     for login, allowed in ((logins.WEB, False), (logins.CONSUMER, True)):
@@ -143,7 +143,7 @@ def operator(server: EmbeddedPostgres) -> Iterator[tuple[ProductDatabase, str]]:
             database_value.execute("DROP ROLE operator_login")
 
 
-def test_runbook_queries_answer_and_show_waiting_sessions(
+def test_operator_lists_and_ends_database_sessions_with_runbook_queries(
     operator: tuple[ProductDatabase, str],
 ) -> None:
     assert END in SELECTS

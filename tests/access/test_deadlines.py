@@ -159,7 +159,7 @@ def wait_for_place(share: PlacePool, owner: object, got: list[object]) -> Iterat
         thread.join(120)
 
 
-def test_place_pool_limits_one_login_to_half_of_places_and_half_of_queue_while_it_waits(
+def test_one_login_gets_at_most_half_of_places_and_half_of_queue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(worker_shares, "WAIT_S", 30.0)
@@ -206,7 +206,7 @@ def test_place_pool_gives_next_place_to_login_with_fewest_places(
         wait_until(lambda: len(got) == 4, "all had a place")
 
 
-def test_full_queue_makes_room_for_login_with_fewer_requests(
+def test_login_without_requests_displaces_waiting_request_when_queue_is_full(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(worker_shares, "WAIT_S", 30.0)
@@ -229,7 +229,7 @@ def test_full_queue_makes_room_for_login_with_fewer_requests(
 
 
 @pytest.mark.django_db
-def test_expensive_questions_are_refused_when_places_are_taken(
+def test_expensive_question_is_refused_when_all_places_are_taken(
     store: Store, client: Client, single_share: PlacePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.add("A1", 0, {"n": 1}, 0)
@@ -256,7 +256,7 @@ def test_expensive_questions_are_refused_when_places_are_taken(
 
 
 @pytest.mark.django_db
-def test_question_is_expensive_when_it_computes_for_long(
+def test_question_counts_as_expensive_when_it_computes_for_long(
     store: Store, client: Client, single_share: PlacePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for version in range(2):
@@ -281,10 +281,10 @@ def test_question_is_expensive_when_it_computes_for_long(
 
 
 @pytest.mark.django_db
-def test_gap_page_counts_as_expensive_request(
+def test_version_gap_page_counts_as_expensive_request(
     client: Client, single_share: PlacePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sums on the page read all open gaps. No login may hold all threads with such pages."""
+    """The sums on the page read all open version gaps, and could occupy all threads."""
     ops = User.objects.get(username="ops")
     client.force_login(ops)
     with single_share.take_place():
@@ -336,7 +336,7 @@ def test_login_with_many_requests_leaves_threads_to_other_logins(
     assert not worker_shares._answered_work
 
 
-def test_request_over_limit_of_login_waits_when_its_running_requests_are_quick(
+def test_request_waits_when_login_has_reached_its_limit_with_quick_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A program may ask many cheap questions in parallel: none of them is refused."""
@@ -360,10 +360,10 @@ def test_request_over_limit_of_login_waits_when_its_running_requests_are_quick(
     assert answered.is_set()
 
 
-def test_request_over_limit_of_login_is_refused_when_its_running_requests_are_slow(
+def test_request_is_refused_when_login_has_reached_its_limit_with_slow_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Slow requests may only wait for PostgreSQL, but they occupy all threads."""
+    """Slow requests occupy threads even if they only wait for PostgreSQL."""
     monkeypatch.setattr(worker_shares, "MAX_REQUESTS_OF_LOGIN", 2)
     monkeypatch.setattr(worker_shares, "QUICK_S", 0.0)
     with (
@@ -378,7 +378,7 @@ def test_request_over_limit_of_login_is_refused_when_its_running_requests_are_sl
 
 
 @pytest.mark.django_db
-def test_every_page_of_site_counts_as_request_of_its_login(
+def test_every_screen_counts_towards_request_limit_of_the_login(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_shares, "MAX_REQUESTS_OF_LOGIN", 1)
@@ -395,10 +395,10 @@ def test_every_page_of_site_counts_as_request_of_its_login(
     assert not worker_shares._answered_work
 
 
-def test_place_and_count_of_request_are_released_when_request_ends(
+def test_request_gives_back_its_place_and_is_no_longer_counted_when_it_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """`deadline.check` takes the place; it is released after the count of the login's requests."""
+    """`deadline.check` takes the place. The place is given back last."""
     monkeypatch.setattr(worker_shares, "MAX_CHEAP_S", 0.0)
     full = PlacePool(1, 0)
     monkeypatch.setattr(worker_shares, "EXPENSIVE_POOL", full)

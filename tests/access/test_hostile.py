@@ -77,11 +77,10 @@ def test_login_with_hostile_id_token_is_refused(
     assert client.get(callback).status_code == 403  # a state serves once
 
 
-def test_login_is_accepted_only_in_browser_that_began_it(
+def test_login_can_be_completed_only_in_browser_that_began_it(
     client: Client, issuer: LocalIssuer, db: None
 ) -> None:
-    """An unfinished login stores no session, its cookie cannot be forged, and it works only
-    once."""
+    """An unfinished login stores no session. Its cookie cannot be forged, and works only once."""
     callback, other_client = begin_login(client, issuer), Client()
     issuer.id_token = issuer.make_token()
     assert other_client.get(callback).status_code == 403
@@ -95,7 +94,7 @@ def test_login_is_accepted_only_in_browser_that_began_it(
 def test_bearer_token_is_ignored_outside_the_authorization_header(
     client: Client, issuer: LocalIssuer, store: Store
 ) -> None:
-    """Also ignored in the query, in a cookie, in another header, and with another scheme."""
+    """A token in the query, in a cookie, in another header or with another scheme is not read."""
     store.add("A1", 0, {"rate": RATE}, 0)
     token = issuer.make_token()
     client.cookies["access_token"] = token
@@ -112,10 +111,10 @@ def test_bearer_token_is_ignored_outside_the_authorization_header(
         assert token not in answer.content.decode()
 
 
-def test_two_authorization_headers_are_refused(
+def test_request_with_two_authorization_headers_is_refused(
     client: Client, issuer: LocalIssuer, store: Store
 ) -> None:
-    """A server joins them with a comma; neither of the two is taken."""
+    """The web server joins the two headers with a comma. Annals uses neither of them."""
     store.add("A1", 0, {"rate": RATE}, 0)
     good = issuer.make_token()
     for header in (f"Bearer {good},Bearer {good}", f"Bearer {good}, Basic eDp5"):
@@ -124,10 +123,10 @@ def test_two_authorization_headers_are_refused(
         assert REFUSED.fullmatch(answer.headers["WWW-Authenticate"])
 
 
-def test_token_is_refused_when_key_belongs_to_another_issuer(
+def test_token_is_refused_when_signed_with_key_of_another_issuer(
     client: Client, issuer: LocalIssuer, settings: Any, store: Store
 ) -> None:
-    """Annals accepts both issuers here, but a key of one issuer does not sign for the other."""
+    """Annals accepts tokens of both issuers, but from each only with its own keys."""
     with LocalIssuer() as other_issuer:
         (bank,) = settings.OIDC_PROVIDERS
         second = Provider(name="second", title="Second", issuer=other_issuer.url, client_id=CLIENT)
@@ -144,7 +143,8 @@ def test_token_is_refused_when_key_belongs_to_another_issuer(
 def test_login_cookie_has_host_prefix_behind_https(
     client: Client, issuer: LocalIssuer, settings: Any, db: None
 ) -> None:
-    """The name of the cookie makes browsers refuse it from other hosts of the domain."""
+    """A browser accepts a cookie of this name only from Annals' own host, not from its whole
+    domain."""
     settings.COOKIE_PREFIX = "__Host-"
     settings.SESSION_COOKIE_SECURE = True
     callback = begin_login(client, issuer)
@@ -156,7 +156,7 @@ def test_login_cookie_has_host_prefix_behind_https(
     assert client.get(callback, secure=True).status_code == 302
 
 
-def test_production_sets_cookies_with_host_prefix_and_has_no_password_backend(
+def test_production_gives_cookies_the_host_prefix_and_has_no_demo_logins(
     tmp_path: Path,
 ) -> None:
     code = (
@@ -213,14 +213,14 @@ def send_with_token(client: Client, token: str, address: str = ADDRESS) -> Any:
     return client.get(address, headers={"Authorization": f"Bearer {token}"})
 
 
-def test_api_answers_valid_bearer_token(
+def test_api_accepts_valid_bearer_token(
     client: Client, issuer: LocalIssuer, store_with_application: Store
 ) -> None:
     for address in (ADDRESS, "/api/v1/search?q=A1", "/api/v1/completeness"):
         assert send_with_token(client, issuer.make_token(), address).status_code == 200
 
 
-def test_program_can_be_identified_by_claim_sub_instead_of_client_id(
+def test_program_is_identified_by_the_claim_that_its_provider_declares(
     client: Client, issuer: LocalIssuer, store_with_application: Store, settings: Any
 ) -> None:
     token = issuer.make_token(client_id=None)
@@ -240,7 +240,7 @@ def test_request_log_names_program(
     assert [record.user for record in caplog.records if hasattr(record, "user")] == ["audit-system"]
 
 
-def test_program_reads_sensitive_fields_only_with_the_scope_for_them(
+def test_program_reads_sensitive_fields_only_when_its_token_has_the_declared_scope(
     client: Client, issuer: LocalIssuer, store_with_application: Store, settings: Any
 ) -> None:
     set_marks("/rate")
@@ -276,21 +276,21 @@ def test_api_answers_503_when_issuer_is_down(
     assert answer.headers["Retry-After"] == "5"
 
 
-def test_bearer_token_opens_no_screen(
+def test_bearer_token_is_not_accepted_on_screens(
     client: Client, issuer: LocalIssuer, store_with_application: Store
 ) -> None:
     answer = send_with_token(client, issuer.make_token(), "/admin/history/product-instance/A1/")
     assert answer.status_code == 302
 
 
-def test_token_of_undeclared_client_is_refused(
+def test_token_is_refused_when_its_client_is_not_a_declared_program(
     client: Client,
     issuer: LocalIssuer,
     store_with_application: Store,
     settings: Any,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A person's token for another application has that client as `azp` and the person as `sub`."""
+    """A person's token for another application names that application in `azp`."""
     for client_id in (CLIENT, "crm-spa"):
         answer = send_with_token(
             client, issuer.make_token(client_id=None, azp=client_id, sub="alice")
@@ -317,10 +317,10 @@ def capture_queries(client: Client, address: str, **headers: str) -> list[str]:
     return [part for part in redirect if "access_journal" not in part and "SAVEPOINT" not in part]
 
 
-def test_refused_request_runs_no_query(
+def test_refused_api_request_runs_no_database_query(
     client: Client, issuer: LocalIssuer, store_with_application: Store
 ) -> None:
-    """Each check comes before the ones that cost more."""
+    """Cheap checks come before expensive ones."""
     client.get(ADDRESS)  # the first request of a process looks at the migrations
     assert capture_queries(client, ADDRESS) == []
     assert (
@@ -335,7 +335,7 @@ def test_refused_request_runs_no_query(
 
 
 @pytest.mark.parametrize("address", [ADDRESS, SEARCH, "/api/v1/completeness"])
-def test_options_request_lists_methods_when_login_may_read(
+def test_options_request_is_answered_only_when_login_may_read(
     address: str, client: Client, issuer: LocalIssuer, store_with_application: Store
 ) -> None:
     assert client.options(address).status_code == 401

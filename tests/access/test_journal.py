@@ -71,7 +71,7 @@ LOOKS = {
 
 
 @pytest.mark.parametrize("address", LOOKS)
-def test_access_writes_one_entry(address: str, support: Client) -> None:
+def test_access_writes_one_journal_entry(address: str, support: Client) -> None:
     action = LOOKS[address]
     kind = "participant-role" if "participant" in address else "product-instance"
     application = "" if address.endswith("q=nothing") else "A1"
@@ -85,8 +85,8 @@ def test_access_writes_one_entry(address: str, support: Client) -> None:
         assert (row.outcome, row.status, row.method) == ("shown", 200, method)
 
 
-def test_answer_304_writes_journal_entry(support: Client) -> None:
-    """Only a login that may read the version gets a 304: it says that the version is unchanged."""
+def test_not_modified_answer_writes_journal_entry(support: Client) -> None:
+    """A 304 tells the viewer that the version is unchanged. So it needs the permission to read."""
     address = f"{API}/versions/1"
     tag = support.get(address).headers["ETag"]
     answer = support.get(address, headers={"If-None-Match": tag, "X-Request-ID": "again"})
@@ -146,7 +146,7 @@ def test_every_route_counts_as_access_unless_listed_as_exception() -> None:
         *("/admin/nowhere/", "/api/v1/nowhere"),
     ],
 )
-def test_pages_without_data_write_no_entry(address: str, support: Client) -> None:
+def test_pages_that_show_no_data_write_no_journal_entry(address: str, support: Client) -> None:
     answer: Any = support.get(address)
     assert answer.status_code in (200, 301, 302, 401, 404, 503)
     if answer.streaming:
@@ -154,7 +154,7 @@ def test_pages_without_data_write_no_entry(address: str, support: Client) -> Non
     assert list_entries() == []
 
 
-def test_start_page_writes_entry_when_it_lists_documents(support: Client) -> None:
+def test_start_page_writes_journal_entry_when_it_lists_documents(support: Client) -> None:
     session = support.session
     session["opened"] = [["product-instance", "NONE"]]
     session.save()
@@ -172,7 +172,7 @@ def test_start_page_writes_entry_when_it_lists_documents(support: Client) -> Non
         ("admin", "/admin/journal/", 403),
     ],
 )
-def test_refused_access_writes_entry(
+def test_refused_access_writes_journal_entry(
     login: str, address: str, status: int, client: Client, store: Store
 ) -> None:
     store.add("A1", 0, {"rate": "1"}, 0)
@@ -193,7 +193,7 @@ def test_refused_access_writes_entry(
         (f"/api/v1/history/product-instance/{'y' * 900}", 401),
     ],
 )
-def test_request_without_login_writes_no_entry(
+def test_request_without_login_writes_no_journal_entry(
     address: str, status: int, client: Client, store: Store
 ) -> None:
     store.add("A1", 0, {"rate": "1"}, 0)
@@ -210,7 +210,7 @@ def test_request_without_login_writes_no_entry(
         ("/api/v1/history/unknown/A1", 404, "A1"),
     ],
 )
-def test_failed_access_writes_entry(
+def test_failed_access_writes_journal_entry(
     address: str, status: int, identifier: str, support: Client
 ) -> None:
     assert support.get(address).status_code == status
@@ -219,7 +219,7 @@ def test_failed_access_writes_entry(
 
 
 @pytest.mark.parametrize("address", [API, f"/admin/{ENTITY}/"])
-def test_server_error_writes_entry(
+def test_server_error_writes_journal_entry(
     address: str, support: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def raise_error(*_: object, **__: object) -> None:
@@ -248,7 +248,9 @@ def test_server_error_writes_entry(
         (f"unknown={SECRET}&from={SECRET}", ""),
     ],
 )
-def test_entry_keeps_only_harmless_parameters(query: str, kept_query: str, support: Client) -> None:
+def test_journal_entry_drops_parameters_that_may_contain_personal_data(
+    query: str, kept_query: str, support: Client
+) -> None:
     support.get(f"/admin/{ENTITY}/?{query}")
     assert get_last_entry().query == f"/admin/{ENTITY}/{kept_query}"
     assert not any("passport" in str(value) for value in vars(get_last_entry()).values())
@@ -278,14 +280,12 @@ def test_every_text_of_journal_entry_is_one_printable_line(text: str, support: C
 @pytest.mark.parametrize(
     "reason", ["\u200b" * 5, "\u2800" * 5, "\u3164" * 5, "\u00ad" * 5, "-- --"]
 )
-def test_reason_of_only_invisible_characters_counts_as_missing(
-    reason: str, support: Client
-) -> None:
+def test_reason_without_visible_words_counts_as_missing(reason: str, support: Client) -> None:
     support.get(API, headers={"X-Annals-Reason": quote(reason)})
     assert get_last_entry().reason == ""
 
 
-def test_entry_keeps_identity_when_login_is_renamed(support: Client) -> None:
+def test_journal_entry_keeps_identity_when_login_is_renamed(support: Client) -> None:
     user = User.objects.get(username="support")
     support.get(API)
     user.username = "somebody-else"
@@ -296,7 +296,7 @@ def test_entry_keeps_identity_when_login_is_renamed(support: Client) -> None:
     assert first.identity == second.identity == f"user:{user.pk}"
 
 
-def test_request_with_wrong_csrf_token_writes_entry_with_login_of_session(store: Store) -> None:
+def test_journal_entry_of_request_with_wrong_csrf_token_has_login_of_session(store: Store) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(User.objects.get(username="support"))
     assert client.post(API).status_code == 403
@@ -310,7 +310,7 @@ def test_request_with_wrong_csrf_token_writes_entry_with_login_of_session(store:
 @pytest.mark.parametrize(
     "address", [f"/admin/{ENTITY}/", f"/admin/{ENTITY}/versions/0/?download=1", "/admin/history/"]
 )
-def test_screen_answers_only_get_and_head(address: str, support: Client) -> None:
+def test_screens_refuse_http_methods_other_than_get_and_head(address: str, support: Client) -> None:
     for method in ("OPTIONS", "TRACE", "PUT", "DELETE", "PATCH", "POST", "ODD"):
         answer = support.generic(method, address)
         assert (answer.status_code, answer.headers["Allow"]) == (405, "GET, HEAD"), method
@@ -341,7 +341,7 @@ def test_screens_refuse_addresses_with_malformed_parameters(
 
 
 @pytest.mark.parametrize("identifier", ["a\0b", "x" * 3000, "a/b\nc", "\udc80"])
-def test_entry_keeps_beginning_of_malformed_id(identifier: str, support: Client) -> None:
+def test_journal_entry_keeps_beginning_of_malformed_id(identifier: str, support: Client) -> None:
     address = f"/api/v1/history/product-instance/{quote(identifier, errors='surrogatepass')}"
     status = support.get(address).status_code
     (row,) = list_entries()
@@ -349,7 +349,9 @@ def test_entry_keeps_beginning_of_malformed_id(identifier: str, support: Client)
     assert row.entity_id[:1] == identifier[:1] or identifier == "\udc80"
 
 
-def test_child_that_moved_writes_entry_for_both_applications(support: Client, store: Store) -> None:
+def test_reading_child_that_changed_application_writes_journal_entries_for_both_applications(
+    support: Client, store: Store
+) -> None:
     store.add("R1", 1, {"rate": "2"}, 1, entity="participant-role", application="A2")
     support.get("/api/v1/history/participant-role/R1")
     assert {row.application for row in list_entries()} == {"A1", "A2"}
@@ -357,7 +359,7 @@ def test_child_that_moved_writes_entry_for_both_applications(support: Client, st
 
 
 @pytest.mark.parametrize("address", ["/api/v1/applications/A1/history", "/admin/applications/A1/"])
-def test_merged_timeline_writes_entry_for_each_application(
+def test_merged_timeline_writes_journal_entry_for_each_application(
     address: str, support: Client, store: Store
 ) -> None:
     store.add("A2", 0, {}, 0)
@@ -371,7 +373,9 @@ def test_merged_timeline_writes_entry_for_each_application(
     }
 
 
-def test_search_writes_entry_for_each_application_in_results(support: Client, store: Store) -> None:
+def test_search_writes_journal_entry_for_each_application_in_results(
+    support: Client, store: Store
+) -> None:
     ids = [f"P{number}" for number in range(20)]
     for number, id in enumerate(ids):
         person = {"fullName": f"Канарейкин {number}"}
@@ -383,7 +387,9 @@ def test_search_writes_entry_for_each_application_in_results(support: Client, st
     assert len({(row.request_id, row.at) for row in list_entries()}) == 1
 
 
-def test_entry_has_client_address_behind_trusted_proxy(support: Client, settings: Any) -> None:
+def test_journal_entry_has_address_of_client_behind_trusted_proxy(
+    support: Client, settings: Any
+) -> None:
     from ipaddress import ip_network
 
     forwarded = {"X-Forwarded-For": "203.0.113.7"}
@@ -393,7 +399,9 @@ def test_entry_has_client_address_behind_trusted_proxy(support: Client, settings
     assert [row.address for row in list_entries()] == ["127.0.0.1", "203.0.113.7"]
 
 
-def test_entries_of_break_glass_login_have_actor_break_glass(client: Client, store: Store) -> None:
+def test_journal_entries_of_break_glass_login_have_actor_break_glass(
+    client: Client, store: Store
+) -> None:
     store.add("A1", 0, {"rate": "1"}, 0)
     path = urlsplit(create_break_glass_link(create_break_glass_login("glass", NOW))).path
     assert client.get(path).status_code == 200

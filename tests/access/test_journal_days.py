@@ -105,7 +105,7 @@ def test_database_login_of_web_can_only_add_and_read_journal_entries(
     assert is_refused(journal_with_few_days, f"SELECT * FROM {TABLE}")
 
 
-def test_migrate_creates_journal_days_for_today_and_ahead(
+def test_migrate_creates_journal_partitions_for_today_and_coming_days(
     journal_with_few_days: Connection,
 ) -> None:
     for day in list_journal_days():
@@ -214,7 +214,7 @@ def assert_day_has_fault(day: date, *faults: str) -> None:
     assert any(f"{TABLE} {day}: {fault}" in out for fault in faults), out
 
 
-def test_verify_finds_added_journal_entry_that_has_a_forged_late_row(
+def test_verify_finds_forged_journal_entry_although_a_late_row_explains_it(
     sealed_days: list[date], journal_with_few_days: Connection
 ) -> None:
     day = sealed_days[2]
@@ -236,7 +236,7 @@ def test_verify_finds_added_journal_entry_that_has_a_forged_late_row(
     assert_day_has_fault(get_today(), "late rows are noted, but this table never gets late rows")
 
 
-def test_verify_finds_day_dropped_before_its_retention(
+def test_verify_finds_day_that_was_dropped_before_its_retention_ended(
     sealed_days: list[date], journal_with_few_days: Connection
 ) -> None:
     day = sealed_days[2]
@@ -263,7 +263,7 @@ def test_verify_finds_journal_day_without_seal(
 def test_verify_accepts_day_that_no_run_could_seal_yet(
     sealed_days: list[date], journal_with_few_days: Connection
 ) -> None:
-    """maintain was killed or did not run for three nights; its next run seals them."""
+    """`maintain` did not run for three nights. Its next run seals these days."""
     moment = datetime.combine(sealed_days[-3], time(), UTC)
     MaintainRun.objects.update(started_at=moment)
     # The newest of these days was the last one that had ended a day before the run.
@@ -276,10 +276,10 @@ def test_verify_accepts_day_that_no_run_could_seal_yet(
 
 
 @pytest.mark.parametrize("failed", ["busy", "broken"])
-def test_verify_accepts_day_that_latest_run_failed_to_seal(
+def test_verify_accepts_unsealed_day_when_latest_run_reported_a_failure(
     failed: str, sealed_days: list[date]
 ) -> None:
-    """That run has reported it, and the next one seals the day."""
+    """The next run seals the day."""
     DaySeal.objects.filter(table=TABLE, day=sealed_days[-1]).delete()
     assert_day_has_fault(sealed_days[-1], "it has no seal, and a day before it has one or rows")
     run_before, failing = MaintainRun.objects.get(), MaintainRun.objects.get()
@@ -295,10 +295,10 @@ def test_verify_accepts_day_that_latest_run_failed_to_seal(
     assert DaySeal.objects.filter(table=TABLE, day=sealed_days[-1]).exists()
 
 
-def test_maintain_creates_and_seals_skipped_days(
+def test_maintain_creates_and_seals_days_that_it_missed(
     sealed_days: list[date], journal_with_few_days: Connection
 ) -> None:
-    """maintain did not run for so long that the days ahead were used up."""
+    """`maintain` did not run for longer than it creates days ahead."""
     DaySeal.objects.filter(table=TABLE, day__gte=sealed_days[-3]).delete()
     for day in sealed_days[-3:-1]:
         journal_with_few_days.execute(f"DROP TABLE {build_partition_name(TABLE, day)}")
@@ -307,7 +307,7 @@ def test_maintain_creates_and_seals_skipped_days(
     assert sealed_days[-3] in list_journal_days()
 
 
-def test_verify_finds_day_sealed_again_with_other_rows(
+def test_verify_finds_day_that_was_sealed_again_after_rows_were_deleted(
     sealed_days: list[date], journal_with_few_days: Connection
 ) -> None:
     day = sealed_days[2]
@@ -319,7 +319,9 @@ def test_verify_finds_day_sealed_again_with_other_rows(
     assert_day_has_fault(day, "it was sealed again with other rows")
 
 
-def test_verify_accepts_day_that_retention_dropped(sealed_day: date, settings: Any) -> None:
+def test_verify_accepts_day_that_was_dropped_after_its_retention(
+    sealed_day: date, settings: Any
+) -> None:
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, journal_days=1)
     assert run("maintain")[0] == 0
     assert sealed_day not in list_journal_days()
@@ -335,7 +337,7 @@ def test_maintain_removes_expired_sessions(journal_with_few_days: Connection) ->
 
 
 @pytest.mark.django_db
-def test_changing_the_mark_of_a_label_writes_journal_entry(tmp_path: Path) -> None:
+def test_marking_or_unmarking_a_field_writes_journal_entry(tmp_path: Path) -> None:
     file = tmp_path / "labels.json"
     fields = [("/new", True), ("/email", False), ("/passport", True), ("/rate", None)]
     entries = [

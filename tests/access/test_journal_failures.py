@@ -98,7 +98,9 @@ def test_request_shows_nothing_when_journal_fails(
     assert SECRET not in caplog.text
 
 
-def test_journal_resets_timeouts_of_surrounding_transaction(support: Client) -> None:
+def test_writing_journal_entry_leaves_timeouts_of_the_transaction_unchanged(
+    support: Client,
+) -> None:
     with connection.cursor() as cursor:
         assert support.get(API).status_code == 200
         for name in ("lock_timeout", "statement_timeout"):
@@ -130,7 +132,7 @@ def test_break_glass_login_is_refused_when_journal_fails(client: Client, db: Non
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
-def test_request_is_answered_and_counted_when_journal_fails_and_setting_allows_it(
+def test_request_is_answered_when_journal_fails_and_setting_allows_it(
     address: str, support: Client, settings: Any
 ) -> None:
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, journal_failure="answer")
@@ -140,7 +142,7 @@ def test_request_is_answered_and_counted_when_journal_fails_and_setting_allows_i
     assert get_failure_count("answered") == before + 1
 
 
-def test_streamed_answer_has_entry_before_its_first_byte(client: Client, db: None) -> None:
+def test_journal_entry_is_written_before_streamed_answer_begins(client: Client, db: None) -> None:
     client.force_login(User.objects.get(username="privacy"))
     answer: Any = client.get("/admin/journal/?format=csv")
     assert answer.streaming
@@ -213,7 +215,9 @@ def test_request_is_refused_soon_when_journal_hangs(
     assert JournalEntry.objects.filter(outcome="shown").count() == 1
 
 
-def test_temporary_table_of_same_name_receives_no_journal_entries(committed_client: Client) -> None:
+def test_journal_entries_are_not_diverted_into_temporary_table(committed_client: Client) -> None:
+    """PostgreSQL finds a temporary table of the session before the permanent table of the same
+    name."""
     with connection.cursor() as cursor:
         cursor.execute(f"CREATE TEMPORARY TABLE {TABLE} (LIKE public.{TABLE} INCLUDING ALL)")
     try:

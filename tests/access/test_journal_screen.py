@@ -105,7 +105,7 @@ def test_start_page_links_journal_for_privacy_officer_only(client: Client, db: N
         assert content is (role == "privacy"), role
 
 
-def test_page_shows_newest_entries_first_with_names(officer: Client) -> None:
+def test_journal_page_shows_newest_entries_first_with_full_names(officer: Client) -> None:
     petrov = User.objects.create(username="m.petrov@bank", last_name="Петров Михаил")
     add_entry("first", 3)
     identity = format_user_identity(petrov.pk)
@@ -147,7 +147,7 @@ def test_page_shows_newest_entries_first_with_names(officer: Client) -> None:
         ({"page": "no token"}, ["four", "three", "two", "one"]),
     ],
 )
-def test_filter_selects_entries(
+def test_journal_filter_selects_entries(
     query: dict[str, str], expected: list[str], officer: Client
 ) -> None:
     add_entry("one", 40)
@@ -157,7 +157,7 @@ def test_filter_selects_entries(
     assert list_logins(officer, **query) == expected
 
 
-def test_filter_includes_its_last_day(officer: Client) -> None:
+def test_journal_filter_includes_its_whole_last_day(officer: Client) -> None:
     officer.cookies["annals_zone"] = "moscow"
     today = datetime.now(ZoneInfo("Europe/Moscow")).date()
     add_entry("yesterday", 24 * 60)
@@ -207,7 +207,7 @@ def test_reading_the_journal_writes_journal_entry(officer: Client) -> None:
     assert "privacy" in open_page(officer)
 
 
-def test_csv_file_has_filtered_entries(officer: Client) -> None:
+def test_csv_file_of_journal_has_the_filtered_entries(officer: Client) -> None:
     add_entry("=cmd|' /C calc'!A0", 2, reason="+A1", query="@x")
     add_entry("other", 1, application="A2")
     answer: Any = officer.get(JOURNAL, {"format": "csv", "application": "A1"})
@@ -233,7 +233,7 @@ FORMULAS = [
 
 
 def test_download_is_refused_while_login_has_another_unfinished_download(officer: Client) -> None:
-    """A slow reader of a file occupies a thread."""
+    """A client that reads the file slowly occupies a thread of the web."""
     first: Any = officer.get(f"{JOURNAL}?format=csv")
     assert officer.get(f"{JOURNAL}?format=csv").status_code == 503
     assert b"login" in b"".join(first.streaming_content)
@@ -242,7 +242,7 @@ def test_download_is_refused_while_login_has_another_unfinished_download(officer
 
 
 @pytest.mark.parametrize("text", FORMULAS)
-def test_csv_file_has_no_formulas(text: str, officer: Client) -> None:
+def test_csv_file_of_journal_has_no_cell_that_begins_a_formula(text: str, officer: Client) -> None:
     add_entry("a", 1, reason=text, entity_id=text, query=text)
     answer: Any = officer.get(JOURNAL, {"format": "csv"})
     file = b"".join(answer.streaming_content).decode("utf-8-sig")
@@ -252,7 +252,7 @@ def test_csv_file_has_no_formulas(text: str, officer: Client) -> None:
                 assert not actual.strip().startswith(("=", "+", "-", "@", "＝")), actual
 
 
-def test_full_name_is_shown_only_on_entries_of_the_same_identity(officer: Client) -> None:
+def test_journal_page_shows_full_name_found_by_identity_and_not_by_login(officer: Client) -> None:
     Person.objects.create(login="m.petrov", full_name="Петров из банка", kind="person")
     first = User.objects.create(username="m.petrov@bank", last_name="Петров из банка")
     two = User.objects.create(username="m.petrov@keycloak", last_name="Петрова Анна")
@@ -274,7 +274,7 @@ def test_full_name_is_shown_only_on_entries_of_the_same_identity(officer: Client
     ]
 
 
-def test_renamed_login_is_shown_with_both_names(officer: Client) -> None:
+def test_journal_page_shows_renamed_login_with_both_names(officer: Client) -> None:
     user = User.objects.create(username="boss")
     add_entry("support", 1, identity=format_user_identity(user.pk))
     add_entry("old", 2)
@@ -282,7 +282,7 @@ def test_renamed_login_is_shown_with_both_names(officer: Client) -> None:
     assert open_page(officer).count("now boss") == 1
 
 
-def test_unknown_action_actor_and_outcome_are_shown_unchanged(officer: Client) -> None:
+def test_journal_page_shows_unknown_action_actor_and_outcome_unchanged(officer: Client) -> None:
     with connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE {TABLE} DROP CONSTRAINT access_journal_words")
     add_entry("a", 1, action="telepathy", actor="robot", outcome="guessed")
@@ -292,12 +292,12 @@ def test_unknown_action_actor_and_outcome_are_shown_unchanged(officer: Client) -
 
 
 @pytest.mark.parametrize("field", ["action", "actor", "outcome"])
-def test_table_refuses_unknown_action_actor_or_outcome(field: str, db: None) -> None:
+def test_journal_table_refuses_unknown_action_actor_or_outcome(field: str, db: None) -> None:
     with pytest.raises(IntegrityError, match="access_journal_words"):
         add_entry("a", 1, **{field: "telepathy"})
 
 
-def test_text_of_entry_cannot_forge_further_lines(officer: Client) -> None:
+def test_line_breaks_in_journal_entry_cannot_forge_another_line(officer: Client) -> None:
     forged = "ok\n2026-11-22 03:00:00 UTC  boss (Иванов): timeline product-instance A1, shown"
     add_entry("a", 1, reason=forged, query="\x1b[2K\u202e")
     file = download_csv(officer)
@@ -351,7 +351,9 @@ def test_application_page_links_journal_entries_of_the_application(
     assert "support" in client.get(link).content.decode()
 
 
-def test_export_is_refused_when_journal_fails(store: Store, tmp_path: Any, settings: Any) -> None:
+def test_export_command_is_refused_when_journal_fails(
+    store: Store, tmp_path: Any, settings: Any
+) -> None:
     store.add("A1", 0, {"rate": "1"}, 0)
     with connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE {TABLE} RENAME TO gone")
@@ -363,7 +365,7 @@ def test_export_is_refused_when_journal_fails(store: Store, tmp_path: Any, setti
 
 
 def test_journal_page_shows_entry_as_one_line_with_folded_details(officer: Client) -> None:
-    """The folded details have every field of the entry."""
+    """The folded details show every field of the entry."""
     add_entry(
         "first", reason="Жалоба 17", entity_id="R1", path="/a", moment="2026-01-01T00:00:00+00:00"
     )

@@ -97,7 +97,9 @@ def site(running_site: KeycloakSite) -> KeycloakSite:
     return running_site
 
 
-def test_keycloak_person_gets_full_name_and_role_of_group(site: KeycloakSite) -> None:
+def test_person_from_keycloak_gets_full_name_and_the_role_of_their_group(
+    site: KeycloakSite,
+) -> None:
     person = site.log_in()
     assert (person.page.status_code, person.page.url) == (200, f"{site.web.url}/admin/")
     assert "Михаил Петров" in person.page.text
@@ -113,7 +115,7 @@ def test_keycloak_person_gets_full_name_and_role_of_group(site: KeycloakSite) ->
     ]
 
 
-def test_each_login_of_compose_demo_has_its_role(site: KeycloakSite) -> None:
+def test_each_login_of_compose_demo_gets_the_role_it_is_named_after(site: KeycloakSite) -> None:
     for role in ALL_ROLES:
         person = Person()
         person.log_in(site.web.url, site.realm, role)
@@ -121,8 +123,10 @@ def test_each_login_of_compose_demo_has_its_role(site: KeycloakSite) -> None:
     assert site.web.list_users() == {f"{role}@compose": (False, [role]) for role in ALL_ROLES}
 
 
-def test_administrator_of_keycloak_ends_all_sessions_of_person(site: KeycloakSite) -> None:
-    """Keycloak calls Annals for one session. Annals then asks it about the person's other
+def test_all_sessions_of_person_end_when_keycloak_administrator_logs_them_out(
+    site: KeycloakSite,
+) -> None:
+    """Keycloak names one session to Annals. Annals then asks Keycloak about the person's other
     sessions."""
     end_all = f"/staff/users/{site.keycloak.find_user_id('m.petrov')}/logout"
     site.keycloak.call_admin_api("POST", end_all)  # those of the tests before
@@ -157,7 +161,7 @@ def test_session_continues_when_keycloak_ends_another_session_of_same_person(
     assert sorted("/admin/login/" in page.url for page in pages) == [False, True]
 
 
-def test_program_is_named_by_its_client_id(site: KeycloakSite) -> None:
+def test_journal_names_keycloak_program_by_its_client_id(site: KeycloakSite) -> None:
     token = site.keycloak.request_program_token()
     wait_until(lambda: site.search_with_token(token).status_code == 200, site.web.read_log, 120)
     journal = site.web.database.query(
@@ -168,7 +172,7 @@ def test_program_is_named_by_its_client_id(site: KeycloakSite) -> None:
 
 
 def test_api_refuses_keycloak_tokens_that_were_not_issued_for_the_api(site: KeycloakSite) -> None:
-    """No scope; a person's access token, whose audience is `account`; an ID token."""
+    """A token without the scope, and the access, ID and refresh tokens of a person."""
     poor = site.search_with_token(site.keycloak.request_program_token("openid"))
     assert poor.status_code == 401  # in Keycloak the scope brings the audience
     assert 'error="invalid_token"' in poor.headers["WWW-Authenticate"]

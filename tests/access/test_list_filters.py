@@ -40,13 +40,13 @@ def root(client: Client, db: None) -> Client:
     return client
 
 
-def test_every_admin_list_is_registered_for_filter_tests() -> None:
+def test_filter_tests_cover_every_admin_list() -> None:
     names = {model._meta.label for model in REGISTERED}
     assert {"auth.User", "history.Person", "history.FieldLabel", "ingest.Quarantined"} <= names
 
 
 @pytest.mark.parametrize("model", REGISTERED, ids=lambda model: model._meta.label)
-def test_list_accepts_only_filters_of_its_page(model: Any, root: Client) -> None:
+def test_admin_list_refuses_filters_that_its_page_does_not_offer(model: Any, root: Client) -> None:
     address_of_one = admin.site._registry[model]
     address = reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist")
     tried = [name + way for name in list_field_names(model) for way in WAYS]
@@ -59,7 +59,7 @@ def test_list_accepts_only_filters_of_its_page(model: Any, root: Client) -> None
     assert {name.rpartition("__")[2] for name in open_to} <= {*content, "exact", "isnull"}
 
 
-def test_times_of_logins_are_in_zone_of_viewer(root: Client) -> None:
+def test_moments_on_pages_about_logins_are_shown_in_time_zone_of_viewer(root: Client) -> None:
     login = User.objects.get(username="root")
     for path, moment in (("", login.last_login), (f"{login.pk}/change/", login.date_joined)):
         page = root.get(f"/admin/auth/user/{path}").content.decode()
@@ -88,14 +88,14 @@ def test_action_is_refused_when_selected_id_has_nul(root: Client) -> None:
 
 
 @pytest.mark.parametrize("model", REGISTERED, ids=lambda model: model._meta.label)
-def test_action_on_unknown_row_does_not_fail(model: Any, root: Client) -> None:
+def test_action_on_unknown_id_causes_no_server_error(model: Any, root: Client) -> None:
     address = reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist")
     for key in ("(", "", "1e400", "9" * 5000):
         form_values = {"action": "delete_selected", "_selected_action": [key], "post": "yes"}
         assert root.post(address, form_values).status_code in (200, 302, 400, 403)
 
 
-def test_administrator_cannot_read_passwords_or_switch_break_glass_off(
+def test_administrator_cannot_filter_by_password_or_deactivate_break_glass_login(
     client: Client, db: None
 ) -> None:
     glass = create_break_glass_login("glass", timezone.now())
@@ -113,8 +113,8 @@ def test_administrator_cannot_read_passwords_or_switch_break_glass_off(
     assert not second.is_active
 
 
-def test_roles_and_permissions_cannot_be_granted_on_screen_of_login(root: Client) -> None:
-    """Roles come only from the claims of the provider: an administrator cannot grant any."""
+def test_administrator_cannot_grant_roles_or_permissions_on_page_of_a_login(root: Client) -> None:
+    """Roles come only from the claims of the identity provider."""
     admin = User.objects.get(username="admin")
     groups = {group.name: group.pk for group in Group.objects.all()}
     sensitive = Permission.objects.get(codename="view_sensitive").pk
@@ -128,7 +128,7 @@ def test_roles_and_permissions_cannot_be_granted_on_screen_of_login(root: Client
 
 
 def test_mark_of_label_cannot_be_changed_on_any_screen(root: Client) -> None:
-    """Marks come from a file, so that an administrator cannot unmask a field for a moment."""
+    """Marks come from a file. So an administrator cannot unmask a field for a moment."""
     label = FieldLabel.objects.create(path="/email", russian="Почта", sensitive=True)
     form_values = {"path": "/email", "russian": "Почта", "kind": "text", "words": "{}"}
     address_of_one = reverse("admin:history_fieldlabel_change", args=[label.pk])

@@ -62,7 +62,7 @@ def log_in_by_form(name: str, password: str) -> bool:
 
 
 @pytest.mark.parametrize("way", [log_in_by_form, log_in_by_basic])
-def test_password_logs_in_to_demo(way: Any, db: None) -> None:
+def test_demo_login_needs_the_right_password_and_an_active_account(way: Any, db: None) -> None:
     assert way("support", "support")
     before = count_anonymous_refusals()
     assert not way("support", "wrong")
@@ -128,7 +128,7 @@ def test_break_glass_link_works_once(
 
 
 @pytest.mark.parametrize("minutes, status", [(11, 403), (9, 302)])
-def test_break_glass_link_ends_after_ten_minutes(
+def test_break_glass_link_expires_after_ten_minutes(
     minutes: int, status: int, client: Client, db: None
 ) -> None:
     made_at = timezone.now() - timedelta(minutes=minutes)
@@ -136,8 +136,8 @@ def test_break_glass_link_ends_after_ten_minutes(
     assert client.post(path).status_code == status
 
 
-def test_break_glass_link_is_not_in_database(db: None) -> None:
-    """A reader of a database dump must not be able to log in."""
+def test_break_glass_link_is_not_stored_in_database(db: None) -> None:
+    """A person who reads a database dump must not be able to log in."""
     user = create_break_glass_login("glass", NOW)
     token = create_link_path(user).rstrip("/").rpartition("/")[2]
     user.refresh_from_db()
@@ -165,7 +165,7 @@ def test_login_page_names_breakglass_command_when_no_provider_is_declared(
     assert hint in client.get("/admin/login/").content
 
 
-def test_break_glass_link_works_when_secret_key_changes(
+def test_break_glass_link_still_works_after_secret_key_was_changed(
     client: Client, db: None, settings: Any
 ) -> None:
     settings.SECRET_KEY = "one" * 20
@@ -231,7 +231,7 @@ def test_breakglass_refuses_name_of_person(person: str, db: None) -> None:
     assert not BreakGlass.objects.exists()
 
 
-def test_breakglass_creates_no_superuser_when_link_fails(
+def test_breakglass_creates_no_login_when_link_cannot_be_made(
     db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any, **__: Any) -> str:
@@ -244,7 +244,7 @@ def test_breakglass_creates_no_superuser_when_link_fails(
 
 
 @pytest.mark.parametrize("change", ["again", "remove", "other", "token"])
-def test_replaced_or_changed_break_glass_link_is_refused(
+def test_break_glass_link_is_refused_after_it_was_replaced_or_changed(
     change: str, client: Client, db: None
 ) -> None:
     path = create_link_path(create_break_glass_login("glass", NOW))
@@ -274,12 +274,12 @@ def test_break_glass_link_works_once_when_used_concurrently(committed: None) -> 
         assert sorted(pool.map(use, range(4))) == [302, 403, 403, 403]
 
 
-def test_break_glass_link_is_refused_without_csrf_token_of_its_page(db: None) -> None:
+def test_break_glass_link_is_refused_without_csrf_token_of_the_page(db: None) -> None:
     client = Client(enforce_csrf_checks=True)
     assert client.post(create_link_path(create_break_glass_login("glass", NOW))).status_code == 403
 
 
-def test_break_glass_login_cannot_take_name_of_person(db: None) -> None:
+def test_break_glass_login_is_not_created_under_name_of_a_person(db: None) -> None:
     with pytest.raises(ValidationError):
         create_break_glass_login("support", NOW)
 
@@ -291,7 +291,7 @@ def test_break_glass_login_cannot_take_name_of_person(db: None) -> None:
         (True, (".bank", "*", "annals.bank"), "https://annals.bank/break-glass/glass/"),
     ],
 )
-def test_break_glass_link_has_public_address(
+def test_break_glass_link_begins_with_public_address_of_annals(
     https: bool, hosts: tuple[str, ...], begin: str, db: None, settings: Any
 ) -> None:
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, https=https, allowed_hosts=hosts)
@@ -305,7 +305,7 @@ API = "/api/v1/history/product-instance/A1"
 def test_session_that_is_deleted_during_request_is_not_restored(
     store: Store, client: Client, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a logout in another window, for example; the request changes the session itself."""
+    """The session ends by a logout in another window, for example, while the request runs."""
     store.add("A1", 0, {"n": 1}, 0)
     client.force_login(User.objects.get(username="support"))
 

@@ -59,7 +59,7 @@ def site(running_site: TwoProviderSite) -> TwoProviderSite:
     return running_site
 
 
-def test_same_name_at_two_providers_is_two_logins(site: TwoProviderSite) -> None:
+def test_equal_account_names_at_two_providers_become_two_logins(site: TwoProviderSite) -> None:
     offered = requests.get(f"{site.web.url}/admin/login/?next=/admin/", timeout=120).text
     for provider in (site.bank, site.keycloak):
         assert f"Provider {provider.name}" in offered
@@ -95,7 +95,7 @@ def test_roles_follow_claims(site: TwoProviderSite) -> None:
     ]
 
 
-def test_role_that_claims_no_longer_give_is_removed_even_when_journal_fails(
+def test_role_missing_in_new_claims_is_removed_even_when_journal_fails(
     site: TwoProviderSite,
 ) -> None:
     person = Person()
@@ -110,8 +110,9 @@ def test_role_that_claims_no_longer_give_is_removed_even_when_journal_fails(
     assert not is_logged_in(person, site.web)
 
 
-def test_journal_log_writes_entries_to_standard_output(site: TwoProviderSite) -> None:
-    """The owner of the tables cannot change what is on standard output."""
+def test_journal_entries_are_also_written_to_standard_output(site: TwoProviderSite) -> None:
+    """The owner of the tables can change the journal, but not what was written to standard
+    output."""
     before = len(site.web.output.read_text().splitlines())
     person = Person()
     person.log_in(site.web.url, site.bank, "1")
@@ -131,7 +132,7 @@ def test_person_marked_as_superuser_in_database_is_refused(site: TwoProviderSite
     assert "is a superuser in auth_user" in site.web.log.read_text()
 
 
-def test_person_without_role_gets_no_login(site: TwoProviderSite) -> None:
+def test_login_is_refused_when_person_has_no_role(site: TwoProviderSite) -> None:
     person = Person()
     page = person.log_in(site.web.url, site.bank, "3")
     assert page.status_code == 403
@@ -166,7 +167,9 @@ def test_authorization_code_of_one_provider_is_refused_at_another(site: TwoProvi
     assert not is_logged_in(person, site.web)
 
 
-def test_concurrent_logins_lead_to_their_own_pages(site: TwoProviderSite) -> None:
+def test_each_concurrent_login_of_a_browser_returns_to_its_requested_page(
+    site: TwoProviderSite,
+) -> None:
     person = Person()
     first = person.get(f"{site.web.url}/oidc/bank/login/?next=/admin/completeness/")
     person.log_in(site.web.url, site.keycloak, "1")
@@ -174,7 +177,7 @@ def test_concurrent_logins_lead_to_their_own_pages(site: TwoProviderSite) -> Non
     assert page.url == f"{site.web.url}/admin/completeness/"
 
 
-def test_page_after_logout_names_provider_with_open_session(site: TwoProviderSite) -> None:
+def test_page_after_logout_offers_to_end_the_session_at_the_provider(site: TwoProviderSite) -> None:
     person = Person()
     person.log_in(site.web.url, site.bank, "1")
     page = person.log_out(site.web.url)
@@ -206,14 +209,14 @@ def test_browser_can_begin_many_logins(site: TwoProviderSite) -> None:
 
 
 @pytest.mark.parametrize("target", ["//evil.example", "javascript:alert(1)"])
-def test_login_does_not_redirect_to_foreign_address(target: str, site: TwoProviderSite) -> None:
+def test_login_redirects_only_to_addresses_of_annals(target: str, site: TwoProviderSite) -> None:
     person = Person()
     person.get(f"{site.web.url}/oidc/bank/login/?next={target}")
     page = person.log_in(site.web.url, site.bank, "1")
     assert page.url.startswith(site.web.url)
 
 
-def test_login_error_names_provider_that_is_down_while_another_provider_works(
+def test_login_page_names_provider_that_is_down_while_another_provider_works(
     site: TwoProviderSite,
 ) -> None:
     site.bank.stop()
@@ -232,7 +235,7 @@ def test_login_error_names_provider_that_is_down_while_another_provider_works(
 
 
 def test_break_glass_link_works_with_database_rights_of_web(site: TwoProviderSite) -> None:
-    """The command that made the link has neither the key nor the ANNALS_HOME of the web."""
+    """The command that made the link has neither the secret key nor the ANNALS_HOME of the web."""
     elsewhere = {"ANNALS_HOME": str(site.web.folder / "elsewhere"), "ANNALS_SECRET_KEY": ""}
     printed = site.web.run_command("breakglass", "breakglass", **elsewhere)
     assert not (site.web.folder / "elsewhere").exists()
@@ -273,7 +276,8 @@ def test_api_refuses_session_until_provider_confirms_it(site: TwoProviderSite) -
 
 
 def test_session_ends_when_idle_or_old(site: TwoProviderSite) -> None:
-    """The page says so, and the login leads back to where the person was."""
+    """The login page says that the session ended. The login returns to the page where the person
+    was."""
     for name, seconds in (("annals_seen", 3_601), ("annals_began", 36_001)):
         person = Person()
         person.log_in(site.web.url, site.bank, "1")

@@ -161,7 +161,7 @@ def test_filter_by_masked_value_finds_nothing(store_with_marked_fields: Store) -
     assert json.loads(right)["data"]["history"] == json.loads(wrong)["data"]["history"] == []
 
 
-def test_key_path_that_contains_mask_token_works_as_path_filter(
+def test_key_path_from_masked_answer_works_as_path_filter(
     store_with_marked_fields: Store,
 ) -> None:
     FieldLabel.objects.update_or_create(
@@ -182,7 +182,9 @@ def test_key_path_that_contains_mask_token_works_as_path_filter(
 
 
 @pytest.mark.parametrize("call", ["", "/fields"])
-def test_path_below_masked_value_is_refused(call: str, store_with_marked_fields: Store) -> None:
+def test_path_parameter_below_masked_value_is_refused(
+    call: str, store_with_marked_fields: Store
+) -> None:
     answer = log_in("support").get(f"{API}{call}", {"path": "/passport/series"})
     assert answer.status_code == 400
     assert json.loads(answer.content)["error"]["parameter"] == "path"
@@ -242,7 +244,9 @@ def test_document_with_nul_is_masked(store_with_marked_fields: Store) -> None:
     assert b"nul\\u0000canary" in log_in("underwriter").get(address).content
 
 
-def test_document_is_masked_when_its_root_is_marked(store_with_marked_fields: Store) -> None:
+def test_whole_document_is_masked_when_every_path_is_marked(
+    store_with_marked_fields: Store,
+) -> None:
     set_marks("/**")
     support, page = log_in("support"), "/admin/history/participant-role/P1"
     actual = read_data(support.get(API))["history"]
@@ -269,7 +273,9 @@ def test_loading_labels_without_marks_keeps_stored_marks(store_with_marked_field
     assert not FieldLabel.objects.get(entity="", path="/passport").sensitive
 
 
-def test_document_is_masked_without_viewer(store_with_marked_fields: Store) -> None:
+def test_commands_read_masked_snapshots_unless_they_request_unmasked_values(
+    store_with_marked_fields: Store,
+) -> None:
     from history import timeline
 
     assert find_leaks(timeline.fetch_newest_version(HOST, PERSON, "P1").snapshot, SECRETS) == []
@@ -294,17 +300,17 @@ def test_documents_of_simulator_are_masked_by_example_marks(
     assert (actual["role"], actual["phones"][0]["type"]) == ("BORROWER", "MOBILE")
 
 
-def test_screen_has_no_title_from_masked_value(store_with_marked_fields: Store) -> None:
+def test_page_title_is_not_made_from_masked_value(store_with_marked_fields: Store) -> None:
     page = log_in("support").get(f"{PAGE}/").content.decode()
     assert re.search(r"<h1>P1</h1>", page)
     assert "MOBILE (" in page
     assert re.search(r"•••• [0-9a-f]{6} \(", page) is None
 
 
-def test_etag_of_version_differs_between_masked_and_unmasked_answer(
+def test_etags_of_masked_and_unmasked_answers_differ(
     store_with_marked_fields: Store,
 ) -> None:
-    """Otherwise a 304 would tell a viewer of masked values that unmasked values are unchanged."""
+    """Otherwise a 304 would tell a viewer of masked values whether the unmasked values changed."""
     address = f"/api/v1/history/{PERSON.name}/P1/versions/1"
     masked, whole = log_in("support"), log_in("underwriter")
     tags = [item.get(address).headers["ETag"] for item in (masked, whole)]
@@ -316,7 +322,7 @@ def test_etag_of_version_differs_between_masked_and_unmasked_answer(
     assert masked.get(address, headers={"If-None-Match": tags[0]}).status_code == 200
 
 
-def test_removed_version_is_not_answered_with_304(
+def test_deleted_version_is_answered_with_404_instead_of_304(
     store_with_marked_fields: Store,
 ) -> None:
     reader = log_in("support")
@@ -365,7 +371,9 @@ INVISIBLE = ["\u200b", "\u2800", "\u3164", "\u00ad", "\u202e", "."]
 @pytest.mark.parametrize(
     "reason", ["", "     ", "abcd", "x" * 501, *(item * 5 for item in INVISIBLE)]
 )
-def test_unmasking_needs_visible_reason(reason: str, store_with_marked_fields: Store) -> None:
+def test_unmasking_is_refused_when_reason_is_invisible_or_of_wrong_length(
+    reason: str, store_with_marked_fields: Store
+) -> None:
     officer = log_in("privacy")
     form = {"path": "/passport", "reason": reason}
     answer = officer.post(UNMASK, form)
@@ -374,7 +382,7 @@ def test_unmasking_needs_visible_reason(reason: str, store_with_marked_fields: S
     assert find_leaks(answer.content, SECRETS) == []
 
 
-def test_journal_has_path_and_reason_of_unmasking(store_with_marked_fields: Store) -> None:
+def test_journal_entry_of_unmasking_has_path_and_reason(store_with_marked_fields: Store) -> None:
     officer = log_in("privacy")
     officer.get(ASK)
     for _ in range(2):  # by a reload of the answer, or by a double click
@@ -391,7 +399,7 @@ def test_journal_has_path_and_reason_of_unmasking(store_with_marked_fields: Stor
     ]
 
 
-def test_journal_entry_of_unmasking_has_path_of_form_whatever_the_query_string_is(
+def test_journal_entry_of_unmasking_has_path_from_form_and_not_from_query_string(
     store_with_marked_fields: Store,
 ) -> None:
     form = {"path": "/passport", "reason": "complaint 17"}
@@ -403,7 +411,7 @@ def test_journal_entry_of_unmasking_has_path_of_form_whatever_the_query_string_i
     assert list(actual) == ["/passport"] * 3
 
 
-def test_unmasking_distinguishes_two_versions_of_one_number(
+def test_unmasking_distinguishes_two_versions_with_the_same_number(
     store_with_marked_fields: Store,
 ) -> None:
     for number in (1, 2):
@@ -442,7 +450,7 @@ def test_only_masked_values_can_be_unmasked(path: str, store_with_marked_fields:
 
 
 @pytest.mark.parametrize("role", ["support", "auditor", "ops", "admin", "underwriter"])
-def test_roles_without_permission_may_not_unmask(
+def test_role_without_permission_to_unmask_is_refused(
     role: str, store_with_marked_fields: Store
 ) -> None:
     client = log_in(role)

@@ -285,9 +285,9 @@ def test_answers_do_not_depend_on_marked_values(
     root: bool,
     seeds: tuple[int, int],
 ) -> None:
-    """Compare the answers for two histories that differ only in marked values: two marked values
-    are equal in both histories or in neither. The answers must be the same bytes, apart from the
-    mask tokens, and must not contain a marked value."""
+    """Two histories differ only in marked values. Values that are equal in one history are equal in
+    the other. The answers must be the same bytes, apart from mask tokens, and contain no marked
+    value."""
     entity, histories, answers_text = OF[root], [], []
     for turn, seed in enumerate(seeds):
         id, picks_cycle, pools = f"H{next(NUMBER):06}", itertools.cycle(picks), ValuePools(seed)

@@ -109,7 +109,7 @@ def generate_questions() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("role", ["support", "privacy", "admin"])
-def test_answers_have_nothing_of_refused_application(
+def test_answers_contain_nothing_of_hidden_application(
     role: str, store_with_hidden_application: Store, set_rule: Any
 ) -> None:
     set_rule("not_vip")
@@ -130,7 +130,7 @@ def test_answers_have_nothing_of_refused_application(
     assert client.get("/admin/applications/A1/").status_code == 200
 
 
-def test_search_pages_are_full_when_refused_applications_are_left_out(
+def test_search_page_is_filled_up_when_hidden_results_are_left_out(
     store_with_hidden_application: Store, set_rule: Any
 ) -> None:
     for number in range(NUMBER):
@@ -159,7 +159,7 @@ def test_search_pages_are_full_when_refused_applications_are_left_out(
     ]
 
 
-def test_child_is_refused_when_it_once_belonged_to_refused_application(
+def test_child_is_refused_when_one_of_its_versions_belongs_to_hidden_application(
     store_with_hidden_application: Store, set_rule: Any
 ) -> None:
     store_with_hidden_application.add(
@@ -224,7 +224,7 @@ def test_start_page_leaves_out_hidden_applications(
     ]
 
 
-def test_list_of_opened_documents_leaves_out_hidden_documents(
+def test_list_of_recently_opened_documents_leaves_out_hidden_documents(
     store_with_hidden_application: Store, set_rule: Any
 ) -> None:
     store_with_hidden_application.add("P7", 0, {"role": "X"}, 2, entity=PERSON, application="A1")
@@ -241,7 +241,7 @@ def test_list_of_opened_documents_leaves_out_hidden_documents(
     assert not find_leaks(page.content, {"/V1", ">V1<", "/P9", ">P9<", "VIP-OWNER", "VIP-CHILD"})
 
 
-def test_refused_application_is_answered_with_code_need_to_know(
+def test_request_for_hidden_application_gets_error_code_need_to_know(
     store_with_hidden_application: Store, set_rule: Any
 ) -> None:
     set_rule("not_vip")
@@ -288,7 +288,7 @@ def test_need_to_know_rule_applies_to_programs(
 
 
 @pytest.mark.parametrize("name", ["raises", "nearly_true"])
-def test_application_stays_closed_when_rule_fails(
+def test_application_stays_hidden_when_need_to_know_rule_fails(
     name: str, store_with_hidden_application: Store, set_rule: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     set_rule(name)
@@ -338,7 +338,7 @@ def test_need_to_know_rule_is_called_once_per_request(
     assert ids == ["A1"]
 
 
-def test_request_gets_503_when_need_to_know_rule_fails_for_application_without_snapshot(
+def test_request_gets_503_when_need_to_know_rule_fails_because_snapshot_is_missing(
     store_with_hidden_application: Store, set_rule: Any
 ) -> None:
     store_with_hidden_application.add(
@@ -368,14 +368,16 @@ def test_commands_are_exempt_from_need_to_know_rule(
         (f"{ROOM}.rule_of_three", "must take two arguments"),
     ],
 )
-def test_error_names_wrong_need_to_know_rule(path: str, reason: str, settings: Any) -> None:
+def test_error_names_need_to_know_rule_that_cannot_be_used(
+    path: str, reason: str, settings: Any
+) -> None:
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, need_to_know=path)
     with pytest.raises(need_to_know.UnusableRuleError, match=reason) as raised:
         need_to_know.load_rule()
     assert path in str(raised.value)
 
 
-def test_process_does_not_start_with_wrong_need_to_know_rule() -> None:
+def test_process_does_not_start_when_need_to_know_rule_cannot_be_used() -> None:
     result = subprocess.run(
         [sys.executable, "manage.py", "check"],
         cwd=Path(__file__).parents[2],

@@ -89,7 +89,7 @@ def test_static_files_allow_caching(client: Client, db: None) -> None:
     assert (answer.status_code, "max-age" in answer.headers["Cache-Control"]) == (200, True)
 
 
-def test_unknown_http_methods_add_no_metric_label_values(client: Client, db: None) -> None:
+def test_all_unknown_http_methods_share_one_metric_label_value(client: Client, db: None) -> None:
     for number in range(20):
         client.generic(f"ODD{number}", "/api/v1/search")
     methods = {
@@ -102,7 +102,7 @@ def test_unknown_http_methods_add_no_metric_label_values(client: Client, db: Non
     assert not {method for method in methods if method.startswith("ODD")}
 
 
-def test_refusal_is_in_both_languages_when_language_of_viewer_is_not_known_yet(db: None) -> None:
+def test_error_page_is_in_both_languages_when_language_of_viewer_is_unknown(db: None) -> None:
     client = Client(enforce_csrf_checks=True)
     for answer, status, title in (
         (client.get("/admin/", headers={"Host": "evil.example"}), 400, "Запрос не понят"),

@@ -47,9 +47,10 @@ def make_accidental_demo_environment(folder: Path) -> dict[str, str]:
         ),
     ],
 )
-def test_demo_that_starts_because_database_url_is_unset_is_refused_when_others_can_reach_it(
+def test_demo_started_without_database_url_is_refused_when_other_hosts_can_reach_it(
     command: tuple[str, ...], more: dict[str, str], reason: str, tmp_path: Path
 ) -> None:
+    """Annals starts as a demo if DATABASE_URL is not set, for example by mistake."""
     env = make_accidental_demo_environment(tmp_path) | {"TMPDIR": str(tmp_path)} | more
     result = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
     assert result.returncode != 0
@@ -58,7 +59,7 @@ def test_demo_that_starts_because_database_url_is_unset_is_refused_when_others_c
     assert list(tmp_path.iterdir()) == []
 
 
-def test_demo_web_does_not_start_without_a_usable_home_folder(tmp_path: Path) -> None:
+def test_web_of_demo_does_not_start_when_home_folder_is_unusable(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("no folder")
     finished = subprocess.run(
         [*GUNICORN, "--bind", "127.0.0.1:0", "annals.wsgi"],
@@ -90,8 +91,8 @@ def test_web_does_not_start_when_its_login_owns_the_tables(
     assert "Give it a login of its own with `annals grants`" in result.stderr
 
 
-def test_migrate_switches_demo_logins_off_in_production(db: None, settings: Any) -> None:
-    """A demo on the same database again, by mistake, does not switch them on."""
+def test_migrate_deactivates_demo_logins_in_production(db: None, settings: Any) -> None:
+    """A demo that is started on this database by mistake does not activate them again."""
     User.objects.create_user("kept", password="not the name")
     actual = User.objects.filter(is_active=True).values_list("username", flat=True)
     assert set(actual) > {"support", "kept"}
@@ -113,7 +114,7 @@ def test_migrate_switches_demo_logins_off_in_production(db: None, settings: Any)
         ({"ANNALS_ALLOWED_HOSTS": "annals.bank.example"}, "has annals.bank.example"),
     ],
 )
-def test_demo_logins_are_refused_when_database_or_hosts_look_like_production(
+def test_demo_does_not_start_when_database_or_hosts_look_like_production(
     more: dict[str, str], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = {

@@ -33,10 +33,11 @@ def get_status(ask: Callable[[], Any]) -> int:
         connection.close()
 
 
-def test_logins_take_few_threads_when_token_endpoint_hangs(
+def test_logins_occupy_few_threads_when_token_endpoint_hangs(
     issuer: LocalIssuer, pool: ThreadPoolExecutor
 ) -> None:
-    """The others get 503 at once, and may load the page again: their login is not used up."""
+    """Other people who log in get 503 at once. If they load the page again, their login
+    continues."""
     browsers = [Client() for _ in range(MOST)]
     callbacks = [begin_login(item, issuer) for item in browsers]
     issuer.id_token = issuer.make_token()
@@ -61,10 +62,11 @@ def test_logins_take_few_threads_when_token_endpoint_hangs(
     assert browsers[-1].get(callbacks[-1]).status_code == 302
 
 
-def test_bearer_tokens_take_few_threads_when_key_endpoint_hangs(
+def test_bearer_tokens_occupy_few_threads_when_key_endpoint_hangs(
     issuer: LocalIssuer, pool: ThreadPoolExecutor
 ) -> None:
-    """Few threads wait for tokens with unknown keys. Tokens with known keys are still accepted."""
+    """Only tokens with unknown keys wait for the endpoint. Tokens with known keys are still
+    accepted."""
     headers = {"Authorization": f"Bearer {issuer.make_token()}"}
     assert Client().get(ADDRESS, headers=headers).status_code == 404
     issuer.requests.clear()

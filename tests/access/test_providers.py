@@ -37,7 +37,7 @@ def write_providers(path: Path, *providers: dict[str, object]) -> Path:
     return file
 
 
-def test_toml_and_json_give_same_providers(tmp_path: Path) -> None:
+def test_providers_in_toml_and_json_are_read_alike(tmp_path: Path) -> None:
     toml = tmp_path / "providers.toml"
     lines = [f"{name} = {json.dumps(value)}" for name, value in GOOD.items() if name != "roles"]
     toml.write_text(
@@ -66,7 +66,7 @@ def test_toml_and_json_give_same_providers(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_wrong_provider_is_explained(
+def test_wrong_declaration_of_provider_is_explained(
     changed: dict[str, object], reason: str, tmp_path: Path
 ) -> None:
     with pytest.raises(providers.ProvidersError, match=reason):
@@ -104,7 +104,7 @@ def get_full_name(login: str = "m.petrov") -> str:
     return Person.objects.get(login=login).full_name
 
 
-def test_similar_logins_keep_their_own_names(db: None) -> None:
+def test_full_names_of_similar_logins_are_kept_apart(db: None) -> None:
     create_or_update_user(BANK, make_claims("1", "Петров", "clerks", login="m@petrov"))
     create_or_update_user(KEYCLOAK, make_claims("2", "Мария", "clerks", login="m"))
     assert (get_full_name("m@petrov"), get_full_name("m")) == ("Петров", "Мария")
@@ -117,7 +117,7 @@ def test_renamed_login_is_logged(db: None, caplog: pytest.LogCaptureFixture) -> 
     assert "the login 'm.petrov@bank' was renamed to 'boss@bank'" in caplog.text
 
 
-def test_login_removes_manual_permissions(db: None) -> None:
+def test_login_removes_permissions_that_were_granted_by_hand(db: None) -> None:
     user = create_or_update_user(BANK, make_claims("1", "Петров", "clerks", "auditors"))
     user.user_permissions.add(Permission.objects.get(codename="view_sensitive"))
     again = create_or_update_user(BANK, make_claims("1", "Петров", "clerks"))
@@ -186,7 +186,7 @@ def test_logout_token_with_invalid_id_is_refused(id: object, issuer: LocalIssuer
     assert log_out(make_logout_token(issuer, jti=id)) == 400
 
 
-def test_logout_token_that_expires_far_ahead_is_kept_for_maximum_age(
+def test_used_logout_token_is_kept_for_maximum_age_when_it_expires_far_ahead(
     issuer: LocalIssuer, db: None
 ) -> None:
     assert log_out(make_logout_token(issuer, exp=10**17)) == 200

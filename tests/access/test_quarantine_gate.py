@@ -93,7 +93,7 @@ HIDDEN: dict[str, tuple[EntityKind, Callable[[str], None]]] = {
 
 @pytest.mark.parametrize("rule", ["not_vip", "count_calls"])
 @pytest.mark.parametrize("case", HIDDEN)
-def test_hidden_quarantined_message_is_answered_like_unknown_id(
+def test_hidden_quarantined_message_is_answered_like_an_unknown_id(
     case: str, rule: str, store_with_hidden_application: Store, set_rule: Any
 ) -> None:
     entity, come = HIDDEN[case]
@@ -117,7 +117,7 @@ def test_hidden_quarantined_message_is_answered_like_unknown_id(
 def test_quarantined_message_is_shown_when_no_need_to_know_rule_is_set(
     case: str, store_with_hidden_application: Store
 ) -> None:
-    """This proves that the pages of the test above can show the message."""
+    """Without this test, the tests of hidden messages could pass on pages that show no messages."""
     entity, come = HIDDEN[case]
     come("H00")
     client = log_in("support")
@@ -146,8 +146,8 @@ def test_search_does_not_reveal_hidden_application(
 def test_messages_of_hidden_application_are_not_shown_on_pages_of_another_application(
     store_with_hidden_application: Store, set_rule: Any
 ) -> None:
-    """A1 is visible and V1 is hidden. One message is about a child of A1 and names V1, another one
-    is about a child of V1 and names A1."""
+    """A1 is visible and V1 is hidden. One message is about a child of A1 and names V1. Another is
+    about a child of V1 and names A1."""
     hold(PERSON, "P1", 4711, application="V1")
     hold(PERSON, "P9", 4712, application="A1")
     hold(TASK, "T9", 4713, application="A1")
@@ -176,10 +176,10 @@ def test_messages_of_hidden_application_are_not_shown_on_pages_of_another_applic
     assert b"4712" in fetch_whole_answer(underwriter, pages[0])
 
 
-def test_permitted_viewer_sees_quarantined_messages_of_application_with_only_children(
+def test_permitted_viewer_sees_quarantined_create_of_application_that_has_only_children(
     store_with_hidden_application: Store, set_rule: Any
 ) -> None:
-    """Its CREATE is in quarantine, as when a service begins to send bad messages."""
+    """Such applications arise when a service begins to send bad messages."""
     store_with_hidden_application.add(
         "P7", 0, {"fullName": "x"}, 2, entity=PERSON, application="NEW"
     )

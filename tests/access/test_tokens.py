@@ -57,7 +57,7 @@ def test_hostile_id_token_is_refused(name: str, issuer: LocalIssuer) -> None:
     ],
     ids=str,
 )
-def test_valid_token_is_refused_without_scope(
+def test_valid_token_is_refused_when_it_lacks_the_scope(
     changed: dict[str, object],
     issuer: LocalIssuer,
     discoveries_by_issuer: dict[str, ProviderDiscovery],
@@ -96,13 +96,15 @@ def test_valid_token_is_accepted(
     assert (actual.client, actual.issuer) == ("audit-system", issuer.url)
 
 
-def test_bearer_token_of_provider_declared_only_for_logins_is_refused(issuer: LocalIssuer) -> None:
+def test_bearer_token_is_refused_when_its_provider_is_declared_only_for_logins(
+    issuer: LocalIssuer,
+) -> None:
     closed = {issuer.url: ProviderDiscovery(make_provider(issuer, api=False))}
     with pytest.raises(tokens.TokenError, match="issuer is not accepted"):
         tokens.verify_bearer_token(issuer.make_token(), closed)
 
 
-def test_provider_is_not_called_for_each_token(
+def test_keys_of_provider_are_fetched_once_for_many_tokens(
     issuer: LocalIssuer, discoveries_by_issuer: dict[str, ProviderDiscovery]
 ) -> None:
     for _ in range(50):
@@ -142,7 +144,7 @@ def test_tokens_with_unknown_key_ids_rarely_cause_calls_to_provider(issuer: Loca
 
 
 @pytest.mark.parametrize("key_id", [None, "rsa"])
-def test_keys_without_ids_are_fetched_again_when_no_cached_key_signed_the_token(
+def test_keys_without_ids_are_fetched_again_when_none_of_them_signed_the_token(
     issuer: LocalIssuer, key_id: str | None
 ) -> None:
     now = [0.0]
@@ -159,8 +161,9 @@ def test_keys_without_ids_are_fetched_again_when_no_cached_key_signed_the_token(
     assert issuer.requests.count("/realm/keys") == 2
 
 
-def test_hanging_provider_is_called_once_in_ten_seconds(issuer: LocalIssuer) -> None:
-    """The pause counts from the end of a call. Threads that waited for it do not ask again."""
+def test_hanging_provider_is_called_at_most_once_in_ten_seconds(issuer: LocalIssuer) -> None:
+    """The ten seconds count from the end of a call. Threads that waited for the call do not call
+    again."""
     now = [0.0]
     discovery = ProviderDiscovery(make_provider(issuer), clock=lambda: now[0])
     assert discovery.get_keys("rsa")
@@ -190,7 +193,8 @@ def test_hanging_provider_is_called_once_in_ten_seconds(issuer: LocalIssuer) -> 
 def test_revoked_key_is_refused_after_ten_minutes(
     issuer: LocalIssuer, values: Any, metadata: Any, refusal: Any, reason: str
 ) -> None:
-    """Also while the metadata fail, and where the provider has no other key."""
+    """It is refused also when the metadata cannot be used, or when the provider has no other
+    key."""
     now = [0.0]
     earlier = {issuer.url: ProviderDiscovery(make_provider(issuer), clock=lambda: now[0])}
     token = issuer.make_token()

@@ -126,7 +126,8 @@ def test_login_works_with_each_of_two_providers(site: LoginSite) -> None:
     expect(page.locator(".provider").first).to_have_text(f"Log in with {BANK}")
 
 
-def test_login_after_expired_session_explains_and_returns_to_the_page(site: LoginSite) -> None:
+def test_login_after_expired_session_returns_to_the_requested_page(site: LoginSite) -> None:
+    """The login page says that the session ended."""
     page = site.page
     page.goto("/admin/")
     page.click(f"text={BANK}")

@@ -66,7 +66,7 @@ def take_pictures(page: Page, name: str) -> None:
         take_in_both_languages(page, f"{folder}/{name}", full_page=True)
 
 
-def test_timeline_marks_versions_of_old_service_and_links_to_version_with_another_moment(
+def test_timeline_marks_versions_of_old_service_and_links_to_them(
     visit: Open,
 ) -> None:
     page = visit(O1)

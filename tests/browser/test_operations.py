@@ -76,7 +76,9 @@ def test_axe_finds_no_violations_on_operations_pages(
     assert faults == {}
 
 
-def test_operator_discards_group_of_quarantined_messages_from_operations_page(visit: Open) -> None:
+def test_operator_goes_from_operations_page_to_quarantine_and_discards_messages(
+    visit: Open,
+) -> None:
     page = visit("/admin/", login="ops")
     expect(page.locator(".verdict h1")).to_contain_text("Reading has stopped")
     expect(page.locator(".rates path")).to_have_count(2)
@@ -91,7 +93,7 @@ def test_operator_discards_group_of_quarantined_messages_from_operations_page(vi
 
 
 @pytest.mark.parametrize(("width", "line"), [(390, 60), (1280, 44)])
-def test_journal_has_one_line_for_each_access(visit: Open, width: int, line: int) -> None:
+def test_each_journal_entry_fits_on_one_line(visit: Open, width: int, line: int) -> None:
     visit(WHOLE)
     visit(f"/admin/history/?q={'длинное' * 20}")
     page = visit("/admin/journal/", login="privacy", viewport={"width": width, "height": 800})
@@ -104,7 +106,7 @@ def test_journal_has_one_line_for_each_access(visit: Open, width: int, line: int
     assert has_no_overflow(page)
 
 
-def test_operations_page_refreshes_itself_and_says_when_server_does_not_answer(
+def test_operations_page_refreshes_itself_and_warns_when_server_does_not_answer(
     visit: Open, browser_faults: BrowserFaults
 ) -> None:
     page = visit("/admin/", login="ops")

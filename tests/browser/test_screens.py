@@ -87,7 +87,7 @@ def test_pages_use_the_chosen_time_zone(visit: Open) -> None:
     expect(page.locator("[data-zone]").first).to_contain_text("Asia/Vladivostok")
 
 
-def test_bar_of_timeline_picture_opens_versions_of_that_day(visit: Open) -> None:
+def test_click_on_bar_of_timeline_picture_shows_versions_of_its_day(visit: Open) -> None:
     page = visit(A1)
     expect(page.locator(".bars a")).to_have_count(6)
     page.locator(".bars a").nth(2).click()
@@ -149,7 +149,7 @@ def test_tab_key_reaches_every_control(visit: Open) -> None:
     assert {"Find", "Compare", "Unfold all", "snapshot"} <= reached
 
 
-def test_filter_uses_browser_time_zone(visit: Open) -> None:
+def test_moments_entered_in_filter_are_in_browser_time_zone(visit: Open) -> None:
     page = visit(A1, timezone_id="Asia/Vladivostok")
     page.locator(".filter summary").click()
     local = (T0 + timedelta(hours=118)).astimezone(ZoneInfo("Asia/Vladivostok"))
@@ -161,7 +161,7 @@ def test_filter_uses_browser_time_zone(visit: Open) -> None:
     expect(page.locator("#id_from")).to_have_value(f"{local:%Y-%m-%dT%H:%M}")
 
 
-def test_timeline_has_buttons_to_fold_versions_to_copy_texts_and_to_compare(visit: Open) -> None:
+def test_buttons_of_timeline_for_folding_copying_and_comparing_work(visit: Open) -> None:
     page = visit(A1)
     page.click("[data-fold]")
     expect(page.locator(".version details:not([open])")).to_have_count(0)
@@ -243,7 +243,7 @@ def test_pages_fit_the_window(visit: Open, width: int) -> None:
         assert has_no_overflow(page), address
 
 
-def test_cells_of_gap_page_stay_inside_the_page(visit: Open) -> None:
+def test_cells_of_version_gap_page_stay_inside_the_page(visit: Open) -> None:
     page = visit("/admin/gaps/", login="ops", viewport={"width": 400, "height": 800})
     reach = page.evaluate(REACH)
     assert len(reach) == 5

@@ -140,7 +140,7 @@ def test_search_index_command_marks_list_of_children_as_complete(
     assert children.list_children(["A1"]).spans
 
 
-def test_answers_are_the_same_from_list_of_children_and_from_all_shards(
+def test_answers_from_list_of_children_equal_answers_from_all_shards(
     loans: Citus,
     unlisted: None,
     record_statements: Callable[[Callable[[], object]], list[RecordedStatement]],
@@ -179,10 +179,10 @@ def test_application_with_many_children_is_read_from_all_shards(
     assert list_answers() == expected
 
 
-def test_list_of_children_is_not_used_when_search_keys_of_their_days_were_removed(
+def test_list_of_children_is_not_used_when_search_keys_of_stored_days_were_removed(
     loans: Citus, unlisted: None
 ) -> None:
-    """This happens after a restore: restored rows have no search keys."""
+    """A restored day, for example, has no search keys."""
     search_rows.mark_complete(loans.connect())
     assert children.list_children(["A1"]).spans
     for before, is_complete in ((days(8), True), (days(7), False)):
@@ -194,7 +194,7 @@ def test_list_of_children_is_not_used_when_search_keys_of_their_days_were_remove
     MaintainRun.objects.all().delete()
 
 
-def test_consumer_lists_children_with_first_and_last_day(ingested: Ingested) -> None:
+def test_consumer_lists_each_child_with_its_first_and_last_day(ingested: Ingested) -> None:
     citus_rows = ingested.writer.connection.execute
     today = NOW.date()
     entity = CHILD_SOURCE.topic.rpartition(".")[2]

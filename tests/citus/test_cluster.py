@@ -10,8 +10,8 @@ from tests.citus.cluster import create_database
 ROLE = "annals_left_behind"
 
 
-def test_roles_and_databases_of_a_test_are_dropped_on_all_nodes() -> None:
-    """Also where the role has rights in the database."""
+def test_roles_and_databases_that_a_test_created_are_dropped_on_all_nodes() -> None:
+    """A role is dropped even if it has rights in the database."""
     dsn = os.environ["ANNALS_TEST_CITUS"]
     with create_database(dsn) as citus:
         nodes, name = citus.urls, citus.fetch_rows("SELECT current_database()")[0][0]

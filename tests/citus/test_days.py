@@ -52,8 +52,11 @@ def test_maintain_creates_and_drops_days_on_all_nodes(distributed: Citus) -> Non
     assert shards == 4
 
 
-def test_maintain_adds_indexes_for_changes_to_days_of_a_cluster(distributed: Citus) -> None:
-    """A cluster of an earlier release has none; `distribute` makes them."""
+def test_maintain_creates_missing_change_indexes_on_all_days_of_a_cluster(
+    distributed: Citus,
+) -> None:
+    """A cluster of an earlier release has no such indexes. A new cluster gets them from
+    `distribute`."""
     plain = distributed.connect()
     days.create_partition(plain, TABLE, OLD)
     assert change_indexes.find_missing(plain, [TABLE]) == []
@@ -76,8 +79,8 @@ def test_maintain_adds_indexes_for_changes_to_days_of_a_cluster(distributed: Cit
     days.drop_partition(plain, TABLE, OLD)
 
 
-def test_creation_of_day_waits_while_citus_moves_shards(distributed: Citus) -> None:
-    """Citus refuses new shards meanwhile, by an error without a code of its own."""
+def test_day_cannot_be_created_while_citus_moves_shards(distributed: Citus) -> None:
+    """Citus refuses new shards during the move, with an error that has no code of its own."""
     plain, moving = distributed.connect(), distributed.connect()
     [(shard, host, port)] = distributed.fetch_rows(
         "SELECT shardid, nodename, nodeport FROM citus_shards WHERE table_name = %s::regclass"
@@ -101,7 +104,7 @@ def test_creation_of_day_waits_while_citus_moves_shards(distributed: Citus) -> N
 
 
 @pytest.mark.parametrize("node", [0, 1])
-def test_detach_waits_for_a_reader_on_any_node(distributed: Citus, node: int) -> None:
+def test_detaching_a_day_waits_for_queries_on_any_node(distributed: Citus, node: int) -> None:
     plain, reader = distributed.connect(), distributed.connect(node)
     days.create_partition(plain, TABLE, OLD)
     reader.execute("BEGIN")
@@ -128,7 +131,7 @@ def test_detach_waits_for_a_reader_on_any_node(distributed: Citus, node: int) ->
     assert days.locate_day(plain, TABLE, OLD).state is DayState.ABSENT
 
 
-def test_empty_day_is_replaced_by_filled_table_on_all_nodes(distributed: Citus) -> None:
+def test_filled_table_replaces_empty_day_on_all_nodes(distributed: Citus) -> None:
     plain = distributed.connect()
     days.create_partition(plain, TABLE, OLD)
     place = days.locate_day(plain, TABLE, OLD)
@@ -181,7 +184,7 @@ def test_retention_removes_old_search_keys_on_all_nodes(distributed: Citus) -> N
     connection.close()
 
 
-def test_default_partition_with_rows_is_named(distributed: Citus) -> None:
+def test_error_names_default_partition_that_has_rows(distributed: Citus) -> None:
     plain = distributed.connect()
     day = TODAY - timedelta(8)
     plain.execute(f"CREATE TABLE product_default PARTITION OF {TABLE} DEFAULT")

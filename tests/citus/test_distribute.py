@@ -114,7 +114,7 @@ def reconnected() -> Iterator[None]:
     connection.close()
 
 
-def test_distribute_names_what_prevents_distribution(filled: Citus) -> None:
+def test_distribute_explains_what_prevents_the_distribution(filled: Citus) -> None:
     plain = filled.connect()
     consumer = filled.connect(application_name="annals-consume")
     with pytest.raises(CommandError, match="a consumer is connected"):
@@ -164,7 +164,7 @@ def test_migrate_refuses_to_run_on_a_worker(filled: Citus) -> None:
     ["partitions maintain", "distribute", "grants --apply", "ledger --offline", "gaps", "capacity"],
 )
 def test_commands_refuse_to_run_on_a_worker(filled: Citus, words: str) -> None:
-    """As the command `annals` runs them; a worker has no tables yet."""
+    """The test sets up the refusal as the command `annals` does. A worker has no tables yet."""
     with use_database(filled.urls[1]):
         refuse_workers()
         try:
@@ -177,7 +177,7 @@ def test_commands_refuse_to_run_on_a_worker(filled: Citus, words: str) -> None:
 
 
 def test_distribute_reports_login_with_too_few_connections(citus: Citus) -> None:
-    """A login of PostgreSQL belongs to all databases of a node."""
+    """PostgreSQL counts the connections of a login to all databases of a node together."""
     plain = citus.connect()
     plain.execute("CREATE ROLE few_connections CONNECTION LIMIT 9")
     try:
@@ -203,7 +203,7 @@ def test_dry_run_of_distribute_changes_nothing(filled: Citus) -> None:
     assert filled.fetch_rows("SELECT logicalrelid FROM pg_dist_partition") == []
 
 
-def test_distribute_completes_after_interruption_anywhere(filled: Citus) -> None:
+def test_interrupted_distribution_is_completed_by_later_runs(filled: Citus) -> None:
     before, chance = fetch_versions(filled), random.Random(16)
     runs = killed = 0
     while True:
@@ -235,7 +235,7 @@ def test_day_packed_before_distribution_can_be_unpacked(filled: Citus) -> None:
 
 
 def test_day_packed_before_distribution_can_be_restored(filled: Citus, tmp_path: Path) -> None:
-    """Restore works after the day was dropped, and after an unpacked day lost a row."""
+    """It can be restored after it was dropped, and, once unpacked, after it lost a row."""
     plain, before, store = filled.connect(), fetch_versions(filled), ArchiveStore(str(tmp_path))
     source = days.locate_day(plain, ARCHIVED.table, PACKED).child
     archived = archive_day(plain, store, ARCHIVED, PACKED, source)
@@ -253,8 +253,10 @@ def test_day_packed_before_distribution_can_be_restored(filled: Citus, tmp_path:
     days.release_day(plain, ARCHIVED.table, PACKED)
 
 
-def test_changed_day_packed_before_distribution_can_be_accepted(filled: Citus) -> None:
-    """The day was changed by SQL after it was sealed."""
+def test_changed_day_that_was_packed_before_distribution_can_be_accepted_and_dropped(
+    filled: Citus,
+) -> None:
+    """The day was changed by SQL after it was sealed. It must be unpacked first."""
     plain, before = filled.connect(), fetch_versions(filled)
     seal_day(plain, CHANGED, PACKED)
     child = days.locate_day(plain, CHANGED.table, PACKED).child

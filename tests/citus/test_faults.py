@@ -34,11 +34,11 @@ def _given(name: str) -> str:
 @pytest.mark.parametrize(
     "scene", ["worker", "coordinator", "consumer", "prepared", "commit", "on-worker", "standby"]
 )
-def test_store_stays_whole_when_node_or_consumer_dies(scene: str, folder: Path) -> None:
+def test_nothing_is_lost_or_doubled_when_node_or_consumer_dies(scene: str, folder: Path) -> None:
     _run(scene, folder)
 
 
-def test_store_stays_whole_when_worker_joins_and_leaves(folder: Path) -> None:
+def test_nothing_is_lost_or_doubled_when_worker_joins_and_leaves(folder: Path) -> None:
     _given("ANNALS_TEST_CITUS_THIRD")
     _run("rebalance", folder)
 

@@ -19,10 +19,10 @@ pytestmark = pytest.mark.usefixtures("distributed")
 
 
 @pytest.mark.parametrize("node", [0, 1, 2])
-def test_gap_run_reads_day_again_when_rows_were_inserted_through_any_node(
+def test_day_counts_as_changed_after_insert_through_any_node(
     citus: Citus, committed: object, node: int
 ) -> None:
-    """PostgreSQL counts the rows on the nodes that have them."""
+    """Each node counts the new rows of its own shards."""
     plain = citus.connect()
     for entity in (get_root(), CHILDREN[0]):
         days.create_partition(plain, entity.table, TODAY)
@@ -42,7 +42,7 @@ def test_gap_run_reads_day_again_when_rows_were_inserted_through_any_node(
 
 
 def test_gaps_command_warns_that_nodes_count_new_rows_late(citus: Citus, committed: object) -> None:
-    """A run straight after an insert may not see it."""
+    """A run directly after an insert may not see the new row."""
     assert distribution.is_distributed(citus.connect())
     ran = run_command("gaps")
     assert (ran.code, ran.err) == (0, "")

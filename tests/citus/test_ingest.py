@@ -28,9 +28,9 @@ __all__ = ["ingested", "on_worker"]
 OTHERWISE = {
     "test_only_needed_days_are_created",
     "test_rows_of_a_batch_are_stored_sorted_by_id_then_by_offset",  # of one table on disk
-    "test_rows_that_a_trigger_drops_do_not_count_as_stored",  # Citus has no triggers
+    "test_write_fails_when_a_trigger_drops_rows",  # Citus has no triggers
     # They look for sessions that wait, which are the workers' own here.
-    "test_refused_row_has_no_search_keys",
+    "test_no_search_key_is_stored_for_refused_row",
     "test_batch_is_written_again_after_deadlock",
 }
 globals().update(
@@ -46,10 +46,11 @@ def make_child(name: str) -> bytes:
     return make_value(id=name, productInstanceId="a1")
 
 
-def test_writing_search_keys_and_days_opens_one_connection_to_each_node(
+def test_consumer_transaction_opens_only_one_connection_to_each_node(
     distributed: Citus, ingested: Ingested
 ) -> None:
-    """A login may not have one for each shard."""
+    """It writes search keys and creates a day. The limit of the login may not allow a connection
+    for each shard."""
     keys = [
         SearchKeyRow(SearchKeyId(f"n{n:03}", "number", "task", "a1"), 20_000) for n in range(100)
     ]
@@ -63,11 +64,10 @@ def test_writing_search_keys_and_days_opens_one_connection_to_each_node(
             assert distributed.fetch_rows(opened, [f"citus_internal gpid={row[0]}"], node) == [(1,)]
 
 
-def test_batch_is_stored_once_when_writer_is_killed_before_any_statement(
+def test_batch_is_stored_once_although_its_writer_is_killed_before_each_statement(
     distributed: Citus, ingested: Ingested
 ) -> None:
-    """Each batch is stored as new (fast path) and as repeats (slow path), with a kill before each
-    statement."""
+    """Each batch is stored twice: first as new rows (fast path), then as repeats (slow path)."""
     body = [make_value(id=f"a{n}", version=0) for n in range(8)]
     ends = 0
     for source_rows, source in (
@@ -125,7 +125,7 @@ def test_message_is_quarantined_when_worker_cannot_create_its_day(on_worker: Ing
 def test_each_batch_is_stored_once_when_sessions_are_killed_at_any_moment(
     distributed: Citus, ingested: Ingested
 ) -> None:
-    """The backend of the writer is killed while it works, and those of its workers with it."""
+    """Sessions of the writer are killed while it works, on the coordinator and on the workers."""
     chance, over = random.Random(5), threading.Event()
 
     def kill() -> None:
@@ -178,7 +178,7 @@ def test_ingest_pace_is_recorded_at_most_once_in_ten_minutes(
     assert distributed.fetch_rows("SELECT read, stored FROM ingest_pace") == [(1, 1)]
 
 
-def test_row_refused_by_added_constraint_of_a_shard_is_quarantined_with_its_name(
+def test_row_that_violates_an_added_constraint_is_quarantined_with_the_constraint_name(
     distributed: Citus, ingested: Ingested
 ) -> None:
     plain = distributed.connect()

@@ -6,7 +6,7 @@ from history.store.blocks.queries import BLOCK_COLUMNS
 from tests.citus.cluster import Citus, disconnect
 
 
-def test_older_distributed_table_gets_the_columns_of_blocks(distributed: Citus) -> None:
+def test_distributed_table_of_earlier_release_gets_the_block_columns(distributed: Citus) -> None:
     table = get_root().table
     drops = ", ".join(f"DROP COLUMN {name}" for name in BLOCK_COLUMNS)
     distributed.connect().execute(f"ALTER TABLE {table} {drops}")

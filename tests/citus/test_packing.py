@@ -60,10 +60,11 @@ def test_pack_and_unpack_keep_every_version(citus: Citus, plain: Connection) -> 
         assert not days.is_packed(plain, entity.table, DAY)
 
 
-def test_day_is_packed_and_unpacked_in_ranges_of_ids(
+def test_day_is_packed_and_unpacked_in_ranges_of_document_ids(
     plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So Citus never collects a whole day on one node: the smallest limit for results is enough."""
+    """So Citus never collects a whole day on one node, and needs only the smallest limit for
+    results."""
     fill(plain)
     before = read_rows(plain, ROOT)
     monkeypatch.setattr(cluster_swap, "RANGE_BYTES", 16 * 1024)
@@ -78,10 +79,10 @@ def test_day_is_packed_and_unpacked_in_ranges_of_ids(
         assert read_rows(plain, ROOT) == before
 
 
-def test_pack_refuses_day_when_some_rows_were_not_read(
+def test_pack_leaves_day_unchanged_when_some_rows_were_not_read(
     plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This would happen if the nodes sorted ids differently."""
+    """This would happen if the nodes sorted ids in different orders."""
     fill(plain)
     before = read_rows(plain, ROOT)
     parts = [IdRange(None, before[9][0]), IdRange(before[-1][0], None)]
@@ -113,7 +114,7 @@ def test_dictionary_samples_come_from_each_shard(
     assert shards == 4
 
 
-def test_pack_checks_the_disk_of_each_node(
+def test_pack_checks_free_disk_of_each_node(
     citus: Citus, plain: Connection, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(plain)
@@ -130,7 +131,7 @@ def test_pack_checks_the_disk_of_each_node(
         packing.pack_day(plain, ROOT, DAY)
 
 
-def test_maintain_packs_only_days_with_rows_on_a_cluster(plain: Connection) -> None:
+def test_maintain_packs_no_empty_days_on_a_cluster(plain: Connection) -> None:
     fill(plain)
     before = read_rows(plain, ROOT)
     days.create_partition(plain, ROOT.table, DAY - timedelta(1))
@@ -148,7 +149,7 @@ def test_maintain_packs_only_days_with_rows_on_a_cluster(plain: Connection) -> N
 
 
 @pytest.mark.parametrize("change", ["insert", "delete"])
-def test_pack_does_not_replace_table_of_day_when_its_rows_change_meanwhile(
+def test_pack_fails_when_rows_of_the_day_change_before_its_table_is_replaced(
     change: str, citus: Citus, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(plain)
@@ -175,7 +176,7 @@ def test_pack_does_not_replace_table_of_day_when_its_rows_change_meanwhile(
     connection.close()
 
 
-def test_restore_keeps_row_written_meanwhile(
+def test_restore_keeps_row_that_was_written_during_the_restore(
     citus: Citus, plain: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(plain)

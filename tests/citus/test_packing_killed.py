@@ -108,7 +108,7 @@ def kill_before_commit(monkeypatch: pytest.MonkeyPatch, kill: Kill) -> None:
     "moment", [kill_when_filled, kill_before_swap, kill_in_swap, kill_before_commit]
 )
 @pytest.mark.parametrize("rewrite", [pack, unpack])
-def test_pack_changes_nothing_when_a_worker_dies(
+def test_pack_and_unpack_change_nothing_when_a_worker_dies(
     rewrite: Rewrite,
     moment: Callable[[pytest.MonkeyPatch, Kill], None],
     citus: Citus,
@@ -132,11 +132,11 @@ def test_pack_changes_nothing_when_a_worker_dies(
 
 
 @pytest.mark.parametrize("hanging", ["worker", "coordinator"])
-def test_pack_leaves_one_table_when_coordinator_dies_during_commit(
+def test_day_is_packed_or_unchanged_when_coordinator_dies_during_commit(
     hanging: str, citus: Citus, nodes: Nodes, day: list[CanonicalRow]
 ) -> None:
     """The workers have prepared the swap. If a worker hangs, the coordinator has not decided on the
-    commit yet; if the coordinator hangs, it has already recorded the commit."""
+    commit yet. If the coordinator hangs, it has already recorded the commit."""
     node = nodes.coordinator if hanging == "coordinator" else nodes.list_workers()[-1]
     packing_connection = citus.connect()
     errors: list[BaseException] = []

@@ -96,7 +96,7 @@ ONE_SHARD: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("name", ONE_SHARD)
-def test_question_about_one_document_reads_one_shard(
+def test_query_about_one_document_reads_one_shard(
     loans: Citus,
     record_statements: Callable[[Callable[[], object]], list[RecordedStatement]],
     name: str,

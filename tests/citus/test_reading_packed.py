@@ -104,10 +104,9 @@ def test_every_answer_is_the_same_when_the_days_are_packed(
         assert take_answer(call()) == before[name], name
 
 
-def test_versions_are_found_by_their_version_keys_on_plain_and_packed_days(
+def test_late_list_finds_versions_on_plain_and_packed_days(
     application: None, plain: Connection
 ) -> None:
-    """The late list of the feed reads versions in this way."""
     refs = [
         VersionRef(ROOT, "A1", VersionKey(2, minute(6))),
         VersionRef(TASK, "T1", VersionKey(3, minute(10))),
@@ -119,10 +118,10 @@ def test_versions_are_found_by_their_version_keys_on_plain_and_packed_days(
     assert fetch_listed(refs, VersionFilters()) == before
 
 
-def test_changes_call_with_path_lists_the_same_versions_when_days_are_packed(
+def test_changes_call_with_path_lists_same_versions_before_and_after_packing(
     application: None, client: Client, plain: Connection
 ) -> None:
-    """The task changes `/n` in each version. The application changes `/rate`, and has no `/n`."""
+    """Each version of a task changes `/n`. The application changes `/rate`, and has no `/n`."""
     client.force_login(User.objects.get(username="auditor"))
 
     def list_versions(path: str) -> list[tuple[str, int]]:

@@ -50,8 +50,8 @@ def note(plain: Connection, id: str) -> None:
 
 
 @pytest.mark.parametrize("node", [0, 1])
-def test_seal_waits_for_open_writer_on_any_node(citus: Citus, node: int) -> None:
-    """The writer found the day unsealed, so its row must be in the seal."""
+def test_seal_waits_for_uncommitted_row_on_any_node(citus: Citus, node: int) -> None:
+    """The writing transaction found the day unsealed, so its row must be in the seal."""
     table = get_root().table
     with connect_plainly() as plain, psycopg.connect(citus.urls[node]) as writer:
         days.create_partition(plain, table, OLD)
@@ -72,7 +72,7 @@ def test_seal_waits_for_open_writer_on_any_node(citus: Citus, node: int) -> None
         assert [verdict.fault for verdict in verify_days(plain, get_root())] == [None]
 
 
-def test_writer_that_stays_open_delays_the_seal(
+def test_seal_is_refused_while_a_writing_transaction_stays_open(
     citus: Citus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.1)
@@ -88,10 +88,11 @@ def test_writer_that_stays_open_delays_the_seal(
         assert seal_day(plain, get_root(), OLD).rows == 1
 
 
-def test_prepared_transaction_left_on_node_delays_seal(
+def test_seal_is_refused_while_a_node_has_a_prepared_transaction(
     citus: Citus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The row of this transaction becomes visible later, and would seem to be added by nobody."""
+    """The row of the prepared transaction becomes visible later. It would be neither in the seal
+    nor noted as late."""
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.1)
     table, worker = get_root().table, citus.connect(1)
     with connect_plainly() as plain:
@@ -114,10 +115,10 @@ def test_prepared_transaction_left_on_node_delays_seal(
         assert seal_day(plain, get_root(), OLD).rows == 2
 
 
-def test_row_that_arrives_during_sealing_is_in_the_seal_or_noted_as_late(
+def test_row_that_arrives_during_sealing_is_sealed_or_noted_as_late(
     citus: Citus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The row arrives after the late rows were read, so the day is read a second time."""
+    """The row arrives after the late rows were read. So the day is read a second time."""
     table, calls = get_root().table, []
     include = late_rows.include_late_rows
 
@@ -141,7 +142,7 @@ def test_row_that_arrives_during_sealing_is_in_the_seal_or_noted_as_late(
 
 
 def test_maintain_seals_day_with_rows_only_on_workers(citus: Citus) -> None:
-    """The coordinator's own table is empty then, but the day is not."""
+    """The coordinator's own table is then empty, although the day has rows."""
     from django.db import connection
 
     from history.retention import catalog

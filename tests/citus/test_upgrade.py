@@ -56,14 +56,14 @@ def maintain() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", release.list_kept_releases())
-def test_answers_of_kept_release_are_the_same_after_upgrade_and_distribution(
+def test_answers_of_earlier_release_are_the_same_after_upgrade_and_distribution(
     name: str,
     empty_cluster: Citus,
     few_days: None,
     move: Callable[[datetime], None],
     tmp_path: Path,
 ) -> None:
-    """Release 0.1.0 could not distribute its tables: `distribute` runs after `migrate`."""
+    """Release 0.1.0 had no `distribute`. So its tables are distributed after `migrate`."""
     kept_answers = json.loads(release.read_kept(name, "json"))
     addresses = kept_answers["answers"]
     empty_cluster.connect().execute(release.read_kept(name, "sql"))

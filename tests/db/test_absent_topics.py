@@ -47,7 +47,7 @@ def test_days_are_held_when_it_is_not_known_whether_topic_exists(live_read: None
     assert complete_to.read_completeness(ENTITIES).complete_to is None
 
 
-def test_days_are_not_held_and_completeness_is_current_when_topic_does_not_exist(
+def test_days_are_not_held_and_completeness_reaches_now_when_topic_does_not_exist(
     live_read: None,
 ) -> None:
     answer(LIVE, MIGRATION)
@@ -66,7 +66,7 @@ def test_days_are_not_held_and_completeness_is_current_when_topic_does_not_exist
     ] == {(): 0}
 
 
-def test_days_are_held_and_completeness_is_old_when_answer_of_brokers_is_outdated(
+def test_days_are_held_and_completeness_ends_in_the_past_when_answer_of_brokers_is_old(
     live_read: None,
 ) -> None:
     answer(LIVE, MIGRATION, age=2 * 86_400)
@@ -99,8 +99,8 @@ def test_older_answer_of_brokers_is_ignored_when_written_after_newer_answer(
     assert AskedTopic.objects.filter(absent=True).count() == len(MIGRATION)
 
 
-def test_days_are_held_after_topic_that_was_read_is_deleted(live_read: None) -> None:
-    """Its messages may not all have been read when it was deleted."""
+def test_days_are_held_after_a_topic_was_read_and_then_deleted(live_read: None) -> None:
+    """Some messages of the topic may have been unread when it was deleted."""
     deleted = BY_TOPIC[LIVE[0]].topics[1]
     create_ledger_row(deleted, high_watermark=12, end_known_at=clock.now())
     answer(LIVE, MIGRATION)
@@ -108,7 +108,7 @@ def test_days_are_held_after_topic_that_was_read_is_deleted(live_read: None) -> 
     assert deleted not in ledger_rows.find_absent_topics(ledger_rows.load_entries())
 
 
-def test_completeness_page_reports_live_topic_that_does_not_exist(
+def test_completeness_page_reports_that_a_topic_does_not_exist(
     live_read: None, client: Client
 ) -> None:
     lost = LIVE[0]

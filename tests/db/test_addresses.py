@@ -52,7 +52,9 @@ def quote_id(id: str) -> str:
 
 
 @pytest.mark.parametrize("id", IDS, ids=repr)
-def test_every_api_call_accepts_every_id(auditor: Client, store: Store, id: str) -> None:
+def test_every_api_call_accepts_id_with_any_characters(
+    auditor: Client, store: Store, id: str
+) -> None:
     for version in (0, 1):
         store.add(id, version, {"n": version}, version)
     # What the shorter address of another call would read.
@@ -80,7 +82,9 @@ def test_every_api_call_accepts_every_id(auditor: Client, store: Store, id: str)
 
 
 @pytest.mark.parametrize("id", IDS, ids=repr)
-def test_every_screen_opens_for_every_id(auditor: Client, store: Store, id: str) -> None:
+def test_every_screen_opens_for_id_with_any_characters(
+    auditor: Client, store: Store, id: str
+) -> None:
     for version in (0, 1):
         store.add(id, version, {"name": f"Заявка {version}"}, version)
         store.add(id, version, {"fullName": "Рожков Олег"}, version, entity=CHILD, application=id)
@@ -106,7 +110,7 @@ def test_every_screen_opens_for_every_id(auditor: Client, store: Store, id: str)
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Moscow", "Pacific/Kiritimati", "America/New_York"])
 @pytest.mark.parametrize("time", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z"])
-def test_api_accepts_earliest_and_latest_moment(
+def test_api_accepts_earliest_and_latest_possible_moment(
     auditor: Client, store: Store, zone: str, time: str
 ) -> None:
     store.add("A1", 0, {"n": 0}, 0)
@@ -126,7 +130,7 @@ def test_api_accepts_earliest_and_latest_moment(
 
 @pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "America/New_York", "Mars/Phobos"])
 @pytest.mark.parametrize("moment", ["0001-01-01T00:00", "9999-12-31T23:59"])
-def test_filter_accepts_earliest_and_latest_moment(
+def test_filter_accepts_earliest_and_latest_possible_moment(
     auditor: Client, store: Store, zone: str, moment: str
 ) -> None:
     store.add("A1", 0, {"n": 0}, 0)

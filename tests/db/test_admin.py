@@ -20,7 +20,9 @@ from tests.db.screens import A1, WHOLE, link, read_text, walk
 from tests.db.store import Store
 
 
-def test_timeline_shows_author_time_and_changes(documents: Store, support: Client) -> None:
+def test_timeline_shows_author_moment_and_changes_of_versions(
+    documents: Store, support: Client
+) -> None:
     page = support.get(A1)
     page_text = read_text(page)
     assert page.status_code == 200
@@ -33,7 +35,9 @@ def test_timeline_shows_author_time_and_changes(documents: Store, support: Clien
     assert 'data-when="clock"' in page.content.decode()
 
 
-def test_timeline_shows_missing_and_older_versions(store: Store, support: Client) -> None:
+def test_timeline_reports_missing_versions_and_older_versions_not_in_the_store(
+    store: Store, support: Client
+) -> None:
     store.add("A1", 2, {"a": 1}, 0)
     store.add("A1", 5, {"a": 2}, 1)
     store.add("A1", 7, {"a": 3}, 2)
@@ -62,9 +66,7 @@ def test_timeline_folds_and_counts_technical_fields(store: Store, support: Clien
     assert "Tag 1 2" in page_text
 
 
-def test_timeline_folds_changes_of_a_version_beyond_the_first_twelve(
-    store: Store, support: Client
-) -> None:
+def test_timeline_folds_all_but_twelve_changes_of_a_version(store: Store, support: Client) -> None:
     store.add("A1", 0, {f"f{n}": 0 for n in range(40)}, 0)
     store.add("A1", 1, {f"f{n}": 1 for n in range(40)}, 1)
     page_text = read_text(support.get(A1))
@@ -85,7 +87,7 @@ def test_snapshot_json_and_download_keep_every_digit(store: Store, support: Clie
     assert '"n": 12345678901234567890.10' in file.content.decode()
 
 
-def test_version_link_opens_same_version_after_newer_versions_are_stored(
+def test_link_to_a_version_still_opens_it_after_newer_versions_are_stored(
     documents: Store, support: Client
 ) -> None:
     match = re.search(r'class="version-number" href="([^"]+)"', support.get(A1).content.decode())
@@ -103,7 +105,7 @@ def test_version_link_opens_same_version_after_newer_versions_are_stored(
     assert '>"17.9"<' in support.get(tab[1].replace("&amp;", "&")).content.decode()
 
 
-def test_window_titles_of_pages_differ(documents: Store, support: Client) -> None:
+def test_browser_titles_of_pages_differ(documents: Store, support: Client) -> None:
     pages = (A1, WHOLE, f"{A1}state/", "/admin/at/A1/", f"{A1}versions/0/", f"{A1}versions/1/")
     bodies = [support.get(item).content.decode() for item in (*pages, f"{A1}compare/?from=0&to=1")]
     titles = [re.findall("<title>(.*?)</title>", body)[0] for body in bodies]
@@ -127,7 +129,7 @@ def test_heading_shows_the_id_once(
     assert ('class="ident quiet">A1' in recent) is (count == 2)
 
 
-def test_start_page_of_administrator_links_each_list_once(db: None, client: Client) -> None:
+def test_start_page_of_administrator_links_to_each_list_once(db: None, client: Client) -> None:
     client.force_login(User.objects.get(username="admin"))
     client.cookies["django_language"] = "en"
     page = client.get("/admin/").content.decode()
@@ -184,7 +186,9 @@ def test_page_shows_how_complete_the_store_is(documents: Store, support: Client)
     assert "Reading of messages has stopped" in read_text(support.get(A1))
 
 
-def test_application_page_merges_versions_of_children(documents: Store, support: Client) -> None:
+def test_application_page_lists_versions_of_application_and_children_by_moment(
+    documents: Store, support: Client
+) -> None:
     documents.add("C1", 0, {"brand": "Лада", "model": "Веста"}, 3, entity="product-car")
     documents.add("C1", 1, "null", 4, entity="product-car", type=ChangeType.DELETE)
     documents.add("R9", 0, {"fullName": "Чужой"}, 4, entity="participant-role", application="A9")
@@ -208,7 +212,8 @@ def test_application_page_merges_versions_of_children(documents: Store, support:
 
 
 def test_deleted_document_keeps_its_name(documents: Store, support: Client) -> None:
-    """Also on its own page and in search results, although the newest version has no snapshot."""
+    """The newest version has no snapshot. The name comes from an earlier version, on the pages of
+    the document and in search results."""
     documents.add("R1", 1, "null", 3, entity="participant-role", type=ChangeType.DELETE)
     documents.add("R1", 2, "null", 4, entity="participant-role", type=ChangeType.DELETE)
     documents.add("R2", 0, "null", 4, entity="participant-role", type=ChangeType.DELETE)
@@ -271,7 +276,7 @@ def find_poll_url(page: str) -> str:
     return result[1].replace("&amp;", "&")
 
 
-def test_newer_versions_are_counted_without_journal_entry(
+def test_poll_counts_newer_versions_and_writes_no_journal_entry(
     documents: Store, support: Client
 ) -> None:
     card = find_poll_url(support.get(A1).content.decode())
@@ -287,7 +292,7 @@ def test_newer_versions_are_counted_without_journal_entry(
     assert JournalEntry.objects.count() == looks
 
 
-def test_newer_versions_are_counted_only_for_opened_documents(
+def test_newer_versions_are_counted_only_for_documents_that_the_session_opened(
     documents: Store, support: Client
 ) -> None:
     query = {"since": "2020-01-01T00:00:00Z"}

@@ -169,7 +169,7 @@ def test_filter_reports_ambiguous_and_unknown_names(
     assert list_shown_versions(page) == []
 
 
-def test_filter_offers_each_field_when_several_fields_have_the_name(
+def test_filter_by_ambiguous_field_name_offers_each_field_with_that_name(
     store: Store, support: Client
 ) -> None:
     for number, (rate, base) in enumerate([("1", "1"), ("2", "1"), ("2", "2")]):
@@ -186,7 +186,7 @@ def test_filter_offers_each_field_when_several_fields_have_the_name(
 
 
 @pytest.mark.parametrize("address", [A1, WHOLE])
-def test_filter_before_retention_says_from_when_versions_are_kept(
+def test_filter_that_ends_before_retention_shows_from_which_day_versions_are_kept(
     named_versions: Store, support: Client, address: str
 ) -> None:
     page_text = support.get(address, {"to": "2000-01-01"}).content.decode()
@@ -199,7 +199,7 @@ def test_filter_before_retention_says_from_when_versions_are_kept(
 
 
 @pytest.mark.parametrize("address", [A1, WHOLE])
-def test_name_of_author_or_service_in_timeline_links_to_timeline_filtered_by_that_name(
+def test_author_and_service_of_a_version_link_to_timeline_filtered_by_them(
     named_versions: Store, support: Client, address: str
 ) -> None:
     named_versions.add("A1", 3, {"rate": "9.5", "stage": "x"}, 3, author=None)
@@ -217,7 +217,7 @@ def test_name_of_author_or_service_in_timeline_links_to_timeline_filtered_by_tha
 @pytest.mark.parametrize(
     "typed, is_reported", [("Иван", True), ("nobody<b>", True), ("m.ivanov", False)]
 )
-def test_unknown_name_is_reported_when_no_version_fits(
+def test_unknown_name_in_filter_is_reported_when_filter_matches_no_version(
     named_versions: Store, support: Client, typed: str, is_reported: bool
 ) -> None:
     for name in ("author", "clientId"):
@@ -227,7 +227,7 @@ def test_unknown_name_is_reported_when_no_version_fits(
         assert (told in page.content.decode()) is is_reported
 
 
-def test_deletion_is_not_described_as_change_of_only_technical_fields(
+def test_deletion_is_shown_as_deletion_when_only_technical_fields_changed(
     store: Store, support: Client
 ) -> None:
     store.add("A1", 0, {"rate": "1.5", "modifiedBy": "a"}, 0)

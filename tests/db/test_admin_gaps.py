@@ -50,7 +50,7 @@ def test_gap_pages_show_every_gap_once(open_and_closed_gaps: None, operator: Cli
     assert shown_text == [f"A{number}" for number in range(119, -1, -1)]
 
 
-def test_gap_page_of_operator_explains_quarantined_versions_and_has_no_links_to_documents(
+def test_gap_page_explains_quarantined_versions_and_has_no_document_links_for_operator(
     open_and_closed_gaps: None, operator: Client
 ) -> None:
     answer = operator.get(ADDRESS)
@@ -90,7 +90,7 @@ def test_gap_page_says_when_gaps_command_has_never_run(db: None, operator: Clien
     assert list(count_gaps()) == []
 
 
-def test_gap_metrics_count_gaps_and_versions(open_and_closed_gaps: None) -> None:
+def test_gap_metrics_count_missing_versions_by_kind_and_service(open_and_closed_gaps: None) -> None:
     families = {gap.name: gap for gap in count_gaps()}
     versions = {
         (sample.labels["entity"], sample.labels["client"]): sample.value
@@ -99,7 +99,7 @@ def test_gap_metrics_count_gaps_and_versions(open_and_closed_gaps: None) -> None
     assert versions == {(ROOT.name, "service-0"): 59 * 3 + 1, (ROOT.name, "service-1"): 60 * 3}
 
 
-def test_filter_without_result_does_not_claim_that_nothing_is_missing(
+def test_gap_page_says_that_filter_fits_no_gap_when_other_gaps_exist(
     open_and_closed_gaps: None, operator: Client
 ) -> None:
     for closed in ({}, {"closed": "1"}):

@@ -60,7 +60,7 @@ def open_moment(minute: int, zone: str = "UTC", hours: int = 0) -> str:
         ),
     ],
 )
-def test_moment_page_shows_each_part_at_the_moment(
+def test_moment_page_shows_application_and_children_as_of_the_moment(
     minute: int,
     present_texts: list[str],
     absent_texts: list[str],
@@ -132,7 +132,7 @@ def test_moment_page_refuses_future_moment(
 def test_heading_shows_status_at_the_moment_and_current_status(
     store: Store, support: Client
 ) -> None:
-    """The page of one version shows only the status then: no other version is read for it."""
+    """The page of one version shows only the status in that version: it reads no other version."""
     for version, status in enumerate(["A", "B", "A"]):
         store.add("A1", version, {"name": "Ипотека", "status": status}, 10 * version)
     heads = [
@@ -167,7 +167,7 @@ def test_heading_shows_status_at_the_moment_and_current_status(
         (3, None, "removed by age, or never arrived."),
     ],
 )
-def test_moment_before_first_version_is_not_called_unknown_id(
+def test_moment_page_explains_absence_when_moment_is_before_first_stored_version(
     version: int, created: timedelta | None, expected_text: str, store: Store, support: Client
 ) -> None:
     data = {"createdAt": f"{T0 + created:%Y-%m-%dT%H:%M:%S}"} if created is not None else {}

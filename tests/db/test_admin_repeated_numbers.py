@@ -38,7 +38,7 @@ def find_json_urls_of_both(page: HttpResponse) -> list[str]:
     return [link for link in find_links(page.content.decode(), "as=json") if "/versions/6/" in link]
 
 
-def test_timeline_links_each_of_two_versions_of_one_number_to_its_own_snapshot(
+def test_timeline_links_to_snapshot_of_each_of_two_versions_of_one_number(
     document_with_repeated_number: Store, support: Client
 ) -> None:
     shown_text = find_json_urls_of_both(support.get(A1))
@@ -66,7 +66,7 @@ def test_timeline_marks_versions_that_have_the_same_number(
     assert {"elder", "younger"} <= set(read_text(support.get(both_text)).split())
 
 
-def test_version_page_without_moment_shows_younger_of_two_versions_of_one_number(
+def test_version_page_without_moment_shows_later_of_two_versions_of_one_number(
     document_with_repeated_number: Store, support: Client
 ) -> None:
     for address in (f"{A1}versions/6/", f"{A1}versions/6/?at=nonsense"):
@@ -106,7 +106,7 @@ def test_timeline_links_each_version_to_comparison_with_newest_version(
     )] == [True] * 4  # fmt: skip
 
 
-def test_state_page_links_to_version_that_set_the_value(
+def test_state_page_links_value_to_version_that_set_it(
     document_with_repeated_number: Store, support: Client
 ) -> None:
     document_with_repeated_number.add("A1", 7, {"rate": "seven", "name": "first"}, 70)
@@ -116,7 +116,7 @@ def test_state_page_links_to_version_that_set_the_value(
     assert "first" in read_text(support.get(find_links(page, "/versions/7/?at=")[0]))
 
 
-def test_unmask_shows_value_of_the_shown_version(
+def test_unmask_shows_value_of_version_on_the_page_when_two_versions_have_one_number(
     document_with_repeated_number: Store, client: Client
 ) -> None:
     FieldLabel.objects.create(entity="", path="/rate", russian="Ставка", sensitive=True)

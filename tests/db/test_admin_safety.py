@@ -136,7 +136,7 @@ def test_every_page_has_labels_for_screen_readers(
 
 
 @pytest.mark.parametrize("model", ["auth/user", "history/person", "history/fieldlabel"])
-def test_lists_are_titled_with_their_name(model: str, client: Client, db: None) -> None:
+def test_title_of_list_page_is_name_of_the_list(model: str, client: Client, db: None) -> None:
     client.force_login(User.objects.get(username="admin"))
     shown_text = read_text(client.get(f"/admin/{model}/"))
     assert "to change" not in shown_text
@@ -163,7 +163,7 @@ def test_pages_are_russian_until_language_is_switched(
 
 
 @pytest.mark.parametrize("address", [A1, WHOLE])
-def test_timeline_links_to_changes_of_a_version_that_it_does_not_show(
+def test_changes_that_do_not_fit_in_timeline_are_on_linked_pages(
     address: str, store: Store, support: Client
 ) -> None:
     FieldLabel.objects.update_or_create(
@@ -285,7 +285,7 @@ def kind_with_awkward_business_key(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize("levels", [60, 150, 450, 900, 2500])
-def test_api_calls_and_pages_open_for_deep_snapshot_with_awkward_business_key(
+def test_api_calls_and_pages_open_for_deeply_nested_snapshot(
     store: Store, support: Client, levels: int, kind_with_awkward_business_key: str
 ) -> None:
     store.add("A1", 0, make_nested_document(levels, "1", kind_with_awkward_business_key), 0)
@@ -309,7 +309,9 @@ def test_api_calls_and_pages_open_for_deep_snapshot_with_awkward_business_key(
 
 
 @pytest.mark.parametrize("key", ["x" * 301, "я" * 1000, "x" * 7000])
-def test_screens_accept_key_paths_of_the_api(store: Store, client: Client, key: str) -> None:
+def test_api_accepts_long_key_path_that_blame_returned(
+    store: Store, client: Client, key: str
+) -> None:
     client.force_login(User.objects.get(username="auditor"))
     for version in range(3):
         store.add("A1", version, {key: [{"pid": key, "n": version // 2}], "x": version}, version)

@@ -71,7 +71,9 @@ def test_search_by_client_number_opens_the_only_application(
         assert response.headers["Location"] == WHOLE
 
 
-def test_search_finds_key_that_begins_with_a_blank(documents: Store, support: Client) -> None:
+def test_search_finds_business_key_that_begins_with_a_space(
+    documents: Store, support: Client
+) -> None:
     store_carriers(" 77", "R1")
     assert support.get("/admin/history/", {"q": " 77"}).headers["Location"] == WHOLE
 
@@ -89,7 +91,8 @@ def test_search_finds_key_that_begins_with_a_blank(documents: Store, support: Cl
 def test_search_offers_matches_with_another_spelling(
     documents: Store, support: Client, query: str, stored: str
 ) -> None:
-    """In small letters, with signs around it, with other letters or dashes."""
+    """The query differs from the stored key in letter case, in signs around it, in look-alike
+    letters or in dashes."""
     store_carriers(stored, "R1")
     page = support.get("/admin/history/", {"q": query})
     assert f"Nothing matches {query} exactly. Found with another spelling: {stored}." in read_text(
@@ -108,7 +111,7 @@ def test_search_offers_id_in_another_unicode_form(
     assert "Found with another spelling: " in read_text(page)
 
 
-def test_search_offers_other_spelling_for_each_searched_text(
+def test_search_offers_other_spelling_for_each_of_several_texts(
     documents: Store, support: Client
 ) -> None:
     store_carriers("77-AB", "R1")
@@ -122,7 +125,7 @@ def test_search_offers_other_spelling_for_each_searched_text(
     assert page.context["missing"] == ["none"]
 
 
-def test_search_ignores_signs_around_a_number(documents: Store, support: Client) -> None:
+def test_search_ignores_number_sign_before_a_number(documents: Store, support: Client) -> None:
     store_carriers("77-AB", "R1")
     assert support.get("/admin/history/", {"q": "№ 77-AB"}).headers["Location"] == WHOLE
     assert support.get("/admin/history/", {"q": "№"}).context["missing"] == ["№"]
@@ -161,8 +164,8 @@ def test_search_for_more_than_forty_ids_links_to_the_remaining_ids(
     assert "Search for the other" not in read_text(page)
 
 
-def test_search_key_of_unstored_version_finds_nothing(documents: Store, support: Client) -> None:
-    """Retention has removed it, or PostgreSQL has refused its only version."""
+def test_search_key_without_stored_version_finds_nothing(documents: Store, support: Client) -> None:
+    """Retention removed the versions, or PostgreSQL refused the only one."""
     SearchKey.objects.create(
         value="CRM-2", name="realtyCrmId", entity="product-instance", id="gone",
         day=datetime.now(UTC).date(),
@@ -192,7 +195,7 @@ def test_start_page_lists_documents_opened_before(documents: Store, support: Cli
     assert page.index("participant-role/R1/") < page.index(WHOLE)
 
 
-def test_search_without_hit_links_to_old_service(
+def test_search_without_hit_links_to_pages_that_ask_old_service(
     documents: Store, support: Client, old: OldServiceServer
 ) -> None:
     old.add_version("ONLYOLD", 0, {"rate": "17"}, minute(0))

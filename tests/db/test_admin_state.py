@@ -79,7 +79,7 @@ def test_state_page_links_fields_with_unusual_names_to_their_versions(
     assert list_shown_versions(support, second[0]) == [2]
 
 
-def test_state_page_links_list_item_without_identity_field_to_history_of_its_list(
+def test_state_page_links_item_to_changes_of_whole_list_when_items_have_no_identifying_field(
     store: Store, support: Client
 ) -> None:
     store_versions(
@@ -90,7 +90,7 @@ def test_state_page_links_list_item_without_identity_field_to_history_of_its_lis
     assert list_shown_versions(support, links["/tags/0"][0]) == [2, 1]
 
 
-def test_state_page_leaves_out_links_that_are_too_long(store: Store, support: Client) -> None:
+def test_state_page_omits_link_that_would_be_too_long(store: Store, support: Client) -> None:
     store_versions(store, [{"я" * 2000: 1, "b": 1}])
     assert list(read_field_links(support)) == ["/b"]
 
@@ -133,7 +133,7 @@ def test_heading_shows_highest_version_number_when_a_producer_clock_was_fast(
     assert "version 2 ·" in page
 
 
-def test_comparison_links_of_timeline_end_at_highest_version_number_when_producer_clock_was_fast(
+def test_timeline_links_to_comparison_with_highest_version_number_when_producer_clock_was_fast(
     document_of_fast_clock: Store, support: Client
 ) -> None:
     page = support.get(A1).content.decode()

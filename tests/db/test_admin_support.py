@@ -32,7 +32,7 @@ pytestmark = pytest.mark.django_db
 FIELD = f"{A1}field/"
 
 
-def test_start_page_shows_last_change_of_opened_documents(
+def test_start_page_shows_last_change_of_recently_opened_documents(
     documents: Store, support: Client
 ) -> None:
     documents.add(
@@ -61,7 +61,7 @@ def open_application(store: Store, support: Client, number: int) -> None:
     support.get(f"/admin/applications/B{number}/")
 
 
-def test_start_page_offers_twenty_opened_documents(store: Store, support: Client) -> None:
+def test_start_page_lists_twenty_recently_opened_documents(store: Store, support: Client) -> None:
     for number in range(22):
         open_application(store, support, number)
     page = support.get("/admin/")
@@ -88,7 +88,9 @@ def test_start_page_reads_all_titles_with_one_query_for_each_kind(
     assert counts[0] == counts[1]
 
 
-def test_client_page_merges_applications_of_one_week(store: Store, support: Client) -> None:
+def test_client_page_shows_changes_in_all_applications_of_the_client_in_one_week(
+    store: Store, support: Client
+) -> None:
     for number in range(3):
         store.add(f"B{number}", 0, {"name": f"Ипотека {number}"}, number)
         store.add(f"B{number}", 1, {"name": f"Ипотека {number}", "rate": "1"}, 60 + number)
@@ -150,10 +152,10 @@ def test_field_page_lists_all_values(store: Store, support: Client) -> None:
     assert support.get("/admin/history/product-instance/NO/field/?path=/a").status_code == 404
 
 
-def test_field_page_says_at_least_or_at_most_for_duration_when_a_version_is_missing(
+def test_field_page_marks_duration_as_inexact_when_a_version_is_missing(
     store: Store, support: Client
 ) -> None:
-    """Version 2 is missing, and so is version 4. Version 0 is the first."""
+    """Versions 2 and 4 are missing; version 0 is the first one."""
     for number, day in ((0, 0), (1, 1), (3, 3), (5, 6), (6, 7)):
         store.add("A1", number, {"rate": str(number)}, day * 24 * 60)
     page = support.get(FIELD, {"path": "/rate"})
@@ -164,7 +166,7 @@ def test_field_page_says_at_least_or_at_most_for_duration_when_a_version_is_miss
     assert "only the versions that changed this field" in page_text
 
 
-def test_field_page_reports_services_that_change_back_and_forth(
+def test_field_page_reports_when_two_services_change_a_value_back_and_forth(
     store: Store, support: Client
 ) -> None:
     for number in range(4):
@@ -174,7 +176,9 @@ def test_field_page_reports_services_that_change_back_and_forth(
     assert page_text.count("Two services change the value back and forth.") == 1
 
 
-def test_timeline_shows_days_as_picture_and_list(store: Store, support: Client) -> None:
+def test_timeline_shows_versions_of_each_day_in_a_picture_and_a_list(
+    store: Store, support: Client
+) -> None:
     day = 24 * 60
     store.add("A1", 0, {"n": 0}, 0)
     store.add("A1", 1, {"n": 1}, 1)
@@ -191,7 +195,7 @@ def test_timeline_shows_days_as_picture_and_list(store: Store, support: Client) 
     assert re.findall(r'<li class="version[^"]*" id="v(\d+)', shown_text) == ["3"]
 
 
-def test_timeline_picture_shows_deletions_missing_versions_and_states_of_days(
+def test_picture_of_timeline_marks_deletions_missing_versions_and_states_of_days(
     store: Store, support: Client
 ) -> None:
     store.add("A1", 0, {"n": 0}, 0)
@@ -216,7 +220,7 @@ def test_timeline_picture_shows_deletions_missing_versions_and_states_of_days(
     assert f"Days in the archive: from {ends[0]} to {ends[1]}." in read_text(whole)
 
 
-def test_day_in_picture_of_moment_page_links_to_end_of_that_day(
+def test_day_in_picture_of_moment_page_links_to_state_at_end_of_that_day(
     store: Store, support: Client
 ) -> None:
     for number in range(3):
@@ -229,7 +233,9 @@ def test_day_in_picture_of_moment_page_links_to_end_of_that_day(
     assert "1.5 % 2.5 %" in page_text
 
 
-def test_version_page_links_to_neighbours(store: Store, support: Client) -> None:
+def test_version_page_links_to_nearest_older_and_newer_versions(
+    store: Store, support: Client
+) -> None:
     for number in (0, 1, 4):
         store.add("A1", number, {"n": number}, number)
     page = support.get(f"{A1}versions/1/").content.decode()
@@ -238,7 +244,7 @@ def test_version_page_links_to_neighbours(store: Store, support: Client) -> None
     assert link(newest, "prev") == ""
 
 
-def test_filter_chips_remove_one_condition_each(documents: Store, support: Client) -> None:
+def test_each_filter_chip_removes_its_condition(documents: Store, support: Client) -> None:
     page = support.get(A1, {"author": "m.ivanov", "type": "CREATE"}).content.decode()
     chips = re.findall(r'<li>([^<]*) <b>([^<]*)</b> <a href="([^"]*)"', page)
     assert [(name, value) for name, value, _ in chips] == [
@@ -279,7 +285,7 @@ def test_export_of_timeline_has_what_the_page_shows(documents: Store, support: C
     assert result["changes"][0]["Became"] == "17.9\N{NO-BREAK SPACE}%"
 
 
-def test_text_for_client_describes_changes_in_plain_words(
+def test_note_for_client_describes_changes_in_plain_words(
     documents: Store, support: Client
 ) -> None:
     support.cookies["annals_zone"] = "moscow"
@@ -302,7 +308,9 @@ def test_text_for_client_describes_changes_in_plain_words(
     assert "Time zone: Europe/Moscow" in page_text
 
 
-def test_login_in_field_is_shown_as_full_name(documents: Store, support: Client) -> None:
+def test_login_in_a_field_is_shown_as_full_name_when_label_says_person(
+    documents: Store, support: Client
+) -> None:
     FieldLabel.objects.create(path="/boss", russian="Начальник", english="Boss", kind="person")
     labels.forget_catalogue()
     for number, boss in enumerate(("m.ivanov", "nobody"), 2):
@@ -316,7 +324,9 @@ def test_login_in_field_is_shown_as_full_name(documents: Store, support: Client)
     assert "12:03" not in note  # nor that something changed
 
 
-def test_note_describes_added_and_removed_list_items(store: Store, support: Client) -> None:
+def test_note_for_client_describes_added_and_removed_list_items(
+    store: Store, support: Client
+) -> None:
     long = "Клиент просит перенести сделку на неделю, потому что его нет в городе"
     added = [{"pid": "1", "name": "Полис"}, {"pid": "2", "by": "m.ivanov", "text": long}]
     for number, items in enumerate(([], added, added[1:])):
@@ -340,7 +350,9 @@ def test_documents_with_the_same_name_show_their_ids(documents: Store, support: 
         assert "R3" not in page_text
 
 
-def test_export_writes_moments_in_its_time_zone(store: Store, support: Client) -> None:
+def test_exports_convert_moments_in_fields_to_time_zone_of_the_page(
+    store: Store, support: Client
+) -> None:
     support.cookies["annals_zone"] = "moscow"
     for number, closed in enumerate(
         [
@@ -392,7 +404,7 @@ def test_export_says_where_versions_are_missing(store: Store, support: Client) -
             assert gap in book.read("xl/sharedStrings.xml").decode()
 
 
-def test_note_hides_iso_dates_and_mask_tokens(
+def test_note_for_client_hides_iso_dates_and_mask_tokens(
     store: Store, support: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upto = datetime(2026, 11, 26, 22, 3, 5, tzinfo=UTC)
@@ -501,11 +513,11 @@ def test_time_zone_is_remembered(documents: Store, support: Client) -> None:
         *((item, "None") for item in ("вчера 15", "last", "last week", "вторница", "в", "пн 13pm")),
     ],
 )
-def test_moment_field_accepts_words(words: str, expected: str) -> None:
+def test_moment_field_accepts_words_such_as_yesterday(words: str, expected: str) -> None:
     assert str(moment_words.parse_moment(words, date(2026, 11, 26))) == expected
 
 
-def test_moment_page_limits_number_of_parts(documents: Store, support: Client) -> None:
+def test_moment_page_limits_number_of_children(documents: Store, support: Client) -> None:
     for number in range(210):
         documents.add(f"T{number:03}", 0, {"name": f"Задача {number}"}, 3, entity="product-task")
     page = support.get("/admin/at/A1/")
@@ -513,7 +525,7 @@ def test_moment_page_limits_number_of_parts(documents: Store, support: Client) -
     assert "12 more documents are not shown here." in read_text(page)
 
 
-def test_page_not_found_has_search_box(support: Client) -> None:
+def test_not_found_page_has_search_box(support: Client) -> None:
     page = support.get("/admin/nothing/")
     assert page.status_code == 404
     assert page.content.decode().count('type="search"') == 1

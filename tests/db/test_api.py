@@ -75,7 +75,7 @@ def test_version_answer_has_fields_of_contract(
     assert answer_data["completeness"]["missingVersions"] == 0
 
 
-def test_version_answer_has_only_parts_that_parameter_include_names(
+def test_parameter_include_selects_parts_of_each_version_in_answer(
     auditor: Client, application_with_seven_versions: Store
 ) -> None:
     (newest, *_) = read_data(auditor.get(f"{BASE}/A1?include=diff"))["history"]
@@ -99,7 +99,7 @@ def test_filter_accepts_moments_in_several_notations(
     assert list_versions(f"from={moscow}&to={end}&tz=Europe/Moscow") == [3, 2]
 
 
-def test_missing_version_answer_says_why(
+def test_code_of_404_answer_tells_what_was_not_found(
     auditor: Client, application_with_seven_versions: Store
 ) -> None:
     application_with_seven_versions.add(
@@ -123,7 +123,7 @@ def test_missing_version_answer_says_why(
     )
 
 
-def test_head_request_has_headers_of_get(
+def test_head_request_gets_same_headers_as_get_request(
     auditor: Client, application_with_seven_versions: Store
 ) -> None:
     answer, head = (ask(f"{BASE}/A1/versions/3") for ask in (auditor.get, auditor.head))
@@ -165,7 +165,7 @@ def test_answer_is_compressed_when_client_accepts_it(
         ("", None),
     ],
 )
-def test_compression_follows_weights_of_accept_encoding(
+def test_compression_follows_weights_of_accept_encoding_header(
     accepted: str, coding: str | None, auditor: Client, application_with_seven_versions: Store
 ) -> None:
     answer = auditor.get(f"{BASE}/A1", headers={"Accept-Encoding": accepted})
@@ -202,7 +202,7 @@ VERSION = f"{BASE}/A1/versions/3"
 
 
 @pytest.mark.parametrize("coding", ["identity", "gzip"])
-def test_version_that_client_already_has_is_answered_with_304(
+def test_version_is_answered_with_304_when_client_has_it_already(
     coding: str, auditor: Client, application_with_seven_versions: Store
 ) -> None:
     headers = {"Accept-Encoding": coding}
@@ -220,7 +220,7 @@ def test_version_that_client_already_has_is_answered_with_304(
     assert auditor.head(VERSION, headers={"If-None-Match": tag}).status_code == 304
 
 
-def test_etag_of_version_changes_with_time_zone_language_included_parts_and_names(
+def test_etag_of_version_depends_on_time_zone_language_included_parts_and_names(
     auditor: Client, application_with_seven_versions: Store
 ) -> None:
     def get_tag(query: str = "", **headers: str) -> str:
@@ -239,7 +239,7 @@ def test_etag_of_version_changes_with_time_zone_language_included_parts_and_name
 
 
 @pytest.mark.parametrize("address", [f"{BASE}/A1", f"{BASE}/A1/versions", f"{BASE}/A1/versions/99"])
-def test_answer_that_can_change_has_no_etag(
+def test_answers_other_than_a_stored_version_have_no_etag(
     address: str, auditor: Client, application_with_seven_versions: Store
 ) -> None:
     answer = auditor.get(address, headers={"If-None-Match": "*"})
@@ -265,7 +265,7 @@ def test_answer_that_can_change_has_no_etag(
         "applications/A1/at/",
     ],
 )
-def test_error_says_that_address_ends_with_slash(
+def test_error_explains_that_address_must_not_end_with_slash(
     address: str, auditor: Client, application_with_seven_versions: Store
 ) -> None:
     for language, sentence in (("en", "ends with a slash"), ("ru", "кончается косой чертой")):
@@ -291,7 +291,7 @@ def test_labels_follow_language_of_request(
 
 
 @pytest.mark.django_db
-def test_api_is_closed_without_login(client: Client) -> None:
+def test_api_refuses_request_without_valid_login_or_permission(client: Client) -> None:
     response = client.get(f"{BASE}/A1")
     check_error(response, 401, "not_authenticated")
     assert response.headers["WWW-Authenticate"].startswith("Basic")

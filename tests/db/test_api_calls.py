@@ -32,7 +32,7 @@ TOPIC = "top-storage.export.product-instance"
 TWIN = "top-storage.export.migration.product-instance"
 
 
-def test_complete_to_is_moment_of_newest_message_read_when_store_is_behind(
+def test_complete_to_is_moment_of_newest_read_message_when_consumer_is_behind(
     auditor: Client, loan_application: Store
 ) -> None:
     hour_ago = NOW - timedelta(hours=1)
@@ -48,7 +48,7 @@ def test_complete_to_is_moment_of_newest_message_read_when_store_is_behind(
     assert moment.utcoffset() == timedelta(hours=3)
 
 
-def test_completeness_is_unknown_when_nothing_was_ever_read(
+def test_complete_to_is_unknown_when_no_message_was_ever_read(
     auditor: Client, loan_application: Store
 ) -> None:
     block = read_data(auditor.get(f"{ROOT}/A1"))["completeness"]
@@ -108,7 +108,7 @@ def find_service_names(answer: Any) -> list[tuple[str, str]]:
         ("applications/A1/at?time=2100-01-01", 1),
     ],
 )
-def test_service_name_stands_next_to_client_id(
+def test_answer_has_service_name_beside_each_client_id(
     auditor: Client, store: Store, call: str, count: int
 ) -> None:
     Person.objects.create(login="top-crm", full_name="Обмен с CRM", kind="service")

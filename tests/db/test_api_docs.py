@@ -44,7 +44,7 @@ def served_address(live_server: LiveServer) -> Iterator[dict[str, str]]:
 
 
 @pytest.mark.parametrize("language, text", BLOCKS, ids=[language for language, _ in BLOCKS])
-def test_documented_example_runs(served_address: dict[str, str], language: str, text: str) -> None:
+def test_example_in_api_docs_runs(served_address: dict[str, str], language: str, text: str) -> None:
     if language == "sh":
         required_programs.curl()
     command = ["bash", "-euc", text] if language == "sh" else [sys.executable, "-c", text]

@@ -161,7 +161,7 @@ def test_every_error_code_is_translated(
     assert seen == {code for _, _, code in ERROR_KINDS} | {"internal_error"}
 
 
-def test_unknown_host_is_refused_in_language_of_request_with_https(
+def test_unknown_host_is_refused_in_language_of_request_when_https_is_required(
     auditor: Client, settings: Any
 ) -> None:
     """The host is refused before the middleware that sets the language."""
@@ -203,7 +203,7 @@ def test_wrong_token_is_refused_in_language_of_request(auditor: Client, settings
     "accept, language",
     [("", "ru"), ("en-GB,ru;q=0.5", "en"), ("de,ru;q=0.9,en;q=0.8", "ru"), ("de", "ru")],
 )
-def test_language_follows_accept_language(
+def test_language_of_answer_follows_accept_language_header(
     auditor: Client, accept: str, language: str, settings: Any
 ) -> None:
     settings.LANGUAGE_CODE = "ru"  # as it is installed

@@ -26,7 +26,7 @@ def openapi_document(client: Client, db: None) -> Any:
     return json.loads(response.content)
 
 
-def test_schema_is_openapi_3_1_document_with_every_call(openapi_document: Any) -> None:
+def test_openapi_3_1_document_describes_every_call(openapi_document: Any) -> None:
     assert openapi_document["openapi"].startswith("3.1")
     described = {path.removeprefix("/api/v1/") for path in openapi_document["paths"]}
     served = {
@@ -40,14 +40,15 @@ def test_schema_is_openapi_3_1_document_with_every_call(openapi_document: Any) -
 
 
 @pytest.mark.parametrize("status", [None, 200, 503])
-def test_answer_fits_its_schema(
+def test_every_answer_fits_its_schema(
     openapi_document: Any,
     store: Store,
     support: Client,
     request: pytest.FixtureRequest,
     status: int | None,
 ) -> None:
-    """`status`: what the old service answers with. None: no old service is configured."""
+    """`status` is the HTTP status with which the old service answers. None means that no old
+    service is configured."""
     if status is not None:
         old = request.getfixturevalue("old")
         old.add_version("A1", 5, {"rate": 0}, minute(5))
@@ -100,7 +101,7 @@ def test_openapi_document_has_every_error_code(openapi_document: Any) -> None:
     }
 
 
-def test_openapi_document_names_the_components_of_answers(openapi_document: Any) -> None:
+def test_components_of_openapi_document_have_expected_names(openapi_document: Any) -> None:
     assert set(openapi_document["components"]["schemas"]) == {
         *("Application", "Blame", "Change", "ChangedVersion", "Changes", "Comparison"),
         *("Completeness", "Error", "Fate"),
@@ -109,7 +110,7 @@ def test_openapi_document_names_the_components_of_answers(openapi_document: Any)
     }
 
 
-def test_answer_of_version_at_moment_has_fields_of_version_in_same_order() -> None:
+def test_answer_at_moment_lists_fields_in_order_of_version_answer() -> None:
     """VersionAtAnswer lists the fields again, because `time` must be its first field."""
     members = VersionAtAnswer.__struct_fields__
     assert members[0] == "time"

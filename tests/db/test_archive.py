@@ -119,10 +119,11 @@ def test_parquet_files_are_sorted_and_compressed_with_zstd(store: ArchiveStore) 
     assert {group.column(n).compression for n in range(group.num_columns)} == {"ZSTD"}
 
 
-def test_archive_deletes_object_when_writing_fails(
+def test_archive_store_deletes_incomplete_object_when_writing_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Closing a stream to an object store makes an object, whatever was written until then."""
+    """Closing a stream to an object store creates the object, even if only a part of it was
+    written."""
     store = ArchiveStore(str(tmp_path))
     monkeypatch.setattr(store, "_local", False)
     with pytest.raises(TypeError), store.write("part") as sink:
@@ -135,7 +136,7 @@ def test_archive_deletes_object_when_writing_fails(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_archiving_fails_when_file_read_back_differs_from_rows(
+def test_archiving_fails_when_written_file_has_other_rows_than_the_table(
     store: ArchiveStore, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     real = parquet.read_rows
@@ -168,7 +169,7 @@ def test_changed_archive_file_is_not_restored(store: ArchiveStore) -> None:
         assert list_partition_names() == []
 
 
-def test_maintain_archives_before_drop_and_keeps_restored_days(
+def test_maintain_archives_days_before_it_drops_them_and_keeps_restored_days(
     store: ArchiveStore, plain: Connection
 ) -> None:
     fill(plain, 40)
@@ -200,8 +201,10 @@ class LateRowArchiver(DayArchiver):
             insert(connection, datetime(OLD.year, OLD.month, OLD.day, 13, tzinfo=UTC), "late")
 
 
-def test_day_with_new_row_is_not_dropped_when_archiving_it_again_fails(store: ArchiveStore) -> None:
-    """The archive cannot be reached when the day is archived for the second time."""
+def test_day_with_row_inserted_after_archiving_is_not_dropped_when_archiving_again_fails(
+    store: ArchiveStore,
+) -> None:
+    """The archive cannot be reached at the second attempt."""
 
     class Away(LateRowArchiver):
         def archive(self, connection: Connection, table: str, of: Any) -> None:
@@ -218,7 +221,7 @@ def test_day_with_new_row_is_not_dropped_when_archiving_it_again_fails(store: Ar
         assert restore_day(plain, store, PRODUCT, OLD).rows == 11
 
 
-def test_archive_reads_versions_of_one_id_by_row_group(
+def test_archive_reads_few_row_groups_to_find_one_id(
     store: ArchiveStore, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     monkeypatch.setattr(parquet, "GROUP_ROWS", 50)
@@ -260,7 +263,7 @@ def with_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[]
     return change
 
 
-def test_partitions_command_archives_restores_and_releases(
+def test_partitions_command_archives_restores_releases_and_forgets_days(
     with_archive: Callable[[], None],
 ) -> None:
     old = datetime.now(UTC).date() - timedelta(days=6)

@@ -122,7 +122,7 @@ def test_archived_rows_survive_changes_of_retention(store: ArchiveStore) -> None
     assert list_files(store) == before
 
 
-def test_archived_day_is_merged_when_it_is_archived_again_with_other_rows(
+def test_archiving_a_day_again_adds_its_new_rows_to_the_archived_rows(
     store: ArchiveStore, plain: Connection
 ) -> None:
     archive_rows_of_day(store, *make_ids("b", 25))
@@ -144,7 +144,9 @@ def test_archived_day_is_merged_when_it_is_archived_again_with_other_rows(
     )
 
 
-def test_merge_refuses_and_names_differing_row(store: ArchiveStore) -> None:
+def test_merge_is_refused_and_names_row_that_differs_in_table_and_archive(
+    store: ArchiveStore,
+) -> None:
     with connect_plainly() as plain:
         archive_rows_of_day(store, *make_ids("b", 12))
         fill(plain, *make_ids("b", 12))
@@ -225,7 +227,7 @@ def test_interrupted_merge_loses_no_row(tmp_path: Path, plain: Connection) -> No
     assert ended > 8
 
 
-def test_interrupted_forget_can_be_repeated(tmp_path: Path) -> None:
+def test_forget_completes_when_it_is_repeated_after_interruption(tmp_path: Path) -> None:
     ended = 0
     for changes in range(20):
         url = str(tmp_path / str(changes))
@@ -243,7 +245,9 @@ def test_interrupted_forget_can_be_repeated(tmp_path: Path) -> None:
     assert ended > 3
 
 
-def test_frozen_run_does_not_change_files_of_next_run(store: ArchiveStore) -> None:
+def test_run_that_was_frozen_does_not_change_archive_files_of_later_run(
+    store: ArchiveStore,
+) -> None:
     """The first process freezes during a write, and its session ends, which releases the run lock.
     A second process archives the day; then the first one wakes up."""
 
@@ -272,7 +276,7 @@ def test_frozen_run_does_not_change_files_of_next_run(store: ArchiveStore) -> No
     assert list_archived_ids(store) == [*make_ids("b", 9), "late"]
 
 
-def test_archiving_refuses_archive_without_the_archived_rows_that_the_database_records(
+def test_archiving_fails_when_archive_lacks_rows_that_were_archived_before(
     tmp_path: Path, plain: Connection
 ) -> None:
     fill(plain, *make_ids("b", 12))
@@ -283,7 +287,7 @@ def test_archiving_refuses_archive_without_the_archived_rows_that_the_database_r
     assert "ANNALS_ARCHIVE_URL" in reason
 
 
-def test_archiving_refuses_archive_without_the_archived_days_that_the_database_records(
+def test_archiving_fails_when_archive_lacks_days_that_were_archived_before(
     tmp_path: Path,
 ) -> None:
     """A volume that is not mounted looks like an empty archive: files written there get lost."""
@@ -318,9 +322,11 @@ def test_damaged_archive_files_are_rewritten_when_table_has_all_rows(store: Arch
 
 
 @pytest.mark.parametrize("back", [0, 3])
-def test_archived_day_that_has_a_table_again_is_not_dropped_when_its_archive_files_are_damaged(
+def test_recreated_day_is_not_dropped_when_its_archive_files_are_damaged(
     store: ArchiveStore, back: int
 ) -> None:
+    """The table has few or none of the archived rows, so the files cannot be written again from
+    it."""
     with connect_plainly() as plain:
         archive_rows_of_day(store, *make_ids("b", 25))
         day_manifest = manifest.load_manifest(store, TABLE, OLD)

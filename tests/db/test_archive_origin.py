@@ -106,7 +106,7 @@ def list_ids(table: str = NAME) -> list[str]:
         return [id_ for (id_,) in plain.execute(f"SELECT id FROM {table} ORDER BY id")]
 
 
-def test_planted_manifest_is_refused(store: ArchiveStore, plain: Connection) -> None:
+def test_manifest_that_somebody_planted_is_refused(store: ArchiveStore, plain: Connection) -> None:
     plant(store, "forged")
     fill(plain, *make_ids("b", 12))
     reason = read_refusal(store)
@@ -116,7 +116,7 @@ def test_planted_manifest_is_refused(store: ArchiveStore, plain: Connection) -> 
     assert not ArchivedDay.objects.exists()
 
 
-def test_row_added_to_archived_day_is_refused(store: ArchiveStore) -> None:
+def test_row_that_somebody_added_to_archived_day_is_refused(store: ArchiveStore) -> None:
     archive_rows_of_day(store, *make_ids("b", 12))
     noted = ArchivedDay.objects.get()
     plant(store, "forged")  # the archive merges it, the database does not know
@@ -127,17 +127,17 @@ def test_row_added_to_archived_day_is_refused(store: ArchiveStore) -> None:
     assert (again.rows, again.digest) == (noted.rows, noted.digest)
 
 
-def test_day_is_not_dropped_when_its_archived_day_was_replaced(
+def test_day_is_not_dropped_when_somebody_replaced_its_archived_rows(
     store: ArchiveStore, plain: Connection
 ) -> None:
-    """The planted rows are in the table too; a merge would remove the archived rows."""
+    """The table has the planted rows too, so a merge would succeed and lose the archived rows."""
     archive_rows_of_day(store, "kept")
     replant(store, "late")
     fill(plain, "late", "later")
     read_refusal(store)
 
 
-def test_archived_rows_are_accepted_when_run_was_killed_before_database_recorded_them(
+def test_archived_day_is_accepted_when_run_was_killed_before_recording_it(
     store: ArchiveStore, plain: Connection
 ) -> None:
     fill(plain, *make_ids("b", 12))
@@ -148,7 +148,7 @@ def test_archived_rows_are_accepted_when_run_was_killed_before_database_recorded
     assert ArchivedDay.objects.get().rows == 13
 
 
-def test_adopt_records_archived_rows_in_database_restored_from_earlier_backup(
+def test_adopt_records_archived_rows_that_the_restored_database_does_not_know(
     store: ArchiveStore,
 ) -> None:
     with connect_plainly() as plain:
@@ -165,7 +165,7 @@ def test_adopt_records_archived_rows_in_database_restored_from_earlier_backup(
 
 
 @pytest.mark.parametrize("is_noted", [False, True])
-def test_day_is_not_dropped_when_archive_has_forged_rows_under_the_true_digest(
+def test_day_is_not_dropped_when_manifest_of_forged_rows_has_the_true_digest(
     store: ArchiveStore, is_noted: bool
 ) -> None:
     """Somebody who knows the rows can compute their digest."""
@@ -202,7 +202,7 @@ def test_adopt_and_forget_are_journaled(store: ArchiveStore) -> None:
         ]
 
 
-def test_restore_and_forget_do_nothing_when_journal_fails(
+def test_restore_and_forget_do_nothing_when_access_journal_cannot_be_written(
     store: ArchiveStore, plain: Connection
 ) -> None:
     archive_rows_of_day(store, *make_ids("b", 3))
@@ -243,7 +243,7 @@ def test_adopt_refuses_damaged_day(
     assert not ArchivedDay.objects.exists()
 
 
-def test_adopt_refuses_archived_day_with_fewer_rows_than_the_database_records(
+def test_adopt_refuses_archived_day_with_fewer_rows_than_recorded(
     store: ArchiveStore,
 ) -> None:
     archive_rows_of_day(store, *make_ids("b", 12))
@@ -274,7 +274,7 @@ def test_restore_and_export_refuse_planted_rows(store: ArchiveStore, tmp_path: P
     assert list_ids() == ["late"]
 
 
-def test_reader_reads_only_archive_files_that_the_database_lists(store: ArchiveStore) -> None:
+def test_archive_is_read_only_from_files_that_the_database_lists(store: ArchiveStore) -> None:
     archive_rows_of_day(store, *make_ids("b", 3))
     replant(store, "b001x", *make_ids("b", 3))
     with pytest.raises(FileNotFoundError):
@@ -352,7 +352,9 @@ def test_forged_manifest_hides_no_archived_row(
     assert ArchivedDay.objects.get().archived_at.year == archived_at.year
 
 
-def test_verify_compares_files_with_database(store: ArchiveStore, written: Path) -> None:
+def test_verify_reports_archive_file_that_differs_from_its_record_in_the_database(
+    store: ArchiveStore, written: Path
+) -> None:
     assert NAME in run_maintain(store)
     (file,) = ArchivedDay.objects.get().files
     ArchivedDay.objects.update(files=[{**file, "last": "a1"}])
@@ -360,7 +362,7 @@ def test_verify_compares_files_with_database(store: ArchiveStore, written: Path)
 
 
 @pytest.mark.parametrize("forged", ["../../elsewhere.parquet", "/etc/passwd", "part.txt", None])
-def test_manifest_with_foreign_or_repeated_file_is_refused(
+def test_manifest_is_refused_when_it_lists_a_file_twice_or_of_another_folder(
     store: ArchiveStore, written: Path, forged: str | None
 ) -> None:
     if forged is None:

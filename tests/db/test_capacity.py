@@ -24,7 +24,7 @@ def get_day_ago(number: int) -> date:
 capacity = partial(read_output, "capacity")
 
 
-def test_loads_are_measured_from_complete_days() -> None:
+def test_rows_and_sizes_per_day_are_measured_from_finished_days() -> None:
     with connect_plainly() as plain:
         count = simulated.load(plain, get_day_ago(2), applications=60)
         count += simulated.load(plain, get_day_ago(1), applications=40, seed=2)
@@ -53,7 +53,7 @@ def test_capacity_command_measures_existing_days() -> None:
     assert str(get_day_ago(2)) in capacity()
 
 
-def test_capacity_command_uses_rate_option_when_there_are_no_partitions() -> None:
+def test_capacity_command_computes_from_options_when_there_are_no_partitions() -> None:
     words = ("--rps", "200", "--avg-bytes", "1785", "--days", "90")
     assert "17,280,000" in capacity(*words)
     parts = json.loads(capacity(*words, "--json"))["total"]

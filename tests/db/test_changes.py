@@ -183,7 +183,9 @@ def test_pages_of_changes_equal_those_of_a_simple_reference_program(
         assert all(len(page.versions) == query.page_size for page in pages[:-1])
 
 
-def test_each_change_is_compared_with_the_previous_version(changes: list[ModelChange]) -> None:
+def test_versions_in_changes_query_are_compared_with_their_previous_versions(
+    changes: list[ModelChange],
+) -> None:
     numbers = {
         (change.kind, change.id, change.version): change.version - 1 or 0 for change in changes
     }
@@ -261,7 +263,9 @@ def find_previous(snapshots: list[StoredSnapshot], one: StoredSnapshot) -> Store
 
 
 @pytest.mark.parametrize("form", ["plain", "packed", "packed, late", "mixed"])
-def test_path_filter_misses_no_version_of_hostile_histories(form: str, tables: None) -> None:
+def test_path_filter_finds_every_version_that_changed_the_path_in_generated_histories(
+    form: str, tables: None
+) -> None:
     snapshots = make_snapshots(seed=len(form))
     late = snapshots[::4] if form == "packed, late" else []
     with connect_plainly() as plain:
@@ -357,7 +361,7 @@ def list_nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.parametrize("is_packed", [False, True])
 @pytest.mark.plain_only("a plan of PostgreSQL")
-def test_first_page_of_changes_is_read_by_index_and_does_not_sort_a_whole_day(
+def test_first_page_of_changes_uses_index_and_sorts_only_few_rows(
     tables: None, is_packed: bool
 ) -> None:
     day = T0.replace(hour=0)
@@ -379,7 +383,7 @@ def test_first_page_of_changes_is_read_by_index_and_does_not_sort_a_whole_day(
 
 
 @pytest.mark.plain_only("maintain makes no indexes on a cluster")
-def test_maintain_adds_indexes_for_changes_to_older_days(tables: None) -> None:
+def test_maintain_adds_missing_indexes_of_changes_query_to_existing_days(tables: None) -> None:
     day = T0.replace(hour=0)
     fill_day(day)
     table = get_root().table

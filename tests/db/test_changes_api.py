@@ -31,7 +31,7 @@ def ask(client: Client, **parameters: Any) -> Any:
     return client.get("/api/v1/changes", {**WINDOW, **parameters})
 
 
-def test_entries_of_changes_name_their_application_and_its_title(
+def test_entry_of_changes_answer_has_application_id_and_title(
     application_of_two_people: Store, auditor: Client
 ) -> None:
     answer = read_data(ask(auditor, author="m.prygunov"))
@@ -50,7 +50,7 @@ def test_entries_of_changes_name_their_application_and_its_title(
     assert "nextPageToken" not in answer
 
 
-def test_pages_of_changes_repeat_no_version(
+def test_each_version_is_on_one_page_of_changes_answer(
     application_of_two_people: Store, auditor: Client
 ) -> None:
     first = read_data(ask(auditor, clientId="top-crm", pageSize=4))
@@ -90,7 +90,7 @@ def test_error_names_wrong_parameter_of_changes_call(
     assert check_error(ask(auditor, **parameters), 400, "bad_parameter")["parameter"] == name
 
 
-def test_page_token_from_another_query_of_changes_is_refused(
+def test_changes_call_refuses_page_token_of_another_query(
     application_of_two_people: Store, auditor: Client
 ) -> None:
     token = read_data(ask(auditor, author="m.ivanov", pageSize=1))["nextPageToken"]
@@ -99,7 +99,7 @@ def test_page_token_from_another_query_of_changes_is_refused(
         assert check_error(answer, 400, "bad_parameter")["parameter"] == "pageToken"
 
 
-def test_window_of_at_most_one_hour_needs_no_author(
+def test_changes_call_needs_no_author_for_time_span_of_at_most_one_hour(
     application_of_two_people: Store, auditor: Client
 ) -> None:
     window = {"from": minute(0).isoformat(), "to": minute(60).isoformat()}
@@ -108,7 +108,7 @@ def test_window_of_at_most_one_hour_needs_no_author(
     assert check_error(ask(auditor, **window), 400, "bad_parameter")["parameter"] == "author"
 
 
-def test_window_before_retention_is_answered_with_older_than_retention(
+def test_changes_call_answers_older_than_retention_for_time_span_before_retention(
     store: Store, auditor: Client
 ) -> None:
     old = {"from": minute(-1e6).isoformat(), "to": minute(-9e5).isoformat()}
@@ -161,7 +161,7 @@ def open_only_b1(_user: object, application: Any) -> bool:
     return bool(application.id == "B1")
 
 
-def test_changes_leave_out_hidden_applications_and_journal_counts_them(
+def test_changes_answer_omits_hidden_applications_and_journal_counts_them(
     application_of_two_people: Store, auditor: Client, settings: Any
 ) -> None:
     application_of_two_people.add("B1", 0, {"name": "Other"}, 1.5)
@@ -174,7 +174,7 @@ def test_changes_leave_out_hidden_applications_and_journal_counts_them(
     assert entry.reason == "need-to-know: 1 left out of the list"
 
 
-def test_feed_ends_at_complete_to_and_its_token_continues_with_later_versions(
+def test_feed_stops_at_complete_to_and_continues_with_its_token_later(
     store: Store, auditor: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     completeness = complete_to.read_completeness(ENTITIES)
@@ -201,7 +201,7 @@ def test_feed_ends_at_complete_to_and_its_token_continues_with_later_versions(
     assert list_numbers(feed(None)) == []
 
 
-def test_feed_of_one_kind_reads_completeness_of_only_that_kind_and_only_once(
+def test_feed_of_one_kind_reads_completeness_of_that_kind_once(
     store: Store, auditor: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     completeness, asked_kinds = complete_to.read_completeness(ENTITIES), []

@@ -84,7 +84,7 @@ def replace_parameter(name: str, encoded: str) -> str:
     return f"{urlencode(rest)}&{name}={encoded}"
 
 
-def test_error_of_changes_call_names_parameter_with_malformed_value(
+def test_changes_call_names_parameter_that_has_malformed_value(
     ask_raw: Callable[[str], tuple[int, dict[str, str], bytes]],
 ) -> None:
     cases = [(name, text) for name in NAMES for text in WRONG_TEXTS]
@@ -101,7 +101,7 @@ def test_error_of_changes_call_names_parameter_with_malformed_value(
     assert len(cases) > 150
 
 
-def test_unknown_parameter_of_changes_is_refused_and_named(
+def test_changes_call_refuses_and_names_unknown_parameter(
     ask_raw: Callable[[str], tuple[int, dict[str, str], bytes]],
 ) -> None:
     for name in ("sort", "archive", "Author", "author[]", "client_id", "q", "id", "limit", "%00"):
@@ -110,7 +110,7 @@ def test_unknown_parameter_of_changes_is_refused_and_named(
         assert json.loads(body)["error"]["parameter"] == name.replace("%00", "\0")
 
 
-def test_moment_in_any_notation_gets_documented_answer(
+def test_changes_call_gives_documented_answer_to_moment_in_any_notation(
     ask_raw: Callable[[str], tuple[int, dict[str, str], bytes]],
 ) -> None:
     for moment in MOMENTS:
@@ -126,7 +126,7 @@ def test_moment_in_any_notation_gets_documented_answer(
             assert json.loads(answer[2])["data"]["history"] == []
 
 
-def test_long_window_of_changes_without_author_is_refused(
+def test_changes_call_refuses_long_time_span_without_author(
     ask_raw: Callable[[str], tuple[int, dict[str, str], bytes]],
 ) -> None:
     for query in (
@@ -144,7 +144,9 @@ def test_long_window_of_changes_without_author_is_refused(
     assert json.loads(ask_raw(swapped)[2])["error"]["parameter"] == "from"
 
 
-def test_changed_or_foreign_page_token_is_refused(store: Store, auditor: Client) -> None:
+def test_changes_call_refuses_token_that_was_altered_or_belongs_to_another_query(
+    store: Store, auditor: Client
+) -> None:
     add_application_of_two_people(store)
     question = {**BASE, "pageSize": 1}
     token = read_data(auditor.get(ADDRESS, question))["nextPageToken"]
@@ -212,7 +214,7 @@ def busy_person(store: Store) -> Store:
 
 
 @pytest.mark.plain_only("a cluster asks one shard for each document of a page")
-def test_page_of_changes_of_a_busy_person_has_bounded_size_and_few_statements(
+def test_page_of_changes_by_busy_person_has_bounded_size_and_few_statements(
     busy_person: Store, auditor: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(budget, "PAGE_SECONDS", 1.0)
@@ -305,7 +307,7 @@ QUESTIONS = tuple(
 )
 
 
-def test_answers_equal_those_of_a_store_without_the_hidden_documents(
+def test_answers_are_the_same_with_and_without_hidden_documents(
     store: Store, auditor: Client, settings: Any
 ) -> None:
     rule = f"{__name__}.open_only_visible"
@@ -330,7 +332,7 @@ def read_screen(client: Client, address: str) -> str:
 
 
 @pytest.mark.parametrize("order", ["desc", "asc"])
-def test_page_that_ends_early_does_not_reveal_hidden_documents(
+def test_page_that_ends_at_its_time_limit_does_not_reveal_hidden_documents(
     order: str, store: Store, auditor: Client, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rule = f"{__name__}.open_only_visible"
@@ -355,7 +357,7 @@ def complete_to_now(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("role", ["ops"])
-def test_role_without_permission_for_history_gets_no_changes(
+def test_role_without_history_permission_gets_no_changes(
     role: str, store: Store, client: Client
 ) -> None:
     add_application_of_two_people(store)
@@ -368,7 +370,7 @@ def test_role_without_permission_for_history_gets_no_changes(
             assert b"A1" not in answer.content
 
 
-def test_each_page_of_changes_writes_one_journal_entry_with_author(
+def test_each_page_of_changes_writes_journal_entry_that_names_the_author(
     store: Store, support: Client
 ) -> None:
     add_application_of_two_people(store)
@@ -383,7 +385,7 @@ def test_each_page_of_changes_writes_one_journal_entry_with_author(
     assert all("m.ivanov" in line for line in lines)
 
 
-def test_timeline_links_to_page_of_author_when_login_has_special_characters(
+def test_timeline_links_to_person_page_when_login_has_special_characters(
     store: Store, support: Client
 ) -> None:
     for number, login in enumerate(("a\nb", "a/../b", ".", "..", "?#%2F", "<b>", "\u2028")):

@@ -47,7 +47,7 @@ def open_page(client: Client, address: str, **parameters: Any) -> str:
     return answer.content.decode()
 
 
-def test_changes_page_groups_versions_of_a_person_by_document(
+def test_changes_page_of_a_person_groups_versions_by_document(
     application_of_two_people: Store, support: Client
 ) -> None:
     page = open_page(support, "changes/", author="m.ivanov")
@@ -128,7 +128,7 @@ def test_journal_entry_of_changes_command_has_the_path(store: Store) -> None:
     assert entry.query == "changes --author m.ivanov --path /holders/*/rate"
 
 
-def test_downloaded_changes_page_has_what_the_screen_shows(
+def test_download_of_changes_page_has_versions_of_the_page(
     application_of_two_people: Store, support: Client
 ) -> None:
     text = open_page(support, "changes/", **{"author": "m.ivanov", "as": "csv"})
@@ -183,7 +183,7 @@ def test_timeline_links_to_page_of_person_and_to_changes_of_the_day(
     assert "/admin/changes/?author=m.ivanov&amp;from=" in page
 
 
-def test_masked_value_is_masked_in_changes(
+def test_changes_answer_masks_marked_field_and_refuses_path_below_it(
     application_of_two_people: Store, auditor: Client
 ) -> None:
     FieldLabel.objects.create(path="/rate", russian="rate", sensitive=True)
@@ -307,7 +307,7 @@ def make_short_pages_of_complete_store(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.plain_only("its hundreds of pages of one slice take minutes there")
 @pytest.mark.parametrize("order", ["desc", "asc"])
-def test_changes_command_lists_long_window_by_path_without_author(
+def test_changes_command_accepts_long_time_span_without_author(
     busy_night: Store, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_short_pages_of_complete_store(monkeypatch)
@@ -319,10 +319,11 @@ def test_changes_command_lists_long_window_by_path_without_author(
 
 @pytest.mark.plain_only("its hundreds of pages of one slice take minutes there")
 @pytest.mark.parametrize("order", ["desc", "asc"])
-def test_interrupted_changes_command_continues_with_its_token(
+def test_changes_command_continues_from_printed_token_after_interruption(
     busy_night: Store, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is interrupted in each page after the first, and goes on with the token it printed."""
+    """Each run is interrupted in its second page and prints a token. The next run continues from
+    it."""
     make_short_pages_of_complete_store(monkeypatch)
     words = (*NIGHT, "--path", "/rate", "--json", "--order", order)
     fetch, token, entries = timeline.fetch_changes_page, None, []
@@ -352,7 +353,7 @@ def test_interrupted_changes_command_continues_with_its_token(
     assert interruptions > 2
 
 
-def test_changes_command_shows_how_much_of_the_window_was_read(
+def test_changes_command_shows_progress_in_minutes_of_the_time_span(
     busy_night: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(budget, "PAGE_SECONDS", 0)
@@ -372,7 +373,9 @@ def test_changes_command_shows_how_much_of_the_window_was_read(
     assert min(steps) >= 0
 
 
-def test_api_says_how_to_ask_for_a_longer_window(store: Store, auditor: Client) -> None:
+def test_error_of_changes_call_explains_how_to_read_a_longer_time_span(
+    store: Store, auditor: Client
+) -> None:
     window = {"from": minute(0).isoformat(), "to": minute(61).isoformat(), "path": "/rate"}
     error = check_error(auditor.get("/api/v1/changes", window), 400, "bad_parameter")
     assert error["parameter"] == "author"

@@ -43,13 +43,15 @@ def old_service(store: Store, old: OldServiceServer) -> OldServiceServer:
     return old
 
 
-def test_comparison_is_ok_when_applications_are_equal(old_service: OldServiceServer) -> None:
+def test_compare_old_succeeds_when_applications_are_equal(old_service: OldServiceServer) -> None:
     code, actual = run_compare_old()
     assert (code, actual["ok"], actual["applications"], actual["listed"]) == (0, True, 1, [])
     assert actual["versions"]["equal"] == 3
 
 
-def test_comparison_finds_each_difference(old_service: OldServiceServer, store: Store) -> None:
+def test_compare_old_reports_every_kind_of_difference(
+    old_service: OldServiceServer, store: Store
+) -> None:
     remaining = clock.now() - timedelta(days=settings.ANNALS.retention_days + 2)
     store.add("A1", 2, {"rate": VALUE, "parts": [{"pid": "1", "n": 1}]}, 5, client="top-old")
     old_service.add_version(
@@ -72,7 +74,7 @@ def test_comparison_finds_each_difference(old_service: OldServiceServer, store: 
     assert (entry.reason, "compare-old" in entry.query) == ("the switch", True)
 
 
-def test_comparison_finds_document_of_old_service_that_is_missing_in_annals(
+def test_compare_old_finds_document_that_only_the_old_service_has(
     old_service: OldServiceServer, tmp_path: Path
 ) -> None:
     old_service.add_version("B1", 0, {"rate": VALUE}, minute(0))
@@ -83,7 +85,7 @@ def test_comparison_finds_document_of_old_service_that_is_missing_in_annals(
     assert [item["id"] for item in actual["listed"]] == ["B1"]
 
 
-def test_comparison_is_not_ok_when_ids_are_wrong(
+def test_compare_old_fails_when_listed_ids_exist_nowhere(
     old_service: OldServiceServer, tmp_path: Path
 ) -> None:
     file = tmp_path / "ids"
@@ -95,7 +97,7 @@ def test_comparison_is_not_ok_when_ids_are_wrong(
     assert (ended.code, "has no id" in ended.err) == (2, True)
 
 
-def test_comparison_prints_paths_without_values(
+def test_compare_old_prints_paths_of_differences_without_values(
     old_service: OldServiceServer, store: Store
 ) -> None:
     store.add("A1", 2, {"rate": VALUE}, 5, client="top-old", author="o.stara")
@@ -106,8 +108,10 @@ def test_comparison_prints_paths_without_values(
     assert VALUE not in text
 
 
-def test_comparison_masks_values_in_paths(old_service: OldServiceServer, store: Store) -> None:
-    """The items of a list are told apart by their id, which may be marked."""
+def test_compare_old_masks_marked_values_in_paths(
+    old_service: OldServiceServer, store: Store
+) -> None:
+    """A path names an item of a list by its id, which may be marked."""
     FieldLabel.objects.create(entity="", path="/cards/*/id", sensitive=True)
     store.add("A1", 2, {"cards": [{"id": VALUE, "n": 1}]}, 5, client="top-old")
     old_service.add_version(
@@ -119,7 +123,7 @@ def test_comparison_masks_values_in_paths(old_service: OldServiceServer, store: 
     assert path.endswith("]/n")
 
 
-def test_comparison_is_not_ok_when_old_service_fails(
+def test_compare_old_fails_when_old_service_fails(
     old_service: OldServiceServer, tmp_path: Path
 ) -> None:
     old_service.status = 503
@@ -131,10 +135,10 @@ def test_comparison_is_not_ok_when_old_service_fails(
     assert len(old_service.requests) == 1 + 5
 
 
-def test_comparison_is_not_ok_when_no_version_is_in_both(
+def test_compare_old_fails_when_no_version_is_in_both_services(
     store: Store, old: OldServiceServer
 ) -> None:
-    """An empty store; an old service that knows none of the applications."""
+    """The store is empty, or the old service knows none of the applications."""
     assert run_compare_old()[0] == 1
     store.add("A1", 0, {}, 0)
     code, actual = run_compare_old()
@@ -144,7 +148,7 @@ def test_comparison_is_not_ok_when_no_version_is_in_both(
     assert "Nothing is missing" not in text
 
 
-def test_comparison_takes_same_sample_for_same_seed(store: Store) -> None:
+def test_compare_old_chooses_same_applications_for_same_seed(store: Store) -> None:
     for number in range(300):
         store.add(f"A{number:03}", 0, {"text": "x" * 2000}, 0)
     first = comparison.sample_applications(20, 1)

@@ -45,26 +45,26 @@ def add_empty_partition(topic: str, partition: int, **columns: Any) -> Ledger:
     return add_read_partition(topic, partition, **{**counts, "high_watermark": 0, **columns})
 
 
-def test_partition_without_messages_is_complete() -> None:
+def test_empty_topic_partition_is_complete_to_moment_when_its_end_was_confirmed() -> None:
     add_read_partition(TOPIC)
     add_empty_partition(TOPIC, 1)
     add_empty_partition(TWIN_TOPIC, 0, end_known_at=NOW - timedelta(minutes=3))
     assert get_completeness() == (NOW - timedelta(minutes=3), 0)
 
 
-def test_partition_with_unknown_end_is_not_complete() -> None:
+def test_complete_to_is_unknown_when_end_offset_of_a_partition_is_unknown() -> None:
     add_read_partition(TOPIC)
     add_empty_partition(TWIN_TOPIC, 0, high_watermark=None, end_known_at=None)
     assert get_completeness() == (None, None)
 
 
 @pytest.mark.parametrize("topic", ROOT.topics)
-def test_completeness_is_unknown_when_topic_was_never_read(topic: str) -> None:
+def test_complete_to_is_unknown_when_a_topic_was_never_read(topic: str) -> None:
     add_read_partition(topic)
     assert get_completeness() == (None, None)
 
 
-def test_topic_that_nobody_reads_limits_completeness_until_it_is_retired() -> None:
+def test_topic_without_consumer_holds_complete_to_back_until_topic_is_retired() -> None:
     """No consumer reads the migration topic any more, so its end offset was confirmed long ago."""
     add_read_partition(TOPIC)
     add_read_partition(TWIN_TOPIC, end_known_at=NOW - timedelta(days=30))
@@ -75,7 +75,7 @@ def test_topic_that_nobody_reads_limits_completeness_until_it_is_retired() -> No
     assert get_completeness() == (NOW - timedelta(days=30), 0)
 
 
-def test_completeness_is_moment_of_newest_message_read_but_never_in_the_future() -> None:
+def test_complete_to_is_moment_of_newest_read_message_but_never_in_the_future() -> None:
     add_read_partition(TWIN_TOPIC)
     behind = add_read_partition(TOPIC, high_watermark=12, newest_timestamp=NOW - timedelta(hours=1))
     assert get_completeness() == (NOW - timedelta(hours=1), 2)
@@ -99,7 +99,7 @@ def write_heartbeat(claim: Claim, end: int | None, seen_at: float | None) -> Non
 def test_heartbeat_does_not_confirm_end_offset_while_brokers_do_not_answer(
     ingested: Ingested,
 ) -> None:
-    """The end offset is still in the client's memory then, but it may be out of date."""
+    """The Kafka client still remembers an end offset then, but it may be out of date."""
     claim = ingested.claims[SOURCE]
     write_heartbeat(claim, 0, None)
     assert read_age_of_end() is None
@@ -114,8 +114,8 @@ def test_heartbeat_does_not_confirm_end_offset_while_brokers_do_not_answer(
     assert later >= age
 
 
-def test_written_batch_alone_does_not_make_end_offset_known(ingested: Ingested) -> None:
-    """Nothing is known of the end while no consumer has seen it: the lag is unknown, not 0."""
+def test_end_offset_stays_unknown_until_a_heartbeat_reports_it(ingested: Ingested) -> None:
+    """Until then the lag is unknown, not 0, even if a batch was written."""
     ingested.write(make_value(id="a"))
     [entry] = [item for item in ledger_rows.load_entries() if item.topic == TOPIC]
     assert entry.lag is None
@@ -158,7 +158,7 @@ def test_ledger_command_retires_and_unretires_topic() -> None:
         run("unretire", TWIN_TOPIC)
 
 
-def test_check_reports_topics_that_no_consumer_reads() -> None:
+def test_ledger_command_reports_topics_that_no_consumer_reads() -> None:
     add_read_partition(TOPIC)
     Ledger.objects.update(checked_at=NOW - timedelta(minutes=2))
     output = run()
@@ -170,8 +170,8 @@ def test_check_reports_topics_that_no_consumer_reads() -> None:
     assert TWIN_TOPIC in json.loads(run("--json"))["neverRead"]
 
 
-def test_check_reports_topic_of_removed_kind_until_topic_is_retired() -> None:
-    """Messages may still come to it, and nobody reads them."""
+def test_ledger_command_reports_topic_of_removed_kind_until_topic_is_retired() -> None:
+    """Messages may still come to the topic, and no consumer reads them."""
     add_read_partition(TOPIC)
     add_read_partition("taken.out", high_watermark=12)
     output = run()
@@ -195,7 +195,7 @@ def test_metrics_leave_out_retired_topic(client: Client) -> None:
         assert f'{name}{{partition="0",topic="{TWIN_TOPIC}"}}' not in text
 
 
-def test_completeness_of_child_ignores_topics_of_other_kinds(ingested: Ingested) -> None:
+def test_complete_to_of_child_kind_ignores_topics_of_other_kinds(ingested: Ingested) -> None:
     child = BY_NAME["product-car"]
     for topic in child.topics:
         with open_connection() as plain:

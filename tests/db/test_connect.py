@@ -51,9 +51,9 @@ def test_text_is_stored_unchanged_whatever_encoding_the_login_has(ingested: Inge
 
 
 @pytest.mark.usefixtures("set_for_the_login")
-def test_session_has_settings_that_consumer_needs() -> None:
-    """A time limit would make the consumer repeat a slow batch for ever. `read committed` lets a
-    writer that has locked a day see that the day is being sealed."""
+def test_session_of_consumer_overrides_settings_of_its_login() -> None:
+    """A time limit would make the consumer repeat a slow batch for ever. With `read committed`, a
+    writer that has locked a day sees that the day is being sealed."""
     expected = {
         "transaction_isolation": "read committed",
         "statement_timeout": "0",

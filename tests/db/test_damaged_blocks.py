@@ -320,7 +320,7 @@ def test_blocks_without_a_checksum_are_still_read(
 
 
 def test_checksum_of_a_block_is_the_same_in_every_release() -> None:
-    """Blocks are read as long as their days are kept, by other releases than wrote them."""
+    """Blocks are read as long as their days are kept, also by later releases."""
     row = ("A1", 7, 1_760_000_000_123_456, "top-crm", None, 1, "P1", b"{}")
     checksum = codec.compute_checksum(row, 431, bytes(range(16)), [3, 5, 7], "m.ivanov\nд")
     assert checksum.hex() == "9049da57"

@@ -82,10 +82,11 @@ READS: dict[str, Callable[[Connection], object]] = {
 
 
 @pytest.mark.parametrize("name", READS)
-def test_reader_waiting_for_swap_sees_whole_day(
+def test_session_waiting_to_read_a_day_sees_every_row_after_the_swap(
     name: str, reader: Connection, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reader has found the day, and waits for its lock when the new table takes its place."""
+    """The session has found the day, and waits for a lock while the new table replaces the old
+    one."""
     seal_day(plain, ROOT, DAY)
     expected = READS[name](reader)
     attach, begun = days.attach_table, threading.Event()
@@ -115,7 +116,7 @@ def test_reader_waiting_for_swap_sees_whole_day(
 
 
 @pytest.mark.plain_only("a day of a cluster is locked by the first query of its table")
-def test_reader_finds_day_absent_when_day_is_dropped_while_reader_waits(
+def test_session_waiting_to_read_a_day_finds_it_absent_when_it_is_dropped(
     reader: Connection, plain: Connection
 ) -> None:
     states: list[Any] = []
@@ -136,7 +137,7 @@ def test_reader_finds_day_absent_when_day_is_dropped_while_reader_waits(
 
 
 @pytest.mark.plain_only("each node takes its snapshot when it is first asked")
-def test_read_is_refused_when_its_postgresql_snapshot_is_older_than_the_table(
+def test_reading_a_day_is_refused_when_postgresql_snapshot_is_older_than_its_table(
     reader: Connection, plain: Connection
 ) -> None:
     with reader.transaction():
@@ -148,7 +149,7 @@ def test_read_is_refused_when_its_postgresql_snapshot_is_older_than_the_table(
 
 
 @pytest.mark.plain_only("a day of a cluster is locked by the first query of its table")
-def test_swap_of_day_waits_for_reader(
+def test_day_cannot_be_swapped_while_it_is_read(
     reader: Connection, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.2)
@@ -156,7 +157,7 @@ def test_swap_of_day_waits_for_reader(
         packing.pack_day(plain, ROOT, DAY)
 
 
-def test_export_has_all_rows_of_day_that_is_packed_after_days_were_chosen(
+def test_export_has_every_row_when_day_is_packed_after_export_chose_its_days(
     reader: Connection, plain: Connection, tmp_path: Path
 ) -> None:
     chosen_days, _missing = choose_days(ROOT, DAY, DAY + timedelta(1))
@@ -166,10 +167,11 @@ def test_export_has_all_rows_of_day_that_is_packed_after_days_were_chosen(
 
 
 @pytest.mark.parametrize("act", ["pack", "unpack"])
-def test_timeline_is_whole_when_day_is_swapped_between_statements(
+def test_timeline_is_complete_when_day_is_swapped_between_its_statements(
     act: str, reader: Connection, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Separate statements look for plain rows and for blocks: neither may miss the version."""
+    """Plain rows and blocks are read by separate statements, and the version must not be missed by
+    both."""
     if act == "unpack":
         packing.pack_day(plain, ROOT, DAY)
     expected = timeline.compare_versions(HOST, ROOT, "A1", 3, 20)
@@ -202,10 +204,11 @@ def test_timeline_is_whole_when_day_is_swapped_between_statements(
         assert len(tables.TableSource().fetch_versions(refs).rows) == 30
 
 
-def test_search_index_is_complete_when_day_is_packed_meanwhile(
+def test_search_index_is_complete_when_day_is_packed_during_backfill(
     reader: Connection, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Packing moves the rows to other pages of the table."""
+    """Packing moves the rows to other pages of the table while the backfill reads it page by
+    page."""
     name, pointer = ROOT.search[0]
     store = Store()
     for number in range(300):

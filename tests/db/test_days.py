@@ -57,7 +57,9 @@ STYLES = [
 
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("of", DAYS)
-def test_day_is_utc_in_every_time_zone(zone: str, of: date, style: str) -> None:
+def test_day_begins_and_ends_at_utc_midnight_in_every_time_zone(
+    zone: str, of: date, style: str
+) -> None:
     begin = datetime(of.year, of.month, of.day, tzinfo=UTC)
     end = begin + timedelta(days=1)
     with connect_plainly(options=f"-c timezone={zone} -c datestyle={style}") as plain:
@@ -140,7 +142,9 @@ def test_creating_a_day_attaches_detached_table_with_its_rows(plain: Connection)
     assert count_stored(plain) == 1
 
 
-def test_foreign_table_is_neither_attached_nor_dropped(plain: Connection) -> None:
+def test_table_that_annals_did_not_create_is_neither_attached_nor_dropped(
+    plain: Connection,
+) -> None:
     name = days.build_partition_name(TABLE, TODAY)
     plain.execute(f"CREATE TABLE {name} (LIKE {TABLE} INCLUDING ALL)")
     for act in (days.create_partition, days.drop_partition):

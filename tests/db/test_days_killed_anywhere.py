@@ -100,7 +100,9 @@ def read_archived_rows(store: ArchiveStore) -> list[tuple[Any, ...]]:
     return [] if day_manifest is None else list(manifest.read_checked_rows(store, day_manifest))
 
 
-def test_maintain_killed_anywhere_loses_no_row_of_packed_day(tmp_path: Path) -> None:
+def test_no_row_of_packed_day_is_lost_when_maintain_is_killed_at_any_statement(
+    tmp_path: Path,
+) -> None:
     count, begin, store = 0, tmp_path / "begin", ArchiveStore(str(tmp_path / "0"))
     reset_days()
     with connect_plainly() as plain:
@@ -132,8 +134,8 @@ def test_maintain_killed_anywhere_loses_no_row_of_packed_day(tmp_path: Path) -> 
     assert count > 20
 
 
-def test_restore_killed_anywhere_loses_no_row(tmp_path: Path) -> None:
-    """Of a day that was packed when it was archived."""
+def test_no_row_is_lost_when_restore_is_killed_at_any_statement(tmp_path: Path) -> None:
+    """The day was packed when it was archived."""
     store = ArchiveStore(str(tmp_path))
     reset_days()
     with connect_plainly() as plain:

@@ -35,7 +35,7 @@ def make_partition(state: DayState = DayState.ATTACHED) -> Partition:
     return Partition(TABLE, "p", None, None, state, True, 5, 2048)
 
 
-def test_each_state_of_day_has_one_word() -> None:
+def test_calendar_has_one_word_for_each_state_of_a_day() -> None:
     old, archived = get_today() - timedelta(days=3), ArchivedDay(table=TABLE, day=get_today())
     actual = [
         TableDay(TABLE, old, get_today()),
@@ -93,7 +93,9 @@ def test_calendar_shows_state_of_each_day(tables: None, client: Client, settings
         assert client.get("/admin/days/", {"day": wrong}).status_code == 200
 
 
-def test_overdue_step_says_since_which_day_it_is_due(tables: None, client: Client) -> None:
+def test_days_page_says_on_which_day_an_overdue_step_became_due(
+    tables: None, client: Client
+) -> None:
     day = get_today() - timedelta(days=6)
     with connect_plainly() as plain:
         days.create_partition(plain, TABLE, day)
@@ -119,7 +121,9 @@ def test_overdue_step_says_since_which_day_it_is_due(tables: None, client: Clien
     assert "waits for the next annals partitions maintain" in read_text(client.get("/admin/days/"))
 
 
-def test_days_with_the_same_text_are_shown_as_one_line(tables: None, client: Client) -> None:
+def test_consecutive_days_with_same_next_step_are_shown_as_one_line(
+    tables: None, client: Client
+) -> None:
     newest = get_today() - timedelta(days=6)
     with connect_plainly() as plain:
         for day in (newest, newest - timedelta(days=1)):
@@ -167,14 +171,14 @@ def test_days_with_the_same_text_are_shown_as_one_line(tables: None, client: Cli
         ([Explanation(Code.SUMS_WRONG, where="t[0]")], "учёт t[0] не сходится"),
     ],
 )
-def test_reason_of_held_day_is_in_language_of_page(
+def test_reason_why_day_is_held_is_in_language_of_page(
     reasons: list[Explanation], message: str
 ) -> None:
     with translation.override("ru"):
         assert message in translate_all(reasons)
 
 
-def test_reason_without_known_explanation_is_shown_as_stored() -> None:
+def test_reason_is_shown_as_stored_when_its_explanation_is_unknown() -> None:
     stored = Explanation(Code.BAD_IN_A_ROW, n=3).to_json()
     with translation.override("ru"):
         assert translate_stored("3 bad messages in a row", stored) == "плохих сообщений подряд: 3"

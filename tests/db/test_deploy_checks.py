@@ -73,7 +73,7 @@ def list_warning_ids(**options: Any) -> list[str]:
     return [str(actual.id).removeprefix("annals.") for actual in check_first_hour(**options)]
 
 
-def test_missing_settings_are_listed_in_order(settings: Settings) -> None:
+def test_missing_settings_are_listed_in_order_of_their_check_numbers(settings: Settings) -> None:
     set_settings(settings)
     assert list_warning_ids() == [*NOTHING_SET, "I100"]
 
@@ -86,7 +86,7 @@ def test_weak_key_and_open_hosts_are_listed(settings: Settings) -> None:
     assert list_warning_ids() == ["W103", "W104", "I100"]
 
 
-def test_missing_and_wide_proxy_networks_are_listed(
+def test_unset_or_too_wide_proxy_networks_are_listed(
     settings: Settings,
 ) -> None:
     use_production_settings(settings)
@@ -158,7 +158,9 @@ def test_warnings_of_new_database_disappear_when_their_hints_are_followed(
 
 
 @pytest.mark.django_db
-def test_only_missing_tables_are_listed_when_migrations_are_missing(settings: Settings) -> None:
+def test_only_missing_tables_are_reported_when_migrations_were_not_applied(
+    settings: Settings,
+) -> None:
     use_production_settings(settings)
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM django_migrations WHERE app = 'history'")

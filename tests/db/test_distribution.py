@@ -27,12 +27,12 @@ def plain() -> Iterator[psycopg.Connection[object]]:
 
 
 @pytest.mark.plain_only("an installation that is not distributed is its subject")
-def test_plain_installation_is_not_distributed(plain: psycopg.Connection[object]) -> None:
+def test_single_server_is_not_distributed(plain: psycopg.Connection[object]) -> None:
     assert distribution.is_distributed(plain) is False
 
 
 @pytest.mark.plain_only("an installation that is not distributed is its subject")
-def test_answer_whether_tables_are_distributed_is_remembered(
+def test_database_is_asked_only_once_whether_it_is_distributed(
     plain: psycopg.Connection[object],
 ) -> None:
     distribution.is_distributed(plain)
@@ -46,7 +46,9 @@ def test_answer_whether_tables_are_distributed_is_remembered(
         other_session.rollback()
 
 
-def test_distribution_can_be_turned_on_for_test(plain: psycopg.Connection[object]) -> None:
+def test_remembered_answer_decides_whether_database_is_distributed(
+    plain: psycopg.Connection[object],
+) -> None:
     distribution._answers_by_database[distribution._identify_database(plain)] = True
     assert distribution.is_distributed(plain)
 
@@ -78,7 +80,7 @@ def test_new_session_is_closed_when_preparing_it_fails(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_command_exits_with_one_sentence_when_database_url_names_a_worker(
+def test_command_exits_with_one_sentence_when_database_url_names_a_citus_worker(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(distribution, "is_on_worker", lambda _: True)
@@ -100,7 +102,9 @@ def test_command_exits_with_one_sentence_when_database_url_names_a_worker(
         connection_created.disconnect(dispatch_uid=WORKER_REFUSAL)
 
 
-def test_web_reports_that_database_url_names_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_web_reports_that_database_url_names_a_citus_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert explain_schema_mismatch() is None
     monkeypatch.setattr(distribution, "is_on_worker", lambda _: True)
     assert str(explain_schema_mismatch()).startswith("DATABASE_URL names a worker")

@@ -60,7 +60,7 @@ def test_compose_sets_only_settings_that_exist() -> None:
     assert requested == values - {"COMPOSE_PROFILES"}
 
 
-def test_script_make_env_generates_distinct_secrets_and_does_not_overwrite_its_file(
+def test_make_env_script_creates_distinct_secrets_and_keeps_existing_file(
     tmp_path: Path,
 ) -> None:
     for name in ("make_env", "example.env"):
@@ -108,7 +108,7 @@ def test_image_copies_existing_files_and_runs_without_root() -> None:
     assert text.index("\nUSER 10001\n") < text.index("CMD ")
 
 
-def test_django_deploy_check_is_clean_behind_https() -> None:
+def test_django_deploy_check_reports_nothing_when_https_is_set() -> None:
     settings = make_environment(ANNALS_HTTPS="true", ANNALS_ALLOWED_HOSTS="annals.bank.example")
     code, text = run_check(settings)
     assert code == 0

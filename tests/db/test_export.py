@@ -174,7 +174,7 @@ def test_export_as_parquet_has_every_row(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("filled")
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_interrupted_export_continues(
+def test_export_continues_when_it_is_repeated_after_interruption(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = run._write_day
@@ -238,7 +238,7 @@ def test_export_of_children_names_application(tmp_path: Path, plain: Connection)
 
 
 @pytest.mark.usefixtures("filled")
-def test_export_without_dates_omits_today(tmp_path: Path) -> None:
+def test_export_omits_today_when_no_dates_are_requested(tmp_path: Path) -> None:
     fill(get_day(-1), TODAY)
     code, output = run_export("--output", str(tmp_path))
     assert (code, "Exported 3 days, 12 rows" in output) == (0, True)
@@ -249,7 +249,7 @@ def test_export_without_dates_omits_today(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("filled")
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_export_rewrites_day_with_new_rows(kind: str, tmp_path: Path) -> None:
+def test_repeated_export_rewrites_only_days_that_got_rows(kind: str, tmp_path: Path) -> None:
     words = ("--output", str(tmp_path), "--format", kind)
     export(*words)
     first, last = (tmp_path / name for name in list_files(tmp_path))
@@ -308,7 +308,7 @@ def test_export_merges_table_and_archive(tmp_path: Path, settled: str) -> None:
 
 
 @pytest.mark.usefixtures("filled")
-def test_export_names_missing_days(
+def test_export_names_days_that_it_cannot_export(
     tmp_path: Path, settled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leave(settled)
@@ -348,7 +348,7 @@ def test_export_continues_after_damaged_archived_day(tmp_path: Path, settled: st
     assert run_export("--output", str(tmp_path))[0] == 2
 
 
-def test_export_has_rows_of_day_when_its_drop_was_interrupted(
+def test_export_has_rows_of_day_when_dropping_the_day_was_interrupted(
     tmp_path: Path, plain: Connection
 ) -> None:
     fill(FIRST)
@@ -363,7 +363,9 @@ def choose_both_days() -> list[choose.ExportDay]:
     return choose.choose_days(get_root(), FIRST, FIRST + timedelta(days=1))[0]
 
 
-def test_export_fails_for_day_dropped_meanwhile(tmp_path: Path, plain: Connection) -> None:
+def test_export_fails_for_day_that_is_dropped_during_the_export(
+    tmp_path: Path, plain: Connection
+) -> None:
     """The complete file of an earlier export is not replaced by an empty one."""
     fill(FIRST)
     export("--output", str(tmp_path), span=(FIRST, FIRST + timedelta(days=1)))
@@ -376,7 +378,7 @@ def test_export_fails_for_day_dropped_meanwhile(tmp_path: Path, plain: Connectio
     assert len((tmp_path / name).read_bytes().splitlines()) == len(HARD)
 
 
-def test_export_is_complete_when_day_is_packed_meanwhile(
+def test_export_is_complete_when_day_is_packed_during_the_export(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The export waits until the day is packed, and reads the new table."""
@@ -402,8 +404,11 @@ def test_export_is_complete_when_day_is_packed_meanwhile(
     assert (exported_day.rows, exported_day.error) == (len(HARD), None)
 
 
-def test_export_includes_foreign_partitions(tmp_path: Path, plain: Connection) -> None:
-    """A longer partition, two of one day, and a default one."""
+def test_export_includes_partitions_that_annals_did_not_create(
+    tmp_path: Path, plain: Connection
+) -> None:
+    """One partition is longer than a day, two have one day together, and one is the default
+    partition."""
     noon = datetime.combine(FIRST, time(12), UTC)
     for name, start, end in (
         ("long", get_day(-9), FIRST),

@@ -93,7 +93,7 @@ def test_application_timeline_has_children_of_old_service(
     assert len(application_in_both_services.requests) == 2  # one call for each answer
 
 
-def test_version_with_another_moment_in_old_service_is_shown_once_with_both_moments(
+def test_version_with_different_moments_in_store_and_old_service_is_shown_once(
     application_in_both_services: OldServiceServer, store: Store, support: Client
 ) -> None:
     application_in_both_services.add_version("A1", 4, {"rate": "old 4"}, minute(4.5))
@@ -118,7 +118,7 @@ def test_version_with_another_moment_in_old_service_is_shown_once_with_both_mome
     )
 
 
-def test_timeline_continues_after_page_of_old_service_that_adds_no_version_number(
+def test_timeline_continues_when_a_page_of_old_service_has_no_new_version_number(
     application_in_both_services: OldServiceServer, support: Client
 ) -> None:
     application_in_both_services.page = 1
@@ -126,7 +126,7 @@ def test_timeline_continues_after_page_of_old_service_that_adds_no_version_numbe
     assert list_numbers(get_data(support, API)) == [5, 4, 3, 2, 1, 0]
 
 
-def test_old_service_does_not_count_as_failed_when_annals_refused_the_call_as_busy() -> None:
+def test_old_service_does_not_count_as_failed_when_annals_was_too_busy_to_call_it() -> None:
     def raise_busy(subject: TimelineSubject, seconds: float) -> list[SourceRow]:
         raise BusyError
 
@@ -163,7 +163,7 @@ def old_service_with_rule(
     return old
 
 
-def test_need_to_know_rule_gets_document_of_old_service(
+def test_need_to_know_rule_decides_about_documents_of_old_service(
     old_service_with_rule: OldServiceServer, support: Client
 ) -> None:
     old_service_with_rule.add_version(
@@ -249,8 +249,8 @@ def test_old_service_is_trusted_only_when_its_certificate_authority_is_known(
         assert list_numbers(get_data(support, API)) == [1, 0]
 
 
-def test_fallback_reads_answers_of_another_annals(store: Store, support: Client) -> None:
-    """The old service speaks the same contract."""
+def test_another_annals_can_be_the_old_service(store: Store, support: Client) -> None:
+    """Its API has the form that Annals expects of an old service."""
     for version in range(3):
         store.add("A1", version, '{"n": 1.50}', minute(version))
     store.add("R1", 0, "null", minute(3), entity=PERSON, type=ChangeType.DELETE, author=None)
@@ -278,13 +278,12 @@ def test_fallback_reads_answers_of_another_annals(store: Store, support: Client)
 @pytest.mark.parametrize(
     "address, form", [(API, {}), (API, {"sort": "version", "order": "asc"}), (WHOLE, {})]
 )
-def test_each_version_is_on_one_page_when_old_service_fails_while_one_page_is_read(
+def test_each_version_is_on_one_page_when_old_service_fails_for_one_page(
     application_in_both_services: OldServiceServer, store: Store, support: Client,
     monkeypatch: pytest.MonkeyPatch,
     address: str, form: dict[str, str], broken: int,
 ) -> None:  # fmt: skip
-    """The old service answers again when the next page is read. tests/oracle compares other
-    requests."""
+    """The old service answers again for the next page. tests/oracle compares other requests."""
     # Ours is of another time.
     application_in_both_services.add_version("A1", 4, {"rate": "old 4"}, minute(4.5))
     application_in_both_services.add_version(
@@ -311,7 +310,7 @@ def test_each_version_is_on_one_page_when_old_service_fails_while_one_page_is_re
 
 
 @pytest.mark.parametrize("address", [API, WHOLE])
-def test_version_of_old_service_is_shown_once_when_it_is_stored_meanwhile(
+def test_version_of_old_service_is_shown_once_when_consumer_stores_it_meanwhile(
     application_in_both_services: OldServiceServer,
     store: Store,
     support: Client,
@@ -338,7 +337,7 @@ def test_version_of_old_service_is_shown_once_when_it_is_stored_meanwhile(
     assert pending == []
 
 
-def test_error_for_missing_version_says_that_old_service_may_have_it_while_old_service_fails(
+def test_error_for_missing_version_names_old_service_when_it_does_not_answer(
     application_in_both_services: OldServiceServer, support: Client
 ) -> None:
     application_in_both_services.status = 503
@@ -350,7 +349,7 @@ def test_error_for_missing_version_says_that_old_service_may_have_it_while_old_s
     )
 
 
-def test_later_pages_leave_out_old_service_when_first_page_did(
+def test_later_pages_omit_old_service_when_it_failed_for_first_page(
     application_in_both_services: OldServiceServer, support: Client
 ) -> None:
     application_in_both_services.status = 503
@@ -364,7 +363,7 @@ def test_later_pages_leave_out_old_service_when_first_page_did(
     assert list_numbers(get_data(support, API)) == [5, 4, 3, 2, 1, 0]
 
 
-def test_field_history_continues_at_same_value_after_old_service_failed(
+def test_field_history_continues_with_its_token_after_old_service_failed_for_a_page(
     application_in_both_services: OldServiceServer, support: Client
 ) -> None:
     first = get_data(support, f"{API}/fields", path="/rate", pageSize=2)
@@ -426,11 +425,11 @@ def test_trace_asks_need_to_know_rule_about_document_of_old_service(
 
 
 @pytest.mark.parametrize("more", ["", "&archive=true"])
-def test_viewer_is_refused_when_old_service_fails_and_store_has_no_snapshot_of_the_application(
+def test_viewer_gets_503_when_need_to_know_rule_has_no_snapshot_to_decide_on(
     store: Store, old: OldServiceServer, support: Client, monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path, more: str,
 ) -> None:  # fmt: skip
-    """The rule then has no snapshot to decide on."""
+    """The store has no snapshot of the application, and the old service fails."""
     rule = f"{__name__}.is_open_to_viewer"
     use(old, monkeypatch, ANNALS_NEED_TO_KNOW=rule, ANNALS_ARCHIVE_URL=str(tmp_path))
     old.add_version("A1", 0, {"vip": True}, minute(0))

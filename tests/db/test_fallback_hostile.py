@@ -150,7 +150,7 @@ WRONG: dict[str, Hostile] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_nothing_of_a_wrong_answer_of_old_service_is_shown(
+def test_wrong_answer_of_old_service_is_not_shown_and_counts_as_failed(
     stored_application: OldServiceServer,
     support: Client,
     monkeypatch: pytest.MonkeyPatch,
@@ -228,7 +228,7 @@ def test_document_id_cannot_change_address_of_call_to_old_service(
     ]
 
 
-def test_log_has_no_names_or_values_of_old_service(
+def test_log_has_no_ids_or_values_that_old_service_sent(
     stored_application: OldServiceServer, support: Client, caplog: Any
 ) -> None:
     for name in ("another document", "author as object", "no JSON", "500"):

@@ -260,8 +260,8 @@ def read_store() -> dict[str, object]:
 def test_documented_program_keeps_a_copy_equal_to_the_store(
     served_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A day of changes, a quarter of them late, by writers that are killed; the program is killed
-    and started again; at the end the copy has what the store has."""
+    """Writers that are killed write the changes of a day, a quarter of them late. The program is
+    killed and started again. At the end the copy has what the store has."""
     simulation, most_files = Simulation(7), itertools.cycle([1, 1, 20, None])
     known = complete_to.read_completeness(ENTITIES)
     monkeypatch.setattr(

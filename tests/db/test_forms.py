@@ -74,7 +74,7 @@ def find_mark(plain: Connection) -> int | None:
 
 
 @pytest.mark.parametrize("name", ["annals", "annals-consume", "annals-beat"])
-def test_pack_is_refused_and_names_session_that_announces_no_form_of_data(
+def test_pack_is_refused_and_names_connected_session_of_earlier_release(
     name: str, filled: Connection
 ) -> None:
     with connect_plainly(application_name=name) as earlier:
@@ -102,9 +102,10 @@ def test_maintain_reports_that_packing_waits_and_does_everything_else(filled: Co
 
 
 @pytest.mark.parametrize("role", [grants.WEB, grants.CONSUMER])
-def test_session_of_annals_login_must_announce_form_whatever_its_application_name(
+def test_session_without_announced_form_is_found_by_role_of_its_login(
     role: str, filled: Connection
 ) -> None:
+    """The application name of the session does not matter."""
     read_output("grants", "--apply")
     with (
         create_member(role) as login,
@@ -153,17 +154,18 @@ def test_sessions_of_this_release_and_of_other_programs_do_not_prevent_packing(
         assert forms.find_unready(filled) == []
 
 
-def test_session_still_announces_its_form_after_a_partitions_command(filled: Connection) -> None:
-    """The run lock is freed with all advisory locks of its session."""
+def test_session_announces_its_form_again_after_a_partitions_command(filled: Connection) -> None:
+    """Freeing the run lock frees all advisory locks of the session, also the one that announces its
+    form."""
     run("maintain")
     connection.ensure_connection()
     assert forms.find_unready(filled) == []
 
 
-def test_session_that_replaces_a_broken_session_in_the_pool_announces_its_form(
+def test_pool_session_announces_its_form_when_it_replaces_a_broken_session(
     filled: Connection,
 ) -> None:
-    """The session announces its form before any request uses it."""
+    """It announces the form before any request uses it."""
     connection.ensure_connection()
     pool = connection.pool  # type: ignore[attr-defined]  # of psycopg's backend
     connection.connection.close()
@@ -172,7 +174,7 @@ def test_session_that_replaces_a_broken_session_in_the_pool_announces_its_form(
     assert forms.find_unready(filled) == []
 
 
-def test_pack_waits_for_session_that_announces_its_form_late(
+def test_pack_waits_for_new_session_to_announce_its_form(
     filled: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forms, "ANNOUNCED_S", 60.0)
@@ -188,10 +190,11 @@ def test_pack_waits_for_session_that_announces_its_form_late(
         assert len(slept) == 1
 
 
-def test_mark_for_packing_is_taken_back_when_earlier_release_connects_meanwhile(
+def test_mark_for_packed_days_is_withdrawn_when_earlier_release_connects_meanwhile(
     filled: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It connects after pack has listed the sessions and before the mark is committed."""
+    """The earlier release connects after `pack` has listed the sessions and before it commits the
+    mark."""
     real, opened = forms.find_mark, []
 
     def connect_meanwhile(plain: Any) -> int | None:
@@ -225,7 +228,9 @@ def test_unpack_command_needs_a_day_or_the_option_all(filled: Connection) -> Non
         assert (code, errors) == (2, "Name the day, or give --all.")
 
 
-def test_process_refuses_rows_of_a_newer_form(filled: Connection, client: Client) -> None:
+def test_process_refuses_database_with_rows_of_a_newer_form(
+    filled: Connection, client: Client
+) -> None:
     client.raise_request_exception = False
     client.force_login(User.objects.create_superuser("reader"))
     filled.execute(

@@ -116,7 +116,7 @@ def test_version_that_arrives_during_gap_run_is_not_called_missing(committed: St
     assert GapDocument.objects.get(id="A1").lowest == 0
 
 
-def test_late_version_closes_only_its_own_part_of_the_version_gap(committed: Store) -> None:
+def test_version_that_arrives_in_the_middle_of_a_version_gap_splits_it(committed: Store) -> None:
     committed.add("A1", 0, {}, 0)
     committed.add("A1", 5, {}, T0 + timedelta(days=3))
     run_gaps()
@@ -133,10 +133,10 @@ def test_late_version_closes_only_its_own_part_of_the_version_gap(committed: Sto
     assert list_closed_gaps() == [(1, 2, "arrived"), (3, 3, "arrived"), (4, 4, "arrived")]
 
 
-def test_gap_run_does_not_look_again_for_first_version_of_a_document_that_it_has_found(
+def test_gap_run_searches_first_version_of_a_document_only_until_it_is_found(
     committed: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The search would read every day for each document with a gap."""
+    """The search reads every day, for each document with a gap."""
     read_rows: list[tuple[int, ...]] = []
     beginnings = judge._judge_beginnings
 
@@ -154,7 +154,9 @@ def test_gap_run_does_not_look_again_for_first_version_of_a_document_that_it_has
     assert list_open_gaps() == [("A1", 3, 4), ("A1", 7, 8)]
 
 
-def test_document_without_create_has_gap_at_beginning(committed: Store) -> None:
+def test_versions_before_first_stored_one_are_a_gap_when_document_was_created_in_window(
+    committed: Store,
+) -> None:
     created = {"createdAt": T0.isoformat()}
     committed.add("A1", 3, created, 5)
     run_gaps()
@@ -171,7 +173,9 @@ def test_document_without_create_has_gap_at_beginning(committed: Store) -> None:
     [{}, {"createdAt": "2020-01-01T00:00:00"}, {"createdAt": "never"}, {"createdAt": 5}, "null"],
     ids=["none", "before the window", "no time", "a number", "no document"],
 )
-def test_version_missing_at_edge_of_window_is_not_a_gap(committed: Store, data: object) -> None:
+def test_missing_first_versions_are_no_gap_when_they_may_have_expired(
+    committed: Store, data: object
+) -> None:
     committed.add("A1", 3, data, 5)
     committed.add("A2", 3, {"createdAt": (T0 + timedelta(days=5)).isoformat()}, 0)
     committed.add("A3", 3, {"createdAt": T0.isoformat()}, 0, type=ChangeType.CREATE)
@@ -179,7 +183,7 @@ def test_version_missing_at_edge_of_window_is_not_a_gap(committed: Store, data: 
     assert list_open_gaps() == []
 
 
-def test_gap_expires_when_previous_version_reaches_oldest_day_of_window(
+def test_version_gap_expires_when_version_before_it_reaches_oldest_day_of_window(
     committed: Store,
 ) -> None:
     now = clock.now()
@@ -194,8 +198,8 @@ def test_gap_expires_when_previous_version_reaches_oldest_day_of_window(
     assert (list_open_gaps(), list_closed_gaps()) == ([], [(1, 1, "expired")])
 
 
-def test_gap_run_reads_recreated_day_again(committed: Store) -> None:
-    """As restore does."""
+def test_gap_run_reads_day_again_after_its_table_was_created_anew(committed: Store) -> None:
+    """`partitions restore` creates the table anew."""
     committed.add("A1", 0, {}, 0)
     run_gaps()
     drop_day(T0.date())
@@ -212,7 +216,7 @@ def test_version_gap_can_end_at_largest_version_number(committed: Store) -> None
     assert read.fetch_sums()[0].versions == 2**31 - 2
 
 
-def test_repeated_versions_and_known_gaps_open_no_further_gap(committed: Store) -> None:
+def test_repeated_versions_do_not_open_a_known_gap_again(committed: Store) -> None:
     for minutes in (0, 1, 2000):
         committed.add("A1", 0, {}, minutes)
         committed.add("A1", 2, {}, minutes)
@@ -221,7 +225,9 @@ def test_repeated_versions_and_known_gaps_open_no_further_gap(committed: Store) 
     assert VersionGap.objects.count() == 1
 
 
-def test_gap_sums_combine_services_beyond_the_maximum_number(committed: Store) -> None:
+def test_gap_totals_put_smallest_services_together_when_there_are_too_many(
+    committed: Store,
+) -> None:
     for number in range(read.MAX_CLIENTS + 5):
         committed.add(f"A{number}", 0, {}, 0)
         committed.add(f"A{number}", 2 + number, {}, 1, client=f"c{number:02}")
@@ -232,7 +238,7 @@ def test_gap_sums_combine_services_beyond_the_maximum_number(committed: Store) -
     assert (small_services.gaps, small_services.versions) == (5, 1 + 2 + 3 + 4 + 5)
 
 
-def test_gap_shows_version_in_quarantine(committed: Store) -> None:
+def test_quarantined_version_is_listed_in_its_version_gap(committed: Store) -> None:
     committed.add("A1", 0, {}, 0)
     committed.add("A1", 3, {}, 1)
     create_quarantined_version("A1", 2)
@@ -246,7 +252,7 @@ def test_gap_shows_version_in_quarantine(committed: Store) -> None:
     assert (list_open_gaps(), GapRun.objects.get().quarantined) == ([("A1", 1, 2)], 0)
 
 
-def test_two_gap_runs_at_once_read_each_day_once(committed: Store) -> None:
+def test_two_concurrent_gap_runs_read_each_day_once(committed: Store) -> None:
     for number in range(0, 40, 2):
         committed.add("A1", number, {}, T0 + timedelta(days=number % 3, minutes=number))
 
@@ -263,8 +269,10 @@ def test_two_gap_runs_at_once_read_each_day_once(committed: Store) -> None:
 
 
 @pytest.mark.parametrize("ahead", [85, 200])
-def test_gaps_are_right_after_window_moves_back(committed: Store, ahead: int) -> None:
-    """A clock that was ahead, or a retention that was shorter, for one run."""
+def test_version_gaps_are_right_after_one_run_with_a_later_window(
+    committed: Store, ahead: int
+) -> None:
+    """In that run the clock was ahead, or retention was shorter."""
     created = {"createdAt": T0.isoformat()}
     for id in ("A1", "B1"):
         for number in (0, 1):
@@ -285,10 +293,10 @@ class KilledError(Exception):
 
 
 @pytest.mark.parametrize("after", range(12))
-def test_next_gap_run_finds_each_gap_once_when_gap_run_was_killed(
+def test_gap_run_finds_each_gap_once_after_an_earlier_run_was_killed(
     committed: Store, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
-    """The run is killed before or after it takes the lock of its nth transaction."""
+    """The earlier run is killed before or after it takes the lock of its nth transaction."""
     for number in range(0, 12, 2):
         committed.add("A1", number, {}, T0 + timedelta(days=number % 3, minutes=number))
     real, remaining = scan.lock_gaps, [after // 2]

@@ -52,14 +52,15 @@ def test_roles_cannot_change_history(role: str) -> None:
 
 
 @pytest.mark.plain_only("Citus logs in to the nodes as the role that is set, which is not a login")
-def test_web_can_read_all_but_hidden_columns() -> None:
+def test_web_role_can_read_tables_of_history_and_cannot_insert_into_them() -> None:
     with act_as(WEB) as plain:
         for table in (*VERSIONS, "ingest_ledger", "search_key", "day_seal", "auth_group"):
             plain.execute(f"SELECT * FROM {table} LIMIT 1")
             assert is_refused(plain, f"INSERT INTO {table} DEFAULT VALUES")
 
 
-def test_web_of_previous_release_works_until_it_is_replaced() -> None:
+def test_web_role_keeps_rights_that_previous_release_needs() -> None:
+    """Its processes work until they are replaced."""
     with act_as(WEB) as plain:
         plain.execute("INSERT INTO access_opened (caller, application) VALUES ('c', 'a')")
         plain.execute("SELECT application, at FROM access_opened")
@@ -265,7 +266,7 @@ def harden_database() -> Iterator[None]:
 
 
 @pytest.mark.plain_only("Citus logs in to the nodes as the role that is set, which is not a login")
-def test_consumer_recognises_repeats_when_role_public_may_not_create_temporary_tables(
+def test_consumer_recognises_repeated_message_without_right_to_create_temporary_tables(
     ingested: Ingested,
 ) -> None:
     ingested.write(make_value(id="a"))
@@ -344,7 +345,8 @@ def test_database_login_of_web_can_run_command_compare_old(
 
 
 def test_grants_are_applied_while_another_transaction_changes_a_table() -> None:
-    """PostgreSQL reports `tuple concurrently updated`, as beside `partitions maintain`."""
+    """PostgreSQL reports `tuple concurrently updated`, for example while `partitions maintain`
+    runs."""
     with open_connection("test-other") as other_session, ThreadPoolExecutor(1) as pool:
         with other_session.transaction():
             other_session.execute("GRANT SELECT ON search_key TO annals_web")

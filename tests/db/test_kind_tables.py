@@ -40,7 +40,7 @@ def test_columns_are_not_added_to_tables_of_other_django_applications() -> None:
 
 
 @pytest.mark.django_db
-def test_columns_of_blocks_are_added_once_whatever_the_name_of_the_table() -> None:
+def test_block_columns_are_added_once_to_table_with_unusual_name() -> None:
     create_table(STRANGE)
     for _ in range(2):
         kind_tables._add_columns(connection, STRANGE)

@@ -260,8 +260,8 @@ FROM pg_class WHERE oid = '{table}'::regclass
 """
 
 
-def test_declared_child_kind_works_like_shipped_one(env: dict[str, str]) -> None:
-    """Its table is like that of a shipped kind in everything."""
+def test_declared_child_kind_works_like_a_kind_that_annals_ships(env: dict[str, str]) -> None:
+    """Its table has the columns, indexes and constraints that the table of a shipped kind has."""
     place = env["ANNALS_ENTITIES_FILE"].replace("alone", "extended")
     extended = env | {"ANNALS_ENTITIES_FILE": place}
     run(env, ["command", "migrate"])
@@ -323,7 +323,7 @@ CREATE TABLE customer_aud (id bigint NOT NULL, at date) PARTITION BY LIST (at)
 
 
 def test_migrate_does_not_change_tables_of_other_django_applications(env: dict[str, str]) -> None:
-    """Their names end in `_aud` too. The checks do not mention them either."""
+    """The names of these tables end in `_aud` too. The checks do not mention them either."""
     tables = ['"Invoice_aud"', "invoice_aud", "customer_aud"]
     columns = [["sql", COLUMNS.format(table=table)] for table in tables]
     with psycopg.connect(env["DATABASE_URL"], autocommit=True) as connection:
@@ -343,10 +343,11 @@ def test_migrate_does_not_change_tables_of_other_django_applications(env: dict[s
     assert not re.search("invoice_aud|customer_aud", check[1], re.IGNORECASE)
 
 
-def test_mark_in_kinds_file_masks_field_whatever_the_labels_say(
+def test_field_marked_in_kinds_file_is_masked_even_when_label_says_otherwise(
     env: dict[str, str], tmp_path: Path
 ) -> None:
-    """It masks before `migrate`, and after a labels file that says the field is not sensitive."""
+    """It is masked before `migrate`, and after loading a labels file that says the field is not
+    sensitive."""
     file, load = tmp_path / "kinds.toml", tmp_path / "labels.json"
     file.write_text(ALONE.replace('kind = "money"', "sensitive = true"), encoding="utf-8")
     load.write_text(
@@ -372,7 +373,7 @@ def test_mark_in_kinds_file_masks_field_whatever_the_labels_say(
     assert totals[1].startswith("masked:")
 
 
-def test_kind_that_became_a_child_is_reported_when_its_table_has_no_parent_column(
+def test_consumer_and_check_report_missing_parent_column_when_kind_became_a_child(
     env: dict[str, str],
 ) -> None:
     place = env["ANNALS_ENTITIES_FILE"]

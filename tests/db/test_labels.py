@@ -59,7 +59,7 @@ def test_label_falls_back_to_other_language() -> None:
 
 
 @pytest.mark.django_db
-def test_fresh_database_has_shipped_labels() -> None:
+def test_new_database_has_labels_that_annals_ships() -> None:
     shipped = labels.parse_labels_file(labels.SHIPPED_FILE.read_bytes())
     assert FieldLabel.objects.count() == len(shipped) > 100
     rate = labels.get_catalogue().find(LOAN, "/rate")
@@ -131,5 +131,5 @@ def test_error_names_entry_and_mistake_in_labels_file(text: str, sentence: str) 
 
 
 @pytest.mark.django_db
-def test_label_without_mark_may_name_one_item_of_a_list() -> None:
+def test_label_of_unmarked_field_may_name_one_item_of_a_list() -> None:
     assert labels.load_labels(b'[{"path": "/phones/0/number", "russian": "A"}]') == 1

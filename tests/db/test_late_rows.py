@@ -76,7 +76,7 @@ def execute(statement: str) -> None:
         assert plain.execute(statement).rowcount == 1
 
 
-def test_late_row_is_noted_with_its_message_and_the_day_still_verifies(writer: Ingested) -> None:
+def test_late_row_is_noted_with_its_message_and_verify_finds_no_fault(writer: Ingested) -> None:
     writer.write(make_old_message("late"), make_value(id="today"))
     assert list_late_rows() == [("late", TOPIC, 3, False)]
     (row,) = LateRow.objects.all()
@@ -115,7 +115,7 @@ def test_verify_reports_changed_or_deleted_row(writer: Ingested, change: str, id
     assert ("1 of 2 late rows missing or changed" in fault) == (id == "late")
 
 
-def test_repeats_and_rejects_are_not_noted_as_late(writer: Ingested) -> None:
+def test_repeated_and_quarantined_messages_are_not_noted_as_late_rows(writer: Ingested) -> None:
     writer.write(
         make_old_message("a"),
         make_old_message("b", data={"other": 1}),
@@ -127,7 +127,9 @@ def test_repeats_and_rejects_are_not_noted_as_late(writer: Ingested) -> None:
     assert check().fault is None
 
 
-def test_late_row_is_noted_once_when_a_bad_row_splits_its_batch(writer: Ingested) -> None:
+def test_late_rows_are_noted_once_when_their_batch_is_split_because_of_a_bad_row(
+    writer: Ingested,
+) -> None:
     # The bad row makes the batch fail and be halved: rows are copied more than once.
     bad = make_value_with_data(b'{"a":"\xff"}', id="bad", updatedAt=MOMENT.isoformat())
     writer.write(*(make_old_message(f"late{n}") for n in range(5)), bad)
@@ -136,7 +138,7 @@ def test_late_row_is_noted_once_when_a_bad_row_splits_its_batch(writer: Ingested
     assert check().fault is None
 
 
-def test_late_row_from_quarantine_is_noted(writer: Ingested) -> None:
+def test_late_row_stored_by_quarantine_retry_is_noted(writer: Ingested) -> None:
     writer.write(make_old_message("late", author=7))
     ((identity, _),) = [(row["id"], row["reason"]) for row in ingesting.list_quarantined()]
     with connect_plainly() as plain:
@@ -151,7 +153,7 @@ def test_late_row_from_quarantine_is_noted(writer: Ingested) -> None:
     assert check().fault is None
 
 
-def test_batch_of_today_runs_no_query_for_seals(
+def test_batch_with_only_versions_of_today_does_not_query_seals(
     writer: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with record_queries(monkeypatch) as statements:
@@ -169,7 +171,7 @@ def unsealed(writer: Ingested, plain: Connection) -> Ingested:
     return writer
 
 
-def test_seal_waits_for_writer_that_began_before_sealing(
+def test_sealing_waits_for_open_transaction_that_has_written_to_the_day(
     unsealed: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits = threading.Event()
@@ -205,7 +207,7 @@ def test_seal_waits_for_writer_that_began_before_sealing(
         ),
     ],
 )
-def test_writer_notes_rows_while_day_is_sealed(
+def test_row_that_is_written_while_its_day_is_sealed_is_noted(
     unsealed: Ingested, monkeypatch: pytest.MonkeyPatch, when: str, plain: Connection
 ) -> None:
     with open_connection("test") as open_:
@@ -227,7 +229,7 @@ def test_writer_notes_rows_while_day_is_sealed(
     assert (check().fault, check().late) == (None, 0 if inside else 1)
 
 
-def test_open_writer_delays_seal_to_next_run(
+def test_day_is_sealed_by_next_run_when_a_writing_transaction_stays_open(
     unsealed: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.1)
@@ -254,7 +256,7 @@ def leave(archive: Archive | None, accept_changed: date | None = None) -> None:
     assert NAME in outcome.dropped
 
 
-def test_archiving_seals_day_with_late_rows_again(
+def test_day_with_late_rows_is_sealed_again_when_it_is_archived(
     writer: Ingested, archive: Archive, plain: Connection
 ) -> None:
     writer.write(make_old_message("late"))
@@ -267,7 +269,7 @@ def test_archiving_seals_day_with_late_rows_again(
     assert check().fault is None
 
 
-def test_day_verifies_after_it_was_restored_and_dropped_again(
+def test_verify_finds_no_fault_after_day_was_restored_and_dropped_again(
     writer: Ingested, archive: Archive
 ) -> None:
     writer.write(make_old_message("late"))
@@ -290,7 +292,7 @@ def test_day_verifies_after_it_was_restored_and_dropped_again(
     assert check().fault is None
 
 
-def test_verify_reports_restored_day_without_rows(
+def test_verify_reports_restored_day_that_lost_its_rows(
     writer: Ingested, archive: Archive, plain: Connection
 ) -> None:
     leave(archive)
@@ -299,7 +301,9 @@ def test_verify_reports_restored_day_without_rows(
     assert check().fault == "rows from row 1 on are missing, from a v7, 3 rows fewer"
 
 
-def test_verify_reports_forged_row_after_archiving(writer: Ingested, archive: Archive) -> None:
+def test_verify_reports_row_that_was_forged_before_archiving(
+    writer: Ingested, archive: Archive
+) -> None:
     writer.write(make_old_message("late"))
     execute(f"UPDATE {TABLE} SET data = '{{\"rate\": 0}}' WHERE id = 'a'")
     leave(archive, accept_changed=OLD)

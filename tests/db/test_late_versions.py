@@ -70,7 +70,9 @@ def list_late(token: str | None, query: ChangesQuery = FEED) -> list[tuple[str, 
             return versions
 
 
-def test_version_stored_behind_the_feed_is_in_the_late_list_once(ingested: Ingested) -> None:
+def test_version_stored_after_the_feed_passed_its_moment_is_in_the_late_list_once(
+    ingested: Ingested,
+) -> None:
     ingested.write(make("A", 0, 1), make("A", 2, 3))
     first = read()
     assert list_versions(first) == [("A", 0), ("A", 2)]
@@ -85,7 +87,7 @@ def test_version_stored_behind_the_feed_is_in_the_late_list_once(ingested: Inges
     assert list_late(after.next_token) == []
 
 
-def test_token_of_the_feed_keeps_its_position_in_the_late_list(ingested: Ingested) -> None:
+def test_late_list_of_a_feed_begins_at_the_first_page_of_the_feed(ingested: Ingested) -> None:
     first = read()
     ingested.write(make("A", 0, 1))
     second = read(page_token=first.next_token, complete_to=minute(70))
@@ -104,7 +106,7 @@ def test_version_that_the_feed_will_reach_is_not_in_the_late_list(ingested: Inge
     assert list_versions(rest) == [("B", 0), ("A1", 0), ("C", 0), ("A2", 0)]
 
 
-def test_version_before_the_window_of_the_feed_is_not_in_the_late_list(ingested: Ingested) -> None:
+def test_version_before_start_of_the_feed_is_not_in_the_late_list(ingested: Ingested) -> None:
     token = read().next_token
     ingested.write(make("A", 0, -601), make("B", 0, -600))
     assert list_late(token) == [("B", 0)]
@@ -120,7 +122,7 @@ def test_late_list_stays_empty_while_nobody_reads_a_feed(ingested: Ingested) -> 
         assert plain.execute("SELECT FROM late_batch").rowcount == 0
 
 
-def test_repeated_and_rejected_versions_are_not_in_the_late_list(ingested: Ingested) -> None:
+def test_repeated_and_quarantined_versions_are_not_in_the_late_list(ingested: Ingested) -> None:
     ingested.write(make("A", 0, 1))
     token = read().next_token
     ingested.write(
@@ -153,7 +155,7 @@ def test_late_versions_are_listed_after_their_day_was_packed(ingested: Ingested)
     assert list_late(token, filtered) == [("B", 2)]
 
 
-def test_damaged_late_version_is_named(ingested: Ingested) -> None:
+def test_late_list_names_document_with_damaged_late_version(ingested: Ingested) -> None:
     token = read().next_token
     ingested.write(make("A", 0, 1), make("A", 1, 2), make("B", 0, 1))
     table = get_root().table
@@ -173,7 +175,7 @@ def test_late_list_leaves_out_versions_that_were_removed(ingested: Ingested) -> 
     assert list_late(token) == [("B", 0)]
 
 
-def test_late_list_has_only_versions_of_the_kind_of_the_feed(ingested: Ingested) -> None:
+def test_late_list_of_a_feed_of_one_kind_has_only_versions_of_that_kind(ingested: Ingested) -> None:
     feeds = [replace(FEED, entity=entity) for entity in (get_root(), BY_NAME["product-task"])]
     tokens = [read(feed).next_token for feed in feeds]
     ingested.write(make("A", 0, 1))
@@ -191,7 +193,7 @@ def test_path_filter_of_the_feed_applies_to_the_late_list(ingested: Ingested) ->
     assert list_late(token, feed) == [("A", 2), ("A", 4)]
 
 
-def test_many_late_versions_take_few_rows_and_are_all_on_the_pages(
+def test_many_late_versions_are_stored_in_few_rows_and_all_listed(
     ingested: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(late_list, "BATCH_VERSIONS", 7)
@@ -224,7 +226,9 @@ def test_late_list_has_the_order_of_commits_when_writers_overlap(
     assert [batch.position - start.position for batch in batches] == [0, 1, 2]
 
 
-def test_page_of_the_feed_waits_for_a_writer_that_saw_the_old_horizon(ingested: Ingested) -> None:
+def test_page_of_the_feed_waits_for_an_open_writer_that_has_read_the_old_horizon(
+    ingested: Ingested,
+) -> None:
     ingested.write(make("A", 0, 1))
     with connect_plainly() as writer, ThreadPoolExecutor() as pool:
         with writer.transaction():
@@ -239,7 +243,7 @@ def test_page_of_the_feed_waits_for_a_writer_that_saw_the_old_horizon(ingested: 
         assert list_versions(page.result()) == [("A", 0), ("A", 1)]
 
 
-def test_page_of_the_feed_ends_at_the_horizon_while_a_writer_is_frozen(
+def test_page_of_the_feed_ends_at_the_horizon_when_a_writer_does_not_commit(
     ingested: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingested.write(make("A", 0, 1), make("A", 1, 65))
@@ -283,7 +287,7 @@ def test_refused_batch_adds_nothing_to_the_late_list(ingested: Ingested) -> None
     assert list_late(token) == []
 
 
-def test_old_late_versions_are_removed_and_tokens_before_them_are_refused(
+def test_late_list_refuses_token_after_its_late_versions_were_removed_by_age(
     ingested: Ingested,
 ) -> None:
     token = read().next_token
@@ -378,7 +382,7 @@ def ask(store: Store, auditor: Client, monkeypatch: pytest.MonkeyPatch) -> Calla
     return ask_feed
 
 
-def test_changes_call_answers_late_versions_as_its_entries(
+def test_changes_call_gives_late_versions_with_application_id_and_title(
     store: Store, ask: Callable[..., Any]
 ) -> None:
     store.add("A1", 0, {"name": "Loan"}, 0)

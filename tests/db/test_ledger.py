@@ -87,7 +87,7 @@ def test_fenced_consumer_writes_nothing(ingested: Ingested) -> None:
 
 
 @pytest.mark.parametrize("start", [0, 2], ids=["behind", "ahead"])
-def test_batch_writes_nothing_when_it_begins_at_another_offset_than_the_ledger(
+def test_batch_that_does_not_begin_at_offset_of_the_ledger_writes_nothing(
     ingested: Ingested, start: int
 ) -> None:
     ingested.write(make_value(id="a"))
@@ -98,7 +98,7 @@ def test_batch_writes_nothing_when_it_begins_at_another_offset_than_the_ledger(
     assert read_counts() == {"next_offset": 1, "read": 1, "stored": 1}
 
 
-def test_one_lost_partition_fences_the_whole_batch(ingested: Ingested) -> None:
+def test_batch_writes_nothing_when_consumer_lost_one_of_its_partitions(ingested: Ingested) -> None:
     with open_connection() as plain:
         ledger.claim_partition(plain, CHILD_SOURCE, 0)
     batch = ingested.make_batch(make_value(id="a"))
@@ -133,7 +133,7 @@ def test_ledger_records_offset_gaps(ingested: Ingested) -> None:
     ]
 
 
-def test_ledger_json_is_ok_when_sums_add_up(ingested: Ingested) -> None:
+def test_ledger_command_reports_no_fault_when_counts_add_up(ingested: Ingested) -> None:
     ingested.write(
         make_value(id="a"), make_value(id="a"), b"bad", make_value(updatedAt="2001-01-01T00:00:00")
     )
@@ -192,7 +192,7 @@ def test_acknowledged_losses_do_not_hide_later_losses(ingested: Ingested) -> Non
         ("DELETE FROM ingest_quarantine", "counts 1 quarantined, the quarantine holds 0"),
     ],
 )
-def test_ledger_exits_1_when_sums_do_not_add_up(
+def test_ledger_command_exits_1_when_counts_do_not_add_up(
     ingested: Ingested, change: str, complaint: str
 ) -> None:
     ingested.write(make_value(id="a"), b"bad")
@@ -237,7 +237,7 @@ def test_ledger_command_reads_ledger_and_quarantine_counts_at_one_moment(
     assert read_counts()["quarantined"] > 20
 
 
-def test_lag_is_broker_end_minus_next_offset(ingested: Ingested) -> None:
+def test_lag_is_end_offset_minus_next_offset(ingested: Ingested) -> None:
     ingested.writer.write(ingested.make_batch(make_value()), ingested.claims, {SOURCE: 51})
     with open_connection() as plain:
         ledger.record_heartbeat(plain, {ingested.claims[TWIN_SOURCE]: 7}, None)
@@ -263,11 +263,11 @@ def test_heartbeat_skips_rows_locked_by_a_write(ingested: Ingested) -> None:
     }
 
 
-def test_delayed_heartbeat_of_old_topic_does_not_seem_newer_than_claim_of_recreated_topic(
+def test_recreated_topic_stays_current_when_heartbeat_of_old_topic_is_written_late(
     ingested: Ingested,
 ) -> None:
     """The topic was recreated and claimed while a heartbeat for the old topic waited for the
-    database. The recreated topic stays the current one."""
+    database."""
     claims, beat_at = ingested.claims, time.monotonic()
     time.sleep(0.1)
     new = TopicPartition(SOURCE.topic, "made-again", 0)
@@ -284,7 +284,7 @@ def test_delayed_heartbeat_of_old_topic_does_not_seem_newer_than_claim_of_recrea
     assert old["high_watermark"] == 5
 
 
-def test_fenced_consumer_records_no_heartbeat_halt_or_resume(ingested: Ingested) -> None:
+def test_fenced_consumer_records_neither_heartbeat_nor_halt_nor_resume(ingested: Ingested) -> None:
     old = ingested.claims[SOURCE]
     claim_all()
     with open_connection() as plain:
@@ -358,7 +358,7 @@ def test_halted_partition_resumes_by_command(ingested: Ingested) -> None:
     assert until >= 70
 
 
-def test_probe_of_halted_partition_gives_no_answer_when_database_is_away(
+def test_probe_of_halted_partition_has_no_result_when_database_is_unreachable(
     ingested: Ingested,
 ) -> None:
     def raise_away() -> ledger.Connection:
@@ -368,8 +368,8 @@ def test_probe_of_halted_partition_gives_no_answer_when_database_is_away(
     assert query((SOURCE.topic, 0), ingested.claims[SOURCE], 10, WINDOW) is None
 
 
-def test_writer_gives_up_only_between_two_attempts(ingested: Ingested) -> None:
-    """abandon() does not disturb a write that succeeds."""
+def test_writer_that_was_told_to_stop_completes_a_write_that_succeeds(ingested: Ingested) -> None:
+    """`stop_waiting()` ends only the wait for a further attempt."""
     writer = RetryingWriter(BatchWriter(open_connection))
     writer.stop_waiting()
     writer.write(ingested.make_batch(make_value(id="a")), ingested.claims, {})

@@ -71,8 +71,11 @@ def test_each_truncation_of_a_partition_log_gets_its_own_ledger_row(
         assert cursor.fetchall() == [("id-1", 100), ("id-1#2", 50), ("id-1#3", 20), ("id-1#4", 10)]
 
 
-def test_replaced_log_is_read_from_its_start_once(plain_connection: psycopg.Connection) -> None:
-    """Also if two consumers notice it, one after the other."""
+def test_truncated_partition_log_is_read_from_its_start_once(
+    plain_connection: psycopg.Connection,
+) -> None:
+    """A second consumer that notices the same truncation continues at the offset that the first one
+    reached."""
     write_batch(plain_connection, ledger.claim_partition(plain_connection, SOURCE, 0, 100), 100)
     cut = ledger.claim_partition(plain_connection, SOURCE, 3, truncated={SOURCE})
     assert (cut.topic_partition, cut.next_offset) == (SOURCE.make_successor(), 3)

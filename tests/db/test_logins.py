@@ -65,7 +65,7 @@ def test_grants_keeps_limits_set_by_administrator() -> None:
         assert "ALTER ROLE" not in out.getvalue()
 
 
-def test_connection_limits_of_logins_leave_connections_for_administrator() -> None:
+def test_connection_limits_of_all_logins_leave_connections_for_administrator() -> None:
     assert sum(limit.connections for limit in grants.LIMITS.values()) <= 97
 
 
@@ -119,7 +119,7 @@ def test_process_login_that_is_superuser_or_owner_is_reported() -> None:
     assert "'made_owner' of this process owns the tables" in actual
 
 
-def test_lacking_rights_are_explained_when_web_uses_database_login_of_consumer() -> None:
+def test_missing_rights_are_reported_when_web_uses_database_login_of_consumer() -> None:
     with create_member(CONSUMER) as login, psycopg.connect(build_url(login)) as plain:
         actual = privileges.explain_lacking_rights(plain, list_web_rights()) or ""
     assert f"'{login}' of this process lacks rights: " in actual
@@ -128,7 +128,7 @@ def test_lacking_rights_are_explained_when_web_uses_database_login_of_consumer()
         assert privileges.explain_lacking_rights(plain, list_web_rights()) is None
 
 
-def test_login_is_reported_when_it_cannot_be_checked(caplog: pytest.LogCaptureFixture) -> None:
+def test_failure_to_check_a_database_login_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     privileges.warn_in_background(partial(psycopg.connect, "host=127.0.0.1 port=1"))
     wait_until(lambda: "was not checked" in caplog.text, "nothing is logged")
 

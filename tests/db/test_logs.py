@@ -96,7 +96,7 @@ def test_database_error_line_has_no_values_of_row(
     assert "SQLSTATE 2" in text
 
 
-def test_copy_error_line_has_no_values_of_row() -> None:
+def test_logged_error_of_copy_command_has_no_values_of_row() -> None:
     with pytest.raises(psycopg.DataError) as caught:
         copy(f'{{"name": "{SECRET}"\n')
     assert SECRET in str(caught.value)

@@ -61,7 +61,7 @@ def four_partitions_behind(db: None) -> None:
     RetiredTopic.objects.create(topic=TOPICS[3], why="done", retired_at=NOW)
 
 
-def test_losses_are_sorted_by_urgency(four_partitions_behind: None) -> None:
+def test_loss_forecasts_are_sorted_by_urgency(four_partitions_behind: None) -> None:
     forecasts = losses.forecast_losses(ledger_rows.load_entries(), now=NOW)
     first, second, third = forecasts.items()
     assert (first[0], first[1].loss_seconds, first[1].unread) == ((TOPICS[0], 0), 630.0, 24_000)
@@ -79,7 +79,7 @@ def test_losses_are_sorted_by_urgency(four_partitions_behind: None) -> None:
     )
 
 
-def test_forecast_advances_while_no_consumer_runs(four_partitions_behind: None) -> None:
+def test_loss_forecast_counts_down_while_no_consumer_runs(four_partitions_behind: None) -> None:
     later = losses.forecast_losses(ledger_rows.load_entries(), now=NOW + timedelta(minutes=5))
     assert later[TOPICS[0], 0].loss_seconds == 330.0
     assert later[TOPICS[0], 0].unread == 24_000 + 300 * 10
@@ -92,7 +92,9 @@ def test_forecast_advances_while_no_consumer_runs(four_partitions_behind: None) 
     )
 
 
-def test_catch_up_is_endless_when_as_much_arrives_as_is_read(four_partitions_behind: None) -> None:
+def test_catching_up_never_ends_when_messages_arrive_as_fast_as_they_are_read(
+    four_partitions_behind: None,
+) -> None:
     Ledger.objects.update(reading_rate=20.0)
     assert (
         losses.forecast_losses(ledger_rows.load_entries(), now=NOW)[TOPICS[0], 0].catch_up_seconds
@@ -100,10 +102,10 @@ def test_catch_up_is_endless_when_as_much_arrives_as_is_read(four_partitions_beh
     )
 
 
-def test_catch_up_of_halted_partition_is_endless(
+def test_catching_up_never_ends_for_halted_partition(
     four_partitions_behind: None, client: Client
 ) -> None:
-    """The other partitions are forecast without it."""
+    """The forecasts of the other partitions do not depend on it."""
     Ledger.objects.filter(topic=TOPICS[0]).update(halted_at=NOW, halted_why="bad")
     forecasts = losses.forecast_losses(ledger_rows.load_entries(), now=NOW)
     assert (forecasts[TOPICS[0], 0].catch_up_seconds, forecasts[TOPICS[0], 0].is_halted) == (
@@ -152,8 +154,9 @@ def test_page_shows_loss_forecast(four_partitions_behind: None, client: Client) 
 
 
 @pytest.mark.django_db(transaction=True)
-def test_only_owner_of_partition_records_its_forecast() -> None:
-    """An older claim changes nothing, and a rate that was not measured keeps the last one."""
+def test_only_current_owner_of_partition_records_its_forecast() -> None:
+    """A record by an earlier owner changes nothing. If no reading rate was measured, the stored one
+    stays."""
     source = TopicPartition(TOPICS[0], "t", 0)
     with open_connection("annals-test") as plain:
         old = ledger.claim_partition(plain, source, 0)

@@ -102,7 +102,7 @@ def write_meanwhile(insert: str) -> Iterator[list[float]]:
         thread.join()
 
 
-def test_migrate_gives_up_when_lock_is_held_and_stops_no_writer(
+def test_migrate_gives_up_without_stopping_writers_when_a_table_stays_locked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(migrate, "GIVE_UP_SECONDS", 5)
@@ -167,7 +167,9 @@ def test_lock_timeout_below_one_millisecond_is_not_rounded_to_zero() -> None:
         ("0002_gaps_asked_for_packed_days", "0019_no_child_homes"),
     ],
 )
-def test_replaced_migrations_do_not_count_as_missing(now: str, replaced: str) -> None:
+def test_migration_that_replaces_applied_migrations_does_not_count_as_missing(
+    now: str, replaced: str
+) -> None:
     forget_migration(("history", now))
     assert schema.find_missing_migrations(query_applied()) == []
     forget_migration(("history", replaced))

@@ -32,7 +32,7 @@ NUL = {"a": "x\0y", "b\0": ["\0", {"c": 1}], "number": "17", "q": '"\\u0000', "s
 BASE = "/api/v1/history/product-instance/A1"
 
 
-def test_snapshot_with_nul_is_stored_and_told_apart_from_repeat_and_from_other_content(
+def test_snapshot_with_nul_is_stored_and_compared_like_any_other(
     ingested: Ingested,
 ) -> None:
     text = dumps(NUL)

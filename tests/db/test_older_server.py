@@ -39,7 +39,7 @@ def run(url: str, *words: str) -> str:
     return finished.stdout
 
 
-def test_older_postgresql_gets_tables_and_lists_partitions(url: str) -> None:
+def test_migrate_and_partitions_commands_work_on_older_postgresql(url: str) -> None:
     with psycopg.connect(url) as plain:
         version = plain.info.server_version
     if version >= 170_000:

@@ -120,7 +120,7 @@ BAD: dict[str, tuple[bytes, int | None]] = {
 
 
 @pytest.mark.parametrize("place", BAD)
-def test_api_answers_and_pages_list_quarantined_message_of_their_document(
+def test_quarantined_message_is_listed_in_every_api_answer_and_page_of_its_document(
     place: str, stored: Ingested, english: Client
 ) -> None:
     body, number = BAD[place]
@@ -145,7 +145,7 @@ def test_api_answers_and_pages_list_quarantined_message_of_their_document(
             assert "its place is not known" in page_text, address
 
 
-def test_missing_version_in_quarantine_is_distinguished_from_one_that_never_arrived(
+def test_error_for_missing_version_says_whether_it_is_in_quarantine(
     stored: Ingested, english: Client
 ) -> None:
     stored.write(make_version_message(4, type="no such"))
@@ -158,7 +158,7 @@ def test_missing_version_in_quarantine_is_distinguished_from_one_that_never_arri
 
 
 @pytest.mark.parametrize("body", [b"{not json", None, b'"text"', b"\xff\xfe"])
-def test_quarantined_message_identified_only_by_its_key_is_shown(
+def test_quarantined_message_is_shown_when_only_its_kafka_key_names_the_document(
     body: bytes | None, stored: Ingested, english: Client
 ) -> None:
     stored.write(KafkaMessage(TOPIC, 0, 2, -1, b"A1", body))
@@ -169,7 +169,7 @@ def test_quarantined_message_identified_only_by_its_key_is_shown(
         assert "its place is not known" in read_text(english.get(address)), address
 
 
-def test_quarantined_message_without_id_is_counted_separately(
+def test_quarantined_message_that_names_no_document_is_counted_separately(
     stored: Ingested, english: Client
 ) -> None:
     stored.write(KafkaMessage(TOPIC, 0, 2, -1, None, b"{not json"))
@@ -236,7 +236,7 @@ def test_quarantined_child_of_another_application_is_not_shown(
         assert fetch_quarantined(english, address) == []
 
 
-def test_search_and_start_page_mark_documents_with_quarantined_messages(
+def test_search_and_start_page_show_number_of_quarantined_messages_of_a_document(
     stored: Ingested, english: Client
 ) -> None:
     stored.write(make_version_message(4, type="no such"))
@@ -277,7 +277,7 @@ def test_state_at_moment_is_uncertain_when_quarantined_message_may_be_before_mom
     assert "the state at this moment may have been different" in page_text
 
 
-def test_many_quarantined_messages_are_counted_and_their_list_is_bounded(
+def test_list_of_many_quarantined_messages_is_cut_and_the_rest_is_counted(
     stored: Ingested, english: Client
 ) -> None:
     Quarantined.objects.bulk_create(
@@ -294,7 +294,9 @@ def test_many_quarantined_messages_are_counted_and_their_list_is_bounded(
     assert "And 995+ more." in page_text
 
 
-def test_export_counts_quarantined_messages_of_its_days(stored: Ingested, tmp_path: Path) -> None:
+def test_export_counts_quarantined_messages_of_exported_days(
+    stored: Ingested, tmp_path: Path
+) -> None:
     stored.write(make_version_message(4, type="no such"))
     day = NOW.date()
     span = ("--from", str(day - timedelta(days=1)), "--to", str(day + timedelta(days=1)))
@@ -317,7 +319,9 @@ def test_page_queries_quarantine_once(
         assert len(quarantine_statements) == 1, address
 
 
-def test_migration_fills_open_messages_of_earlier_releases(stored: Ingested) -> None:
+def test_migration_adds_application_and_moment_to_messages_quarantined_earlier(
+    stored: Ingested,
+) -> None:
     stored.write(
         make_child_message("T2", 0, type="no such"),
         KafkaMessage(CHILD_TOPIC, 0, 2, -1, None, b"{"),

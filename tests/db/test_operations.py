@@ -108,7 +108,7 @@ def load_rules() -> dict[str, dict[str, Any]]:
     return {rule["alert"]: rule for group in groups for rule in group["rules"]}
 
 
-def test_each_check_has_limit_and_severity_of_its_alert() -> None:
+def test_each_check_has_same_limit_and_severity_as_its_alert_rule() -> None:
     for check in CHECKS:
         rule = load_rules()[check.alert]
         metrics, limit = make_firing_samples(check)
@@ -124,7 +124,7 @@ def test_each_check_has_limit_and_severity_of_its_alert() -> None:
             assert f"> {late.total_seconds():.0f}" in load_rules()[alert]["expr"]
 
 
-def test_every_alert_that_needs_no_earlier_metric_values_has_a_check() -> None:
+def test_every_alert_rule_about_current_values_has_a_check() -> None:
     checked = {*(check.alert for check in CHECKS), *jobs.LATE_AFTER}
     local_rows = "|".join(map(re.escape, REGISTER.described))
     requested = {
@@ -137,7 +137,7 @@ def test_every_alert_that_needs_no_earlier_metric_values_has_a_check() -> None:
     assert requested - checked == set()
 
 
-def test_problems_name_affected_partitions_and_are_listed_worst_first(settings: Settings) -> None:
+def test_problems_are_listed_worst_first_and_name_affected_partitions(settings: Settings) -> None:
     halted = make_gauge("annals_store_halted", 1, **PLACE)
     actual = find_problems(collect_values([*FIRING["AnnalsQuarantine"][0], halted]), ())
     assert [item.alert for item in actual] == ["AnnalsHalted", "AnnalsQuarantine"]
@@ -157,10 +157,11 @@ def test_problems_name_affected_partitions_and_are_listed_worst_first(settings: 
         (35, 301, "AnnalsBrokersSilent", True),
     ],
 )
-def test_silent_consumers_are_distinguished_from_silent_brokers(
+def test_silent_consumers_and_silent_brokers_are_different_problems(
     seen: int, earlier: int, alert: str | None, page: bool
 ) -> None:
-    """`seen` and `earlier` are ages in seconds: a problem after one minute, a page after five."""
+    """`seen` is the number of seconds since a consumer wrote, `earlier` since the brokers confirmed
+    the end offsets. Silence is a problem after a minute, with severity `page` after five."""
     now = clock.now()
     values = [
         make_gauge(
@@ -175,7 +176,7 @@ def test_silent_consumers_are_distinguished_from_silent_brokers(
     assert all(f"{since:%Y-%m-%dT%H:%M:%S}" in entry.affected[0] for entry in actual)
 
 
-def test_unpacked_days_are_no_problem_after_complete_maintain_run() -> None:
+def test_unpacked_days_are_reported_only_when_latest_maintain_run_left_work_undone() -> None:
     for code, message in ((0, []), (1, ["AnnalsDaysNotPacked"])):
         values = [*FIRING["AnnalsDaysNotPacked"][0], make_gauge("annals_maintain_exit_code", code)]
         assert [problem.alert for problem in find_problems(collect_values(values), ())] == message
@@ -214,7 +215,7 @@ def operator(db: None, client: Client) -> Client:
     return client
 
 
-def test_operations_is_start_page_of_operators_only(operator: Client) -> None:
+def test_operations_page_is_start_page_of_operators_only(operator: Client) -> None:
     assert 'class="verdict' in operator.get("/admin/").content.decode()
     for login in ("support", "admin"):
         operator.force_login(User.objects.get(username=login))
@@ -277,7 +278,7 @@ def test_operations_page_says_whether_brokers_delete_messages(
     assert message in read_text(operator.get("/admin/operations/"))
 
 
-def test_pace_chart_is_drawn_from_recorded_pace(ingested: Ingested) -> None:
+def test_pace_chart_shows_recorded_numbers_of_read_messages(ingested: Ingested) -> None:
     assert draw_pace() is None
     ingested.write(*(make_value(id=str(number)) for number in range(5)))
     with open_connection() as plain:

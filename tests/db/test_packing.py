@@ -125,7 +125,7 @@ def read_blocks(plain: Connection, entity: EntityKind = ROOT) -> list[tuple[Any,
 
 @pytest.mark.parametrize("seed", [*range(3), None], ids=str)
 def test_pack_and_unpack_keep_every_version(seed: int | None, plain: Connection) -> None:
-    """With a seed the versions are random; without one they are those of the simulator, of all
+    """With a seed the versions are random. Without a seed they are those of the simulator, of all
     kinds."""
     if seed is None:
         fill_simulated(plain)
@@ -155,7 +155,7 @@ def _table(plain: Connection, entity: EntityKind) -> Any:
     return days.locate_day(plain, entity.table, DAY).child
 
 
-def test_block_has_one_application_and_ascending_times(plain: Connection) -> None:
+def test_versions_in_a_block_have_one_application_and_ascending_moments(plain: Connection) -> None:
     fill(plain, 60)
     expected = {(*row[:3], row[6]) for row in read_rows(plain, TASK)}
     mixed = {id for id, *_, product in expected if product == "A2"}
@@ -231,7 +231,7 @@ def test_pack_is_refused_when_versions_of_the_new_table_differ(
     )
 
 
-def test_pack_holds_large_document_in_memory_once() -> None:
+def test_packing_does_not_keep_all_large_snapshots_of_a_document_in_memory() -> None:
     versions = [("a", n, n, "top-crm", None, 1, b'"%0200000d"' % n) for n in range(40)]
     packed_blocks = list(map(codec.BlockPacker(None).pack_block, codec.split_into_blocks(versions)))
     with connect_plainly() as plain:
@@ -245,7 +245,7 @@ def test_pack_holds_large_document_in_memory_once() -> None:
 
 
 @pytest.mark.plain_only("a cluster waits for readers only when the new table is filled")
-def test_pack_refuses_day_in_use_and_full_disk(
+def test_pack_is_refused_when_day_is_in_use_or_disk_is_too_full(
     monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.2)
@@ -309,7 +309,7 @@ def flip_bit(plain: Connection, packed: bytes, id: str) -> None:
     plain.execute(f"UPDATE {ROOT.table} SET packed = %s WHERE id = %s", [bytes(changed), id])
 
 
-def test_flipped_bit_in_block_is_detected_and_its_versions_are_not_shown(
+def test_versions_of_block_with_flipped_bit_are_not_shown_and_damage_is_reported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with connect_plainly() as plain:
@@ -334,7 +334,7 @@ def test_flipped_bit_in_block_is_detected_and_its_versions_are_not_shown(
 
 @pytest.mark.parametrize("column", ["author", "client_id", "type", "version", "updated_at"])
 def test_changed_column_of_block_is_detected(column: str, plain: Connection) -> None:
-    """Also when the block has the value of the column a second time."""
+    """A block with several versions is changed, and one with a single version."""
     expressions = {"type": "(type + 1) %% 3", "version": "version + 1"}
     fill(plain)
     seal_day(plain, ROOT, DAY)
@@ -380,7 +380,7 @@ def test_error_names_missing_or_changed_dictionary(change: str, plain: Connectio
         read_rows(plain, ROOT)
 
 
-def test_pack_refuses_young_and_missing_days(plain: Connection) -> None:
+def test_pack_refuses_day_that_is_too_recent_or_has_no_partition(plain: Connection) -> None:
     today = clock.now().date()
     days.create_partition(plain, ROOT.table, today)
     with pytest.raises(packing.NotPackableError, match="cannot be packed before"):
@@ -390,7 +390,7 @@ def test_pack_refuses_young_and_missing_days(plain: Connection) -> None:
 
 
 @pytest.mark.usefixtures("few_days")
-def test_day_is_packed_and_unpacked_by_commands_and_packed_once_by_maintain(
+def test_pack_and_unpack_commands_work_and_maintain_packs_each_day_once(
     plain: Connection,
 ) -> None:
     fill(plain)

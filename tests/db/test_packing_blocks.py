@@ -43,8 +43,10 @@ def test_reading_small_version_does_not_read_large_snapshot_of_same_moment(store
     fetch_one(VersionKey(2, minute(0)))
 
 
-def test_reading_one_version_does_not_read_other_blocks_of_same_time_span(store: Store) -> None:
-    """Later numbers have earlier moments here, so the time spans of twenty blocks overlap."""
+def test_reading_one_version_reads_only_its_own_block_when_blocks_overlap_in_time(
+    store: Store,
+) -> None:
+    """Here higher numbers have earlier moments, so the time spans of twenty blocks overlap."""
     for number in range(60):
         moment = minute((0, 100, 200)[number % 3] + number // 3)
         store.add("A1", number, {"text": "y" * 80_000, "number": number}, moment)

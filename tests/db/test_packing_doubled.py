@@ -90,7 +90,7 @@ def test_day_with_doubled_version_is_neither_sealed_nor_packed(
 @pytest.mark.parametrize("sealed", [False, True])
 @pytest.mark.parametrize("in_blocks", [False, True])
 @pytest.mark.plain_only("a trigger refuses versions of blocks")
-def test_repair_leaves_each_version_once(
+def test_repair_keeps_one_row_of_each_doubled_version(
     sealed: bool,
     in_blocks: bool,
     doubled_day: Ingested,
@@ -134,7 +134,7 @@ def test_repair_leaves_each_version_once(
 @pytest.mark.parametrize("noted", [False, True])
 @pytest.mark.parametrize("change", ["", """, data = '{"other": 1}'"""])
 @pytest.mark.plain_only("a trigger refuses versions of blocks")
-def test_sealed_day_that_got_doubled_versions_is_repaired(
+def test_sealed_day_is_repaired_when_versions_were_doubled_after_sealing(
     noted: bool, change: str, ingested: Ingested, plain: Connection
 ) -> None:
     """After `maintain` sealed and packed the day, an earlier release stored versions again and
@@ -180,7 +180,7 @@ def test_changed_sealed_day_is_not_repaired(doubled_day: Ingested, plain: Connec
 
 
 @pytest.mark.plain_only("a trigger refuses versions of blocks")
-def test_doubled_version_that_was_set_aside_is_deleted_with_its_day(
+def test_row_that_repair_set_aside_is_deleted_with_its_day(
     doubled_day: Ingested, plain: Connection
 ) -> None:
     run("repair", str(OLD), "--entity", ROOT.name)
@@ -189,7 +189,7 @@ def test_doubled_version_that_was_set_aside_is_deleted_with_its_day(
     assert DoubledVersion.objects.count() == 0
 
 
-def test_row_that_packed_day_refuses_counts_as_repeated_or_divergent(
+def test_message_for_version_in_packed_day_counts_as_repeated_or_divergent(
     tables: None, ingested: Ingested, plain: Connection
 ) -> None:
     ingested.write(*FIRST)

@@ -51,7 +51,7 @@ def list_versions() -> list[tuple[str, int]]:
 ALL = [(id, version) for id in "ab" for version in range(5)]
 
 
-def test_reread_topic_stores_nothing_twice_in_packed_day(packed: Ingested) -> None:
+def test_messages_that_are_read_again_are_not_stored_twice_in_packed_day(packed: Ingested) -> None:
     result = packed.write(*FIRST)
     assert (result.stored[SOURCE], result.repeated[SOURCE], result.refused) == (0, 10, ())
     result = packed.write(*FIRST[3:8])  # straight to the slow path now
@@ -59,7 +59,7 @@ def test_reread_topic_stores_nothing_twice_in_packed_day(packed: Ingested) -> No
     assert list_versions() == ALL
 
 
-def test_batch_with_new_rows_and_repeats_is_stored_in_packed_day(packed: Ingested) -> None:
+def test_new_rows_of_a_batch_with_repeats_are_stored_in_packed_day(packed: Ingested) -> None:
     result = packed.write(
         make_old_message("a", 2),
         make_old_message("a", 5),
@@ -78,15 +78,18 @@ def test_message_with_different_content_for_packed_version_is_quarantined(packed
     assert list_versions() == ALL
 
 
-def test_message_for_damaged_block_is_quarantined(packed: Ingested, plain: Connection) -> None:
-    """Nobody knows whether it is a repeat; the consumer goes on."""
+def test_message_is_quarantined_when_block_with_its_version_is_damaged(
+    packed: Ingested, plain: Connection
+) -> None:
+    """It cannot be compared with the stored version. The consumer continues with the next
+    messages."""
     plain.execute(f"UPDATE {TABLE} SET packed = overlay(packed PLACING 'x'::bytea FROM 20)")
     result = packed.write(make_old_message("a", 2), make_old_message("c", 0))
     assert [reject.reason for reject in result.refused] == [Reason.DIVERGENT]
     assert result.stored[SOURCE] == 1
 
 
-def test_same_snapshot_with_other_json_text_counts_as_repeated(
+def test_snapshot_in_other_json_notation_counts_as_repeated_in_packed_day(
     packed: Ingested, plain: Connection
 ) -> None:
     packed.write(
@@ -127,10 +130,10 @@ def test_pack_keeps_row_of_open_transaction(packed: Ingested) -> None:
 
 
 @pytest.mark.plain_only("a day of a cluster that changes while it is packed stays as it is")
-def test_writer_that_waited_for_swap_finds_repeats_in_blocks(
+def test_writer_that_waited_for_the_swap_recognises_repeats_in_blocks(
     packed: Ingested, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
-    """The write began before the swap, and repeats versions that are in blocks after it."""
+    """The write began before the swap. Afterwards the versions that it repeats are in blocks."""
     settle = table_swap.TableWatch.settle
     results: list[Any] = []
     thread = threading.Thread(
@@ -166,7 +169,7 @@ def test_day_with_many_late_rows_is_packed_again(packed: Ingested, plain: Connec
 
 
 def test_empty_day_is_not_overdue_for_packing(plain: Connection) -> None:
-    """It has the bytes of its indexes."""
+    """Its table has a size nevertheless: that of its indexes."""
     empty = OLD - timedelta(days=1)
     days.create_partition(plain, TABLE, empty)
     parts = catalog.read_partitions(connection, [TABLE])

@@ -50,8 +50,8 @@ def _memory(name: str) -> int:
 
 
 @pytest.mark.parametrize(("versions", "size"), [(24, 4 * MB), (20_000, 4_000)], ids=str)
-def test_pack_memory_is_bounded(versions: int, size: int, plain: Connection) -> None:
-    """A day has 80 to 96 MB of snapshots. Only a few copies of one version are in memory at a
+def test_memory_of_packing_is_bounded(versions: int, size: int, plain: Connection) -> None:
+    """The day has 80 to 96 MB of snapshots, but only a few copies of one version are in memory at a
     time."""
     fill(plain, versions, size)
     limit = 48 * MB + 8 * size
@@ -68,7 +68,7 @@ def test_pack_memory_is_bounded(versions: int, size: int, plain: Connection) -> 
     assert canonical.compute_digest(plain, ROOT, sql.Identifier(TABLE)).finish() == before
 
 
-def test_dictionary_samples_are_bounded(plain: Connection) -> None:
+def test_size_of_snapshots_sampled_for_dictionary_is_bounded(plain: Connection) -> None:
     fill(plain, 300, 200_000)
     plain.execute(
         f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, type)"

@@ -106,14 +106,15 @@ WRITERS = {
 @pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.parametrize("rewrite", [pack_root, unpack_root])
 @pytest.mark.plain_only("triggers note what is written during the swap")
-def test_swap_keeps_row_of_any_writer(
+def test_swap_keeps_rows_that_any_writer_inserts_meanwhile(
     writer: str,
     rewrite: Callable[[Connection], object],
     filled: list[tuple[str, int]],
     monkeypatch: pytest.MonkeyPatch,
     plain: Connection,
 ) -> None:
-    """An earlier version kept only late rows that the consumer had noted, and lost 159 of 220."""
+    """An earlier release kept only late rows that the consumer had noted, and lost 159 of 220
+    rows."""
     if rewrite is unpack_root:
         pack_root(plain)
 
@@ -135,10 +136,11 @@ def test_swap_keeps_row_of_any_writer(
 
 
 @pytest.mark.plain_only("triggers note what is written during the swap")
-def test_swap_stores_row_once_when_copy_and_trigger_both_have_it(
+def test_swap_stores_row_once_when_it_is_both_copied_and_noted_by_trigger(
     filled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
-    """The row is inserted after noting began and before the rows are read."""
+    """The row is inserted after the trigger was created and before the rows of the day are
+    copied."""
     fill = packing.DayRewrite.fill_table
 
     def insert_late(self: Any, *args: Any) -> Any:
@@ -197,13 +199,13 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.plain_only("triggers note what is written during the swap")
-def test_changed_day_is_not_swapped(
+def test_day_is_not_swapped_when_its_rows_were_changed_or_deleted_meanwhile(
     change: str,
     filled: list[tuple[str, int]],
     monkeypatch: pytest.MonkeyPatch,
     plain: Connection,
 ) -> None:
-    """Only inserted rows can be copied to the new table. The next attempt succeeds."""
+    """Only inserted rows can be added to the new table. The next attempt succeeds."""
     after: list[Any] = []
 
     def write() -> None:
@@ -235,10 +237,10 @@ def list_triggers(plain: Connection) -> list[str]:
 
 
 @pytest.mark.plain_only("triggers note what is written during the swap")
-def test_swap_is_refused_when_number_of_versions_differs(
+def test_swap_is_refused_when_old_and_new_table_have_different_numbers_of_versions(
     filled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
-    """This finds a row that the trigger did not record."""
+    """The check finds a row that the trigger did not note."""
     monkeypatch.setattr(table_swap.TableWatch, "settle", lambda *_: 0)
     monkeypatch.setattr(table_swap.TableWatch, "add_noted_rows", lambda *_: 0)
 
@@ -252,10 +254,10 @@ def test_swap_is_refused_when_number_of_versions_differs(
 
 
 @pytest.mark.plain_only("triggers note what is written during the swap")
-def test_trigger_left_by_killed_run_is_harmless_and_removed_by_next_run(
+def test_trigger_left_by_killed_run_stops_no_insert_and_is_removed_by_next_run(
     filled: list[tuple[str, int]], plain: Connection
 ) -> None:
-    """A run was killed. The consumer's login may neither write notes nor read a partition."""
+    """The consumer's login can insert, although it may neither write notes nor read a partition."""
     call_command("grants", "--apply", verbosity=0)
     with (
         pytest.raises(KeyboardInterrupt),
@@ -277,7 +279,8 @@ def test_trigger_left_by_killed_run_is_harmless_and_removed_by_next_run(
 def test_table_is_unlocked_when_packing_process_freezes_during_swap(
     filled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has the lock that stops every reader and writer; its machine was cut off or suspended."""
+    """The process has the lock that stops every reader and writer when its machine is cut off or
+    suspended."""
     monkeypatch.setattr(days, "SILENT_MS", 300)
     began = threading.Event()
     thawed = threading.Event()
@@ -310,7 +313,7 @@ def test_table_is_unlocked_when_packing_process_freezes_during_swap(
 def test_packing_notes_of_a_dropped_day_are_removed(
     filled: list[tuple[str, int]], plain: Connection
 ) -> None:
-    """A run was killed, and the day was dropped before the next one packed."""
+    """A run was killed, and the day was dropped before the next run packed it."""
     with (
         pytest.raises(KeyboardInterrupt),
         table_swap.watch_table(plain, days.locate_day(plain, TABLE, DAY)),
@@ -325,7 +328,7 @@ def test_packing_notes_of_a_dropped_day_are_removed(
 
 @pytest.mark.parametrize("rewrite", [pack_root, unpack_root])
 @pytest.mark.plain_only("each node takes its snapshot when it is first asked")
-def test_reader_with_postgresql_snapshot_from_before_swap_sees_all_rows(
+def test_session_with_postgresql_snapshot_from_before_swap_sees_all_rows(
     rewrite: Callable[[Connection], object], filled: list[tuple[str, int]], plain: Connection
 ) -> None:
     """pg_dump and psql have their snapshot before they lock the day's table."""
@@ -342,7 +345,7 @@ def test_reader_with_postgresql_snapshot_from_before_swap_sees_all_rows(
     assert [(row[0], row[1]) for row in rows] == filled
 
 
-def test_new_dictionary_waits_for_older_snapshots(
+def test_day_with_new_dictionary_is_not_packed_while_older_postgresql_snapshot_is_open(
     monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     store = Store()
@@ -399,10 +402,11 @@ def test_day_that_fails_to_pack_stops_no_other_day_and_is_retried_last(
 @pytest.mark.parametrize("version", [0, 7, 19])
 @pytest.mark.parametrize("table", [TABLE, PARTITION])
 @pytest.mark.plain_only("a trigger refuses versions of blocks")
-def test_packed_day_refuses_row_of_a_version_that_it_already_has(
+def test_packed_day_refuses_second_row_of_a_version(
     version: int, table: str, filled: list[tuple[str, int]], plain: Connection
 ) -> None:
-    """For a version in a block and for a plain row the error names the key of the partition."""
+    """The error names the key of the partition, whether the version is in a block or in a plain
+    row."""
     pack_root(plain)
     with pytest.raises(errors.UniqueViolation) as raised:
         insert(plain, "a", version, version, table)
@@ -453,7 +457,8 @@ def make_sent_message(version: int) -> bytes:
 def test_consumer_with_wrong_clock_stores_nothing_twice(
     days_ahead: int, ingested: Ingested, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
-    """An earlier version asked whether a day is packed only if the day was before its own today."""
+    """An earlier release checked whether a day is packed only for days before today by its own
+    clock."""
     ingested.write(*map(make_sent_message, range(6)))
     packing.pack_day(plain, ROOT, MOMENT.date())
     # Not until the end of the test: the flush after it makes days of the journal by this clock.
@@ -486,13 +491,14 @@ def run_quietly(*words: str) -> None:
 
 
 @pytest.mark.plain_only("triggers note what is written during the swap")
-def test_restore_keeps_rows_written_meanwhile(
+def test_restore_keeps_rows_that_are_written_meanwhile(
     filled: list[tuple[str, int]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     plain: Connection,
 ) -> None:
-    """One row is deleted and one inserted, so that the number of rows stays the same."""
+    """During the first restore one row is deleted and one is inserted, so their number stays the
+    same. That restore is refused."""
     archive = Archive(str(tmp_path))
     DayArchiver(archive).archive(plain, TABLE, DAY)
     plain.execute(f"DELETE FROM {TABLE} WHERE id <> 'a'")

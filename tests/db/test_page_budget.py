@@ -239,7 +239,7 @@ def store_documents(store: Store, count: int, size: int) -> None:
         store.add("A1", version, {"n": version, "text": str(version % 10) * size}, version)
 
 
-def test_page_and_what_it_reads_stay_within_budget(
+def test_size_of_page_and_of_each_query_result_stays_within_budget(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store_documents(store, 30, 10_000)
@@ -277,7 +277,7 @@ def test_version_larger_than_the_budget_is_a_page_of_its_own(store: Store) -> No
 
 @pytest.mark.parametrize("address", ["A1", "A1?path=/n", "A1/fields?path=/n"])
 @pytest.mark.parametrize("read_bytes", [1, 3_000])
-def test_size_of_masked_value_does_not_end_page(
+def test_end_of_page_does_not_depend_on_size_of_masked_value(
     store: Store, client: Client, address: str, read_bytes: int
 ) -> None:
     FieldLabel.objects.create(entity="", path="/secret", russian="Тайна", sensitive=True)
@@ -315,7 +315,7 @@ def crowd(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 
 @pytest.mark.parametrize("call", ["A1/versions/1?", "A1/compare?from=0&to=1&"])
-def test_changes_of_version_are_paged_when_there_are_many(
+def test_changes_of_one_version_are_paged_when_there_are_many(
     crowd: Store, auditor: Client, call: str
 ) -> None:
     parts = []
@@ -398,7 +398,7 @@ def test_numbers_with_thousands_of_zeros_are_answered_in_their_short_notation(
     assert [item["path"] for item in changed] == ["/v"]
 
 
-def test_snapshots_of_application_at_moment_stay_within_budget(
+def test_state_of_application_at_moment_omits_snapshots_beyond_the_budget(
     store: Store, auditor: Client
 ) -> None:
     store.add("A1", 0, {"text": "a" * 900}, 0)
@@ -416,7 +416,7 @@ def test_snapshots_of_application_at_moment_stay_within_budget(
     assert all("entity" in item for item in whole["children"]["participant-role"])
 
 
-def test_children_created_after_moment_are_read_in_several_batches(
+def test_children_without_version_at_moment_are_read_in_batches_within_budget(
     store: Store, auditor: Client
 ) -> None:
     store.add("A1", 3, {"text": "a" * 900}, 0)

@@ -70,7 +70,7 @@ def test_quarantined_message_holds_its_day(status: str) -> None:
     assert find_holds() == {get_day(-5): "1 unresolved in quarantine"}
 
 
-def test_held_day_is_the_utc_day_whatever_offset_the_moment_has() -> None:
+def test_held_day_is_utc_day_of_the_moment_whatever_its_time_zone() -> None:
     create_bad_message(f'{{"updatedAt":"{get_day(-4)}T01:30:00+03:00"}}'.encode())
     assert list(find_holds()) == [get_day(-5)]
 
@@ -83,7 +83,7 @@ def test_held_day_is_the_utc_day_whatever_offset_the_moment_has() -> None:
         b'{"updatedAt":"9999-12-31T23:59:59-14:00"}',
     ],
 )
-def test_quarantined_message_without_readable_moment_holds_day_on_which_it_was_sent(
+def test_quarantined_message_without_readable_moment_holds_day_of_its_kafka_timestamp(
     value: bytes,
 ) -> None:
     sent = NOW - timedelta(days=4)
@@ -92,12 +92,12 @@ def test_quarantined_message_without_readable_moment_holds_day_on_which_it_was_s
     assert list(find_holds()) == [get_day(-4)]
 
 
-def test_inconsistent_ledger_holds_all_old_days() -> None:
+def test_ledger_with_wrong_sums_holds_all_old_days() -> None:
     read(stored=9)
     assert find_holds() == {of: f"the ledger of {TOPIC}[0] does not add up" for _, of in OLD}
 
 
-def test_unread_messages_hold_later_days() -> None:
+def test_unread_messages_hold_days_since_the_newest_read_message() -> None:
     seen = timezone.now()
     ledger = read(high_watermark=25, newest_timestamp=NOW - timedelta(days=4), end_known_at=seen)
     assert find_holds() == {get_day(-4): f"15 messages of {TOPIC}[0] not read yet"}
@@ -106,7 +106,7 @@ def test_unread_messages_hold_later_days() -> None:
     assert sorted(find_holds()) == [get_day(-5), get_day(-4)]
 
 
-def test_messages_deleted_by_broker_hold_no_day() -> None:
+def test_messages_that_brokers_deleted_unread_hold_no_day() -> None:
     read(read=7, lost=3)
     assert find_holds() == {}
 
@@ -143,7 +143,7 @@ def test_detached_day_is_attached_again_when_it_is_held(pending: bool) -> None:
         assert days.locate_day(plain, TABLE, get_day(-5)).state is days.DayState.ATTACHED
 
 
-def test_hold_of_day_ends_after_configured_number_of_days() -> None:
+def test_day_is_held_at_most_for_configured_number_of_days() -> None:
     for offset, of in enumerate((-5, -4)):
         create_bad_message(b"{}", offset, timestamp=NOW + timedelta(days=of))
     assert sorted(find_holds(hold_days=2)) == [get_day(-5), get_day(-4)]
@@ -161,7 +161,7 @@ def find_holds_of_command() -> dict[date, str]:
     return dict(build_plans(make_policy(holds=find_days_to_hold, hold_days=7))[0].strategy.holds)
 
 
-def test_old_days_are_held_while_unread_messages_are_unknown() -> None:
+def test_all_old_days_are_held_while_number_of_unread_messages_is_unknown() -> None:
     """No consumer runs, or one of the topics was never read."""
     never = f"{TOPIC} was never read; {MIGRATION} was never read"
     assert find_holds_of_command() == {get_day(-5): never, get_day(-4): never}

@@ -48,7 +48,7 @@ def test_partitions_of_each_table_are_measured(few_days: None, plain: Connection
 
 
 @pytest.mark.parametrize("numbers, ahead", [((0, 1, 2), 2), ((0, 2), 0), ((0,), 0), ((1, 2), -1)])
-def test_days_ahead_end_at_first_missing_day(
+def test_metric_of_days_ahead_counts_only_to_first_missing_day(
     few_days: None, numbers: tuple[int, ...], ahead: int, plain: Connection
 ) -> None:
     for number in numbers:
@@ -74,11 +74,11 @@ def test_latest_maintain_run_is_reported(few_days: None, plain: Connection) -> N
     assert 0 <= age < 300
 
 
-def test_verification_has_no_metrics_before_first_seal() -> None:
+def test_verification_metrics_are_absent_before_first_seal() -> None:
     assert get_values(list(metrics_page.report_verification())) == {}
 
 
-def test_verification_is_reported_for_each_table(plain: Connection) -> None:
+def test_verification_metrics_are_reported_for_each_table(plain: Connection) -> None:
     old = get_today() - timedelta(days=5)
     days.create_partition(plain, TABLE, old)
     insert(plain, datetime(old.year, old.month, old.day, 12, tzinfo=UTC), "a")
@@ -105,7 +105,7 @@ def test_verification_is_reported_for_each_table(plain: Connection) -> None:
 
 
 def test_verify_checks_days_when_database_is_read_only() -> None:
-    """As on a standby."""
+    """A standby is read-only."""
     with connection.cursor() as cursor:
         cursor.execute("SET default_transaction_read_only = on")
         try:

@@ -67,7 +67,7 @@ def test_maintain_creates_days_of_the_window_once() -> None:
     assert execute_plans(make_policy()) == StepResult()
 
 
-def test_total_of_step_results_has_every_field_of_each_step() -> None:
+def test_adding_step_results_keeps_every_field() -> None:
     step = StepResult(
         created=["created"],
         dropped=["dropped"],
@@ -92,7 +92,7 @@ def test_total_of_step_results_has_every_field_of_each_step() -> None:
     assert total == step
 
 
-def test_partition_not_made_by_annals_is_kept_with_reason(plain: Connection) -> None:
+def test_partition_that_annals_did_not_create_is_kept_and_plan_says_why(plain: Connection) -> None:
     foreign = build_partition_name(TABLE, get_day(-30))
     plain.execute(
         f"CREATE TABLE {foreign} PARTITION OF {TABLE}"
@@ -111,7 +111,7 @@ def test_partition_not_made_by_annals_is_kept_with_reason(plain: Connection) -> 
     assert reasons[foreign] == "not made by Annals, never dropped"
 
 
-def test_tables_named_like_partitions_are_not_changed(plain: Connection) -> None:
+def test_unattached_tables_with_names_like_partitions_are_not_changed(plain: Connection) -> None:
     lookalikes = [build_partition_name(TABLE, get_day(-50)), f"{TABLE}_backup", "other_20250101"]
     for name in lookalikes:
         plain.execute(f"CREATE TABLE {name} (LIKE {TABLE})")
@@ -151,7 +151,7 @@ def test_failure_of_one_day_is_reported_and_stops_no_other_day(plain: Connection
 
 
 def test_lost_connection_stops_no_other_day(plain: Connection) -> None:
-    """As if the server had killed the backend because of one document."""
+    """It is lost as if the server had killed the backend because of one document."""
 
     class Fatal:
         def archive(self, plain: days.Connection, table: str, of: date) -> None:
@@ -219,7 +219,7 @@ def _database_zone(zone: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "America/Los_Angeles"])
-def test_days_are_utc_in_every_server_zone(zone: str) -> None:
+def test_days_are_utc_days_in_every_time_zone_of_the_server(zone: str) -> None:
     with _database_zone(zone), connect_plainly() as plain:
         assert plain.execute("SHOW timezone").fetchone() == (zone,)
         for number in range(-5, 3):
@@ -231,7 +231,7 @@ def test_days_are_utc_in_every_server_zone(zone: str) -> None:
         assert list_partition_names() == build_names(range(-3, 3))
 
 
-def test_partition_status_equals_metrics(plain: Connection) -> None:
+def test_status_of_table_counts_days_ahead_missing_days_and_overdue_days(plain: Connection) -> None:
     for number in (-9, -1, 0, 1):
         days.create_partition(plain, TABLE, get_day(number))
     status = load_statuses(
@@ -266,10 +266,11 @@ def test_partitions_command_lists_plans_and_maintains(small: Any) -> None:
     assert "inside the window" in run("plan", "--each")[1]
 
 
-def test_maintain_run_with_fast_clock_does_not_remain_the_latest_run(
+def test_later_maintain_run_replaces_one_that_a_fast_clock_dated_in_the_future(
     small: Any, move: Callable[[datetime], None]
 ) -> None:
-    """The alerts and the removal of search keys would look at it until that day comes."""
+    """Otherwise alerts and the removal of search keys would use the run with the fast clock until
+    that day comes."""
     now = clock.now().replace(hour=12)  # an hour later is the same day
     for moment in (
         now,

@@ -91,7 +91,7 @@ def run_around(*acts: Callable[[], object], stop: threading.Event) -> Iterator[N
 
 @pytest.mark.usefixtures("tables")
 @pytest.mark.plain_only("a drop there waits for no reader: DETACH CONCURRENTLY")
-def test_ingest_never_waits_and_reader_never_fails_while_days_are_dropped() -> None:
+def test_storing_never_waits_and_reading_never_fails_while_days_are_dropped() -> None:
     with connect_plainly() as plain:
         for number in range(-30, -10):
             days.create_partition(plain, TABLE, get_day(number))

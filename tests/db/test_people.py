@@ -68,8 +68,8 @@ def test_wrong_people_file_changes_nothing_and_names_line(
     assert not Person.objects.exists()
 
 
-def test_login_does_not_rename_person_whom_bank_entered() -> None:
-    """The login is a claim: at many providers people choose it themselves."""
+def test_name_that_bank_entered_is_not_replaced_at_login() -> None:
+    """The name at login is a claim: at many identity providers people choose it themselves."""
     Person.objects.create(login="top-crm", full_name="Обмен с CRM", kind="service")
     Person.objects.create(login="anna", full_name="Анна", kind="person")
     for login in ("top-crm", "anna", "new"):
@@ -85,7 +85,7 @@ def read_name(login: str) -> str:
     return Person.objects.get(login=login).full_name
 
 
-def test_name_is_changed_only_by_login_of_same_identity(tmp_path: Path) -> None:
+def test_name_from_login_is_replaced_only_by_login_of_same_identity(tmp_path: Path) -> None:
     remember_login("anna", "Анна", "user:1")
     remember_login("anna", "Mallory", "user:2")
     assert read_name("anna") == "Анна"

@@ -51,7 +51,7 @@ def trace_checkout(pooled: Any, file: Path) -> str:
 
 
 @emptied
-def test_pooled_connection_used_a_moment_ago_is_not_checked(pooled: Any, tmp_path: Path) -> None:
+def test_recently_used_pooled_connection_is_not_checked(pooled: Any, tmp_path: Path) -> None:
     assert trace_checkout(pooled, tmp_path / "trace") == ""
 
 

@@ -119,7 +119,7 @@ def test_first_reason_is_kept_when_retry_fails_for_another_reason(
     assert json.loads(command("list", "--ids", "--json"))[0]["first_reason"] == "bad_data"
 
 
-def test_retry_keeps_document_of_message_when_its_kind_is_no_longer_declared(
+def test_retry_keeps_kind_id_and_version_of_message_when_kind_is_no_longer_declared(
     ingested: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingested.write(make_value_with_data(b"[]", id="a"))
@@ -144,7 +144,7 @@ def test_search_finds_version_stored_by_retry(ingested: Ingested) -> None:
     assert [row["id"] for row in query("SELECT id FROM search_key WHERE value = 'CRM-9'")] == ["a"]
 
 
-def test_retry_keeps_bad_message_and_stores_its_neighbours(ingested: Ingested) -> None:
+def test_retry_stores_good_messages_beside_a_bad_one(ingested: Ingested) -> None:
     quarantine_messages_from_the_future(
         ingested,
         make_value(id="a"),
@@ -158,7 +158,7 @@ def test_retry_keeps_bad_message_and_stores_its_neighbours(ingested: Ingested) -
     assert find_faults() == []
 
 
-def test_retry_pauses_grow_until_message_fails(ingested: Ingested) -> None:
+def test_pauses_between_retries_grow_until_message_has_failed(ingested: Ingested) -> None:
     ingested.write(b"bad")
     pauses = []
     for attempt in range(1, messages.MAX_ATTEMPTS + 1):
@@ -208,8 +208,8 @@ def test_two_workers_never_lock_the_same_message(ingested: Ingested) -> None:
 def test_concurrent_retries_do_not_deadlock(
     ingested: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each takes 100 messages of two topics, in opposite orders of topics and of rows, and meets
-    the other half way."""
+    """Each retry takes 100 messages of two topics. The two have opposite orders of topics and of
+    rows, and meet half way."""
     names = [f"{number:03}" for number in range(50)]
     for source, of_source in (
         (SOURCE, names), (TWIN_SOURCE, names), (TWIN_SOURCE, names[::-1]), (SOURCE, names[::-1]),
@@ -248,7 +248,9 @@ def test_retry_commits_in_batches(ingested: Ingested) -> None:
     assert find_faults() == []
 
 
-def test_discarded_messages_are_settled_and_still_counted(ingested: Ingested) -> None:
+def test_discarded_message_is_not_retried_and_still_counts_as_quarantined(
+    ingested: Ingested,
+) -> None:
     ingested.write(b"bad", b"bad", make_value(id="a"))
     first = list_quarantined()[0]["id"]
     with open_connection() as plain:
@@ -386,7 +388,7 @@ def test_message_that_is_read_again_keeps_its_quarantine_row(ingested: Ingested)
     assert [fault for fault in find_faults() if "says the ledger" not in fault] == []
 
 
-def test_resolved_message_is_open_again_when_topic_is_reread_and_message_is_refused(
+def test_resolved_message_is_open_again_when_it_is_refused_on_rereading_the_topic(
     ingested: Ingested,
 ) -> None:
     quarantine_first_reading(ingested)
@@ -399,10 +401,10 @@ def test_resolved_message_is_open_again_when_topic_is_reread_and_message_is_refu
     assert [fault for fault in find_faults() if "says the ledger" not in fault] == []
 
 
-def test_retry_changes_no_count_when_recreated_ledger_has_not_read_the_message(
+def test_retry_of_message_that_recreated_ledger_has_not_read_changes_no_count(
     ingested: Ingested,
 ) -> None:
-    """The ledger does not count the message yet, so the retry moves no count."""
+    """The ledger counts the message only when it reads it."""
     result = quarantine_first_reading(ingested)
     restart_reading(ingested)
     ingested.write(*BODIES[:2])

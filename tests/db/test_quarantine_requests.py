@@ -57,7 +57,7 @@ def run_retry() -> dict[str, int]:
         return dict(execute_requests(plain, lambda: WINDOW))
 
 
-def test_quarantine_page_groups_by_reason_service_and_field(
+def test_quarantine_page_groups_messages_by_reason_service_and_field(
     ingested: Ingested, operator: Client
 ) -> None:
     ingested.write(
@@ -85,7 +85,9 @@ def test_quarantine_page_groups_by_reason_service_and_field(
 
 
 @commits
-def test_discarded_group_keeps_reason_and_login(ingested: Ingested, operator: Client) -> None:
+def test_discarded_group_of_messages_keeps_reason_and_login_of_operator(
+    ingested: Ingested, operator: Client
+) -> None:
     ingested.write(make_bad_message("a"), make_bad_message("b"), make_bad_message("c", "web"))
     page = operator.get(ASK, make_group_query())
     assert "Messages: 2" in read_text(page)
@@ -114,7 +116,9 @@ def test_discarded_group_keeps_reason_and_login(ingested: Ingested, operator: Cl
     assert find_faults() == []
 
 
-def test_group_with_open_request_has_no_buttons(ingested: Ingested, operator: Client) -> None:
+def test_group_of_messages_has_no_buttons_while_its_request_waits(
+    ingested: Ingested, operator: Client
+) -> None:
     ingested.write(make_bad_message("a"), make_bad_message("b", "web"))
     operator.post(ASK, make_group_query(last_id=list_quarantined()[-1]["id"], why="told"))
     page = read_text(operator.get("/admin/quarantine/"))
@@ -171,7 +175,7 @@ def test_login_without_permission_cannot_make_requests(ingested: Ingested, clien
         {"last_id": 10**30},
     ],
 )
-def test_wrong_quarantine_request_is_refused(
+def test_malformed_quarantine_request_is_refused(
     ingested: Ingested, operator: Client, parameters: dict[str, str]
 ) -> None:
     ingested.write(make_bad_message("a"))

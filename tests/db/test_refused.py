@@ -89,7 +89,7 @@ def test_refused_row_is_quarantined_and_other_rows_of_batch_are_stored(
     "name", [*NOTABLE[ErrorCause.OUTAGE].split(), *NOTABLE[ErrorCause.INSTALLATION].split()]
 )
 @pytest.mark.plain_only("needs a trigger on a table of versions, which Citus refuses")
-def test_no_message_is_quarantined_or_lost_by_outage_or_wrong_installation(
+def test_outage_or_wrong_installation_loses_and_quarantines_no_message(
     ingested: Ingested, name: str
 ) -> None:
     batch = ingested.make_batch(*BODIES)
@@ -105,7 +105,7 @@ def test_no_message_is_quarantined_or_lost_by_outage_or_wrong_installation(
 
 
 @pytest.mark.plain_only("needs a trigger on a table of versions, which Citus refuses")
-def test_outage_during_search_for_bad_row_quarantines_nothing(ingested: Ingested) -> None:
+def test_outage_while_bad_row_is_searched_quarantines_nothing(ingested: Ingested) -> None:
     batch = ingested.make_batch(make_value_with_data(b'{"a":1e400000}', id="z"), *BODIES)
     with (
         refuse_rows("product_instance_aud", "author", errors.DiskFull.sqlstate),
@@ -115,7 +115,7 @@ def test_outage_during_search_for_bad_row_quarantines_nothing(ingested: Ingested
     assert (list_ids(), list_quarantined(), read_counts()) == ([], [], {})
 
 
-def test_search_finds_newer_application_when_participant_changed_application_within_one_batch(
+def test_search_finds_application_to_which_participant_moved_within_one_batch(
     ingested: Ingested,
 ) -> None:
     with open_connection() as plain:
@@ -168,7 +168,7 @@ def test_row_with_refused_search_key_is_quarantined(ingested: Ingested, code: st
     ],
     ids=["check", "unique"],
 )
-def test_row_refused_by_added_constraint_is_quarantined_with_its_name(
+def test_row_that_an_added_constraint_refuses_is_quarantined_with_name_of_the_constraint(
     ingested: Ingested, make: str, drop: str, constraint: str
 ) -> None:
     same = {"author": "refused", "version": 0}
@@ -256,7 +256,9 @@ def test_thousands_of_bad_rows_in_one_batch_are_quarantined(
     assert find_faults() == []
 
 
-def test_good_row_is_stored_among_bad_rows_of_same_version(ingested: Ingested) -> None:
+def test_first_good_row_of_a_version_is_stored_when_batch_has_many_bad_rows(
+    ingested: Ingested,
+) -> None:
     """Of the good rows the first one is stored, an equal one is repeated and a different one is
     quarantined. The same holds for version x, which was stored before."""
     ingested.write(make_value(id="x"))
@@ -278,7 +280,7 @@ def test_good_row_is_stored_among_bad_rows_of_same_version(ingested: Ingested) -
     assert find_faults() == []
 
 
-def test_writer_counts_as_failing_only_while_it_repeats_a_write(ingested: Ingested) -> None:
+def test_writer_reports_failure_only_while_it_repeats_a_write(ingested: Ingested) -> None:
     """The metric annals_database_up shows this state; see system/test_stuck_consumer."""
 
     def raise_away() -> Connection:

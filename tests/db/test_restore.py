@@ -71,8 +71,8 @@ def run_in_background(act: Any) -> Iterator[Future[Any]]:
         yield pool.submit(act)
 
 
-def test_restore_keeps_row_in_flight(store: ArchiveStore) -> None:
-    """Somebody has inserted into the empty day, and commits after the restore has looked at it."""
+def test_restore_keeps_row_of_transaction_that_commits_during_restore(store: ArchiveStore) -> None:
+    """The transaction inserted into the empty day before the restore began."""
     with connect_plainly() as plain, connect_plainly() as writer:
         days.create_partition(plain, TABLE, OLD)
         writer.execute("BEGIN")
@@ -89,10 +89,10 @@ def test_restore_keeps_row_in_flight(store: ArchiveStore) -> None:
         assert plain.execute(query, [NAME]).fetchone() == (["toast_tuple_target=8160"],)
 
 
-def test_restore_blocks_no_writer_or_reader_while_filling(
+def test_restore_blocks_no_writer_or_reader_while_it_loads_rows(
     store: ArchiveStore, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
-    """A writer needs the day that is restored, and creates it."""
+    """The writer creates the day that is being restored and inserts into it."""
     seen: list[list[str]] = []
     arrived: list[str] = []
 
@@ -122,7 +122,7 @@ def test_restore_blocks_no_writer_or_reader_while_filling(
 
 
 @pytest.mark.parametrize("row_ids", [["a003", "b"], [*ROWS, "b"]])
-def test_restore_keeps_rows_of_the_table(
+def test_restore_keeps_rows_that_the_table_already_has(
     store: ArchiveStore, row_ids: list[str], plain: Connection
 ) -> None:
     days.create_partition(plain, TABLE, OLD)
@@ -133,7 +133,7 @@ def test_restore_keeps_rows_of_the_table(
     assert list_ids(plain) == sorted({*ROWS, "b"})
 
 
-def test_restore_refuses_differing_row(store: ArchiveStore) -> None:
+def test_restore_is_refused_when_a_row_differs_in_table_and_archive(store: ArchiveStore) -> None:
     with connect_plainly() as plain:
         days.create_partition(plain, TABLE, OLD)
         insert(plain, NOON, ROWS[0])
@@ -176,7 +176,7 @@ def test_restore_gives_up_when_transaction_stays_open(
 
 
 def test_restore_can_be_repeated(store: ArchiveStore, plain: Connection) -> None:
-    """The second restore finds the indexes of the first under their names."""
+    """The indexes of the first restore already have the names that the second one needs."""
     restore_day(plain, store, PRODUCT, OLD)
     plain.execute(f"DELETE FROM {TABLE} WHERE id < 'a010'")
     restore_day(plain, store, PRODUCT, OLD)
@@ -192,8 +192,10 @@ def with_archive(monkeypatch: pytest.MonkeyPatch, store: ArchiveStore) -> None:
     monkeypatch.setattr(settings, "ANNALS", env.read_settings({"ANNALS_ARCHIVE_URL": store.url}))
 
 
-def test_restored_day_has_index_names_of_new_day(store: ArchiveStore, plain: Connection) -> None:
-    """The consumer of a cluster knows a repeated row by the name of the primary key only."""
+def test_restored_day_has_same_index_names_as_a_new_day(
+    store: ArchiveStore, plain: Connection
+) -> None:
+    """On a cluster, the consumer recognises a repeated row only by the name of the primary key."""
     days.create_partition(plain, TABLE, OLD)
     expected = index_names(plain)
     assert f"{NAME}_pkey" in expected
@@ -213,7 +215,9 @@ def index_names(plain: Connection) -> list[str]:
 
 
 @pytest.mark.parametrize("action", ["restore", "release", "forget"])
-def test_restore_commands_refuse_during_another_run(with_archive: None, action: str) -> None:
+def test_restore_release_and_forget_are_refused_during_another_run(
+    with_archive: None, action: str
+) -> None:
     more = ["--why", "a test"] if action == "forget" else []
     words = [action, str(OLD), "--entity", PRODUCT.name, *more]
     with connect_plainly() as other_session, other_session.transaction():
@@ -226,7 +230,7 @@ def test_restore_commands_refuse_during_another_run(with_archive: None, action: 
         assert run(*words)[0] == 0
 
 
-def test_restore_command_reports_obstacle(
+def test_restore_command_reports_open_transaction_and_table_that_annals_did_not_create(
     with_archive: None, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.2)
@@ -300,7 +304,7 @@ def test_restored_day_is_not_noted_while_no_program_reads_feed(
     assert read_feed()[0] == ROWS
 
 
-def test_feed_that_passes_day_during_restore_gets_its_versions(
+def test_feed_that_passes_a_day_during_its_restore_gets_the_versions_as_late(
     store: ArchiveStore, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens: list[str] = []

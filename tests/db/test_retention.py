@@ -55,7 +55,7 @@ def store_four_fates(ingested: Ingested) -> None:
     ]
 
 
-def test_quarantine_removes_documents_and_keeps_counts(ingested: Ingested) -> None:
+def test_retention_removes_quarantined_messages_and_keeps_counts(ingested: Ingested) -> None:
     store_four_fates(ingested)
     before = read_counts()
     assert remove(90) == 0
@@ -81,8 +81,8 @@ def test_quarantine_removes_documents_and_keeps_counts(ingested: Ingested) -> No
 def test_quarantined_message_is_removed_with_day_of_its_version(
     ingested: Ingested, moment: str | int, version: int, leaves: int
 ) -> None:
-    """Each case has the moment of the version, also as days from now, and the day of its
-    removal."""
+    """`moment` is the moment of the version, or its distance from now in days. `leaves` is the
+    number of days after which the message is removed."""
     updated_at = moment if isinstance(moment, str) else (NOW + timedelta(days=moment)).isoformat()
     ingested.write(make_value(updatedAt=updated_at, version=version))
     assert remove(leaves - 1) == 0
@@ -102,7 +102,7 @@ def test_retention_removes_thousands_of_messages_in_short_transactions(ingested:
     assert find_faults() == []
 
 
-def test_quarantined_count_counts_only_messages_read_since_the_topic_is_reread(
+def test_sums_are_right_when_messages_are_removed_while_their_topic_is_reread(
     ingested: Ingested,
 ) -> None:
     ingested.write(b"bad", b"bad", b"bad")
@@ -127,7 +127,7 @@ def make_numbered_message(number: str, days_ago: int) -> bytes:
     return make_value(id=f"id-{number}", updatedAt=moment.isoformat(), data={"number": number})
 
 
-def test_search_key_is_removed_with_its_last_version(ingested: Ingested) -> None:
+def test_search_key_is_removed_with_its_newest_version(ingested: Ingested) -> None:
     ingested.write(
         make_numbered_message("old", 30),
         make_numbered_message("kept", 20),
@@ -149,10 +149,9 @@ def test_retention_keeps_search_key_that_is_stored_meanwhile(ingested: Ingested)
     assert list_keys() == ["b"]
 
 
-def test_consumer_waits_for_removal_of_search_keys_and_stores_its_key_again(
+def test_consumer_stores_search_key_again_after_waiting_for_its_removal(
     ingested: Ingested,
 ) -> None:
-    """The consumer waits for the removal and stores the key again."""
     ingested.write(make_numbered_message("a", 30))
     batch = ingested.make_batch(make_value(id="id-a", data={"number": "a"}))
     storing = threading.Thread(target=ingested.store, args=(batch,))
@@ -182,7 +181,7 @@ def test_search_keys_are_removed_in_portions(
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("few_days")
-def test_maintain_removes_messages_and_reads_search_keys_once_a_day(
+def test_maintain_removes_quarantined_messages_in_each_run_and_search_keys_once_a_day(
     ingested: Ingested, move: Callable[[datetime], None]
 ) -> None:
     ingested.write(make_numbered_message("old", 10), b"bad")

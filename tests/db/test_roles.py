@@ -37,8 +37,8 @@ def test_demo_login_that_exists_already_is_not_changed() -> None:
     assert User.objects.get(username="ops").check_password("changed manually")
 
 
-def test_production_can_verify_fast_password_hash_of_demo(settings: Any) -> None:
-    """It switches off the logins whose password is their name."""
+def test_production_switches_off_demo_logins_with_fast_password_hash(settings: Any) -> None:
+    """A login is a demo login if its password is its name."""
     settings.PASSWORD_HASHERS = ["annals.access.local_logins.DemoHasher"]
     user = User.objects.get(username="ops")
     user.set_password("ops")

@@ -46,7 +46,7 @@ def count_trips(store: Store, client: Client, tmp_path: Path) -> Callable[..., i
 
 
 def test_api_page_with_password_takes_four_round_trips(count_trips: Callable[..., int]) -> None:
-    """The login, the ledger, the versions with their people, and the access journal."""
+    """For the login, the ledger, the versions with their people, and the access journal."""
     trips = count_trips("/api/v1/history/product-instance/A1", authorization=f"Basic {SECRET}")
     assert trips == 4
 
@@ -54,7 +54,7 @@ def test_api_page_with_password_takes_four_round_trips(count_trips: Callable[...
 def test_api_page_with_session_takes_five_round_trips(
     count_trips: Callable[..., int], client: Client
 ) -> None:
-    """The session too."""
+    """For the session, and for the four things that a request with a password reads."""
     client.force_login(User.objects.get(username="support"))
     assert count_trips("/api/v1/history/product-instance/A1") == 5
 
@@ -62,7 +62,7 @@ def test_api_page_with_session_takes_five_round_trips(
 def test_timeline_screen_takes_seven_round_trips(
     count_trips: Callable[..., int], client: Client
 ) -> None:
-    """It reads versions for the page and for its heading, and all version keys for the picture.
+    """The page and its heading read versions, and the picture of the days reads all version keys.
     Permissions were read less than 5 seconds ago."""
     client.force_login(User.objects.get(username="support"))
     assert count_trips("/admin/history/product-instance/A1/") == 7
@@ -76,7 +76,9 @@ def list_child(application: str, id: str) -> None:
 
 
 @pytest.mark.parametrize("name", ROUND_TRIPS)
-def test_timeline_call_takes_expected_round_trips(store: Store, tmp_path: Path, name: str) -> None:
+def test_timeline_function_takes_expected_number_of_round_trips(
+    store: Store, tmp_path: Path, name: str
+) -> None:
     for version in range(3):
         store.add("A1", version, {"rate": version}, version)
         store.add("T1", version, {"status": version}, version, entity=TASK)

@@ -138,10 +138,10 @@ def test_late_row_counts_as_expired_when_its_day_is_dropped_before_the_write(
 
 
 @pytest.mark.plain_only("only DETACH CONCURRENTLY leaves a day half dropped")
-def test_message_does_not_count_as_repeated_when_its_day_is_detached_before_the_comparison(
+def test_message_with_other_content_counts_as_expired_when_its_day_is_detached_meanwhile(
     ingested: Ingested, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has another content than the stored version, which is gone when the two are compared."""
+    """The stored version with which it would be compared is gone."""
     days.create_partition(plain, ROOT.table, OLD)
     ingested.write(make_noon_message(OLD, id="late"))
     real = slow_path.split_new_and_known
@@ -163,7 +163,7 @@ def test_message_does_not_count_as_repeated_when_its_day_is_detached_before_the_
 def test_writer_does_not_wait_for_day_that_is_being_dropped(
     ingested: Ingested, plain: Connection
 ) -> None:
-    """A long transaction keeps the detach pending, for hours perhaps."""
+    """A long transaction can keep the detaching of the day pending for hours."""
     for day in (OLDEST, TODAY):
         days.create_partition(plain, ROOT.table, day)
     ingested.writer.close()
@@ -184,7 +184,7 @@ def shift_window(number: int) -> Window:
 
 
 @pytest.mark.parametrize("exists", [True, False])
-def test_retry_stores_a_row_while_its_day_exists(
+def test_retry_stores_row_only_while_its_day_exists(
     ingested: Ingested, plain: Connection, exists: bool
 ) -> None:
     ingested.write(make_noon_message(TODAY, id="a"), window=shift_window(-60))
@@ -333,7 +333,8 @@ def test_day_that_cannot_be_attached_stops_no_other_row(
 def test_late_message_is_stored_in_the_day_that_was_held_for_it(
     ingested: Ingested, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ten days pass with a message unread: its day is held, and takes the message."""
+    """A message stays unread for some days. Its day is held meanwhile, and the message is stored in
+    it."""
     days.create_partition(plain, ROOT.table, OLDEST)
     ingested.write(make_noon_message(OLDEST, id="read"))
     plain.execute(

@@ -44,7 +44,9 @@ def wait_until_free() -> None:
         plain.execute("SELECT pg_advisory_lock(%s)", [RUN_LOCK])
 
 
-def test_run_lock_is_freed_when_journal_refuses(store: Any, sessions: None) -> None:
+def test_run_lock_is_freed_when_access_journal_cannot_be_written(
+    store: Any, sessions: None
+) -> None:
     with connect_plainly() as plain:
         archive_rows_of_day(store, *make_ids("b", 3))
         plain.execute("ALTER TABLE access_journal RENAME TO taken_away")
@@ -57,7 +59,7 @@ def test_run_lock_is_freed_when_journal_refuses(store: Any, sessions: None) -> N
     assert count_advisory_locks() == 0
 
 
-def test_pooled_session_keeps_no_run_lock(sessions: None) -> None:
+def test_session_returned_to_the_pool_does_not_keep_the_run_lock(sessions: None) -> None:
     with hold_run_lock():
         connection.close()
     wait_until_free()
@@ -79,7 +81,7 @@ def test_run_lock_is_freed_in_transaction_that_rolls_back() -> None:
     assert count_advisory_locks() == 0
 
 
-def test_lost_run_lock_is_retaken_inside_its_with_statement_and_freed_after_it(
+def test_lost_run_lock_is_retaken_and_freed_at_end_of_with_statement(
     sessions: None,
 ) -> None:
     with hold_run_lock():

@@ -106,7 +106,7 @@ def find_english_words(client: Client, address: str) -> set[str]:
     return set(WORD.findall(text)) & collect_english_words()
 
 
-def test_installation_is_russian_until_settings_say_otherwise() -> None:
+def test_default_language_is_russian() -> None:
     assert env.read_settings({}).language == "ru"
 
 
@@ -128,7 +128,7 @@ def test_russian_screen_of_operator_has_no_english_word(
     assert find_english_words(russian, address) == set()
 
 
-def test_english_word_on_a_screen_would_be_noticed(
+def test_check_for_english_words_finds_english_text_on_a_screen(
     application_with_gap: Store, client: Client
 ) -> None:
     client.force_login(User.objects.get(username="support"))

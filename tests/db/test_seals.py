@@ -68,7 +68,7 @@ def sealed(filled: None, plain: Connection) -> DaySeal:
     return seal_day(plain, PRODUCT, OLD)
 
 
-def test_unchanged_sealed_day_verifies(sealed: DaySeal) -> None:
+def test_verify_finds_no_fault_in_unchanged_sealed_day(sealed: DaySeal) -> None:
     assert (sealed.rows, len(sealed.ranges), sealed.previous) == (ROWS, 10, GENESIS)
     assert find_faults() == [None]
     assert find_chain_fault(PRODUCT) is None
@@ -87,7 +87,9 @@ def test_unchanged_sealed_day_verifies(sealed: DaySeal) -> None:
         "data = data || '{\"x\": null}'",
     ],
 )
-def test_verify_names_range_of_changed_byte(sealed: DaySeal, assignment: str) -> None:
+def test_verify_names_range_of_rows_in_which_a_byte_changed(
+    sealed: DaySeal, assignment: str
+) -> None:
     change(f"UPDATE {TABLE} SET {assignment} WHERE id = 'id042' AND version = 7")
     assert find_faults() == ["rows 401 to 500 differ, between id040 v0 and id049 v9"]
 
@@ -104,12 +106,14 @@ def test_verify_finds_deleted_and_added_rows(sealed: DaySeal) -> None:
     assert find_faults() == ["rows 1 to 100 differ, between id000 v0 and id009 v9"]
 
 
-def test_verify_reports_missing_ranges(sealed: DaySeal, plain: Connection) -> None:
+def test_verify_reports_that_last_rows_of_day_are_missing(
+    sealed: DaySeal, plain: Connection
+) -> None:
     plain.execute(f"DELETE FROM {TABLE} WHERE id >= 'id080'")
     assert find_faults() == ["rows from row 801 on are missing, from id080 v0, 150 rows fewer"]
 
 
-def test_verify_reports_rows_after_last_range(filled: None, plain: Connection) -> None:
+def test_verify_reports_new_rows_after_the_last_sealed_row(filled: None, plain: Connection) -> None:
     plain.execute(f"DELETE FROM {TABLE} WHERE id >= 'id090'")
     seal_day(plain, PRODUCT, OLD)
     noon = datetime(OLD.year, OLD.month, OLD.day, 12, tzinfo=UTC)
@@ -117,7 +121,7 @@ def test_verify_reports_rows_after_last_range(filled: None, plain: Connection) -
     assert find_faults() == ["rows after row 900 are new, from id095 v1, 1 row more"]
 
 
-def test_chain_keeps_both_seals_of_resealed_day(sealed: DaySeal) -> None:
+def test_chain_of_seals_has_both_seals_of_day_that_was_sealed_again(sealed: DaySeal) -> None:
     change(f"DELETE FROM {TABLE} WHERE id = 'id000' AND version = 0")
     with connect_plainly() as plain:
         again = seal_day(plain, PRODUCT, OLD)
@@ -139,7 +143,7 @@ def test_removed_seal_breaks_chain(sealed: DaySeal, plain: Connection) -> None:
     assert "is missing" in str(find_chain_fault(PRODUCT))
 
 
-def test_seal_does_not_depend_on_session_settings(filled: None) -> None:
+def test_seal_does_not_depend_on_settings_of_the_session(filled: None) -> None:
     with connect_plainly() as plain:
         first = seal_day(plain, PRODUCT, OLD)
     with connect_plainly(
@@ -150,7 +154,7 @@ def test_seal_does_not_depend_on_session_settings(filled: None) -> None:
 
 @pytest.mark.plain_only("the coordinator's tables have no rows")
 def test_sealing_a_day_freezes_its_rows_in_postgresql(sealed: DaySeal, plain: Connection) -> None:
-    """Every row is older than relfrozenxid, and every page is marked all-visible."""
+    """Every row is older than relfrozenxid, and every page of the table is marked all-visible."""
     query = sql.SQL(
         "SELECT count(*) > 0, bool_and(age(day.xmin) > age(relfrozenxid)),"
         " bool_and(relallvisible = relpages) FROM {} day, pg_class WHERE relname = %s"
@@ -159,7 +163,9 @@ def test_sealing_a_day_freezes_its_rows_in_postgresql(sealed: DaySeal, plain: Co
     assert row == (True, True, True)
 
 
-def test_verify_compares_dropped_day_with_manifest(sealed: DaySeal, tmp_path: Path) -> None:
+def test_verify_compares_seal_of_dropped_day_with_its_archive(
+    sealed: DaySeal, tmp_path: Path
+) -> None:
     execute_plans(make_policy(), archiver=DayArchiver(ArchiveStore(str(tmp_path))))
     archived_day = ArchivedDay.objects.get()
     assert (archived_day.digest, archived_day.rows) == (sealed.digest, sealed.rows)
@@ -266,7 +272,7 @@ def test_changed_sealed_day_is_neither_dropped_nor_resealed(
     assert (code, "fewer" in out or "differ" in out) == (1, True)
 
 
-def test_verify_names_accepted_day_without_archive(
+def test_verify_still_reports_accepted_day_that_was_dropped_without_archive(
     changed: Callable[[str | None], date],
 ) -> None:
     old = changed(None)

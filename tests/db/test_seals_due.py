@@ -124,7 +124,9 @@ def test_no_day_is_sealed_when_setting_seal_days_is_0(monkeypatch: pytest.Monkey
         ({"stored": 9}, f"the ledger of {MIGRATION}[0] does not add up"),
     ],
 )
-def test_day_that_may_get_rows_is_not_sealed(migration: dict[str, Any] | None, reason: str) -> None:
+def test_day_is_not_sealed_while_messages_for_it_may_be_unread(
+    migration: dict[str, Any] | None, reason: str
+) -> None:
     for topic in TOPICS:
         if topic != MIGRATION:
             read_to_end(topic)
@@ -169,7 +171,7 @@ def swell(number: int) -> None:
         assert changed.rowcount == 1
 
 
-def test_day_with_too_large_document_fails_alone(plain: Connection) -> None:
+def test_day_with_document_too_large_to_read_stops_no_other_day(plain: Connection) -> None:
     read_all_to_end()
     fill(8, 7, 6)
     swell(7)
@@ -195,10 +197,10 @@ def test_day_with_too_large_document_fails_alone(plain: Connection) -> None:
     assert TOO_LARGE in err
 
 
-def test_lost_connection_while_sealing_stops_no_other_day(
+def test_lost_connection_while_one_day_is_sealed_stops_no_other_day(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As if the server had killed the backend because of one document."""
+    """It is lost as if the server had killed the backend because of one document."""
 
     def seal_or_lose_connection(plain: Connection, rows: DayRows, day: date) -> DaySeal:
         if day == get_noon_ago(8).date():
@@ -221,7 +223,8 @@ def test_lost_connection_while_sealing_stops_no_other_day(
 
 
 def test_run_lock_is_held_between_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another run that took it would end this one before it has sealed and recorded its work."""
+    """Otherwise another run could take the lock, and this run would end before it has sealed the
+    days and recorded its work."""
     read_all_to_end()
     fill(8)
     attempts = []
@@ -242,7 +245,7 @@ def test_run_lock_is_held_between_steps(monkeypatch: pytest.MonkeyPatch) -> None
     assert list_sealed_days() == [get_noon_ago(8).date()]
 
 
-def test_night_reads_catalogue_again_only_after_days_changed(
+def test_night_reads_partitions_again_only_after_it_changed_days(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read_all_to_end()
@@ -260,7 +263,7 @@ def test_night_reads_catalogue_again_only_after_days_changed(
     assert len(looks) == 3
 
 
-def test_lost_connection_between_steps_loses_neither_lock_nor_step(
+def test_maintain_completes_all_steps_when_connection_is_lost_between_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read_all_to_end()

@@ -71,7 +71,7 @@ def test_backfill_indexes_every_key_of_every_kind(
 
 @pytest.mark.plain_only("the nodes are asked in sessions that do not see the test's transaction")
 def test_backfill_stores_same_keys_as_ingest(documents_without_keys: Store, capsys: Any) -> None:
-    """Also of documents that are not objects, hold a NUL, or have values that are not keys."""
+    """Some documents are not objects, hold a NUL, or have values that are not keys."""
     documents = [
         "null", "[]", '"text"', "17", '{"number": null}', '{"number": true}', '{"number": 1.5}',
         '{"number": ""}', '{"number": "' + "x" * 101 + '"}', '{"number": "x", "encumbrance": 1}',
@@ -99,7 +99,7 @@ def test_backfill_stores_same_keys_as_ingest(documents_without_keys: Store, caps
 
 
 @pytest.mark.plain_only("a cluster lists children")
-def test_search_index_lists_children_only_on_a_cluster(ingested: Ingested) -> None:
+def test_index_command_lists_no_children_on_a_single_server(ingested: Ingested) -> None:
     ingested.write(make_value(id="t1", productInstanceId="a1"), source=CHILD_SOURCE)
     call_command("search", "index", stdout=io.StringIO())
     assert query("SELECT id FROM search_key WHERE name = %s", children.KEY_NAME) == []
@@ -118,7 +118,7 @@ def test_search_index_can_be_rebuilt_after_its_keys_were_deleted(
 
 
 @pytest.mark.plain_only("the nodes are asked in sessions that do not see the test's transaction")
-def test_backfill_indexes_key_declared_later(
+def test_backfill_indexes_key_that_was_declared_after_storing(
     documents_without_keys: Store, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run_search_command(capsys) == {"rows": 5, "keys": 7}
@@ -176,7 +176,7 @@ def test_backfill_continues_when_a_day_is_dropped_meanwhile(
     assert run_search_command(capsys)["rows"] == 4
 
 
-def test_backfill_runs_next_to_consumer(ingested: Ingested) -> None:
+def test_backfill_and_consumer_can_write_same_keys_at_once(ingested: Ingested) -> None:
     """Both write the same keys of the same documents repeatedly. Neither fails, and each key ends
     with its newest day."""
 
@@ -210,8 +210,8 @@ def test_backfill_runs_next_to_consumer(ingested: Ingested) -> None:
 
 
 @pytest.mark.plain_only("the wait for a lock is on a node")
-def test_backfill_waits_for_lock_of_consumer(ingested: Ingested) -> None:
-    """A consumer has written a key and has not committed yet."""
+def test_backfill_waits_for_consumer_that_has_locked_a_key(ingested: Ingested) -> None:
+    """The consumer has written the key and has not committed yet."""
     ingested.write(make_value(id="a", data={"number": "N1"}))
 
     def index() -> int:

@@ -112,7 +112,7 @@ def test_server_log_says_which_timeout_ended_a_session(log: Callable[[], str]) -
     assert MARKER not in log()
 
 
-def test_compose_sets_same_log_settings() -> None:
+def test_compose_file_sets_log_settings_that_hide_documents() -> None:
     compose = yaml.safe_load((Path(__file__).parents[2] / "docker/compose.yaml").read_text())
     words = compose["services"]["postgres"]["command"].split()
     values = dict(word.split("=", 1) for word in words if "=" in word)
@@ -121,7 +121,7 @@ def test_compose_sets_same_log_settings() -> None:
     }
 
 
-def test_server_of_tests_has_log_settings(db: None) -> None:
+def test_server_of_tests_has_log_settings_that_hide_documents(db: None) -> None:
     with connection.cursor() as cursor:
         for name, expected in QUIET_LOG.items():
             cursor.execute("SELECT current_setting(%s)", [name])

@@ -30,7 +30,7 @@ ELSEWHERE = {
     "export": "db/test_export.py",
     "gaps heal": "kafka/test_heal.py",
     "distribute": "citus/test_distribute.py",
-    "partitions verify --archive": "db/test_scrub.py",
+    "partitions verify --archive": "db/test_archive_check.py",
     "simulate": "kafka/test_simulate.py",
 }
 
@@ -55,12 +55,12 @@ def list_json_commands() -> set[str]:
     return commands
 
 
-def test_every_command_with_json_output_has_a_recorded_shape() -> None:
+def test_every_command_with_json_output_is_in_commands_json() -> None:
     command_names = {words.partition(" --")[0] for words in load_shapes()}
     assert list_json_commands() == command_names
 
 
-def test_every_recorded_shape_is_compared_by_a_test() -> None:
+def test_every_shape_in_commands_json_is_compared_by_a_test() -> None:
     tests = Path(__file__).resolve().parents[1]
     for words, file in ELSEWHERE.items():
         assert f'shaped("{words}", ' in (tests / file).read_text()
@@ -79,7 +79,7 @@ def filled(ingested: Ingested, monkeypatch: pytest.MonkeyPatch) -> int:
     return int(list_quarantined()[0]["id"])
 
 
-def test_json_output_of_commands_has_recorded_shape(filled: int) -> None:
+def test_json_output_of_commands_has_shape_in_commands_json(filled: int) -> None:
     command_words = {
         "capacity": ("capacity", "--rps", "10"),
         "gaps": ("gaps",),

@@ -192,7 +192,7 @@ def unseal(answer: SourceAnswer[Any]) -> Any:
     return answer.unreleased
 
 
-def test_pages_of_document_are_same_from_every_source(
+def test_pages_of_document_equal_the_model_for_every_source(
     source: MergedSource, history: list[ModelVersion]
 ) -> None:
     filters = [
@@ -221,7 +221,7 @@ def is_selected(filters: VersionFilters, version: ModelVersion) -> bool:
     return since <= version.key.updated_at < until and filters.author in (None, version.author)
 
 
-def test_version_keys_and_versions_are_same_from_every_source(
+def test_version_keys_and_versions_equal_the_model_for_every_source(
     source: MergedSource, history: list[ModelVersion]
 ) -> None:
     for kind, id in KINDS:
@@ -261,7 +261,7 @@ OF_APPLICATIONS = [name for name in SOURCES if "archive" not in name and name !=
 
 # The archive is asked for one document only.
 @pytest.mark.parametrize("source", OF_APPLICATIONS, indirect=True)
-def test_application_pages_are_same_from_every_source(
+def test_application_pages_equal_the_model_for_every_source(
     source: MergedSource, history: list[ModelVersion]
 ) -> None:
     every = {

@@ -85,7 +85,7 @@ def test_readyz_names_missing_days_until_they_exist(client: Client) -> None:
     assert set(after.json()["checks"].values()) == {"ok"}
 
 
-def test_unreachable_database_is_reported_soon(
+def test_unreachable_database_is_reported_by_readyz_and_metrics(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (port,) = process.choose_free_ports([None])
@@ -98,7 +98,7 @@ def test_unreachable_database_is_reported_soon(
 
 
 @pytest.mark.usefixtures("no_metrics_token")
-def test_metrics_are_closed_without_token(client: Client) -> None:
+def test_metrics_are_refused_without_token(client: Client) -> None:
     answer = client.get("/metrics")
     assert answer.status_code == 401
     assert "ANNALS_METRICS_TOKEN" in answer.content.decode()
@@ -111,7 +111,7 @@ def test_metrics_refuse_wrong_token(client: Client, settings: Settings, values: 
     assert fetch_samples(client, Authorization=f"Bearer {TOKEN}")[("annals_store_up",)] == 1
 
 
-def test_lag_metric_is_that_of_the_recreated_topic(client: Client) -> None:
+def test_lag_metric_of_recreated_topic_ignores_the_old_topic(client: Client) -> None:
     add_ledger_row("old", read=7, stored=5, repeated=2, high_watermark=9)
     add_ledger_row("new", read=3, stored=3, high_watermark=10)
     actual = fetch_samples(client)
@@ -119,7 +119,9 @@ def test_lag_metric_is_that_of_the_recreated_topic(client: Client) -> None:
     assert actual["annals_store_faults",] == 0
 
 
-def test_metrics_show_topics_never_read_and_when_end_offsets_were_confirmed(client: Client) -> None:
+def test_metrics_show_number_of_never_read_topics_and_when_ends_were_confirmed(
+    client: Client,
+) -> None:
     confirmed = datetime(2026, 11, 21, 7, tzinfo=UTC)
     add_ledger_row("new", read=0, end_known_at=confirmed)
     RetiredTopic.objects.create(topic=BY_NAME["product-task"].topics[1], why="done", retired_at=NOW)
@@ -140,14 +142,14 @@ def test_quarantine_is_counted_by_status_and_reason(client: Client) -> None:
     }
 
 
-def test_quarantine_row_that_is_missing_counts_as_a_fault() -> None:
+def test_missing_quarantine_row_counts_as_a_ledger_fault() -> None:
     add_ledger_row("new", read=1, quarantined=1)
     assert get_faults(StoreCollector()) == 1
     add_quarantined("not_json", "new", topic_id="new")
     assert get_faults(StoreCollector()) == 0
 
 
-def test_only_first_scrape_reads_settled_messages() -> None:
+def test_settled_messages_are_counted_only_at_first_scrape() -> None:
     add_quarantined("not_json", "new", "resolved")
     collector = StoreCollector()
     with CaptureQueriesContext(connection) as first:

@@ -36,7 +36,7 @@ def test_quarantine_show_escapes_control_characters(hostile_message: Quarantined
     assert {"settled at: none", "outcome: none"} < set(text.splitlines())
 
 
-def test_command_lists_escape_control_characters(hostile_message: Quarantined) -> None:
+def test_gaps_and_trace_commands_escape_control_characters(hostile_message: Quarantined) -> None:
     hostile_message.entity, hostile_message.entity_id, hostile_message.version = (
         ROOT.name,
         FORGED,

@@ -51,7 +51,7 @@ def seven_versions(store: Store) -> Store:
     return store
 
 
-def test_millions_of_missing_versions_are_answered_as_one_range(store: Store) -> None:
+def test_millions_of_missing_versions_are_returned_as_one_range(store: Store) -> None:
     store.add("A1", 0, {}, 0)
     store.add("A1", 2_147_483_647, {"n": 1}, 1)
     (newest, _) = fetch_numbers_of_page().versions
@@ -101,7 +101,7 @@ def test_page_token_from_another_query_is_rejected(seven_versions: Store) -> Non
 @pytest.mark.parametrize("size", [2, 5, 100])
 @pytest.mark.parametrize("filters", [VersionFilters(), VersionFilters(author="m.ivanov")])
 @pytest.mark.parametrize("sort", TimelineSort)
-def test_page_takes_fixed_number_of_queries(
+def test_page_takes_at_most_four_queries(
     seven_versions: Store,
     monkeypatch: pytest.MonkeyPatch,
     size: int,
@@ -118,7 +118,7 @@ def test_page_takes_fixed_number_of_queries(
 
 
 @pytest.mark.plain_only("generic plans are PostgreSQL's own")
-def test_timeline_statements_are_prepared_and_shared_by_all_filters(seven_versions: Store) -> None:
+def test_timelines_with_different_filters_share_prepared_statements(seven_versions: Store) -> None:
     for filters in (
         VersionFilters(),
         VersionFilters(author="anna"),
@@ -179,7 +179,7 @@ MERGED = "page AS MATERIALIZED ("
 KEYS = "WITH keys AS MATERIALIZED"
 
 
-def test_merged_page_is_right_when_day_is_dropped_after_its_keys_were_read(
+def test_application_timeline_is_right_when_day_is_dropped_after_version_keys_were_read(
     loan_application: Store, run_after_statement: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("history.timeline.budget.BATCH_VERSIONS", 3)
@@ -191,7 +191,7 @@ def test_merged_page_is_right_when_day_is_dropped_after_its_keys_were_read(
     ]
 
 
-def test_merged_page_is_right_when_day_is_dropped_while_it_is_read(
+def test_application_timeline_is_right_when_day_is_dropped_while_page_is_read(
     loan_application: Store, run_after_statement: Any
 ) -> None:
     run_after_statement(MERGED, drop_day())
@@ -200,7 +200,7 @@ def test_merged_page_is_right_when_day_is_dropped_while_it_is_read(
     assert page.next_token is None
 
 
-def test_version_is_right_when_day_is_dropped_after_its_keys_were_read(
+def test_version_is_answered_when_its_day_is_dropped_after_version_keys_were_read(
     loan_application: Store, run_after_statement: Any
 ) -> None:
     """The query for the version keys also returns the version and its previous version."""
@@ -220,7 +220,7 @@ def test_comparison_fails_when_day_is_dropped_before_large_snapshots_were_read(
         timeline.compare_versions(HOST, ROOT, "A1", 4, 5)
 
 
-def test_page_has_first_version_when_it_was_stored_after_an_empty_page(
+def test_page_shows_first_version_stored_after_an_earlier_request_found_nothing(
     store: Store, run_after_statement: Any
 ) -> None:
     run_after_statement("FROM product_instance_aud", lambda: store.add("A1", 0, {"rate": 1}, 0))

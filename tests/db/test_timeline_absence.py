@@ -44,8 +44,8 @@ def fetch_lowest(id: str = "A1") -> timeline.Version:
 # Below the lowest version.
 
 
-def test_recreated_document_does_not_hide_that_older_versions_were_removed(store: Store) -> None:
-    """v0 to v6 were removed, the last of them a DELETE; v7 created the entity again."""
+def test_recreated_document_still_reports_removed_older_versions(store: Store) -> None:
+    """Retention removed v0 to v6, the last of them a DELETE; v7 created the document again."""
     store.add("A1", 7, {"createdAt": RECENTLY}, 0, type=ChangeType.CREATE)
     store.add("A1", 8, {"createdAt": RECENTLY}, 1)
     assert fetch_lowest().nothing_older_reason is Absence.UNKNOWN
@@ -56,8 +56,11 @@ def test_recreated_document_does_not_hide_that_older_versions_were_removed(store
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_version_that_created_a_document_has_no_older_versions(store: Store, first: int) -> None:
-    """Some producers begin with number 1. A document created again has at least number 2."""
+def test_no_older_versions_are_reported_below_version_that_created_the_document(
+    store: Store, first: int
+) -> None:
+    """Some producers begin with number 1. A document that is created again has at least number
+    2."""
     store.add("A1", first, {}, 0, type=ChangeType.CREATE)
     assert fetch_lowest().nothing_older_reason is None
     with pytest.raises(NoVersionError):
@@ -73,14 +76,16 @@ def test_version_that_created_a_document_has_no_older_versions(store: Store, fir
         (2 * DAY, Absence.NEVER_ARRIVED),
     ],
 )
-def test_reason_of_absence_is_unknown_near_start_of_retention(
+def test_reason_of_absence_is_unknown_when_creation_is_near_start_of_retention(
     store: Store, created: timedelta, expected: Absence
 ) -> None:
     store.add("A1", 4, {"createdAt": (absence.get_retention_start() + created).isoformat()}, 0)
     assert fetch_lowest().nothing_older_reason is expected
 
 
-def test_reason_of_absence_is_unknown_when_moments_contradict_numbers(store: Store) -> None:
+def test_reason_of_absence_is_unknown_when_higher_numbers_have_earlier_moments(
+    store: Store,
+) -> None:
     store.add("A1", 4, {"createdAt": RECENTLY}, 0)
     store.add("A1", 5, {"createdAt": RECENTLY}, T0 - 40 * DAY)
     store.add("A1", 9, {"createdAt": RECENTLY}, 1)
@@ -95,7 +100,9 @@ def test_reason_of_absence_is_unknown_when_moments_contradict_numbers(store: Sto
 # Between two versions.
 
 
-def test_missing_version_never_arrived_when_previous_version_is_safely_kept(store: Store) -> None:
+def test_missing_version_never_arrived_when_version_before_it_is_not_about_to_expire(
+    store: Store,
+) -> None:
     store.add("A1", 0, {}, 0)
     store.add("A1", 3, {}, 1)
     assert (list(fetch_newest().missing), fetch_newest().missing_reason) == (
@@ -107,10 +114,10 @@ def test_missing_version_never_arrived_when_previous_version_is_safely_kept(stor
         timeline.fetch_version(HOST, ROOT, "A1", 2)
 
 
-def test_reason_of_absence_is_unknown_when_previous_version_is_about_to_expire(
+def test_reason_of_absence_is_unknown_when_version_before_the_gap_is_about_to_expire(
     store: Store,
 ) -> None:
-    """Version 1 was dated a little earlier than version 0, and left with its day."""
+    """Version 1 may have been dated a little earlier than version 0, and removed with its day."""
     store.add("A1", 0, {}, absence.get_retention_start() + HOUR)
     store.add("A1", 2, {}, 1)
     assert (list(fetch_newest().missing), fetch_newest().missing_reason) == ([1], Absence.UNKNOWN)
@@ -124,7 +131,9 @@ def test_version_number_above_the_newest_version_is_not_found(store: Store) -> N
         timeline.fetch_version(HOST, ROOT, "A1", 7)
 
 
-def test_screen_says_whether_reason_of_absence_is_certain(store: Store, support: Client) -> None:
+def test_screen_distinguishes_certain_and_uncertain_reasons_of_absence(
+    store: Store, support: Client
+) -> None:
     store.add("A1", 0, {}, absence.get_retention_start() + HOUR)
     store.add("A1", 3, {"a": 1}, 1)
     store.add("A1", 6, {"a": 2}, 2)
@@ -136,9 +145,9 @@ def test_screen_says_whether_reason_of_absence_is_certain(store: Store, support:
 # At a moment.
 
 
-def test_moment_before_creation_has_no_version(store: Store) -> None:
-    """The document was created 300 days ago, and retention removed its first versions. Before that
-    moment it did not exist."""
+def test_document_has_no_version_at_moment_before_its_creation(store: Store) -> None:
+    """The document was created 300 days ago, and retention removed its first versions. Earlier than
+    that the document did not exist."""
     store.add("A1", 5, {"createdAt": LONG_AGO}, 0)
     with pytest.raises(NoVersionError):
         timeline.fetch_version_at(HOST, ROOT, "A1", T0 - 301 * DAY)
@@ -148,7 +157,7 @@ def test_moment_before_creation_has_no_version(store: Store) -> None:
         timeline.fetch_version_at(HOST, ROOT, "A1", T0 - 299 * DAY)
 
 
-def test_state_at_moment_names_child_when_its_version_was_removed(store: Store) -> None:
+def test_state_at_moment_says_which_children_lack_a_version_and_why(store: Store) -> None:
     store.add("A1", 0, {}, 0)
     store.add("P1", 0, {}, 1, entity=PERSON)
     store.add("P2", 4, {"createdAt": LONG_AGO}, 60, entity=PERSON)  # removed
@@ -172,7 +181,7 @@ def test_state_at_moment_names_child_when_its_version_was_removed(store: Store) 
     assert timeline.fetch_application_at(HOST, "A1", minute(90)).missing == ()
 
 
-def test_state_at_moment_names_removed_application_as_missing_beside_its_child(
+def test_state_at_moment_lists_removed_application_as_missing_when_child_is_stored(
     store: Store,
 ) -> None:
     store.add("A1", 5, {"createdAt": LONG_AGO}, 60)
@@ -190,7 +199,7 @@ def read_error_code(response: Any) -> str:
     return str(json.loads(response.content)["error"]["code"])
 
 
-def test_application_without_state_at_moment_is_answered_with_the_right_error_code(
+def test_error_for_state_at_moment_distinguishes_removed_from_nonexistent_application(
     store: Store, auditor: Client
 ) -> None:
     store.add("A1", 5, {"createdAt": LONG_AGO}, 0)
@@ -204,7 +213,7 @@ def test_application_without_state_at_moment_is_answered_with_the_right_error_co
     assert read_error_code(auditor.get(address.format("nobody", last_year))) == "not_found"
 
 
-def test_state_answer_names_missing_parts_and_why(store: Store, auditor: Client) -> None:
+def test_state_answer_lists_missing_documents_with_reasons(store: Store, auditor: Client) -> None:
     store.add("A1", 0, {}, 0)
     store.add("A1", 3, {}, 1)
     store.add("P2", 4, {"createdAt": LONG_AGO}, 60, entity=PERSON)
@@ -216,7 +225,7 @@ def test_state_answer_names_missing_parts_and_why(store: Store, auditor: Client)
     assert state["uncertain"] == []
 
 
-def test_state_at_moment_names_missing_versions_that_may_be_before_the_moment(
+def test_state_at_moment_is_uncertain_when_a_missing_version_may_be_before_the_moment(
     store: Store, auditor: Client
 ) -> None:
     store.add("A1", 0, {}, 0)

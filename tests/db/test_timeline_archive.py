@@ -117,7 +117,7 @@ def test_lowest_stored_version_says_that_older_versions_are_archived(
     assert fetch_page(HOST, query).versions[-1].nothing_older_reason is Absence.REMOVED
 
 
-def test_page_is_right_when_restored_day_is_dropped_while_it_is_read(
+def test_page_is_complete_when_restored_day_is_dropped_while_page_is_read(
     half_archived: list[Version], store: ArchiveStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     day = (NOW - timedelta(days=8)).date()

@@ -20,7 +20,7 @@ def blame_numbers(id: str = "A1") -> dict[str, int]:
     return {leaf.path: leaf.origin.version for leaf in timeline.blame_leaves(HOST, ROOT, id).leaves}
 
 
-def test_blame_is_inexact_after_a_missing_version(store: Store) -> None:
+def test_blame_is_inexact_for_change_after_a_missing_version(store: Store) -> None:
     store.add("A1", 3, {"a": 1, "b": 1, "c": 1}, 3)
     store.add("A1", 4, {"a": 1, "b": 2, "c": 1}, 4)
     store.add("A1", 7, {"a": 1, "b": 2, "c": 2}, 7)
@@ -31,7 +31,7 @@ def test_blame_is_inexact_after_a_missing_version(store: Store) -> None:
     assert leaves == {"/a": (3, False), "/b": (4, True), "/c": (7, False)}
 
 
-def test_blame_works_for_deleted_and_for_deeply_nested_document(store: Store) -> None:
+def test_blame_works_for_deleted_document_and_for_deeply_nested_snapshot(store: Store) -> None:
     store.add("A1", 0, {"n": 1}, 0)
     store.add("A1", 1, "null", 1, type=ChangeType.DELETE)
     assert blame_numbers() == {"": 1}
@@ -43,7 +43,7 @@ def test_blame_works_for_deleted_and_for_deeply_nested_document(store: Store) ->
         timeline.blame_leaves(HOST, ROOT, "nobody")
 
 
-def test_field_history_continues_when_retention_removed_the_next_version(
+def test_field_history_continues_when_version_after_the_token_was_removed(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for version in range(4):
@@ -76,7 +76,7 @@ def test_blame_reads_each_version_once(
     assert len(read) <= 6
 
 
-def test_blame_parses_a_version_once_when_it_set_many_values(
+def test_blame_parses_a_version_once_when_many_values_come_from_it(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # With an archive, the list of archived days is asked. No file is read.

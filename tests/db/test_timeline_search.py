@@ -42,7 +42,7 @@ def client_with_four_applications(store: Store) -> Store:
 
 @pytest.mark.parametrize("typed", ["Юрий-7", "Юрии\N{COMBINING BREVE}-7"])
 @pytest.mark.parametrize("stored", ["Юрий-7", "Юрии\N{COMBINING BREVE}-7"])
-def test_business_key_is_found_in_each_unicode_form(
+def test_business_key_is_found_in_any_unicode_form(
     stored: str, typed: str, store: Store, auditor: Client
 ) -> None:
     """An earlier release stored keys without normalising them. The application is listed once."""
@@ -64,7 +64,7 @@ def test_search_compares_ids_exactly(store: Store, auditor: Client) -> None:
 
 
 @pytest.mark.parametrize("moment", [T0.replace(year=T0.year + 1), minute(40), minute(25)])
-def test_applications_that_change_between_search_pages_are_listed_once(
+def test_application_that_changes_between_search_pages_is_listed_once(
     client_with_four_applications: Store, moment: datetime
 ) -> None:
     """The new versions have a moment after or before the moment of the first page."""
@@ -83,8 +83,8 @@ def test_applications_that_change_between_search_pages_are_listed_once(
 def test_search_pages_show_each_application_once_while_all_applications_change(
     store: Store, client: Client
 ) -> None:
-    """The search has the most results allowed and the longest text: its token still fits into an
-    address."""
+    """The search has as many results and as long a text as are allowed. Its page token must still
+    fit into an address."""
     client.force_login(User.objects.get(username="auditor"))
     count, text = searching.MAX_DOCUMENTS, "ы" * 100
     with connection.cursor() as cursor:

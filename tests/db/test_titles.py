@@ -129,7 +129,7 @@ def test_title_is_masked_when_only_titles_are_read(store: Store, support: Client
         ),
     ],
 )
-def test_history_reader_limited_to_fields_returns_snapshots_with_only_those_fields(
+def test_reader_limited_to_fields_returns_only_those_fields_of_snapshots(
     store: Store, document: object, expected: object
 ) -> None:
     store.add("A1", 0, document, 0)
@@ -143,7 +143,7 @@ def test_history_reader_limited_to_fields_returns_snapshots_with_only_those_fiel
 
 
 @pytest.mark.django_db
-def test_deletion_without_snapshot_is_read_as_deletion_when_only_titles_are_read(
+def test_reader_limited_to_title_fields_recognises_deletion_without_snapshot(
     store: Store,
 ) -> None:
     store.add("A1", 0, {"name": "Ипотека"}, 0)
@@ -156,7 +156,7 @@ def test_deletion_without_snapshot_is_read_as_deletion_when_only_titles_are_read
 
 
 @pytest.mark.django_db
-def test_newest_snapshot_is_measured_above_the_limit_only_when_it_is_larger_than_the_limit(
+def test_measured_size_exceeds_limit_only_when_newest_snapshot_does(
     store: Store,
 ) -> None:
     store.add("A1", 0, {"text": "x" * 100_000}, 0)

@@ -91,7 +91,7 @@ def ingested_messages(ingested: Ingested) -> Ingested:
     return ingested
 
 
-def test_trace_of_message_gives_its_fate(ingested_messages: Ingested) -> None:
+def test_trace_tells_fate_of_a_message(ingested_messages: Ingested) -> None:
     assert list_states(5) == ["stored", "quarantined", "stored", "repeated", "expired"]
     assert all(trace_offset(offset).certain for offset in range(5))
     fate = trace_offset(1)
@@ -99,7 +99,7 @@ def test_trace_of_message_gives_its_fate(ingested_messages: Ingested) -> None:
     assert fate.at is not None
 
 
-def test_trace_of_version_gives_its_fate(ingested_messages: Ingested) -> None:
+def test_trace_tells_fate_of_a_version(ingested_messages: Ingested) -> None:
     states = [trace_version(number).state for number in range(5)]
     assert states == [
         FateState.STORED,
@@ -121,14 +121,16 @@ def test_trace_of_version_gives_its_fate(ingested_messages: Ingested) -> None:
         assert actor in describe_in_english(trace_version(9, "B1"))[1]
 
 
-def test_trace_distinguishes_lost_offset_from_offset_without_message(ingested: Ingested) -> None:
+def test_trace_distinguishes_lost_message_from_offset_without_message(ingested: Ingested) -> None:
     ingested.write(trace_number(0), gap=OffsetGap(0, 2, lost=False))
     ingested.write(trace_number(1), gap=OffsetGap(3, 5, lost=True))
     assert list_states(6) == ["unknown", "unknown", "stored", "lost", "lost", "stored"]
     assert "No message has this offset" in describe_in_english(trace_offset(0))[0]
 
 
-def test_trace_of_unread_message_says_unread(ingested_messages: Ingested) -> None:
+def test_fate_is_unread_when_brokers_have_message_and_consumer_has_not_read_it(
+    ingested_messages: Ingested,
+) -> None:
     assert trace_offset(5).state is FateState.UNKNOWN
     assert trace_offset(5, broker=BrokerBounds(0, 6)).state is FateState.UNREAD
     assert trace_offset(6, broker=BrokerBounds(0, 6)).state is FateState.UNKNOWN
@@ -145,7 +147,9 @@ def test_trace_of_unread_message_says_unread(ingested_messages: Ingested) -> Non
     assert lag.unread is None  # of the twin topic no end is known
 
 
-def test_trace_of_partition_that_was_never_read_is_unknown(ingested: Ingested) -> None:
+def test_fate_in_partition_that_was_never_read_is_unknown_unless_brokers_give_offsets(
+    ingested: Ingested,
+) -> None:
     unread = MessagePosition("top-storage.export.product-car", 0, 3)
     assert trace.trace_message(unread).state is FateState.UNKNOWN
     assert trace.trace_message(unread, BrokerBounds(0, 9)).state is FateState.UNREAD
@@ -161,8 +165,8 @@ def test_trace_explains_discarded_message(ingested_messages: Ingested) -> None:
 
 
 def test_trace_names_message_of_version_stored_by_retry(ingested: Ingested) -> None:
-    """The message was in quarantine until its day was inside the window. Trace then names its
-    offset."""
+    """The message is in quarantine until the window has its day. After the retry, trace names the
+    offset of the message."""
     quarantine_messages_from_the_future(ingested, trace_number(1))
     assert (trace_offset(0).state, trace_offset(0).reason) == (
         FateState.QUARANTINED,
@@ -174,8 +178,10 @@ def test_trace_names_message_of_version_stored_by_retry(ingested: Ingested) -> N
         assert fate.at is not None
 
 
-def test_trace_of_message_that_was_read_again_is_repeated(ingested_messages: Ingested) -> None:
-    """A topic that is read from its start: what was stored then is repeated now."""
+def test_fate_of_message_is_repeated_when_its_topic_was_read_again(
+    ingested_messages: Ingested,
+) -> None:
+    """At the second reading, what the first one stored is repeated."""
     with open_connection("test") as plain:
         plain.execute("DELETE FROM ingest_ledger")
     ingested_messages.claim()
@@ -184,7 +190,7 @@ def test_trace_of_message_that_was_read_again_is_repeated(ingested_messages: Ing
     assert list_states(3) == ["repeated", "quarantined", "repeated"]
 
 
-def test_long_runs_of_unstored_messages_take_one_row(ingested: Ingested) -> None:
+def test_consecutive_unstored_messages_are_noted_in_one_row(ingested: Ingested) -> None:
     many = [trace_number(number) for number in range(300)]
     ingested.write(*many)
     ingested.write(*many)
@@ -229,7 +235,7 @@ def test_trace_of_message_removed_from_quarantine_is_uncertain(ingested: Ingeste
 
 
 def test_trace_of_recreated_topic_ignores_old_ledger_row(ingested_messages: Ingested) -> None:
-    """The ledger has read further in the topic that was there before."""
+    """The ledger has read further in the former topic of this name."""
     before, now = (BrokerBounds(0, 2, topic_id) for topic_id in (SOURCE.topic_id, "another id"))
     assert trace_offset(0, broker=before).state is FateState.STORED
     assert [trace_offset(offset, broker=now).state for offset in (0, 1, 2)] == [
@@ -282,7 +288,7 @@ def ask_trace(client: Client) -> Callable[..., Any]:
     return ask
 
 
-def test_trace_api_says_why_and_never_shows_contents(
+def test_trace_answer_gives_reason_and_never_shows_contents(
     ingested_messages: Ingested, ask_trace: Callable[..., Any]
 ) -> None:
     answer = ask_trace("support", entity=ROOT.name, id="A1", version=1)
@@ -315,10 +321,10 @@ def test_operator_learns_fate_of_message_but_not_its_document(
     assert ask_trace("ops", entity=ROOT.name, id="A1", version=1, **place).status_code == 403
 
 
-def test_timeline_does_not_call_quarantined_version_never_arrived(
+def test_timeline_distinguishes_quarantined_version_from_versions_that_never_arrived(
     ingested_messages: Ingested, english_support: Client
 ) -> None:
-    """Version 1 is in quarantine, 3 and 4 never came."""
+    """Version 1 is in quarantine; versions 3 and 4 never came."""
     ingested_messages.write(trace_number(5))
     page = english_support.get(A1)
     page_text = read_text(page)
@@ -347,7 +353,9 @@ def test_timeline_explains_first_version_in_quarantine(
     assert only["olderVersions"] == "inQuarantine"
 
 
-def test_gap_at_beginning_links_to_trace(ingested: Ingested, english_support: Client) -> None:
+def test_gap_before_first_version_links_to_trace_of_missing_version(
+    ingested: Ingested, english_support: Client
+) -> None:
     ingested.write(trace_number(3, data={"createdAt": NOW.isoformat()}))
     page = english_support.get(A1)
     assert "Older versions never arrived. What became of version 2?" in read_text(page)
@@ -406,7 +414,7 @@ def list_sorted_rows(plan: dict[str, Any]) -> Iterator[float]:
 
 
 @pytest.mark.plain_only("a plan of PostgreSQL")
-def test_latest_retriable_message_is_found_without_sorting(resent_versions: None) -> None:
+def test_newest_message_that_can_be_retried_is_found_without_sorting(resent_versions: None) -> None:
     statements: list[tuple[str, Any]] = []
 
     def note(execute: Callable[..., Any], text: str, values: Any, *more: Any) -> Any:

@@ -61,7 +61,7 @@ INSERT = (
 WAITING = "SELECT 1 FROM pg_locks WHERE NOT granted"
 
 
-def test_row_has_fields_of_message(ingested: Ingested) -> None:
+def test_stored_row_has_fields_of_the_message(ingested: Ingested) -> None:
     ingested.write(
         make_value_with_data(b'{"b": 12345678901234567890.10, "a":"\xd1\x8b\\u0041"}',
                   updatedAt=f"{NOW:%Y-%m-%dT%H:%M:%S}.510186999")
@@ -80,13 +80,15 @@ def test_row_has_fields_of_message(ingested: Ingested) -> None:
     assert read_counts() == {"next_offset": 1, "read": 1, "stored": 1}
 
 
-def test_snapshot_that_exponents_expand_to_longest_text_can_be_read(ingested: Ingested) -> None:
+def test_snapshot_is_stored_when_its_exponents_expand_to_the_longest_text(
+    ingested: Ingested,
+) -> None:
     ingested.write(make_value_with_data(b'{"a":[' + b"1e131071," * 500 + b"0]}"))
     [row] = query("SELECT length(data::text) AS length FROM product_instance_aud")
     assert row["length"] > 500 * 131_071
 
 
-def test_deletion_of_child_without_author_is_stored(ingested: Ingested) -> None:
+def test_deletion_of_child_is_stored_when_it_has_no_author(ingested: Ingested) -> None:
     ingested.write(
         make_value(productInstanceId="A1", author=None, type="DELETE", data=None),
         source=CHILD_SOURCE,
@@ -116,12 +118,14 @@ def test_versions_that_share_a_moment_are_both_kept(ingested: Ingested) -> None:
     assert list_rows()[0]["updated_at"] == list_rows()[1]["updated_at"]
 
 
-def test_version_number_with_two_moments_is_stored_twice(ingested: Ingested) -> None:
+def test_two_versions_of_one_number_with_different_moments_are_both_stored(
+    ingested: Ingested,
+) -> None:
     ingested.write(make_value(), make_value(updatedAt=(NOW - timedelta(hours=1)).isoformat()))
     assert len(list_rows()) == 2
 
 
-def test_message_counts_as_repeated_when_same_version_is_in_its_batch_or_stored(
+def test_message_counts_as_repeated_when_its_version_is_stored_or_earlier_in_the_batch(
     ingested: Ingested,
 ) -> None:
     ingested.write(make_value(id="a"), make_value(id="a"), make_value(id="b"))
@@ -133,7 +137,7 @@ def test_message_counts_as_repeated_when_same_version_is_in_its_batch_or_stored(
     assert find_faults() == []
 
 
-def test_version_from_migration_twin_counts_as_repeated(ingested: Ingested) -> None:
+def test_version_that_migration_twin_brings_again_counts_as_repeated(ingested: Ingested) -> None:
     ingested.write(make_value(id="a"), make_value(id="b"))
     batch = ingested.make_batch(make_value(id="a"), source=TWIN_SOURCE)
     ingested.fill(batch, make_value(id="c"))
@@ -175,8 +179,8 @@ def test_child_version_with_other_application_is_quarantined(ingested: Ingested)
 
 @pytest.mark.parametrize("name", ["cut off", *FOUND_BY_POSTGRESQL])
 def test_hostile_message_among_good_ones_is_quarantined(ingested: Ingested, name: str) -> None:
-    """PostgreSQL refuses all but one of these messages. test_decode.py has those that decoding
-    refuses."""
+    """PostgreSQL refuses these messages, except the one that is cut off: decoding refuses it.
+    test_decode.py has the others that decoding refuses."""
     reason, body = HOSTILE[name]
     headers = (("trace", b"\xff\0"), ("none", None), ("trace", b""))
     bad = make_message(body, 2, headers=headers)
@@ -197,7 +201,7 @@ def test_hostile_message_among_good_ones_is_quarantined(ingested: Ingested, name
     assert find_faults() == []
 
 
-def test_headers_of_a_bad_message_can_have_any_name(ingested: Ingested) -> None:
+def test_bad_message_is_quarantined_whatever_names_its_headers_have(ingested: Ingested) -> None:
     headers = (("plain", b"1"), ("n\0ul", b"2"), ("\udcff", None), ("ы", b""), ("", b"\0"))
     ingested.write(make_message(b"bad", 0, headers=headers))
     [row] = list_quarantined()
@@ -213,7 +217,7 @@ def test_headers_of_a_bad_message_can_have_any_name(ingested: Ingested) -> None:
     assert r"header \udcff: (none)" in out.getvalue()
 
 
-def test_batches_take_the_slow_path_for_a_while_after_a_conflict(
+def test_batches_after_a_repeated_version_take_the_slow_path_for_a_while(
     ingested: Ingested,
 ) -> None:
     ingested.write(make_value(id="x"), make_value(id="x"))
@@ -253,7 +257,7 @@ def test_lost_connection_is_opened_again(ingested: Ingested) -> None:
 
 
 def test_batch_is_not_stored_twice_when_answer_to_commit_was_lost(ingested: Ingested) -> None:
-    """The connection breaks after COMMIT was done and before it was said."""
+    """The connection breaks after PostgreSQL has committed and before it answers."""
     batch = ingested.make_batch(make_value(id="a"), b"bad")
     once = ingested.writer.write
     tries = 0
@@ -296,9 +300,10 @@ def test_search_keys_are_stored_with_their_rows(ingested: Ingested) -> None:
 
 
 @pytest.mark.plain_only("the wait for a lock is on a node")
-def test_refused_row_has_no_search_keys(ingested: Ingested) -> None:
-    """A divergent repeat, in a batch that has another row at the same time as another writer. The
-    next version has the same key; its lane read it while the refused one was written."""
+def test_no_search_key_is_stored_for_refused_row(ingested: Ingested) -> None:
+    """The refused row is a divergent repeat. Its batch also has a row that another writer inserts
+    at the same time. The next version has the search key of the refused row; its lane read it
+    meanwhile."""
     ingested.write(make_value(id="a", data={"number": "N-1"}))
     lane = Lane(0)
     lane.begin(Limits(1_000, 1 << 30))
@@ -320,7 +325,7 @@ def test_refused_row_has_no_search_keys(ingested: Ingested) -> None:
     assert search_ids("N-2") == ["a"]
 
 
-def test_lane_stores_a_known_search_key_once(ingested: Ingested) -> None:
+def test_search_key_is_stored_only_once_by_a_lane(ingested: Ingested) -> None:
     lane = Lane(0)
     lane.begin(Limits(1_000, 1 << 30))
     claims = {source.kafka: claim for source, claim in ingested.claims.items()}
@@ -345,7 +350,7 @@ def test_rows_of_a_batch_are_stored_sorted_by_id_then_by_offset(ingested: Ingest
 
 
 def test_two_writers_of_same_rows_store_each_row_once(ingested: Ingested) -> None:
-    """One process reads the live topic, another one its migration twin, in different orders."""
+    """One process reads the topic, another one its migration twin, in different orders."""
     bodies = [make_value(id=f"{number:04}") for number in range(600)]
     shuffled = random.Random(5).sample(bodies, len(bodies))
     claims = ingested.claims
@@ -395,7 +400,7 @@ def test_same_json_in_other_bytes_counts_as_repeated(ingested: Ingested) -> None
 
 @pytest.mark.plain_only("the wait for a lock is on a node")
 def test_batch_is_written_again_after_deadlock(ingested: Ingested) -> None:
-    """Two lanes with the same versions in opposite orders: PostgreSQL cancels one of them, and the
+    """Two lanes write the same versions in opposite orders. PostgreSQL cancels one of them, and its
     batch is written again."""
     ingested.write(make_value(id="first"))  # its day exists now
     batch = ingested.make_batch(make_value(id="a"), make_value(id="z"))
@@ -412,7 +417,7 @@ def test_batch_is_written_again_after_deadlock(ingested: Ingested) -> None:
 
 
 @pytest.mark.plain_only("needs a trigger on a table of versions, which Citus refuses")
-def test_rows_that_a_trigger_drops_do_not_count_as_stored(ingested: Ingested) -> None:
+def test_write_fails_when_a_trigger_drops_rows(ingested: Ingested) -> None:
     with open_connection("test") as plain:
         plain.execute(
             "CREATE FUNCTION drop_it() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"

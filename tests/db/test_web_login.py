@@ -90,7 +90,7 @@ def owner() -> Iterator[Plain]:
         ("SELECT (status) ON ingest_quarantine", "SELECT on ingest_quarantine.status"),
     ],
 )
-def test_web_is_not_ready_when_right_is_missing(
+def test_web_is_not_ready_when_a_database_right_is_missing(
     owner: Plain, web: str, acquired: str, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert Client().get("/readyz").json()["checks"]["rights"] == "ok"
@@ -101,7 +101,9 @@ def test_web_is_not_ready_when_right_is_missing(
     assert text in caplog.text
 
 
-def test_error_names_command_to_run_when_login_lacks_rights(owner: Plain, web: str) -> None:
+def test_readiness_check_names_command_to_run_when_login_lacks_rights(
+    owner: Plain, web: str
+) -> None:
     owner.execute(f"REVOKE {WEB} FROM {web}")
     checks = Client().get("/readyz").json()["checks"]
     assert "annals grants --apply" in checks["rights"]

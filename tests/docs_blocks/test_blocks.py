@@ -75,7 +75,7 @@ def list_annals_commands() -> list[tuple[str, tuple[str, ...]]]:
     return [(page, words) for page, words in [*pairs, *units] if words]
 
 
-def test_documented_commands_parse() -> None:
+def test_commands_in_documentation_have_valid_arguments() -> None:
     pairs = list_annals_commands()
     assert len(pairs) > 50
     assert {
@@ -83,9 +83,9 @@ def test_documented_commands_parse() -> None:
     } == {}
 
 
-def test_commands_named_in_text_have_existing_actions_and_options() -> None:
-    """A command in the text of a page may have placeholders, such as TOPIC in `annals ledger
-    acknowledge TOPIC --why TEXT`, and may lack required options."""
+def test_commands_in_running_text_have_existing_actions_and_options() -> None:
+    """Such a command may have placeholders, such as TOPIC in `annals ledger acknowledge TOPIC --why
+    TEXT`, and may lack required options."""
     pairs = [(page, text.split()[1:]) for page, text in SPANS if re.match(r"annals [a-z]", text)]
     assert len(pairs) > 150
     assert {
@@ -116,7 +116,7 @@ def find_unknown_words(words: list[str]) -> str | None:
 WINDOW: Final = Window(date(2026, 1, 1), date(2027, 1, 1))
 
 
-def test_documented_variables_are_settings() -> None:
+def test_environment_variables_in_documentation_are_settings() -> None:
     setting_names = {*map(env.get_variable_name, env.Settings.__struct_fields__), "PGPASSFILE"}
     variables = [name for _, line in LINES for name in list_settings(line)]
     assert len(variables) >= 10
@@ -128,7 +128,7 @@ def test_documented_variables_are_settings() -> None:
 
 
 @pytest.mark.parametrize("block", list_blocks("toml"), ids=lambda block: block.page)
-def test_documented_files_are_readable(block: Block, tmp_path: Path) -> None:
+def test_configuration_files_in_documentation_are_readable(block: Block, tmp_path: Path) -> None:
     private_files.write_private_file(tmp_path / "secret", "x" * 40)
     text = re.sub(r'"/run/secrets/[\w-]+"', f'"{tmp_path}/secret"', block.text)
     (tmp_path / "file.toml").write_text(text)
@@ -139,26 +139,26 @@ def test_documented_files_are_readable(block: Block, tmp_path: Path) -> None:
     assert len(readers[form](tmp_path / "file.toml")) == 1
 
 
-def test_documented_messages_are_json() -> None:
+def test_messages_in_documentation_are_json() -> None:
     assert len(list_blocks("json")) >= 5
     for block in list_blocks("json"):
         json.loads(block.text)
 
 
-def test_documented_request_for_version_is_parsed() -> None:
+def test_version_request_in_documentation_is_parsed() -> None:
     assert request.parse_request(get_block_text("json", "docs/gaps.md")) == VersionRequest(
         "product-instance", "A1", 3, 4
     )
 
 
-def test_documented_kafka_properties_are_read(tmp_path: Path) -> None:
+def test_kafka_properties_in_documentation_are_read(tmp_path: Path) -> None:
     file = tmp_path / "kafka.properties"
     private_files.write_private_file(file, get_block_text("properties", "docs/kafka.md"))
     librdkafka_settings = env.read_librdkafka_settings({}, file)
     assert {"security.protocol", "sasl.password", "ssl.ca.location"} <= set(librdkafka_settings)
 
 
-def test_documented_helm_values_exist_in_chart() -> None:
+def test_helm_values_in_documentation_exist_in_chart() -> None:
     chart = yaml.safe_load((ROOT / "docker/helm/annals/values.yaml").read_text())
     example = yaml.safe_load(get_block_text("yaml", "docs/kubernetes.md"))
     of_web = set(example["web"].pop("settings"))
@@ -174,7 +174,7 @@ def list_keys(values: Mapping[str, Any], above: str = "") -> Iterator[str]:
             yield from list_keys(value, f"{above}{key}.")
 
 
-def test_documented_api_addresses_exist() -> None:
+def test_api_addresses_in_documentation_exist() -> None:
     addresses = [text for page, text in SPANS if re.match(r"GET (?!outbox)\w|GET /api", text)]
     assert len(addresses) >= 7
     for text in addresses:
@@ -188,7 +188,7 @@ def run(text: str, place: dict[str, Any]) -> None:
     exec(text, place)  # noqa: S102 # it is that of our own pages
 
 
-def test_documented_python_compiles() -> None:
+def test_python_in_documentation_compiles() -> None:
     assert len(list_blocks("python")) >= 4
     for block in list_blocks("python"):
         compile(block.text, block.page, "exec")
@@ -204,7 +204,7 @@ class Reader:
         return name in self.rights
 
 
-def test_documented_need_to_know_rule_opens_and_hides_the_right_applications() -> None:
+def test_need_to_know_rule_in_documentation_hides_what_its_page_says() -> None:
     place: dict[str, Any] = {}
     run(get_block_text("python", "docs/access.md"), place)
     rule = place["may_open"]

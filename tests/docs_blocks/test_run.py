@@ -121,8 +121,8 @@ def place(tmp_path: Path) -> Iterator[Place]:
     shutil.rmtree(home)
 
 
-def test_documented_commands_and_sql_run(place: Place) -> None:
-    """A command that is on several pages is run once."""
+def test_commands_and_sql_in_documentation_run_without_errors(place: Place) -> None:
+    """A command that occurs on several pages is run once."""
     wrong: dict[str, str] = {}
     outputs: dict[str, str] = {}
     for page in [FIRST, *dict.fromkeys(item.page for item in HERE if item.page != FIRST)]:

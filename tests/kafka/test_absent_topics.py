@@ -135,7 +135,8 @@ def wait_until_all_topics_are_seen(database: ProductDatabase, since: datetime) -
 def test_run_until_idle_records_topics_that_do_not_exist(
     broker: KafkaServer, database: ProductDatabase, tmp_path: Path
 ) -> None:
-    """It records also the topics that it does not read: no consumer asks before the next run."""
+    """Also topics that this run does not read are recorded. Until the next run no consumer asks for
+    them."""
     brokers.create_topics(broker, LIVE_TOPICS)
     consumers = ConsumerStarter(make_environment(broker, database), tmp_path)
     try:
@@ -149,9 +150,10 @@ def test_run_until_idle_records_topics_that_do_not_exist(
 
 
 @pytest.mark.one_broker
-def test_new_installation_without_migration_topics_reports_no_problem_and_packs_days(
+def test_new_installation_reports_no_problem_when_migration_topics_do_not_exist(
     installation: SmallInstallation, broker: KafkaServer, database: ProductDatabase
 ) -> None:
+    """Finished days are packed all the same."""
     feed = MessageFeed(broker.make_client_config(), documents=10)
     feed.send_many(60)
     wait_until(lambda: database.count_stored_versions() == 60, "not stored")

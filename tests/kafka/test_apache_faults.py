@@ -63,7 +63,7 @@ def test_consumer_survives_broker_restart(
 
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
-def test_consumer_reads_over_tls_with_password(
+def test_consumer_reads_through_tls_and_password_authentication(
     database: ProductDatabase,
     feed_messages: MessageFeed,
     broker: Apache,
@@ -84,7 +84,7 @@ def test_consumer_reads_over_tls_with_password(
         secured.kill_all()
 
 
-def test_consumer_with_wrong_password_does_not_start_and_does_not_log_the_password(
+def test_consumer_with_wrong_kafka_password_exits_and_does_not_log_the_password(
     database: ProductDatabase, topics: list[str], broker: Apache, tmp_path: Path
 ) -> None:
     client = {**broker.make_client_config("SASL_PLAINTEXT"), "sasl.password": "mistaken-password"}
@@ -111,7 +111,7 @@ def change_password(broker: Apache, password: str) -> None:
         future.result(120)
 
 
-def test_running_consumer_reports_changed_password_and_waits(
+def test_running_consumer_waits_and_reports_when_kafka_refuses_its_password(
     database: ProductDatabase, feed_messages: MessageFeed, broker: Apache, tmp_path: Path
 ) -> None:
     password = (broker.home / "password").read_text()
@@ -153,8 +153,8 @@ def test_running_consumer_reports_changed_password_and_waits(
 def test_transaction_markers_count_as_skipped_and_not_lost(
     consumers: ConsumerStarter, database: ProductDatabase, broker: Apache
 ) -> None:
-    """Aborted messages are not read. Markers have offsets too, also the last one: the lag is still
-    0. The fetch wait is the one that docs/kafka.md recommends."""
+    """Aborted messages are not read. A marker has an offset too. The lag is 0 even if the last
+    offset is a marker's. The fetch wait is the one that docs/kafka.md recommends."""
     produce_messages(broker.make_client_config(), (TOPIC, make_value(id="first")))
     producer = Producer({**broker.make_client_config(), "transactional.id": "upstream"})
     producer.init_transactions(30)
@@ -177,7 +177,7 @@ def test_transaction_markers_count_as_skipped_and_not_lost(
     assert database.count_rows("ingest_gap") == 0
 
 
-def test_messages_deleted_unread_are_counted_as_lost(
+def test_messages_that_broker_deleted_before_they_were_read_count_as_lost(
     consumers: ConsumerStarter, database: ProductDatabase, broker: Apache
 ) -> None:
     produce_messages(

@@ -39,10 +39,10 @@ def test_consumer_stores_every_produced_message(
 
 
 @pytest.mark.one_broker
-def test_run_until_idle_ends_when_topics_do_not_exist(
+def test_run_until_idle_fails_when_topics_do_not_exist(
     broker: KafkaServer, database: ProductDatabase, tmp_path: Path
 ) -> None:
-    """No broker assigns a partition then; the embedded one does not even form the group."""
+    """The brokers then assign no partitions. The embedded broker does not even form the group."""
     consumers = ConsumerStarter(make_environment(broker, database), tmp_path)
     try:
         ended = consumers.start_consumer("--until-idle", "1")
@@ -58,7 +58,7 @@ def test_run_until_idle_ends_when_topics_do_not_exist(
         consumers.kill_all()
 
 
-def test_consumer_stores_at_once_and_ends_at_sigterm(
+def test_consumer_stores_new_messages_at_once_and_stops_cleanly_at_sigterm(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
     running = consumers.start_consumer()
@@ -156,10 +156,10 @@ def produce_versions(
 
 
 @pytest.mark.one_broker
-def test_waiting_write_does_not_stop_other_lanes(
+def test_lane_continues_while_the_write_of_another_lane_waits(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
-    """Two batches of one consumer at the same time, over two connections."""
+    """One consumer writes two batches at the same time, over two connections."""
     running = consumers.start_consumer()
     running.wait_until_reading()
     for partition in range(2):

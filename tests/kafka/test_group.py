@@ -58,8 +58,8 @@ def wait_for_fair_shares(*sharing: GroupMember) -> None:
     wait_until(is_fair, "partitions are not shared", PATIENCE_SECONDS)
 
 
-def test_group_survives_two_members_leaving_together(embedded: KafkaServer, group: str) -> None:
-    """The leader leaves during the rebalance that the leaving of the other started."""
+def test_group_recovers_when_two_members_leave_together(embedded: KafkaServer, group: str) -> None:
+    """The leader leaves during the rebalance that began when the other member left."""
     brokers.create_topics(embedded, [SHARED], PARTITIONS)
     first = GroupMember(embedded, group)  # alone, and so it leads
     wait_for_fair_shares(first)
@@ -72,9 +72,9 @@ def test_group_survives_two_members_leaving_together(embedded: KafkaServer, grou
     third.source.close()
 
 
-def test_client_that_never_rejoins_is_replaced(apache: Apache, group: str) -> None:
+def test_client_that_never_rejoins_its_group_is_replaced(apache: Apache, group: str) -> None:
     """After a restart of its broker, librdkafka 2.16 was seen to never connect to the coordinator
-    again. Here it leaves on its own account: for Annals, and for the brokers, it is the same."""
+    again. Here the client unsubscribes. For Annals and for the brokers this is the same."""
     brokers.create_topics(apache, [SHARED], PARTITIONS)
     assigned: list[list[tuple[str, int]]] = []
     lost: list[bool] = []
@@ -104,10 +104,10 @@ def test_client_that_never_rejoins_is_replaced(apache: Apache, group: str) -> No
     assert read == [b"after"]
 
 
-def test_member_without_partitions_is_not_replaced(
+def test_client_of_member_without_partitions_is_not_replaced(
     apache: Apache, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More members than partitions: one waits, however long."""
+    """A group with more members than partitions always has such a member."""
     brokers.create_topics(apache, [SHARED], 1)
     monkeypatch.setattr(kafka_source, "STUCK_AFTER_SESSIONS", 1)
     sources = [
@@ -127,10 +127,10 @@ def test_member_without_partitions_is_not_replaced(
         source.close()
 
 
-def test_offsets_of_group_on_apache_kafka_are_kept(
+def test_committed_offsets_are_kept_while_member_waits_for_partitions(
     apache: Apache, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Offsets committed to Apache Kafka stay, however long a member waits for partitions."""
+    """Apache Kafka keeps offsets that were committed, however long the member waits."""
     brokers.create_topics(apache, [SHARED], PARTITIONS)
     committed = TopicPartition(SHARED, 0, 7)
     consumer = Consumer({**apache.make_client_config(), "group.id": group})
@@ -172,7 +172,7 @@ kafka_source.GroupMember.poll = once
 
 
 @pytest.mark.parametrize("broker", ["apache"], indirect=True)
-def test_client_that_delivers_nothing_is_replaced(
+def test_client_that_delivers_nothing_while_brokers_answer_is_replaced(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer, tmp_path: Path
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(DEAF)

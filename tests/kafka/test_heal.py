@@ -74,7 +74,7 @@ def read_requests(broker: KafkaServer) -> list[tuple[bytes, dict[str, Any]]]:
     return results
 
 
-def test_heal_requests_gap_once_and_gap_closes_when_versions_arrive(
+def test_version_gap_is_requested_once_and_closed_when_its_versions_arrive(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
     produce_versions(consumers, broker, 0, 1, 4, 9)
@@ -101,7 +101,7 @@ def test_heal_requests_gap_once_and_gap_closes_when_versions_arrive(
 
 
 @pytest.mark.one_broker
-def test_heal_does_not_request_quarantined_versions(
+def test_heal_does_not_request_versions_in_quarantine(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
     bad = make_value(id="A1", version=2, updatedAt="never")
@@ -114,7 +114,7 @@ def test_heal_does_not_request_quarantined_versions(
 
 
 @pytest.mark.one_broker
-def test_heal_requests_gap_again_when_it_was_killed_before_noting_the_request(
+def test_version_gap_is_requested_again_after_heal_was_killed_before_noting_the_request(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
     produce_versions(consumers, broker, 0, 2)
@@ -134,7 +134,7 @@ def test_heal_requests_gap_again_when_it_was_killed_before_noting_the_request(
 
 
 @pytest.mark.one_broker
-def test_heal_requests_gap_in_next_run_when_kafka_does_not_answer(
+def test_version_gap_is_requested_by_next_heal_run_after_kafka_did_not_answer(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
     produce_versions(consumers, broker, 0, 2)

@@ -47,7 +47,7 @@ def test_hostile_messages_are_stored_exactly(
 
 
 @pytest.mark.parametrize("stamp", [2**62, 253_402_300_800_000, 1], ids=str)
-def test_message_with_impossible_timestamp_is_read(
+def test_message_with_extreme_timestamp_is_read(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer, stamp: int
 ) -> None:
     producer = Producer(broker.make_client_config())
@@ -78,8 +78,8 @@ def decode_headers(row: dict[str, Any]) -> list[tuple[bytes, bytes | None]]:
 def test_message_with_invalid_header_name_is_read_without_headers(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer, name: bytes
 ) -> None:
-    """The message is read like any other, and its key and value are kept if it is bad. The client
-    gives none of its headers."""
+    """The client returns none of the message's headers. The message is read all the same. If it is
+    bad, quarantine has its key and value."""
     headers = [(b"trace", b"1"), (name, b"\0\xff"), (b"none", None)]
     with open_raw_producer(broker.make_client_config()) as producer:
         producer.send_message(TOPIC, make_value(id="good"), b"k", headers)
@@ -96,11 +96,11 @@ def test_message_with_invalid_header_name_is_read_without_headers(
     assert consumers.run_command("ledger").returncode == 0
 
 
-def test_any_message_is_accounted_for(
+def test_every_random_message_is_accounted_for(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer, topics: list[str]
 ) -> None:
-    """Random keys, values, headers and timestamps through the real client: each offset is
-    accounted for, and what is quarantined is what was sent."""
+    """Keys, values, headers and timestamps are random, and pass through the real client. Each
+    offset is counted, and quarantine has exactly what was sent."""
     chance = random.Random(7)
     pool = [*STRANGE.values(), *(body for _, body in HOSTILE.values()), EXPIRED, b"\0", None]
     pool = [body for body in pool if len(body or b"") < 20_000]

@@ -36,8 +36,8 @@ def list_end_times(database: ProductDatabase) -> list[datetime]:
 def test_end_offsets_of_empty_partitions_stay_known_while_brokers_answer(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed, broker: KafkaServer
 ) -> None:
-    """Thirty partitions have one message. When the broker is gone, the end offsets are not
-    confirmed any more, but the consumer still writes heartbeats."""
+    """Only one of thirty partitions has a message. After the broker is gone, the end offsets are
+    not confirmed any more, but the consumer still writes heartbeats."""
     feed.send_many(1)
     running = consumers.start_consumer()
     wait_until(lambda: len(list_end_times(database)) == PARTITIONS, running.read_log, seconds=120)
@@ -53,7 +53,7 @@ def test_end_offsets_of_empty_partitions_stay_known_while_brokers_answer(
     running.terminate()
 
 
-def test_run_until_idle_writes_last_heartbeat(
+def test_run_until_idle_writes_a_heartbeat_before_it_ends(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
     """The run ends before its first periodic heartbeat."""
@@ -62,11 +62,11 @@ def test_run_until_idle_writes_last_heartbeat(
     assert len(list_end_times(database)) == PARTITIONS
 
 
-def test_unfetched_messages_count_as_unread_while_reading_is_paused(
+def test_lag_counts_messages_that_arrive_while_reading_is_paused(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
-    """While a batch waits for a lock, reading is paused. What is sent to another topic meanwhile
-    counts as unread."""
+    """Reading is paused while a batch waits for a lock. A message to another topic arrives
+    meanwhile."""
     running = consumers.start_consumer(ANNALS_BATCH_ROWS="2")
     running.wait_until_reading()
     with psycopg.connect(database.url) as blocking:

@@ -51,7 +51,7 @@ def produce_old_messages(
 
 
 def test_forecast_uses_retention_of_the_brokers(broker: KafkaServer) -> None:
-    """A topic that is kept for an hour, one for ever, and a partition that is read to its end."""
+    """One topic is kept for an hour and one for ever. One partition is read to its end."""
     brokers.create_topics(broker, [HURRIED], partitions=2, settings=KEPT)
     brokers.create_topics(broker, [CALM], partitions=1, settings={**KEPT, "retention.ms": "-1"})
     oldest = produce_old_messages(broker, HURRIED, 100, age=1000)
@@ -81,7 +81,9 @@ def test_forecast_uses_retention_of_the_brokers(broker: KafkaServer) -> None:
 
 
 @pytest.mark.parametrize("broker", ["apache"], indirect=True)
-def test_forecast_reports_deleted_messages(broker: KafkaServer, consumers: ConsumerStarter) -> None:
+def test_forecast_reports_messages_that_broker_deleted_unread(
+    broker: KafkaServer, consumers: ConsumerStarter
+) -> None:
     brokers.create_topics(broker, [HURRIED], partitions=1, settings=KEPT)
     produce_old_messages(broker, HURRIED, 100)
     assert consumers.consume_to_end("--topics", HURRIED)["stored"] == 100
@@ -117,7 +119,7 @@ def test_ledger_forecasts_losses_before_any_consumer_ran(
 
 
 @pytest.mark.parametrize("broker", ["embedded"], indirect=True)
-def test_broker_without_retention_settings_gives_no_forecast(
+def test_no_forecast_is_given_when_broker_has_no_retention_settings(
     broker: KafkaServer, consumers: ConsumerStarter
 ) -> None:
     brokers.create_topics(broker, [HURRIED], partitions=1)

@@ -69,7 +69,7 @@ def run_and_compare(
 
 
 @pytest.mark.parametrize("broker", ["embedded"], indirect=True)
-def test_python_example_is_stored(
+def test_messages_of_python_example_are_stored(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
     run_and_compare(consumers, database, broker, PRODUCERS, sys.executable, "produce.py")
@@ -77,7 +77,7 @@ def test_python_example_is_stored(
 
 @pytest.mark.languages
 @pytest.mark.parametrize("broker", ["apache"], indirect=True)
-def test_java_example_is_stored(
+def test_messages_of_java_example_are_stored(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer, tmp_path: Path
 ) -> None:
     required_programs.need_java()
@@ -89,7 +89,7 @@ def test_java_example_is_stored(
 
 @pytest.mark.languages
 @pytest.mark.parametrize("broker", ["apache"], indirect=True)
-def test_go_example_is_stored(
+def test_messages_of_go_example_are_stored(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
     run_and_compare(

@@ -50,7 +50,7 @@ def lock_table(database: ProductDatabase, table: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("broker", ["apache"], indirect=True)
-def test_members_join_and_leave_under_load(
+def test_nothing_is_lost_or_doubled_when_members_join_and_leave_under_load(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
     chance = random.Random(4)
@@ -71,11 +71,11 @@ def test_members_join_and_leave_under_load(
 
 
 @pytest.mark.one_broker
-def test_consumer_frozen_past_its_session_is_fenced(
+def test_batch_of_consumer_frozen_past_its_session_is_refused(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
-    """Frozen while its write waits for a lock: another takes its partitions over, and what the
-    woken one had in hand is refused."""
+    """The consumer is frozen while its write waits for a lock. Another consumer takes its
+    partitions over. After waking, the first consumer cannot store its batch."""
 
     def freeze(running: ConsumerProcess, _: int) -> None:
         with lock_table(database, FIRST):
@@ -87,11 +87,11 @@ def test_consumer_frozen_past_its_session_is_fenced(
 
 
 @pytest.mark.one_broker
-def test_consumer_frozen_within_a_write_is_cut_off(
+def test_consumer_frozen_during_a_write_does_not_block_its_successor(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
-    """The rows that it has written are not committed and locked, and PostgreSQL waits for more of
-    them for as long as it takes: who has its partitions now does not."""
+    """The rows that it has written stay locked, and PostgreSQL waits for more rows without end. The
+    consumer that takes over terminates this session."""
 
     def freeze(running: ConsumerProcess, port: int) -> None:
         for _ in range(5):
@@ -197,10 +197,10 @@ def freeze_broker(broker: Apache) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("broker", ["apache"], indirect=True)
-def test_sigterm_ends_consumer_while_it_reads_transactions(
+def test_consumer_ends_on_sigterm_while_it_reads_transactions_from_frozen_broker(
     consumers: ConsumerStarter, database: ProductDatabase, broker: Apache
 ) -> None:
-    """For each transaction marker among the fetched messages the consumer asks the broker."""
+    """The consumer asks the broker about each transaction marker among the fetched messages."""
     producer = Producer({**broker.make_client_config(), "transactional.id": "upstream"})
     producer.init_transactions(30)
     for number in range(TRANSACTIONS):
@@ -221,11 +221,11 @@ def test_sigterm_ends_consumer_while_it_reads_transactions(
 
 
 @pytest.mark.parametrize("broker", ["apache"], indirect=True)
-def test_sigterm_ends_consumer_while_it_claims_partitions(
+def test_consumer_ends_on_sigterm_while_it_claims_partitions_from_frozen_broker(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed, broker: Apache
 ) -> None:
-    """The ledger refused a batch, so the consumer claims all partitions again and asks the broker,
-    which is frozen."""
+    """The ledger refused a batch. So the consumer claims all partitions again, and asks the
+    broker."""
     # A member whose session has ended has nothing to claim.
     running = consumers.start_consumer(ANNALS_KAFKA_SESSION_TIMEOUT_MS="60000")
     running.wait_until_reading()

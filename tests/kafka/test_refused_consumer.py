@@ -42,10 +42,10 @@ REVOKED = {
 
 
 @pytest.mark.parametrize("table", REVOKED)
-def test_run_until_idle_fails_when_its_login_lacks_rights(
+def test_run_until_idle_fails_when_its_database_login_lacks_a_right(
     table: str, consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
-    """Without --until-idle the consumer repeats the message, and continues once it has the
+    """Without --until-idle the consumer repeats the message, and continues once the login has the
     right."""
     feed.send_many(50)
     database.execute(f"REVOKE {REVOKED[table]} ON {table} FROM annals_consumer")
@@ -86,7 +86,7 @@ def test_run_until_idle_fails_when_tables_are_missing(
     assert_complete(consumers, database, feed)
 
 
-def test_consumer_names_topics_that_do_not_exist_and_reads_the_other_topics(
+def test_consumer_names_topics_that_do_not_exist_and_reads_other_topics(
     broker: KafkaServer, database: ProductDatabase, tmp_path: Path
 ) -> None:
     brokers.create_topics(broker, [TOPIC])
@@ -100,7 +100,7 @@ def test_consumer_names_topics_that_do_not_exist_and_reads_the_other_topics(
         consumers.kill_all()
 
 
-def test_metrics_need_a_token_when_served_beyond_the_loopback_address(
+def test_metrics_need_a_token_when_other_hosts_can_reach_them(
     consumers: ConsumerStarter,
 ) -> None:
     token = "a-token-of-prometheus"
@@ -176,7 +176,7 @@ def allow_rights(broker: Apache, kind: ResourceType, name: str, *operations: Acl
         future.result(120)
 
 
-def test_consumer_names_topics_it_may_not_read_and_run_until_idle_fails(
+def test_run_until_idle_fails_and_names_topics_that_consumer_may_not_read(
     guarded_broker: Apache, database: ProductDatabase, tmp_path: Path
 ) -> None:
     brokers.create_topics(guarded_broker, [TOPIC, TWIN_TOPIC])

@@ -46,7 +46,7 @@ def test_simulate_creates_missing_topics(broker: KafkaServer, settings: Settings
     }
 
 
-def test_simulate_delivers_everything_at_sigterm(embedded: EmbeddedBroker) -> None:
+def test_simulate_waits_for_delivery_of_sent_messages_at_sigterm(embedded: EmbeddedBroker) -> None:
     with subprocess.Popen(
         [sys.executable, "manage.py", "simulate", "--rps", "300", "--json"],
         cwd=ROOT, env=os.environ | {"KAFKA_BOOTSTRAP_SERVERS": embedded.get_bootstrap_servers()},
@@ -64,7 +64,9 @@ def test_simulate_delivers_everything_at_sigterm(embedded: EmbeddedBroker) -> No
     assert summary["delivered"] == summary["messages"] > 0
 
 
-def test_simulate_reports_missing_broker(embedded: EmbeddedBroker, settings: Settings) -> None:
+def test_simulator_counts_message_as_failed_when_broker_dies_before_delivery(
+    embedded: EmbeddedBroker, settings: Settings
+) -> None:
     settings.KAFKA = embedded.make_client_config()
     producer = KafkaProducer(embedded.make_client_config() | {"message.timeout.ms": 500})
     producer.create_topics(TOPICS[:1], 1)

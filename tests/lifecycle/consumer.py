@@ -75,7 +75,9 @@ class Consumer:
         ends = self._ends()
         marks = {claim: ends[source] for source, claim in self._claims.items()}
         now = time.monotonic()
-        self._writer.run_job(lambda connection: ledger.record_heartbeat(connection, marks, now))
+        self._writer.run_job(
+            lambda connection: ledger.record_heartbeat(connection, marks, now), "recording the ends"
+        )
 
     def close(self) -> list[int]:
         """End as a killed process does, without a word to the server. Returns the session."""

@@ -12,7 +12,9 @@ from tests.lifecycle.stand import prepare_template
 SEED = 8
 
 
-def test_random_lifecycle_of_days_breaks_no_rule(django_db_blocker: DjangoDbBlocker) -> None:
+def test_invariants_hold_after_each_random_step_in_the_life_of_days(
+    django_db_blocker: DjangoDbBlocker,
+) -> None:
     with django_db_blocker.unblock(), prepare_template():
         run(SEED, examples=8, steps=50)
     print(f"\n{record}")
@@ -24,7 +26,7 @@ def test_random_lifecycle_of_days_breaks_no_rule(django_db_blocker: DjangoDbBloc
 
 @pytest.mark.parametrize("name", DEFECTS)
 def test_known_defect_can_be_put_back_into_the_code(name: str) -> None:
-    """`python -m tests.lifecycle --defect NAME` shows that the lifecycle test detects the
-    defect."""
+    """`python -m tests.lifecycle --defect NAME` runs the lifecycle test with the defect, which must
+    then be detected."""
     with put_back(name):
         pass

@@ -155,7 +155,7 @@ class Work:
             consumer.read(1_000, self.seen)
         batch = consumer.batch
         has_days = all(self.seen.has((BY_NAME[name].table, day)) for name, day in batch.get_days())
-        if batch.expired or batch.rejects or not has_days:
+        if batch.expired or batch.bad_messages or not has_days:
             days_ahead = 0
         try:
             if batch.messages:

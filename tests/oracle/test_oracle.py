@@ -192,7 +192,9 @@ budget = settings(
 
 
 @pytest.mark.parametrize("module", [values, reference, blame, checks])
-def test_reference_imports_nothing_that_it_judges(module: ModuleType) -> None:
+def test_reference_implementation_does_not_import_the_code_that_it_checks(
+    module: ModuleType,
+) -> None:
     tree = ast.parse(inspect.getsource(module))
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     assert imports
@@ -218,7 +220,8 @@ def test_answers_from_packed_days_equal_reference(
     history: list[GeneratedVersion],
     data: st.DataObject,
 ) -> None:
-    """Most versions are in blocks, late ones are plain rows. Then a day moves to the archive."""
+    """Most versions are in blocks, and late versions are plain rows. Then a day moves to the
+    archive."""
     files = Files(str(tmp_path_factory.mktemp("archive")))
     new_settings = replace(django_settings.ANNALS, archive_url=files.place)
     monkeypatch.setattr(django_settings, "ANNALS", new_settings)

@@ -64,9 +64,10 @@ def list_sent_versions(broker: KafkaServer) -> list[tuple[str, int]]:
     return [(message.key, message.version) for message in relays.read_sent(broker)]
 
 
-def test_answerer_sends_the_same_bytes_again_and_only_for_versions_sent_before(
+def test_outbox_answer_resends_only_versions_that_were_sent_before(
     service: str, broker: KafkaServer, topic: str
 ) -> None:
+    """The relay sends the others. A version that is sent again has the same bytes."""
     record_versions("A1", 5, sent=4)
     record_versions("B", 2, sent=2)
     invalid_requests = (
@@ -106,7 +107,7 @@ def test_answerer_sends_the_same_bytes_again_and_only_for_versions_sent_before(
 
 
 @pytest.mark.one_broker
-def test_answerer_sends_more_versions_than_it_reads_at_once(
+def test_outbox_answer_sends_all_requested_versions_when_they_need_several_reads(
     service: str, broker: KafkaServer, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("outbox.relay.answer.VERSIONS_AT_A_TIME", 7)
@@ -119,7 +120,7 @@ def test_answerer_sends_more_versions_than_it_reads_at_once(
 
 
 @pytest.mark.one_broker
-def test_request_of_a_killed_answerer_is_answered_by_the_next_answerer(
+def test_request_is_answered_by_next_process_when_outbox_answer_was_killed(
     service: str, broker: KafkaServer, topic: str, database_name: str, tmp_path: Path
 ) -> None:
     record_versions("A1", 300, sent=300)
@@ -141,10 +142,10 @@ def test_request_of_a_killed_answerer_is_answered_by_the_next_answerer(
         relays.wait_until(lambda: len({*list_sent_versions(broker)}) == 300, 120)
 
 
-def test_answerer_answers_waiting_requests_before_it_ends_when_idle(
+def test_outbox_answer_processes_waiting_requests_before_it_ends_when_idle(
     service: str, apache: KafkaServer
 ) -> None:
-    """Kafka gives a new group its partitions after three seconds."""
+    """Kafka gives a new group its partitions only after three seconds."""
     brokers.create_topics(apache, [TOPIC, answer.GAPS_TOPIC])
     record_versions("A1", 3, sent=3)
     send_requests(apache, make_request(1, 3))
@@ -153,7 +154,7 @@ def test_answerer_answers_waiting_requests_before_it_ends_when_idle(
     assert len(list_sent_versions(apache)) == 3
 
 
-def test_answerer_waits_for_brokers_that_are_down(service: str, embedded: KafkaServer) -> None:
+def test_outbox_answer_waits_for_brokers_that_are_down(service: str, embedded: KafkaServer) -> None:
     record_versions("A1", 3, sent=3)
     embedded.kill()
     with run_answerer(embedded):
@@ -177,7 +178,7 @@ def test_answerer_waits_for_brokers_that_are_down(service: str, embedded: KafkaS
         (b"\xff", None),
     ],
 )
-def test_only_valid_json_is_parsed_as_a_request(
+def test_request_is_parsed_only_when_it_is_valid_json(
     value: bytes, expected: VersionRequest | None
 ) -> None:
     assert answer.parse_request(value) == expected

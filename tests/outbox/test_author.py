@@ -78,7 +78,7 @@ def test_versions_recorded_while_an_async_response_streams_have_the_user_as_auth
     assert list_authors() == ["later"] * 2
 
 
-def test_author_middleware_does_not_wrap_the_stream_of_a_file_response() -> None:
+def test_author_middleware_leaves_the_stream_of_a_file_response_unchanged() -> None:
     file = Path(__file__).open("rb")  # noqa: SIM115 - the response closes it
     middleware = author_middleware(lambda _: FileResponse(file))  # type: ignore[arg-type,return-value]
     response: Any = middleware(RequestFactory().get("/"))
@@ -93,7 +93,7 @@ def test_long_login_is_cut_to_the_length_of_an_author(service: str) -> None:
     assert list_authors() == ["x" * 64]
 
 
-def test_author_is_the_name_of_the_innermost_acting_as(service: str) -> None:
+def test_author_is_the_name_given_to_the_innermost_acting_as_block(service: str) -> None:
     @acting_as("night")
     def make(number: str) -> None:
         Order.objects.create(number=number, rate=1)
@@ -115,7 +115,7 @@ def test_author_is_the_name_of_the_innermost_acting_as(service: str) -> None:
         (["gunicorn", "shop.wsgi"], None),
     ],
 )
-def test_author_outside_of_requests_is_the_command(
+def test_author_outside_of_requests_is_the_management_command(
     monkeypatch: pytest.MonkeyPatch, arguments: list[str], expected: str | None
 ) -> None:
     monkeypatch.setattr("sys.argv", arguments)
@@ -153,7 +153,9 @@ def run_task(task: Any, *arguments: str) -> None:
     task.delay(*arguments).get(timeout=120)
 
 
-def test_author_of_a_task_is_the_author_who_sent_the_task(celery_worker: None) -> None:
+def test_author_of_versions_in_a_celery_task_is_the_author_who_sent_the_task(
+    celery_worker: None,
+) -> None:
     with acting_as("m.prygunov"):
         run_task(make, "N1")
     run_task(make, "N2")
@@ -164,7 +166,7 @@ def test_author_of_a_task_is_the_author_who_sent_the_task(celery_worker: None) -
     assert author.get_current_author() is None
 
 
-def test_task_that_runs_at_once_keeps_the_author(service: str) -> None:
+def test_celery_task_run_in_the_same_process_keeps_the_current_author(service: str) -> None:
     with acting_as("m.prygunov"):
         make.apply(["N1"])
         assert author.get_current_author() == "m.prygunov"

@@ -18,7 +18,7 @@ def list_problems(**changes: Any) -> list[tuple[str | None, str]]:
         return [(problem.id, problem.msg) for problem in run_checks(tags=[CHECK_TAG])]
 
 
-def test_checks_find_nothing_in_a_service_with_right_settings(service: str) -> None:
+def test_checks_report_nothing_when_settings_and_models_are_right(service: str) -> None:
     assert list_problems() == []
 
 
@@ -35,7 +35,7 @@ def test_checks_find_nothing_in_a_service_with_right_settings(service: str) -> N
         ({"RETRY_FIRST_SECONDS": 10, "RETRY_MOST_SECONDS": 9}, "RETRY_MOST_SECONDS must be"),
     ],
 )
-def test_check_of_settings_names_a_wrong_value(
+def test_settings_check_names_the_wrong_value(
     service: str, changes: dict[str, Any], sentence: str
 ) -> None:
     [(identity, text)] = list_problems(**changes)
@@ -44,7 +44,7 @@ def test_check_of_settings_names_a_wrong_value(
 
 
 @pytest.mark.parametrize("name", [None, "archived"])
-def test_check_warns_of_a_manager_that_records_no_bulk_changes(
+def test_check_warns_of_a_manager_whose_bulk_changes_are_not_recorded(
     service: str, monkeypatch: pytest.MonkeyPatch, name: str | None
 ) -> None:
     manager: models.Manager[Flag] = models.Manager()
@@ -57,7 +57,7 @@ def test_check_warns_of_a_manager_that_records_no_bulk_changes(
     assert (identity, text.rpartition(": ")[2]) == ("outbox.W002", f"{name or 'default'}.")
 
 
-def test_check_warns_when_the_middleware_is_missing(service: str) -> None:
+def test_check_warns_when_the_author_middleware_is_missing(service: str) -> None:
     with override_settings(MIDDLEWARE=[]):
         text = "Versions that are recorded during HTTP requests have no author."
         assert list_problems() == [("outbox.W001", text)]

@@ -17,7 +17,7 @@ NOW = datetime(2026, 11, 22, 18, tzinfo=UTC)
 DAY = timedelta(days=1)
 
 
-def test_day_tables_between_two_moments_are_those_of_their_days() -> None:
+def test_tables_between_two_moments_are_selected_by_their_days() -> None:
     [today] = day_tables.select_slots(NOW, NOW)
     assert day_tables.select_slots(NOW, NOW + DAY) == sorted(
         {today, (today + 1) % day_tables.TABLE_COUNT}
@@ -32,7 +32,7 @@ MOMENTS = ("1999-12-31 23:59:59.999999", "2026-11-22 00:00:00", "2026-11-22 23:5
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_day_table_of_a_moment_is_the_same_in_sql_and_in_python(service: str, moment: str) -> None:
+def test_sql_and_python_select_the_same_day_table_for_a_moment(service: str, moment: str) -> None:
     with connection.cursor() as cursor:
         source = "(SELECT %s::timestamptz) AS m (recorded_at)"
         cursor.execute(f"SELECT {day_tables.SLOT} FROM {source}", [moment])
@@ -41,8 +41,9 @@ def test_day_table_of_a_moment_is_the_same_in_sql_and_in_python(service: str, mo
     assert day_tables.select_slots(moment_in_utc, moment_in_utc) == [slot]
 
 
-def test_version_and_waiting_document_are_recorded_with_the_same_moment(service: str) -> None:
-    """Around midnight they would be in two tables, and the relay would look in one."""
+def test_version_and_its_waiting_document_are_recorded_with_one_moment(service: str) -> None:
+    """With two moments around midnight they would belong to different days, and the relay would
+    look in one table only."""
     for n in range(2):
         with transaction.atomic():
             outbox.record("product-instance", "A1", {"n": n})
@@ -85,7 +86,7 @@ def truncate_expired(keep_days: int = 7) -> list[str]:
         return queue.truncate_expired_messages(connection, keep_days, lambda: None)
 
 
-def test_expired_table_is_truncated_when_all_is_sent(service: str) -> None:
+def test_expired_table_is_truncated_when_all_its_versions_were_sent(service: str) -> None:
     expired_table, kept_table = (
         record_old_version("A1", 8, sent=True),
         record_old_version("A2", 7, sent=True),
@@ -103,7 +104,7 @@ def test_expired_table_is_not_truncated_while_it_has_an_unsent_version(service: 
     assert len(recorded_versions.load_versions()) == 2
 
 
-def test_expired_table_in_use_is_truncated_in_the_next_run(service: str) -> None:
+def test_expired_table_that_a_session_reads_is_truncated_by_the_next_run(service: str) -> None:
     table = record_old_version("A1", 8, sent=True)
     with psycopg.connect(service) as reader:
         reader.execute(f"SELECT FROM {table}")
@@ -132,7 +133,8 @@ def test_relay_continues_when_it_lacks_the_right_to_truncate(service: str) -> No
 
 
 def test_relay_writes_a_beat_for_each_table_that_it_truncates(service: str) -> None:
-    """Truncating a table can take a second; without beats other relays would take over."""
+    """Truncating a table can take a second. Without a beat, other relays would take the buckets
+    over."""
     for age in range(8, 12):
         record_old_version(f"A{age}", age, sent=True)
     beats: list[None] = []

@@ -34,11 +34,11 @@ def test_killed_relays_lose_no_version_and_keep_the_order(
     assert kill_relays_under_load(embedded, database_name, tmp_path / "log", times=4, seed=1) > 100
 
 
-def test_frozen_relay_sends_nothing_new_when_it_wakes(
+def test_relay_that_was_frozen_sends_nothing_new_when_it_wakes(
     service: str, database_name: str, embedded: EmbeddedBroker, tmp_path: Path
 ) -> None:
-    """Its buckets are taken over while it is frozen. Awake, it finds itself fenced, and joins as
-    another relay."""
+    """Other relays take its buckets over while it is frozen. When it wakes, it notices this and
+    joins again."""
     brokers.create_topics(embedded, [TOPIC])
     load = WriteLoad(documents=50, seed=2)
     log = tmp_path / "log"
@@ -63,7 +63,8 @@ def test_frozen_relay_sends_nothing_new_when_it_wakes(
 def test_relay_sends_nothing_twice_after_a_database_outage(
     service: str, database_name: str, embedded: EmbeddedBroker
 ) -> None:
-    """The relay keeps its buckets, and what Kafka has confirmed meanwhile is not sent again."""
+    """The relay keeps its buckets. It does not send again what Kafka confirmed during the
+    outage."""
     brokers.create_topics(embedded, [TOPIC])
     load = WriteLoad(documents=20, seed=3)
     with relays.run_relay(embedded), load.run_writers():
@@ -79,7 +80,7 @@ def test_relay_sends_nothing_twice_after_a_database_outage(
 
 
 def test_broker_outage_does_not_count_as_failure_of_documents(service: str, apache: Apache) -> None:
-    """No document counts an attempt, and the relay continues when the broker is back."""
+    """No attempt is counted for any document. The relay continues when the broker is back."""
     brokers.create_topics(apache, [TOPIC])
     load = WriteLoad(documents=20, seed=4)
     with relays.run_relay(apache, LEASE_SECONDS=relays.LEASE), load.run_writers():
@@ -98,10 +99,11 @@ def test_broker_outage_does_not_count_as_failure_of_documents(service: str, apac
     relays.check_sent(relays.read_sent(apache), load.newest)
 
 
-def test_locked_document_is_sent_once_and_marked_later(
+def test_version_of_locked_document_is_sent_once_and_marked_as_sent_later(
     service: str, embedded: EmbeddedBroker
 ) -> None:
-    """The relay sends what is committed, and writes later that it is sent; nothing goes twice."""
+    """The relay sends a committed version at once. It marks the version as sent when the lock is
+    released."""
     brokers.create_topics(embedded, [TOPIC])
     load = WriteLoad(documents=3, seed=5)
     load.record_version("A0")
@@ -115,11 +117,10 @@ def test_locked_document_is_sent_once_and_marked_later(
     assert relays.check_sent(relays.read_sent(embedded), load.newest) == 0
 
 
-def test_relay_sends_other_documents_while_many_documents_are_locked(
+def test_relay_sends_versions_of_other_documents_while_thousands_of_documents_are_locked(
     service: str, embedded: EmbeddedBroker
 ) -> None:
-    """A transaction locks thousands of documents, so that the relay cannot mark their versions as
-    sent."""
+    """The relay cannot mark versions of locked documents as sent."""
     brokers.create_topics(embedded, [TOPIC])
     newest_of_locked = {f"A{n}": 1 for n in range(2_500)}
     with transaction.atomic():
@@ -135,8 +136,8 @@ def test_relay_sends_other_documents_while_many_documents_are_locked(
 
 
 def test_uncommitted_version_is_not_sent(service: str, embedded: EmbeddedBroker) -> None:
-    """A version may commit later than a version of another document with a higher sequence
-    number."""
+    """Its sequence number may be lower than that of a version that another transaction has
+    committed."""
     brokers.create_topics(embedded, [TOPIC])
     load = WriteLoad(documents=2, seed=6)
     is_open, may_commit = threading.Event(), threading.Event()

@@ -35,7 +35,7 @@ from tests.outbox.shop.inbox import EVENTS, SKIPPED, TWIN, handle_event
 from tests.outbox.test_write import run_in_threads
 
 
-def test_effect_and_identity_are_committed_together(service: str) -> None:
+def test_effect_of_handler_and_identity_of_message_are_committed_together(service: str) -> None:
     store_messages(make_message(1), make_message(2, "B"), make_message(3))
     process_due()
     assert list_effects() == [("A", 1), ("B", 2), ("A", 3)]
@@ -44,8 +44,8 @@ def test_effect_and_identity_are_committed_together(service: str) -> None:
 
 
 def test_repeated_message_is_skipped(service: str) -> None:
-    """A message is identified by its header, or by its offset if it has no header. It is skipped
-    whether the first one is waiting or processed."""
+    """A message is identified by its header, or by its offset if it has no header. A repeated
+    message is skipped whether the first is still waiting or was processed."""
     batch = [
         make_message(1),
         make_message(2, id="x/A/1"),
@@ -60,7 +60,7 @@ def test_repeated_message_is_skipped(service: str) -> None:
     assert list_effects() == [("A", 1), ("A", 2), ("A", 4)]
 
 
-def test_handler_with_its_own_key_processes_a_message_of_two_topics_once(service: str) -> None:
+def test_handler_that_defines_a_key_processes_a_message_from_two_topics_once(service: str) -> None:
     store_messages(
         make_message(1, topic=SKIPPED, n=7),
         make_message(5, topic=TWIN, n=7),
@@ -73,7 +73,7 @@ def test_handler_with_its_own_key_processes_a_message_of_two_topics_once(service
     assert map_states() == {9: "dead"}
 
 
-def test_failing_message_stops_only_messages_of_its_key(service: str) -> None:
+def test_failing_message_delays_only_messages_with_the_same_key(service: str) -> None:
     store_messages(make_message(1, do="raise", times=2), make_message(2), make_message(3, "B"))
     store_messages(make_message(4), make_message(5, "B"), make_message(6, None))
     processor = process_due(RETRY_FIRST_SECONDS=60, RETRY_MOST_SECONDS=60)
@@ -100,7 +100,7 @@ def test_dead_letter_keeps_the_message_byte_for_byte(service: str) -> None:
 
 
 @pytest.mark.parametrize("value", [b"no JSON", b"[1]", b"\xff", b"[" * 100_000, None])
-def test_message_that_no_attempt_can_process_is_dead_at_once(
+def test_message_that_can_never_be_processed_becomes_dead_letter_at_the_first_attempt(
     service: str, value: bytes | None
 ) -> None:
     store_messages(inbox.Message("shop.events", 0, 1, b"A", value), make_message(2, "B"))
@@ -118,7 +118,7 @@ def test_message_that_no_attempt_can_process_is_dead_at_once(
         b"01", b"1.", b"+1", b"{'n': 1}", b'{"n": 1}{}', b'"\t"', b"1e9999999999999999999",
     ],
 )  # fmt: skip
-def test_message_json_rejects_value_that_is_not_utf_8_json(value: bytes) -> None:
+def test_message_json_rejects_value_that_is_not_json_in_utf_8(value: bytes) -> None:
     with pytest.raises(inbox.Reject, match=r"not JSON|cannot be parsed as JSON"):
         inbox.Message(EVENTS, 0, 1, None, value).json()
 
@@ -143,7 +143,9 @@ def test_message_json_keeps_every_digit_of_numbers(value: bytes, expected: objec
 
 
 @pytest.mark.parametrize("blank", [b"", b" ", b"\n\t"])
-def test_messages_with_a_blank_idempotency_key_are_not_the_same(service: str, blank: bytes) -> None:
+def test_messages_with_a_blank_idempotency_key_are_processed_separately(
+    service: str, blank: bytes
+) -> None:
     headers = (("idempotency-key", blank),)
     batch = [replace(make_message(n), headers=headers) for n in (1, 2, 3)]
     assert store_messages(*batch) == {("shop", "stored"): 3}
@@ -153,7 +155,7 @@ def test_messages_with_a_blank_idempotency_key_are_not_the_same(service: str, bl
 
 
 @pytest.mark.parametrize("key", ["", " ", None])
-def test_messages_with_a_blank_key_of_the_handler_are_not_the_same(
+def test_messages_are_processed_separately_when_handler_gives_a_blank_key(
     service: str, monkeypatch: pytest.MonkeyPatch, key: str | None
 ) -> None:
     changes: Any = {"key": lambda _: key}
@@ -165,10 +167,10 @@ def test_messages_with_a_blank_key_of_the_handler_are_not_the_same(
 
 
 @pytest.mark.parametrize("do", ["raise", "reject"])
-def test_error_text_is_stored_with_replacements_when_postgresql_refuses_characters(
+def test_characters_that_postgresql_refuses_are_replaced_in_stored_errors(
     service: str, do: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A handler quotes what a message says; the consumer must not end for it."""
+    """An error of a handler can quote the message. Storing the error must not end the consumer."""
     # pytest-xdist cannot send a captured log with half a character, and ends all tests.
     monkeypatch.setattr(logging.getLogger("outbox.inbox.worker"), "propagate", False)
     store_messages(make_message(1, do=do, text="a\0b \ud800"), make_message(2, "B"))
@@ -178,7 +180,7 @@ def test_error_text_is_stored_with_replacements_when_postgresql_refuses_characte
     assert list_effects() == [("B", 2)]
 
 
-def test_later_messages_of_a_key_are_processed_when_handler_skips_failing_messages(
+def test_later_messages_of_a_key_are_processed_when_handler_may_skip_failing_messages(
     service: str,
 ) -> None:
     store_messages(make_message(1, topic=SKIPPED, do="raise"), make_message(2, topic=SKIPPED))
@@ -188,7 +190,7 @@ def test_later_messages_of_a_key_are_processed_when_handler_skips_failing_messag
 
 
 @pytest.mark.parametrize("do", ["exit", "hang", "query"])
-def test_handler_that_exits_or_hangs_fails_the_attempt(service: str, do: str) -> None:
+def test_attempt_fails_when_handler_exits_or_takes_too_long(service: str, do: str) -> None:
     store_messages(make_message(1, do=do, times=1), make_message(2), make_message(3, "B"))
     processor = make_processor(SECONDS=0.3)
     began = time.monotonic()
@@ -199,10 +201,10 @@ def test_handler_that_exits_or_hangs_fails_the_attempt(service: str, do: str) ->
     assert processor.counts["shop", f"failure {reason}"] == 1
 
 
-def test_next_message_is_committed_whenever_the_time_limit_interrupts_the_previous_one(
+def test_interrupt_of_a_handler_at_any_moment_does_not_prevent_commit_of_next_message(
     service: str,
 ) -> None:
-    """The interrupt can also hit Django's code at the end of a transaction."""
+    """The time limit can also interrupt Django's code at the end of a transaction."""
     processor = make_processor(ATTEMPTS=10_000)
     moments = iter(range(1, 10_000))
 
@@ -227,8 +229,8 @@ def test_next_message_is_committed_whenever_the_time_limit_interrupts_the_previo
     assert processor.counts["shop", "failure TimeLimit"]
 
 
-def test_cut_connection_counts_as_failure_of_message_only_after_all_attempts(service: str) -> None:
-    """A message that cuts the connection in each attempt becomes a dead letter."""
+def test_lost_connection_counts_as_failure_of_message_only_after_all_attempts(service: str) -> None:
+    """A message whose handler cuts the connection in every attempt becomes a dead letter."""
     store_messages(make_message(1, do="cut", times=1), make_message(2))
     processor = make_processor(ATTEMPTS=2)
     with pytest.raises(DatabaseAwayError):
@@ -264,8 +266,9 @@ def test_attempt_is_counted_when_its_process_ends_during_the_attempt(service: st
     assert list_effects() == [("B", 2)]
 
 
-def test_message_and_its_key_are_locked_while_it_is_processed(service: str) -> None:
-    """A later message of the same key is not processed meanwhile either."""
+def test_later_message_of_a_key_waits_while_another_message_of_the_key_is_processed(
+    service: str,
+) -> None:
     store_messages(make_message(1, do="sleep", seconds=1), make_message(2), make_message(3, "B"))
     store_messages(make_message(4))
     thread = threading.Thread(target=process_in_thread)
@@ -281,8 +284,8 @@ def test_message_and_its_key_are_locked_while_it_is_processed(service: str) -> N
 
 
 def test_frozen_consumer_does_not_stop_other_consumers(service: str) -> None:
-    """PostgreSQL ends the transaction of the frozen consumer. It runs in another thread than the
-    main one: there Python's time limit does not work, as in a frozen process."""
+    """PostgreSQL ends the transaction of the frozen consumer. The test runs this consumer in a
+    second thread: there Python's time limit does not work, as in a frozen process."""
     store_messages(make_message(1, do="sleep", seconds=1, times=1), make_message(2))
     errors: list[BaseException] = []
 
@@ -313,17 +316,17 @@ def test_many_consumers_share_messages_and_keep_the_order(service: str) -> None:
     assert all(numbers == sorted(numbers) for numbers in by_key.values())
 
 
-def test_messages_behind_a_dead_letter_are_not_due_until_the_letter_is_discarded(
+def test_messages_behind_a_dead_letter_are_processed_when_it_is_discarded(
     service: str,
 ) -> None:
-    """Tidying takes them out of the index of due messages; a discard brings them back."""
+    """Until then they are taken out of the index of due messages."""
     store_messages(inbox.Message("shop.events", 0, 0, b"A", b"no JSON"))
     process_due()
     for n in range(1, 30):
         store_messages(make_message(n))
     due = Waiting.objects.filter(due_at__isnull=False)
     assert due.count() == 29
-    queue.tidy_due_index(1.0, "default")
+    queue.repair_due_times(1.0, "default")
     assert due.count() == 0
     assert not process_due().counts
     assert queue.discard_messages([Waiting.objects.get(state="dead").id], "default")
@@ -335,13 +338,13 @@ def test_retry_of_a_message_is_not_delayed_when_the_clock_goes_back(service: str
     store_messages(make_message(1, do="raise", times=1))
     process_due()
     Waiting.objects.update(due_at=F("due_at") + timedelta(days=1))
-    queue.tidy_due_index(0.01, "default")
+    queue.repair_due_times(0.01, "default")
     relays.wait_until(
         lambda: process_over_outages(make_processor()) and not Waiting.objects.exists()
     )
 
 
-def test_old_identities_are_forgotten_by_whole_days(service: str) -> None:
+def test_old_identities_of_processed_messages_are_deleted_by_whole_days(service: str) -> None:
     store_messages(make_message(1), make_message(2))
     process_due()
     with connection.cursor() as cursor:
@@ -362,8 +365,8 @@ def test_old_identities_are_forgotten_by_whole_days(service: str) -> None:
     }
 
 
-def test_identities_are_not_forgotten_when_the_clock_goes_back(service: str) -> None:
-    """The tables of the days to come are those of old days, too."""
+def test_identities_are_not_deleted_when_the_clock_goes_back(service: str) -> None:
+    """The tables are used in turn: the table of a coming day is also the table of an old day."""
     store_messages(make_message(1))
     process_due()
     with connection.cursor() as cursor:
@@ -374,14 +377,16 @@ def test_identities_are_not_forgotten_when_the_clock_goes_back(service: str) -> 
     assert store_messages(make_message(1)) == {("shop", "repeated"): 1}
 
 
-def test_different_message_keys_have_different_printable_names(service: str) -> None:
+def test_printable_names_of_different_message_keys_differ(service: str) -> None:
     keys = [b"\0", b"hex:00", b"\xff", b"hex:ff", b"hex:6865783a3030", b"x" * 201]
     keys += [format_name(key).encode() for key in keys]
     names = {format_name(key) for key in keys}
     assert len(names) == len(set(keys))
 
 
-def test_tidying_the_due_index_locks_no_message_when_none_is_blocked(service: str) -> None:
+def test_search_for_blocked_messages_takes_no_locks_when_no_message_is_blocked(
+    service: str,
+) -> None:
     """PostgreSQL has memory for some thousands of locks, and there can be more messages."""
     store_messages(*(make_message(n, str(n)) for n in range(50)))
     with transaction.atomic(), connection.cursor() as cursor:
@@ -400,7 +405,7 @@ def test_tidying_the_due_index_locks_no_message_when_none_is_blocked(service: st
         ({"args": ("a",), "name": "shop"}, "two handlers have the name 'shop'"),
     ],
 )
-def test_handler_without_topic_or_with_a_name_in_use_is_refused(
+def test_handler_is_refused_when_it_has_no_topic_or_its_name_is_in_use(
     arguments: dict[str, Any], sentence: str
 ) -> None:
     topics = arguments.pop("args")
@@ -426,7 +431,7 @@ def process_over_outages(processor: MessageProcessor) -> bool:
             pass
     except DatabaseAwayError:
         queue.drop_connection("default")
-    queue.tidy_due_index(60, "default")
+    queue.repair_due_times(60, "default")
     return True
 
 
@@ -442,7 +447,7 @@ def process_in_thread() -> None:
     connection.close()
 
 
-def test_sessions_set_isolation_and_string_syntax_whatever_the_defaults_are(
+def test_sessions_set_isolation_and_string_syntax_independently_of_defaults(
     service: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong_defaults = {

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.kafka
 def test_killed_consumers_process_each_message_once(
     service: str, database_name: str, tmp_path: Path
 ) -> None:
-    """They process what is in the table, also without brokers."""
+    """The consumers process the messages in the table, even without brokers."""
     start = partial(
         consumers.start_consumer, NOWHERE, database_name, tmp_path / "log", SECONDS=1, ATTEMPTS=2
     )
@@ -43,10 +43,10 @@ def test_killed_consumers_process_each_message_once(
     assert report.dead == 2
 
 
-def test_inbox_consumer_stores_messages_and_commits_their_offsets_until_idle(
+def test_inbox_consumer_stores_messages_and_commits_offsets_until_it_is_idle(
     service: str, apache: Apache
 ) -> None:
-    """Offsets are committed once messages are stored, and messages that came twice are counted."""
+    """An offset is committed after its message is stored. Messages that came twice are counted."""
     brokers.create_topics(apache, [EVENTS])
     load = events.EventSender(events.make_topic_delivery(apache), 2)
     load.send_events(100)
@@ -58,7 +58,7 @@ def test_inbox_consumer_stores_messages_and_commits_their_offsets_until_idle(
     assert counts == [100, load.repeated, 100, 100]
 
 
-def test_message_is_identified_by_its_offset_when_header_names_are_not_utf_8(
+def test_message_is_identified_by_its_offset_when_a_header_name_is_not_utf_8(
     service: str, embedded: KafkaServer
 ) -> None:
     """The Kafka client then returns no headers of the message."""
@@ -76,8 +76,8 @@ def test_message_is_identified_by_its_offset_when_header_names_are_not_utf_8(
     assert consumers.list_effects() == [("A", 0), ("A", 1), ("A", 2)]
 
 
-def test_partition_that_is_assigned_again_is_read(service: str, apache: Apache) -> None:
-    """Also if it was taken away while the consumer was busy and read nothing."""
+def test_partition_is_read_when_it_is_assigned_again(service: str, apache: Apache) -> None:
+    """This holds even if the consumer was busy, and read nothing, while the partition was away."""
     brokers.create_topics(apache, [EVENTS])
     setting = {"GROUP": "back", "KAFKA": {**apache.make_client_config(), **consumers.SESSION}}
     reader = TopicReader(InboxConf.from_setting(setting), "back", [EVENTS], 10)
@@ -109,7 +109,6 @@ def test_partition_that_is_assigned_again_is_read(service: str, apache: Apache) 
 def test_database_outage_does_not_count_as_failure_of_messages(
     service: str, database_name: str, apache: Apache
 ) -> None:
-    """No message is blamed for it."""
     brokers.create_topics(apache, [EVENTS])
     load = events.EventSender(events.make_topic_delivery(apache), 4)
     with processes.run_in_thread(make_consumer(apache)):

@@ -62,7 +62,7 @@ def test_metrics_of_the_inbox_are_on_the_metrics_page_of_the_outbox(waiting_mess
     subprocess.run([promtool(), "check", "metrics"], input=text, text=True, check=True)
 
 
-def test_admin_lists_waiting_messages_and_escapes_html_of_each(waiting_messages: None) -> None:
+def test_inbox_admin_lists_waiting_messages_and_escapes_their_html(waiting_messages: None) -> None:
     text = make_admin_browser().get(PAGE).content.decode()
     for word in ("shop.events/0/1", "shop.events/0/2", "HandlerError: as asked", "Dead letter"):
         assert word in text
@@ -76,7 +76,7 @@ def test_admin_lists_waiting_messages_and_escapes_html_of_each(waiting_messages:
     assert make_admin_browser().post(f"{PAGE}{dead.id}/change/").status_code == 403
 
 
-def test_later_messages_of_a_key_are_processed_after_dead_letter_is_discarded(
+def test_messages_behind_a_dead_letter_are_processed_after_discard_in_admin(
     waiting_messages: None,
 ) -> None:
     dead = Waiting.objects.get(state="dead")
@@ -88,7 +88,7 @@ def test_later_messages_of_a_key_are_processed_after_dead_letter_is_discarded(
     assert ("A", 4) in list_effects()
 
 
-def test_retried_dead_letter_is_processed(waiting_messages: None) -> None:
+def test_dead_letter_retried_in_admin_is_processed(waiting_messages: None) -> None:
     dead = Waiting.objects.get(state="dead")
     Waiting.objects.filter(id=dead.id).update(value=make_message(1).value)
     run_action(PAGE, "retry", list_waiting_ids())
@@ -96,7 +96,7 @@ def test_retried_dead_letter_is_processed(waiting_messages: None) -> None:
     assert [n for key, n in list_effects() if key == "A"] == [1, 4]
 
 
-def test_admin_of_the_inbox_refuses_actions_of_a_viewer(waiting_messages: None) -> None:
+def test_inbox_admin_refuses_actions_of_a_login_that_may_only_view(waiting_messages: None) -> None:
     client = make_viewer_browser("view_waiting")
     assert client.get(PAGE).status_code == 200
     dead = Waiting.objects.get(state="dead")

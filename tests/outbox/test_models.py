@@ -37,7 +37,7 @@ def test_each_change_of_a_row_is_recorded_as_a_version(service: str) -> None:
     ]
 
 
-def test_snapshot_has_the_values_of_the_database(service: str) -> None:
+def test_snapshot_has_values_as_the_database_stores_them(service: str) -> None:
     order = Order.objects.create(number="N1", rate="1")
     order.rate = F("rate") + 1
     order.save()
@@ -47,7 +47,7 @@ def test_snapshot_has_the_values_of_the_database(service: str) -> None:
     ]
 
 
-def test_version_has_the_data_of_a_serializer_and_the_parent(service: str) -> None:
+def test_version_has_serializer_output_and_parent_id_of_its_row(service: str) -> None:
     order = Order.objects.create(number="N1", rate="1")
     item = Item.objects.create(order=order, name="nail")
     version = recorded_versions.load_versions()[-1]
@@ -77,7 +77,7 @@ def test_deletion_by_cascade_is_recorded(service: str) -> None:
     ]
 
 
-def test_each_row_of_a_bulk_change_is_a_version(service: str) -> None:
+def test_bulk_change_records_one_version_for_each_row(service: str) -> None:
     orders = Order.objects.bulk_create([Order(number=f"N{n}", rate=n) for n in range(700)])
     assert len(recorded_versions.load_versions()) == 700
     for order in orders[:5]:
@@ -92,7 +92,7 @@ def test_each_row_of_a_bulk_change_is_a_version(service: str) -> None:
     assert sorted(notes) == sorted([*changed, ("N0", 4, 2), ("N1", 4, 2)])
 
 
-def test_bulk_create_records_updated_conflicts_and_refuses_to_ignore_conflicts(
+def test_bulk_create_records_updated_conflicts_and_refuses_ignore_conflicts(
     service: str,
 ) -> None:
     Order.objects.create(number="N1", rate="1")
@@ -139,7 +139,7 @@ def create_basket(name: str, **lines: int) -> Basket:
     return basket
 
 
-def test_change_of_a_part_is_a_version_of_its_document(service: str) -> None:
+def test_change_of_a_part_is_recorded_as_a_version_of_its_document(service: str) -> None:
     basket = create_basket("B1", nail=1)
     line = basket.lines.get()
     line.count = 3
@@ -155,9 +155,8 @@ def test_change_of_a_part_is_a_version_of_its_document(service: str) -> None:
     ]
 
 
-def test_thread_with_a_copy_of_the_context_gets_its_own_recording_block(service: str) -> None:
-    """The thread commits with its own connection, although the transaction of the test rolls
-    back."""
+def test_thread_that_copies_the_context_gets_a_recording_block_of_its_own(service: str) -> None:
+    """The thread commits over its own connection. The transaction of the test is rolled back."""
 
     def write_in_thread() -> None:
         create_basket("B2", saw=1)
@@ -170,7 +169,7 @@ def test_thread_with_a_copy_of_the_context_gets_its_own_recording_block(service:
     assert list_basket_versions() == [("B2", 1, 0, {"saw": 1})]
 
 
-def test_changes_of_a_document_in_as_one_block_are_one_version(service: str) -> None:
+def test_changes_of_a_document_inside_as_one_become_one_version(service: str) -> None:
     basket = create_basket("B1", nail=1, saw=1)
     with as_one():
         with as_one():
@@ -181,7 +180,7 @@ def test_changes_of_a_document_in_as_one_block_are_one_version(service: str) -> 
     assert list_basket_versions()[1:] == [("B1", 2, 1, {"nail": 5, "bolt": 1})]
 
 
-def test_as_one_block_that_raises_records_nothing(service: str) -> None:
+def test_as_one_records_nothing_when_its_block_raises(service: str) -> None:
     @as_one()
     def make_one_twice() -> None:
         create_basket("B1", nail=1)
@@ -194,7 +193,7 @@ def test_as_one_block_that_raises_records_nothing(service: str) -> None:
     assert [version[0] for version in list_basket_versions()] == ["B2"]
 
 
-def test_part_that_moves_changes_both_documents(service: str) -> None:
+def test_part_that_moves_to_another_document_changes_both_documents(service: str) -> None:
     basket, other_basket = create_basket("B1", nail=1, saw=1), create_basket("B2")
     line = Line.objects.get(name="nail")
     line.basket = other_basket
@@ -213,7 +212,7 @@ def test_part_that_moves_changes_both_documents(service: str) -> None:
 
 
 @pytest.mark.parametrize("is_bulk", [False, True])
-def test_deletion_of_a_document_with_its_parts_is_one_version(
+def test_deletion_of_a_document_with_its_parts_is_recorded_as_one_version(
     service: str, *, is_bulk: bool
 ) -> None:
     basket = create_basket("B1", nail=1)
@@ -250,7 +249,7 @@ def run_overlapping(first: Callable[[], object], second: Callable[[], object]) -
     run_in_threads([begin, follow])
 
 
-def test_record_waits_for_a_change_of_another_transaction(service: str) -> None:
+def test_record_method_waits_until_another_transaction_commits_its_change(service: str) -> None:
     Order.objects.create(number="N1", rate=1)
     run_overlapping(lambda: Order.objects.update(rate=2), lambda: Order.objects.get().record())
     assert load_last_snapshot("N1")["rate"] == "2.00"
@@ -288,7 +287,7 @@ def test_deletion_rolled_back_to_a_savepoint_is_not_recorded(service: str) -> No
     assert [version.type for version in recorded_versions.load_versions()] == [0, 1]
 
 
-def test_as_one_block_that_is_rolled_back_records_nothing(service: str) -> None:
+def test_as_one_records_nothing_when_its_transaction_is_rolled_back(service: str) -> None:
     with as_one():
         Order.objects.create(number="N1", rate=1)
         transaction.set_rollback(True)
@@ -302,7 +301,7 @@ def test_bulk_update_records_each_row_once(service: str) -> None:
     assert [version.version for version in recorded_versions.load_versions()] == [1, 2]
 
 
-def test_update_of_rows_found_by_their_relations_is_recorded(service: str) -> None:
+def test_update_of_rows_filtered_by_relations_is_recorded(service: str) -> None:
     order = Order.objects.create(number="N1", rate=1)
     for name in ("a", "b"):
         Item.objects.create(order=order, name=name)
@@ -322,7 +321,9 @@ def test_update_of_rows_found_by_their_relations_is_recorded(service: str) -> No
 
 
 @pytest.mark.parametrize("change", ["deferred", "queryset", "changed"])
-def test_deletion_of_a_row_that_is_not_wholly_loaded_is_recorded(service: str, change: str) -> None:
+def test_deletion_of_a_row_is_recorded_when_some_of_its_fields_are_not_loaded(
+    service: str, change: str
+) -> None:
     order = Order.objects.create(number="N1", rate=1)
     if change == "deferred":
         Order.objects.only("pk").get().delete()
@@ -337,14 +338,16 @@ def test_deletion_of_a_row_that_is_not_wholly_loaded_is_recorded(service: str, c
     ]
 
 
-def test_row_whose_reference_is_set_to_null_is_recorded(service: str) -> None:
+def test_row_is_recorded_when_deletion_of_another_row_sets_its_reference_to_null(
+    service: str,
+) -> None:
     order = Order.objects.create(number="N1", rate=1)
     note = Note.objects.create(order=order)
     order.delete()
     assert load_last_snapshot(note.pk.hex)["order_id"] is None
 
 
-def test_snapshot_has_the_text_of_a_column_without_json_form(service: str) -> None:
+def test_column_that_json_cannot_express_is_recorded_as_text(service: str) -> None:
     note = Note.objects.create(scan="a.pdf")
     assert load_last_snapshot(note.pk.hex) == {
         "id": str(note.pk),

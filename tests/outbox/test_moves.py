@@ -55,7 +55,7 @@ def create_folder(code: str, **columns: Any) -> Folder:
     return Folder.objects.create(code=code, **columns)
 
 
-def test_part_moved_by_two_transactions_is_only_in_its_last_document() -> None:
+def test_part_moved_by_two_transactions_is_only_in_the_document_of_the_last_move() -> None:
     a, b, c = (create_folder(code) for code in "ABC")
     sheet = Sheet.objects.create(folder=a, name="s")
     run_overlapping(
@@ -72,7 +72,7 @@ def test_part_deleted_while_it_moves_is_removed_from_both_documents(*, is_bulk: 
     run_overlapping(lambda: Sheet.objects.update(folder=b), delete)
 
 
-def test_part_moved_while_its_former_document_is_deleted_is_only_where_its_row_is() -> None:
+def test_part_is_only_in_new_document_when_it_moves_while_the_old_document_is_deleted() -> None:
     a, b = create_folder("A"), create_folder("B")
     Label.objects.create(folder=a, name="l")
     run_overlapping(
@@ -91,13 +91,13 @@ def test_cascading_deletion_runs_one_query_for_all_parts_of_a_document() -> None
     assert count_queries(90) == count_queries(1)
 
 
-def test_document_renamed_while_it_is_deleted_is_deleted_under_both_ids() -> None:
+def test_document_is_deleted_under_both_ids_when_renamed_during_its_deletion() -> None:
     a = create_folder("A")
     run_overlapping(lambda: Folder.objects.update(code="B"), a.delete)
     assert audit.load_recorded() == {}
 
 
-def test_part_that_an_upsert_moves_while_it_is_created_is_only_in_the_new_document() -> None:
+def test_part_is_only_in_new_document_when_upsert_moves_it_during_its_creation() -> None:
     a, b = create_folder("A"), create_folder("B")
     run_overlapping(
         lambda: Sheet.objects.create(folder=a, name="s"),
@@ -108,7 +108,7 @@ def test_part_that_an_upsert_moves_while_it_is_created_is_only_in_the_new_docume
     )  # fmt: skip
 
 
-def test_documents_that_swap_ids_have_the_snapshots_of_their_rows() -> None:
+def test_each_document_has_its_own_snapshot_after_two_documents_swap_ids() -> None:
     create_folder("A")
     create_folder("B")
 
@@ -139,7 +139,7 @@ def test_deletion_that_failed_is_not_recorded_later() -> None:
     folder.delete()
 
 
-def test_change_of_the_row_by_a_signal_is_recorded() -> None:
+def test_change_that_a_signal_handler_makes_to_the_row_is_recorded() -> None:
     def lower(instance: Folder, **_: Any) -> None:
         instance.code = instance.code.lower()
 
@@ -161,7 +161,7 @@ def test_change_of_the_row_by_a_signal_is_recorded() -> None:
         post_save.disconnect(save_again, Folder)
 
 
-def test_change_that_fails_in_as_one_block_is_not_recorded() -> None:
+def test_change_that_fails_inside_as_one_is_not_recorded() -> None:
     folder = create_folder("A")
     create_folder("B")
     with as_one():
@@ -196,7 +196,7 @@ def test_change_that_fails_in_as_one_block_is_not_recorded() -> None:
         lambda rows: rows.filter(pk__in=rows.order_by("-code")[:1]),
     ],
 )
-def test_update_of_a_queryset_of_any_shape_is_recorded(
+def test_update_is_recorded_whatever_the_queryset_is(
     narrow: Callable[[models.QuerySet[Folder]], models.QuerySet[Folder]],
 ) -> None:
     for code in "AB":
@@ -205,7 +205,7 @@ def test_update_of_a_queryset_of_any_shape_is_recorded(
     assert any(snapshot.get("title") == "x" for snapshot in audit.load_recorded().values())
 
 
-def test_queryset_that_django_refuses_raises_the_error_of_django() -> None:
+def test_change_that_django_refuses_for_a_queryset_raises_the_same_error_with_recording() -> None:
     create_folder("A")
     rows = Folder.objects.all()
     for error, change in (
@@ -219,7 +219,7 @@ def test_queryset_that_django_refuses_raises_the_error_of_django() -> None:
             change()
 
 
-def test_primary_key_as_text_and_as_number_means_the_same_row() -> None:
+def test_primary_key_given_as_text_or_as_number_means_the_same_row() -> None:
     folder = create_folder("A", number=5)
     sheet = Sheet.objects.create(folder_id=str(folder.pk), name="s")
     with as_one():
@@ -230,7 +230,7 @@ def test_primary_key_as_text_and_as_number_means_the_same_row() -> None:
     assert set(audit.check_numbers()) == {"product-instance/A"}
 
 
-def test_row_leaves_former_document_when_relation_in_its_primary_key_changes() -> None:
+def test_document_gets_a_new_id_when_relation_in_its_primary_key_changes() -> None:
     for code in ("RU", "SU"):
         Country.objects.create(code=code)
     Twin.objects.create(country_id="RU")
@@ -264,7 +264,7 @@ def test_changes_through_related_managers_are_recorded() -> None:
     owner.delete()
 
 
-def test_row_is_recorded_when_target_of_its_default_reference_is_created_later() -> None:
+def test_row_is_recorded_when_its_default_foreign_key_had_no_target_at_first() -> None:
     pin = Pin.objects.create(folder=create_folder("A"), name="p")
     Folder.objects.filter(code="A").delete()
     Folder.objects.create(pk=1, code="first")
@@ -285,7 +285,7 @@ def commit_elsewhere(change: Callable[[], object]) -> None:
     run_in_threads([change])
 
 
-def test_document_is_right_when_another_session_renames_its_row_after_a_rollback() -> None:
+def test_document_is_right_after_a_rollback_and_a_rename_by_another_session() -> None:
     folder = create_folder("A")
 
     def rename() -> None:
@@ -299,14 +299,14 @@ def test_document_is_right_when_another_session_renames_its_row_after_a_rollback
         folder.save()
 
 
-def test_document_is_right_when_another_session_creates_its_row_after_a_rollback() -> None:
+def test_document_is_right_after_a_rollback_and_a_creation_by_another_session() -> None:
     with as_one():
         undo_change(lambda: create_folder("A", pk=77))
         commit_elsewhere(lambda: create_folder("M", pk=77))
         Folder.objects.update(code="C")
 
 
-def test_part_is_in_no_former_document_when_another_session_moves_it_after_a_rollback() -> None:
+def test_part_is_only_in_new_document_after_a_rollback_and_a_move_by_another_session() -> None:
     folder_a, folder_b = create_folder("A"), create_folder("B")
     Label.objects.create(folder=folder_a, name="l")
     with as_one():
@@ -315,7 +315,7 @@ def test_part_is_in_no_former_document_when_another_session_moves_it_after_a_rol
         Label.objects.get().delete()
 
 
-def test_row_changed_before_a_savepoint_is_recorded_after_rollback_to_the_savepoint() -> None:
+def test_row_changed_before_a_savepoint_is_recorded_after_rollback_to_it() -> None:
     create_folder("A")
     with as_one():
         Folder.objects.update(code="B")
@@ -352,7 +352,7 @@ def replica() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("replica")
-def test_snapshot_reads_the_database_of_the_transaction_not_a_replica() -> None:
+def test_snapshot_is_read_from_database_of_the_transaction_and_not_from_a_replica() -> None:
     folder = create_folder("A")
     with transaction.atomic():
         Sheet.objects.create(folder=folder, name="s")
@@ -363,7 +363,7 @@ def test_snapshot_reads_the_database_of_the_transaction_not_a_replica() -> None:
     assert Folder.objects.all().db == "replica"
 
 
-def test_generated_id_that_changes_is_another_document() -> None:
+def test_row_becomes_another_document_when_its_generated_id_changes() -> None:
     shout = Shout.objects.create(name="a")
     Shout.objects.update(name="b")
     audit.compare_documents()
@@ -377,7 +377,7 @@ def test_generated_id_that_changes_is_another_document() -> None:
     assert audit.check_numbers()["product-task/C"] == [0, 2]
 
 
-def test_table_named_with_its_schema_is_updated_and_deleted() -> None:
+def test_changes_of_a_table_named_with_its_schema_are_recorded() -> None:
     ledger = Ledger.objects.create(name="a")
     entry = Entry.objects.create(ledger=ledger, name="e")
     Ledger.objects.update(number=1)
@@ -392,7 +392,7 @@ def test_table_named_with_its_schema_is_updated_and_deleted() -> None:
     assert audit.check_numbers()["product-task/a"][-1] == 2
 
 
-def test_document_created_and_deleted_in_one_as_one_block_is_not_recorded() -> None:
+def test_document_created_and_deleted_inside_as_one_is_not_recorded() -> None:
     folder = create_folder("A")
     with as_one():
         folder.pk = None
@@ -402,7 +402,7 @@ def test_document_created_and_deleted_in_one_as_one_block_is_not_recorded() -> N
     assert set(audit.check_numbers()) == {"product-instance/A"}
 
 
-def test_relation_that_a_signal_clears_while_another_relation_is_cleared_is_recorded() -> None:
+def test_relation_cleared_by_a_signal_during_another_clear_is_recorded() -> None:
     folder_a, folder_b, tag = create_folder("A"), create_folder("B"), Tag.objects.create(name="t")
     folder_a.tags.add(tag)
     with as_one():

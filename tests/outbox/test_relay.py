@@ -57,10 +57,8 @@ def test_relay_sends_each_version_once_and_in_order(
     assert not relays.select_rows("SELECT FROM outbox_bucket WHERE owner IS NOT NULL")
 
 
-def test_relay_that_sleeps_is_woken_by_a_commit(
-    service: str, broker: KafkaServer, topic: str
-) -> None:
-    """Without the notification the version would wait for the next beat, twenty minutes away."""
+def test_sleeping_relay_is_woken_by_a_commit(service: str, broker: KafkaServer, topic: str) -> None:
+    """Without the notification the version would wait for the next beat, in twenty minutes."""
     with relays.run_relay(broker, LEASE_SECONDS=6_000):
         for n in range(5):
             record_version("A0", n=n)
@@ -68,7 +66,9 @@ def test_relay_that_sleeps_is_woken_by_a_commit(
     assert relays.check_sent(relays.read_sent(broker), {"A0": 5}) == 0
 
 
-def test_refused_message_stops_only_its_document(service: str, apache: KafkaServer) -> None:
+def test_refused_message_stops_only_versions_of_its_document(
+    service: str, apache: KafkaServer
+) -> None:
     # Only Kafka itself has this limit.
     brokers.create_topics(apache, [TOPIC], settings={"max.message.bytes": "10000"})
     poison = "".join(chr(0x4E00 + n) for n in range(4_000))
@@ -91,10 +91,11 @@ def test_refused_message_stops_only_its_document(service: str, apache: KafkaServ
     assert not Document.objects.exclude(pk=f"{KIND}/BAD").filter(attempts__gt=0).exists()
 
 
-def test_refused_messages_do_not_delay_other_messages_of_their_batch(
+def test_refused_messages_do_not_delay_other_messages_of_the_batch(
     service: str, apache: KafkaServer
 ) -> None:
-    """Kafka refuses a batch as a whole. The others are sent at once, not after a pause."""
+    """Kafka refuses a batch as a whole. The relay then sends the good messages at once, without a
+    pause."""
     brokers.create_topics(apache, [TOPIC], partitions=1, settings={"max.message.bytes": "10000"})
     poison = "".join(chr(0x4E00 + n) for n in range(4_000))
     changes = [Change(KIND, f"A{n}", {"n": n}) for n in range(300)]
@@ -113,7 +114,7 @@ def test_refused_messages_do_not_delay_other_messages_of_their_batch(
     }
 
 
-def test_missing_topic_stops_only_its_kind(service: str, apache: KafkaServer) -> None:
+def test_missing_topic_delays_only_versions_of_its_kind(service: str, apache: KafkaServer) -> None:
     brokers.create_topics(apache, [TOPIC])
     with transaction.atomic():
         outbox.record("product-task", "T1", {})
@@ -139,7 +140,7 @@ class SenderWithoutLeader(VersionSender):
         ]
 
 
-def test_topic_without_leader_stops_only_its_kind(
+def test_topic_without_leader_delays_only_versions_of_its_kind(
     service: str, embedded: KafkaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     brokers.create_topics(embedded, [TOPIC])
@@ -165,10 +166,9 @@ class SlowSenderWithoutLeader(SenderWithoutLeader):
         return outcomes
 
 
-def test_failed_document_is_retried_while_new_documents_time_out(
+def test_failed_document_is_retried_although_new_documents_keep_timing_out(
     service: str, embedded: KafkaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In each round there is a new one."""
 
     def another() -> bool:
         """Always true."""
@@ -189,7 +189,7 @@ def test_failed_document_is_retried_while_new_documents_time_out(
         relays.wait_until(lambda: another() and Document.objects.get(pk=f"{KIND}/A1").sent, 120)
 
 
-def test_failed_document_is_sent_although_many_older_failed_documents_time_out(
+def test_failed_document_is_sent_although_hundreds_of_older_documents_time_out(
     service: str, embedded: KafkaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The relay cannot try all of the older documents in one round."""
@@ -204,7 +204,7 @@ def test_failed_document_is_sent_although_many_older_failed_documents_time_out(
         relays.wait_until(lambda: Document.objects.get(pk=f"{KIND}/A1").sent, 120)
 
 
-def test_sender_says_whether_a_broker_is_reachable(embedded: KafkaServer) -> None:
+def test_sender_recognises_whether_a_broker_is_reachable(embedded: KafkaServer) -> None:
     setting = {**settings.OUTBOX, "KAFKA": embedded.make_client_config()}
     assert VersionSender(OutboxConf.from_setting(setting)).is_broker_reachable()
     assert not VersionSender(
@@ -227,10 +227,10 @@ def test_failed_documents_do_not_delay_new_documents(service: str) -> None:
         assert [document.document for document in new_documents] == [f"{KIND}/NEW"]
 
 
-def test_stopping_relay_waits_for_lock_on_document_to_mark_its_sent_version(
+def test_stopping_relay_waits_for_locked_document_to_mark_its_version_as_sent(
     service: str, embedded: KafkaServer
 ) -> None:
-    """Otherwise the next relay would send again what this one could not mark."""
+    """Otherwise the next relay would send the version again."""
     brokers.create_topics(embedded, [TOPIC])
     record_version("A1")
     with psycopg.connect(service) as other_session:
@@ -243,7 +243,7 @@ def test_stopping_relay_waits_for_lock_on_document_to_mark_its_sent_version(
     assert relays.count_waiting() == 0
 
 
-def test_version_that_is_missing_in_the_table_stops_its_document(
+def test_document_is_not_sent_when_one_of_its_unsent_versions_is_missing(
     service: str, broker: KafkaServer, topic: str
 ) -> None:
     record_version("A1", n=1)
@@ -256,7 +256,7 @@ def test_version_that_is_missing_in_the_table_stops_its_document(
     assert relays.read_sent(broker) == []
 
 
-def test_relays_share_the_buckets_and_take_over_buckets_of_a_relay_that_ends(
+def test_relays_share_buckets_and_take_over_the_buckets_of_a_relay_that_ends(
     service: str, broker: KafkaServer, topic: str
 ) -> None:
     with relays.run_relay(broker):
@@ -265,8 +265,8 @@ def test_relays_share_the_buckets_and_take_over_buckets_of_a_relay_that_ends(
         relays.wait_until(lambda: relays.list_shares() == [64])
 
 
-def test_beats_do_not_delay_the_balancing_of_buckets(service: str) -> None:
-    """A relay that is always busy beats only while versions are on their way."""
+def test_beats_of_busy_relay_do_not_delay_balancing_of_buckets(service: str) -> None:
+    """A relay that is always busy writes beats only while versions are on their way."""
     member = RelayMembership("busy", lease=1.0)
     with sessions.connect("default") as connection_:
         member.join_relays(connection_)
@@ -278,7 +278,7 @@ def test_beats_do_not_delay_the_balancing_of_buckets(service: str) -> None:
         member.leave_relays(connection_)
 
 
-def test_relay_reads_fewer_documents_at_a_time_when_documents_become_large(service: str) -> None:
+def test_relay_reads_fewer_documents_at_a_time_when_they_become_large(service: str) -> None:
     """As long as documents are small, the relay reads many at a time."""
     with transaction.atomic():
         outbox.record_many([Change(KIND, f"A{n}", {}) for n in range(300)])
@@ -297,7 +297,9 @@ def test_relay_reads_fewer_documents_at_a_time_when_documents_become_large(servi
     assert len(sent) == 340
 
 
-def test_retry_is_not_delayed_when_the_clock_goes_back(service: str, embedded: KafkaServer) -> None:
+def test_retry_of_a_document_is_not_delayed_when_the_clock_goes_back(
+    service: str, embedded: KafkaServer
+) -> None:
     brokers.create_topics(embedded, [TOPIC])
     record_version("A1")
     with connection.cursor() as cursor:
@@ -310,7 +312,7 @@ def test_retry_is_not_delayed_when_the_clock_goes_back(service: str, embedded: K
     assert (Document.objects.get().attempts, Document.objects.get().last_error) == (0, "")
 
 
-def test_backoff_doubles_to_a_limit_with_jitter() -> None:
+def test_pause_between_attempts_doubles_up_to_a_limit_with_jitter() -> None:
     backoff = Backoff(1.0, 10.0)
     for attempts, longest in ((1, 1.0), (2, 2.0), (4, 8.0), (5, 10.0), (10_000, 10.0)):
         pauses = {backoff.choose_pause(attempts) for _ in range(50)}
@@ -318,7 +320,7 @@ def test_backoff_doubles_to_a_limit_with_jitter() -> None:
         assert all(longest / 2 <= pause <= longest for pause in pauses)
 
 
-def test_relay_assumes_the_role_that_django_assumes(
+def test_relay_connects_with_the_database_role_that_django_assumes(
     service: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = connections["default"].settings_dict["OPTIONS"]

@@ -54,7 +54,7 @@ def documents(service: str) -> None:
         )
 
 
-def test_status_command_counts_documents_versions_and_buckets(documents: None) -> None:
+def test_outbox_status_counts_documents_versions_and_buckets(documents: None) -> None:
     output = StringIO()
     call_command("outbox", "status", json=True, stdout=output)
     status_ = json.loads(output.getvalue())
@@ -82,7 +82,7 @@ def test_status_command_counts_documents_versions_and_buckets(documents: None) -
         ({"KAFKA": {"bootstrap.servers": "x:1", "no.such": 1}}, "No such configuration property"),
     ],
 )
-def test_relay_with_wrong_settings_does_not_start(
+def test_relay_does_not_start_when_settings_are_wrong(
     service: str, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], sentence: str
 ) -> None:
     monkeypatch.setattr("signal.signal", lambda *_: None)
@@ -91,7 +91,7 @@ def test_relay_with_wrong_settings_does_not_start(
         call_command("outbox", "relay")
 
 
-def test_metrics_of_the_outbox_have_the_format_of_prometheus(documents: None) -> None:
+def test_metrics_of_the_outbox_are_valid_for_prometheus(documents: None) -> None:
     response = Client().get("/outbox/metrics")
     assert response.headers["Content-Type"] == status.CONTENT_TYPE
     text = response.content.decode()
@@ -154,7 +154,7 @@ def test_discard_action_skips_only_the_failed_version(documents: None) -> None:
     assert entry.change_message == "Discarded version 1."
 
 
-def test_admin_of_the_outbox_refuses_actions_of_a_viewer(documents: None) -> None:
+def test_outbox_admin_refuses_actions_of_a_login_that_may_only_view(documents: None) -> None:
     client = make_viewer_browser("view_document")
     assert client.get(PAGE).status_code == 200
     client.post(PAGE, {"action": "discard", "_selected_action": [f"{KIND}/A2"]})

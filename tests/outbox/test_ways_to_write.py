@@ -93,13 +93,11 @@ def empty_tables(service: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_each_way_to_write_is_recorded_as_the_documented_table_says(
-    service: str, name: str
-) -> None:
+def test_each_way_to_write_is_recorded_as_its_page_says(service: str, name: str) -> None:
     tests[name]()
 
 
-def test_every_documented_way_to_write_has_a_test_and_vice_versa() -> None:
+def test_documented_ways_to_write_are_exactly_the_tested_ways() -> None:
     assert sorted(tests) == sorted(WAYS)
 
 
@@ -1173,10 +1171,10 @@ def _() -> None:
         Country.objects.get().record()
 
 
-def test_row_with_null_as_id_cannot_be_saved_and_can_be_deleted(
+def test_row_whose_id_is_null_can_be_deleted_but_not_saved(
     service: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A row stored before the outbox was installed can have an id that a document cannot have."""
+    """A row that is older than the outbox can have an id that a document cannot have."""
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO ways_folder (code, title)"
@@ -1192,7 +1190,9 @@ def test_row_with_null_as_id_cannot_be_saved_and_can_be_deleted(
     assert [version.id for version in recorded_versions.load_versions()] == ["5"]
 
 
-def test_error_of_a_snapshot_names_the_row(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_in_a_snapshot_function_names_the_row(
+    service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(row: Any) -> Any:
         return row.owner.name
 
@@ -1203,13 +1203,13 @@ def test_error_of_a_snapshot_names_the_row(service: str, monkeypatch: pytest.Mon
     assert not Folder.objects.exists()
 
 
-def test_models_need_no_migration_of_their_own_for_the_base_manager() -> None:
+def test_recording_a_model_needs_no_migration() -> None:
     state = ProjectState.from_apps(apps)
     assert state.models["ways", "folder"].managers == []
     assert "base_manager_name" not in state.models["ways", "folder"].options
 
 
-def test_log_warns_that_rows_of_a_fixture_are_not_recorded(
+def test_log_warns_that_rows_loaded_from_a_fixture_are_not_recorded(
     service: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     related_changes._warned.clear()

@@ -41,7 +41,7 @@ def test_version_numbers_begin_with_one_and_grow_by_one(service: str) -> None:
     ]
 
 
-def test_version_number_is_used_again_after_rollback(service: str) -> None:
+def test_version_number_of_a_rolled_back_transaction_is_used_again(service: str) -> None:
     record_version()
     with transaction.atomic():
         assert outbox.record(KIND, "A1", {"rate": "2"}) == 2
@@ -53,7 +53,7 @@ def test_version_number_is_used_again_after_rollback(service: str) -> None:
     ]
 
 
-def test_unchanged_document_is_not_recorded(service: str) -> None:
+def test_unchanged_document_is_not_recorded_again(service: str) -> None:
     assert [
         record_version(),
         record_version(),
@@ -62,12 +62,12 @@ def test_unchanged_document_is_not_recorded(service: str) -> None:
     ] == [1, None, 2, 3]
 
 
-def test_unchanged_document_is_recorded_when_send_unchanged_is_set(service: str) -> None:
+def test_unchanged_document_is_recorded_again_when_send_unchanged_is_set(service: str) -> None:
     with override_settings(OUTBOX={**settings.OUTBOX, "SEND_UNCHANGED": True}):
         assert [record_version(), record_version()] == [1, 2]
 
 
-def test_changed_parent_is_recorded_as_a_version(service: str) -> None:
+def test_change_of_parent_is_recorded_as_a_version(service: str) -> None:
     assert [
         record_version(parent="P1"),
         record_version(parent="P1"),
@@ -75,7 +75,9 @@ def test_changed_parent_is_recorded_as_a_version(service: str) -> None:
     ] == [1, None, 2]
 
 
-def test_version_types_follow_the_life_of_a_document(service: str) -> None:
+def test_versions_of_a_document_have_types_create_update_delete_and_create_again(
+    service: str,
+) -> None:
     record_version()
     record_version(data={"rate": "2"})
     with transaction.atomic():
@@ -148,7 +150,7 @@ def test_record_refuses_change_that_breaks_the_message_contract(
         assert outbox.record(KIND, "A1", {}) == 1
 
 
-def test_record_many_gives_each_document_consecutive_numbers(service: str) -> None:
+def test_record_many_numbers_the_versions_of_each_document_consecutively(service: str) -> None:
     changes = [Change(KIND, f"A{n % 1200}", {"n": n}) for n in range(2500)]
     with transaction.atomic():
         numbers = outbox.record_many([*changes, changes[-1]])
@@ -156,8 +158,8 @@ def test_record_many_gives_each_document_consecutive_numbers(service: str) -> No
     assert len(recorded_versions.load_versions()) == 2500
 
 
-def test_concurrent_writers_leave_no_gap_and_no_number_twice(service: str) -> None:
-    """Each takes the documents in its own order, one in a transaction."""
+def test_versions_by_concurrent_writers_have_consecutive_numbers(service: str) -> None:
+    """Each writer records the documents in an order of its own, one document in a transaction."""
 
     def write(writer: int) -> None:
         for n in random.Random(writer).sample(range(50), 50):
@@ -168,7 +170,7 @@ def test_concurrent_writers_leave_no_gap_and_no_number_twice(service: str) -> No
     assert numbers == sorted((f"A{n}", version) for n in range(50) for version in range(1, 21))
 
 
-def test_record_many_of_the_same_documents_does_not_deadlock(service: str) -> None:
+def test_concurrent_record_many_calls_for_the_same_documents_do_not_deadlock(service: str) -> None:
     ids = [f"A{n}" for n in range(200)]
 
     def write(writer: int) -> None:

@@ -67,7 +67,7 @@ def environments(
         }
 
 
-def test_commands_of_the_guide_bring_a_product_into_annals(
+def test_commands_of_the_guide_bring_changes_of_a_product_into_annals(
     environments: dict[str, dict[str, str]],
 ) -> None:
     output = ""
@@ -94,7 +94,7 @@ def test_commands_of_the_guide_bring_a_product_into_annals(
     assert "stopped: 11 read, 11 stored" in output
 
 
-def test_code_in_the_guide_equals_code_of_the_shop() -> None:
+def test_code_in_the_guide_equals_the_code_of_the_shop() -> None:
     parts = [block.text.removeprefix("# ").partition("\n") for block in BLOCKS]
     code_by_file = {name: text for name, _, text in parts if (SHOP / name).is_file()}
     assert len(code_by_file) == 3
@@ -107,7 +107,7 @@ def test_code_in_the_guide_equals_code_of_the_shop() -> None:
     assert "These are ten lines and four base classes." in TEXT
 
 
-def test_kind_declaration_in_the_guide_equals_that_of_the_shop() -> None:
+def test_kind_declaration_in_the_guide_equals_the_declaration_of_the_shop() -> None:
     [text] = re.findall(r"^```toml\n(\[.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
     assert text in (SHOP / "annals-kinds.toml").read_text()
 

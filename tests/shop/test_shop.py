@@ -47,7 +47,7 @@ def find_address(model: str, **lookup: str) -> str:
     return f"/admin/orders/{model}/{row.pk}/change/"
 
 
-def test_price_changed_in_the_admin_is_a_version_with_the_user_as_author(anna: Client) -> None:
+def test_price_changed_in_admin_becomes_a_version_with_the_user_as_author(anna: Client) -> None:
     page = find_address("product", sku="KETTLE-17")
     response = anna.post(page, read_form(anna, page, price="2590.00"))
     assert response.status_code == 302
@@ -56,7 +56,7 @@ def test_price_changed_in_the_admin_is_a_version_with_the_user_as_author(anna: C
     assert (before["price"], after["price"]) == ("2490.00", "2590.00")
 
 
-def test_order_and_items_changed_in_one_form_are_one_version(anna: Client) -> None:
+def test_changes_of_order_and_items_in_one_form_become_one_version(anna: Client) -> None:
     page = find_address("order", number="2026-1041")
     changes = {"status": "paid", "items-0-quantity": "2", "items-1-quantity": "6"}
     assert anna.post(page, read_form(anna, page, **changes)).status_code == 302
@@ -67,7 +67,7 @@ def test_order_and_items_changed_in_one_form_are_one_version(anna: Client) -> No
     assert (before["total"], after["total"]) == ("4050.00", "7320.00")
 
 
-def test_order_with_another_number_is_another_document(anna: Client) -> None:
+def test_order_becomes_another_document_when_its_number_changes(anna: Client) -> None:
     page = find_address("order", number="2026-1041")
     assert anna.post(page, read_form(anna, page, number="2026-9999")).status_code == 302
     old, new = list_versions("order/2026-1041"), list_versions("order/2026-9999")
@@ -80,7 +80,7 @@ def test_order_with_another_number_is_another_document(anna: Client) -> None:
     ]
 
 
-def test_product_with_another_sku_is_another_document(anna: Client) -> None:
+def test_product_becomes_another_document_when_its_sku_changes(anna: Client) -> None:
     page = find_address("product", sku="KETTLE-17")
     assert anna.post(page, read_form(anna, page, sku="KETTLE-18")).status_code == 302
     assert [data is None for _, _, data in list_versions("product/KETTLE-17")] == [False, True]

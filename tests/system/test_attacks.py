@@ -29,7 +29,7 @@ def target(
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_web_repels_small_attack(target: AttackedSite, name: str) -> None:
+def test_web_withstands_the_short_form_of_each_attack(target: AttackedSite, name: str) -> None:
     figures = list(ATTACKS[name](target, fast=True))
     assert figures
     assert [figure.format_line() for figure in figures if figure.succeeds] == []

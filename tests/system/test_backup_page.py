@@ -45,7 +45,7 @@ def list_notes(server: EmbeddedPostgres) -> list[str]:
         return [str(text) for (text,) in plain.execute("SELECT text FROM note ORDER BY text")]
 
 
-def test_documented_backup_commands_restore_the_database_to_a_moment(
+def test_commands_of_backup_page_restore_the_database_to_a_moment(
     server: EmbeddedPostgres,
 ) -> None:
     backup, data = server.home.parent / "backup", server.data

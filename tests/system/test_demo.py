@@ -160,8 +160,8 @@ def change_price(shop: str) -> None:
 
 
 def test_demo_runs_twice_on_the_same_data_and_leaves_no_process(home: Path) -> None:
-    """First with the example shop, then without it, over the same data. An application that was
-    never stored is not shown."""
+    """It starts first with the example shop and then without it. An application that was never
+    stored is not shown."""
     home.mkdir()
     (home / "showcase").write_text("lost-with-the-broker")
     demo = RunningDemo(home, "--port", str(find_free_port()), "--with-shop")
@@ -222,8 +222,8 @@ def test_demo_interrupted_at_its_start_leaves_no_process(home: Path) -> None:
     assert list_processes(home) == []
 
 
-def test_demo_uses_servers_of_a_killed_demo_again(home: Path) -> None:
-    """When one process of the demo ends, all end, and the demo says why."""
+def test_new_demo_takes_over_the_servers_of_a_killed_demo(home: Path) -> None:
+    """When one process of a demo ends, the others end too, and the demo says why."""
     port = find_free_port()
     demo = RunningDemo(home, "--port", str(port), "--no-simulate")
     demo.read_until(READY)

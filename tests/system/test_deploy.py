@@ -183,7 +183,8 @@ def front(
 HSTS = ["max-age=31536000; includeSubDomains"]
 
 
-def test_nginx_redirects_http_to_its_own_name(front: TlsFront) -> None:
+def test_nginx_redirects_http_requests_to_its_configured_host(front: TlsFront) -> None:
+    """The Host header of the request has no influence."""
     connection = http.client.HTTPConnection("127.0.0.1", front.plain, 20)
     connection.request("POST", "/admin/?q=x", headers={"Host": "evil.example"})
     response = connection.getresponse()
@@ -192,7 +193,7 @@ def test_nginx_redirects_http_to_its_own_name(front: TlsFront) -> None:
     assert (response.status, response.headers["Location"]) == (308, f"https://{HOST}/admin/?q=x")
 
 
-def test_nginx_sends_hsts_once_over_tls(front: TlsFront) -> None:
+def test_nginx_sends_the_hsts_header_exactly_once_over_tls(front: TlsFront) -> None:
     page = front.send_request("/admin/login/")
     assert page.status == 200
     assert page.headers.get_all("Strict-Transport-Security") == HSTS  # Django's
@@ -207,8 +208,9 @@ def test_nginx_sends_hsts_once_over_tls(front: TlsFront) -> None:
     )
 
 
-def test_nginx_ignores_forwarded_headers_of_a_client(front: TlsFront) -> None:
-    """A forged http would be redirected for ever, and a forged address would be in the journal."""
+def test_nginx_ignores_forwarded_headers_from_a_client(front: TlsFront) -> None:
+    """A forged "http" would cause redirects without end. A forged address would be written to the
+    journal."""
     forged = {"X_Forwarded_Proto": "http", "X_Forwarded_For": "1.2.3.4"}
     assert front.send_request("/admin/login/", **forged).status == 200
     front.send_request("/api/v1/search?q=x", Authorization="Bearer no", **forged)
@@ -226,7 +228,9 @@ def send_from(port: int, source: str, **headers: str) -> tuple[int, dict[str, st
     return response.status, json.loads(body) if response.status == 200 else {}
 
 
-def test_nginx_behind_tls_accepts_only_its_proxy(echo: int, tmp_path: Path) -> None:
+def test_nginx_behind_tls_accepts_requests_only_from_its_tls_proxy(
+    echo: int, tmp_path: Path
+) -> None:
     [port] = process.choose_free_ports([None])
     text = make_configuration(tmp_path, "annals-behind-tls.conf", echo, {8080: port})
     forged = {"X_Forwarded_For": "1.2.3.4, 203.0.113.9", "X_Forwarded_Host": "evil"}
@@ -240,7 +244,9 @@ def test_nginx_behind_tls_accepts_only_its_proxy(echo: int, tmp_path: Path) -> N
             assert send_from(port, TLS_PROXY, **unclear)[1]["X-Forwarded-Proto"] == "http"
 
 
-def test_nginx_of_compose_trusts_only_the_gateway(echo: int, tmp_path: Path) -> None:
+def test_nginx_of_compose_trusts_forwarded_headers_only_from_the_gateway(
+    echo: int, tmp_path: Path
+) -> None:
     [port] = process.choose_free_ports([None])
     text = COMPOSE_NGINX.read_text().replace("172.31.250.1", TLS_PROXY)
     text = text.replace("server web:8000;", f"server 127.0.0.1:{echo};")
@@ -266,7 +272,7 @@ def install_units(folder: Path) -> list[Path]:
     return [*folder.glob("*.service"), *folder.glob("*.timer")]
 
 
-def test_systemd_accepts_the_units(tmp_path: Path) -> None:
+def test_systemd_finds_no_fault_in_the_units(tmp_path: Path) -> None:
     program = required_programs.need_program("systemd-analyze", "systemd")
     units = install_units(tmp_path)
     assert len(units) == len(UNITS) + len(TIMERS)
@@ -277,7 +283,8 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
 
 
 def test_systemd_units_restrict_their_access_to_the_host(tmp_path: Path) -> None:
-    """systemd's own measure: 0 is nothing, 10 everything; a unit without options has 9.6."""
+    """systemd rates how far a unit is open to the host: 0 is nothing, 10 everything. A unit without
+    options has 9.6."""
     program = required_programs.need_program("systemd-analyze", "systemd")
     for unit in (
         unit_file for unit_file in install_units(tmp_path) if unit_file.suffix == ".service"
@@ -299,7 +306,7 @@ COMMANDS_OF_CONSUMER = {"consume", "quarantine", "heal"}  # what others sent: no
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
-def test_unit_has_user_environment_log_and_existing_command(unit: Path) -> None:
+def test_each_unit_has_user_environment_file_log_and_existing_command(unit: Path) -> None:
     unit_settings = read_unit(unit)
     name = ROLE_BY_USER[unit_settings["User"]]
     assert unit_settings["EnvironmentFile"] == f"/etc/annals/{name}.env"
@@ -323,7 +330,7 @@ def test_unit_has_user_environment_log_and_existing_command(unit: Path) -> None:
 
 
 @pytest.mark.parametrize("name", LOGINS)
-def test_example_environment_is_read_by_annals_and_a_shell(name: str) -> None:
+def test_example_environment_file_can_be_read_by_annals_and_by_a_shell(name: str) -> None:
     file = DEPLOY / "systemd" / f"{name}.env.example"
     assignments = shlex.split(file.read_text(), comments=True)
     variables = dict(word.split("=", 1) for word in assignments)
@@ -346,7 +353,7 @@ def map_schedules() -> dict[str, str]:
     return schedules
 
 
-def test_each_job_has_a_valid_timer() -> None:
+def test_each_monitored_job_has_a_timer_with_a_valid_schedule() -> None:
     program = required_programs.need_program("systemd-analyze", "systemd")
     schedules = map_schedules()
     source = (ROOT / "annals" / "operations" / "jobs.py").read_text()
@@ -360,7 +367,7 @@ def test_each_job_has_a_valid_timer() -> None:
         )
 
 
-def test_cron_runs_the_same_jobs_as_the_timers() -> None:
+def test_cron_file_has_the_same_jobs_as_the_timers() -> None:
     lines = (DEPLOY / "cron" / "annals").read_text().splitlines()
     jobs = [line.lstrip("#") for line in lines if "/opt/annals/bin/" in line]
     cron_commands = set()

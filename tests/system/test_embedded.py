@@ -69,7 +69,7 @@ def query_one(server: EmbeddedPostgres, query: str) -> tuple[object, ...] | None
         return connection.execute(query.encode()).fetchone()
 
 
-def test_embedded_server_accepts_only_its_password(server: EmbeddedPostgres) -> None:
+def test_embedded_server_requires_the_password_in_its_home_folder(server: EmbeddedPostgres) -> None:
     assert stat.S_IMODE((server.home / "password").stat().st_mode) == 0o600
     wrong_url = re.sub(r":[^:@]+@", ":guess@", server.build_url())
     with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
@@ -78,8 +78,10 @@ def test_embedded_server_accepts_only_its_password(server: EmbeddedPostgres) -> 
         psycopg.connect(re.sub(r":[^:@]+@", "@", server.build_url()), passfile="/dev/null")
 
 
-def test_pid_file_of_another_process_is_stale(server: EmbeddedPostgres) -> None:
-    """After a reboot the number can be anybody's, also of a process of the same user."""
+def test_pid_file_is_stale_when_it_names_a_process_that_is_not_the_server(
+    server: EmbeddedPostgres,
+) -> None:
+    """After a reboot any process can have the number, even one of the same user."""
     owner = server.data.stat()
     other_process = subprocess.Popen(
         ["sleep", "60"],
@@ -100,7 +102,7 @@ def test_pid_file_of_another_process_is_stale(server: EmbeddedPostgres) -> None:
         other_process.wait()
 
 
-def test_processes_that_start_the_server_at_the_same_time_share_one_server(root: Path) -> None:
+def test_processes_that_start_the_server_at_the_same_time_get_one_server(root: Path) -> None:
     home = root / "postgres"
     command = [sys.executable, "-c", START_PROGRAM, str(home)]
     starters = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
@@ -116,7 +118,7 @@ def test_processes_that_start_the_server_at_the_same_time_share_one_server(root:
         server.stop("immediate")
 
 
-def test_interrupted_initialisation_of_the_server_is_repeated(root: Path) -> None:
+def test_initialisation_of_the_server_is_repeated_when_it_was_interrupted(root: Path) -> None:
     server = EmbeddedPostgres(root / "postgres", FAST_SETTINGS)
     unfinished_data = root / "postgres" / "data.new"
     unfinished_data.mkdir(parents=True)
@@ -128,14 +130,14 @@ def test_interrupted_initialisation_of_the_server_is_repeated(root: Path) -> Non
         server.stop("immediate")
 
 
-def test_failed_start_of_the_server_says_why(root: Path) -> None:
+def test_server_that_fails_to_start_says_why(root: Path) -> None:
     server = EmbeddedPostgres(root / "postgres", {**FAST_SETTINGS, "shared_buffers": "much"})
     with pytest.raises(EmbeddedError, match="shared_buffers"):
         server.start()
     assert server.find_pid() is None
 
 
-def test_data_of_another_major_version_is_refused(root: Path) -> None:
+def test_data_folder_of_another_major_version_is_refused(root: Path) -> None:
     data = root / "postgres" / "data"
     data.mkdir(parents=True)
     (data / "PG_VERSION").write_text("12\n")
@@ -180,7 +182,7 @@ def test_embedded_command_starts_shows_and_stops_the_servers(manage: Manage, hom
     assert manage("embedded", "status").stdout.count("not running") == 2
 
 
-def test_command_starts_needed_servers_once_and_leaves_them_running(
+def test_command_starts_only_the_servers_it_needs_and_leaves_them_running(
     manage: Manage, home: Path
 ) -> None:
     command = ("shell", "--no-imports", "-c", "from django.db import connection as c; c.connect()")
@@ -230,7 +232,7 @@ def test_owner_of_embedded_tables_is_not_a_superuser(postgres_server: EmbeddedPo
         plain.execute("DROP TABLE of_the_superuser")
 
 
-def test_commands_of_compose_create_its_logins(
+def test_sql_and_commands_of_compose_create_its_database_logins(
     postgres_server: EmbeddedPostgres, tmp_path: Path
 ) -> None:
     passwords = {name: secrets.token_hex(16) for name in ("owner", "web", "consumer")}

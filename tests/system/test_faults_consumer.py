@@ -28,8 +28,8 @@ STOPS = 6
 def test_consumer_killed_under_load_loses_and_doubles_nothing(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
-    """A group of its own each time: the broker takes seconds to notice that a member is dead, and
-    it is the ledger that says where to go on."""
+    """Each consumer has a group of its own, because the broker takes seconds to notice that a
+    member died. The ledger says where the next consumer continues."""
     moments = random.Random(25)
     with feed.send_in_background(400):
         for number in range(KILLS):
@@ -44,10 +44,10 @@ def test_consumer_killed_under_load_loses_and_doubles_nothing(
     assert_complete(consumers, database, feed)
 
 
-def test_consumer_stopped_under_load_skips_nothing(
+def test_consumer_that_is_stopped_under_load_skips_no_message(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
-    """Batches are small, so that read messages wait for room: none may be skipped."""
+    """Batches are small, so messages that were read wait for a batch when the consumer stops."""
     feed.send_many(6_000)
     stops_while_writing = 0
     for _ in range(STOPS):
@@ -87,7 +87,7 @@ def test_consumer_ends_on_sigterm_while_the_broker_is_frozen(
     assert_complete(consumers, database, feed)
 
 
-def test_consumer_ends_on_sigterm_before_the_group_answers(
+def test_consumer_ends_on_sigterm_before_it_has_joined_its_group(
     consumers: ConsumerStarter, database: ProductDatabase
 ) -> None:
     running = consumers.start_consumer()

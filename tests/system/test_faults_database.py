@@ -75,7 +75,7 @@ def test_consumer_ends_on_sigterm_while_postgresql_is_down(
     assert_complete(consumers, database, feed)
 
 
-def test_consumer_continues_after_its_connections_are_cut(
+def test_consumer_continues_after_its_database_connections_are_cut(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
     running = consumers.start_consumer()
@@ -112,7 +112,7 @@ def standby(server: EmbeddedPostgres, database: ProductDatabase) -> Iterator[Emb
     shutil.rmtree(home)
 
 
-def test_consumer_continues_at_the_promoted_standby(
+def test_consumer_continues_at_the_standby_that_was_promoted(
     consumers: ConsumerStarter,
     database: ProductDatabase,
     feed: MessageFeed,
@@ -159,7 +159,7 @@ def limit_file_size(server: EmbeddedPostgres, megabytes: int) -> Iterator[None]:
 def test_consumer_waits_while_the_disk_is_full(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed, broker: KafkaServer
 ) -> None:
-    """Files of the write-ahead log have 16 MB, so that is where the room ends."""
+    """The size of files is limited to 17 MB. Files of the write-ahead log have 16 MB."""
     random_source = random.Random(1)
     with limit_file_size(database.server, 17):
         running = consumers.start_consumer()
@@ -186,7 +186,7 @@ def test_consumer_waits_while_the_disk_is_full(
 def test_consumer_waits_for_maintain_when_today_has_no_partition(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
-    """The limits for bad messages are low: none of these may count as one."""
+    """The limit for bad messages is low: none of the waiting messages may count as one."""
     consumers.env |= FEW_DAYS
     database.drop_days()
     running = consumers.start_consumer(ANNALS_MAX_BAD_IN_A_ROW="5")
@@ -221,11 +221,11 @@ def maintain_repeatedly(consumers: ConsumerStarter, **env: str) -> Iterator[list
         thread.join()
 
 
-def test_good_message_is_not_quarantined_when_its_day_is_detached_during_the_write(
+def test_message_is_not_quarantined_when_its_day_is_detached_during_the_write(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
-    """`maintain` runs with a shorter retention than the consumer, so the consumer creates days
-    again that `maintain` drops."""
+    """`maintain` runs with a shorter retention than the consumer. So it drops days that the
+    consumer creates again."""
     consumers.env |= FEW_DAYS
     feed.dates = [NOW - timedelta(days=5 + number) for number in range(5)]
     running = consumers.start_consumer(DATABASE_URL=database.build_url(logins.OWNER))

@@ -81,7 +81,7 @@ def test_partition_halts_on_bad_messages_and_resumes_by_itself(
     assert json.loads(finished.stdout)["totals"]["quarantined"] == BAD_COUNT
 
 
-def test_halt_is_recorded_later_when_the_ledger_refuses_it(
+def test_halt_is_recorded_as_soon_as_the_ledger_accepts_it(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
     database.execute("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
@@ -92,7 +92,10 @@ def test_halt_is_recorded_later_when_the_ledger_refuses_it(
     running.wait_until_reading()
     send_bad(broker, BAD_COUNT)
     wait_until(
-        lambda: "a job in the database failed, the next attempt follows" in running.read_log(),
+        lambda: (
+            "recording which partitions are halted failed; the consumer tries again"
+            in running.read_log()
+        ),
         running.read_log,
     )
     assert not is_halted(database)
@@ -115,7 +118,8 @@ def test_consume_until_idle_exits_with_3_when_a_partition_halts(
 def test_consumer_ends_on_sigterm_while_it_probes_a_halted_partition(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
-    """The probe waits for a broker that is gone. The long session keeps the partition assigned."""
+    """The probe waits for a broker that is gone. The session is long, so that the partition stays
+    assigned."""
     running = consumers.start_consumer(**LOW_LIMIT, ANNALS_KAFKA_SESSION_TIMEOUT_MS="10000")
     running.wait_until_reading()
     send_bad(broker, BAD_COUNT)

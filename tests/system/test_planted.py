@@ -57,8 +57,11 @@ def is_untouched(file: Path) -> bool:
 
 
 @pytest.mark.parametrize("words", ["embedded start", "embedded status", "embedded stop", "ledger"])
-def test_home_folder_of_another_user_is_refused(folder: Path, precious: Path, words: str) -> None:
-    """Root would write through the link, and give the file to the owner of the folder."""
+def test_home_folder_that_belongs_to_another_user_is_refused(
+    folder: Path, precious: Path, words: str
+) -> None:
+    """Root would write through a link in the folder, and give the file to the owner of the
+    folder."""
     home = folder / ".annals"
     data = home / "postgres" / "data"
     data.mkdir(parents=True)

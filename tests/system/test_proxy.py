@@ -52,7 +52,7 @@ def front(site: AttackedSite) -> Iterator[AttackedWeb]:
         yield web
 
 
-def test_proxy_passes_answers_and_refusals(front: AttackedWeb) -> None:
+def test_proxy_passes_answers_of_the_web_and_closes_internal_addresses(front: AttackedWeb) -> None:
     response = front.send_request(f"{PATH}?pageSize=1")
     assert response.status == 200
     assert response.headers["cache-control"] == "no-store"
@@ -64,7 +64,7 @@ def test_proxy_passes_answers_and_refusals(front: AttackedWeb) -> None:
         assert b"nginx" in front.send_request(closed_path).body
 
 
-def test_proxy_logs_the_address_of_the_client_itself(front: AttackedWeb) -> None:
+def test_proxy_logs_the_peer_address_and_not_a_forged_one(front: AttackedWeb) -> None:
     front.send_request(
         PATH, headers={"Authorization": "Basic bm9ib2R5Ong=", "X-Forwarded-For": "1.2.3.4"}
     )
@@ -74,7 +74,7 @@ def test_proxy_logs_the_address_of_the_client_itself(front: AttackedWeb) -> None
     assert "1.2.3.4" not in front.log.read_text()
 
 
-def test_proxy_logs_the_address_that_the_tls_proxy_forwards(front: AttackedWeb) -> None:
+def test_proxy_logs_the_client_address_that_the_tls_proxy_forwards(front: AttackedWeb) -> None:
     connection = http.client.HTTPConnection(
         "127.0.0.1", front.port, 10, source_address=(TLS_PROXY, 0)
     )
@@ -87,13 +87,13 @@ def test_proxy_logs_the_address_that_the_tls_proxy_forwards(front: AttackedWeb) 
     assert "1.2.3.5" not in front.log.read_text()
 
 
-def test_proxy_of_compose_trusts_only_the_gateway() -> None:
+def test_proxy_of_compose_trusts_forwarded_headers_only_from_the_gateway() -> None:
     assert re.findall(r"set_real_ip_from (.*);", CONFIGURATION.read_text()) == [GATEWAY]
     assert f"gateway: {GATEWAY}" in COMPOSE.read_text()
     assert 'ports: ["127.0.0.1:8000:8080"]' in COMPOSE.read_text()
 
 
-def test_proxy_limits_connections_of_an_address(front: AttackedWeb) -> None:
+def test_proxy_limits_the_number_of_connections_from_one_address(front: AttackedWeb) -> None:
     with front.lock_table("product_instance_aud"):
         connections_ = [front.open_request(f"{PATH}?pageSize=1") for _ in range(50)]
         wait_until(lambda: front.send_request("/healthz").status == 429, "no limit of connections")
@@ -109,16 +109,16 @@ OTHER_PATH = "/api/v1/history/product-instance/other"
     [("SCRIPT_NAME", OTHER_PATH, f"{OTHER_PATH}{PATH}"), ("PATH_INFO", PATH, "/nothing")],
 )
 @pytest.mark.parametrize("proxy", [True, False])
-def test_web_takes_no_path_from_a_header(
+def test_web_ignores_a_request_path_that_a_header_gives(
     name: str, value: str, path: str, proxy: bool, front: AttackedWeb
 ) -> None:
-    """gunicorn takes these from a peer on this machine; the journal would then have another address
-    than the one that was asked for."""
+    """gunicorn would take the path from a header of a peer on this machine. The journal would then
+    have another address than the one that was requested."""
     server_ = front if proxy else front.behind
     assert server_.send_request(path, headers={name: value}).status in (400, 404)
 
 
-def test_web_answers_pending_requests_before_it_ends(site: AttackedSite) -> None:
+def test_web_answers_running_requests_before_it_ends_on_sigterm(site: AttackedSite) -> None:
     with site.run_web() as web:
         answers_: list[AttackAnswer] = []
         with web.lock_table("product_instance_aud"):

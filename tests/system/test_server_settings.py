@@ -66,7 +66,7 @@ def run_check(server: EmbeddedPostgres, **env: str) -> tuple[int, str]:
     return finished.returncode, finished.stdout + finished.stderr
 
 
-def test_check_names_bad_server_settings_except_in_the_demo(
+def test_check_names_bad_settings_of_the_server_except_in_the_demo(
     bad_server: EmbeddedPostgres,
 ) -> None:
     with psycopg.connect(bad_server.build_url(), autocommit=True) as plain:
@@ -91,14 +91,14 @@ def read_compose_settings() -> ServerSettings:
 
 
 @pytest.mark.django_db
-def test_check_accepts_the_server_of_compose() -> None:
+def test_check_accepts_the_server_settings_of_compose() -> None:
     assert list(find_faults(read_compose_settings(), COMPOSE_LOGINS)) == []
 
 
 @pytest.mark.parametrize(
     "name", ["docker/postgres/owner.sql", "docs/first-hour.md", "docs/operations.md"]
 )
-def test_documented_connection_limit_of_owner_login_is_that_of_grants(name: str) -> None:
+def test_documented_connection_limit_of_owner_login_equals_the_limit_of_grants(name: str) -> None:
     [limit] = re.findall(
         r"owner_login LOGIN CREATEROLE CONNECTION LIMIT (\d+)", (ROOT / name).read_text()
     )
@@ -106,7 +106,7 @@ def test_documented_connection_limit_of_owner_login_is_that_of_grants(name: str)
 
 
 @pytest.mark.django_db
-def test_check_accepts_the_settings_of_the_first_hour_page() -> None:
+def test_check_accepts_the_server_settings_of_the_first_hour_page() -> None:
     page = (ROOT / "docs/first-hour.md").read_text()
     changes = dict(re.findall(r"^ALTER SYSTEM SET (\w+) = '?(\w+)'?;$", page, re.MULTILINE))
     fresh = {**fetch_settings(connection), **FRESH_SETTINGS}
@@ -115,7 +115,7 @@ def test_check_accepts_the_settings_of_the_first_hour_page() -> None:
 
 
 @pytest.mark.django_db
-def test_check_judges_connections_and_preloaded_libraries() -> None:
+def test_check_finds_too_few_connections_and_missing_preloaded_library() -> None:
     server = read_compose_settings()
 
     def find_only_fault(changed: ServerSettings, connections: int = COMPOSE_LOGINS) -> ServerFault:

@@ -38,7 +38,7 @@ def run_setup(
     return finished.returncode, finished.stderr
 
 
-def test_setup_installs_packages_once_and_again_when_requirements_changed(root: Path) -> None:
+def test_setup_installs_packages_again_only_when_requirements_changed(root: Path) -> None:
     code, output = run_setup(root)
     assert code == 0
     assert "Creating .venv" in output
@@ -51,7 +51,7 @@ def test_setup_installs_packages_once_and_again_when_requirements_changed(root: 
 
 
 def test_annals_script_runs_from_any_folder(tmp_path: Path) -> None:
-    """Also from a folder that has a package with the same name as one of Annals."""
+    """This holds even for a folder that has a package with the same name as one of Annals."""
     (tmp_path / "history").mkdir()
     (tmp_path / "history" / "__init__.py").write_text("raise SystemExit('not ours')\n")
     environment = {

@@ -115,8 +115,8 @@ def assert_goes_on(
 def test_metrics_show_a_write_that_waits_for_a_lock(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
-    """The age of the batch grows and the write is retried; the consumer loop and its heartbeats
-    continue."""
+    """The age of the batch grows, and the write is retried. The consumer loop continues, and its
+    heartbeats too."""
     running, port = start_consumer(consumers, feed, **SMALL_BATCHES)
     with psycopg.connect(database.url) as plain:
         plain.execute("LOCK TABLE product_instance_aud IN ACCESS EXCLUSIVE MODE")
@@ -146,8 +146,8 @@ def find_backend(database: ProductDatabase, purpose: str) -> psutil.Process:
 def test_metrics_show_a_write_that_gets_no_answer(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
-    """One of the server's processes for writes hangs, as on a disk that does not answer: no error
-    comes, and only the age of the batch tells, also while the other one works."""
+    """One of the consumer's two server processes hangs, as on a disk that does not answer. There is
+    no error: only the age of the batch tells."""
     running, port = start_consumer(consumers, feed, **SMALL_BATCHES)
     wait_until(lambda: database.count_read() == 10, running.read_log)
     backend_process = find_backend(database, "annals-consume")
@@ -231,7 +231,7 @@ def freeze_postgresql(database: ProductDatabase) -> Iterator[None]:
 def test_consumer_ends_on_sigterm_while_postgresql_is_frozen(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed, count: int
 ) -> None:
-    """Also when only a heartbeat waits for PostgreSQL, or failed work is connecting again."""
+    """This holds even if only a heartbeat waits for PostgreSQL."""
     running, _ = start_consumer(consumers, feed)
     wait_until(lambda: database.count_read() == 10, running.read_log)
     with freeze_postgresql(database):

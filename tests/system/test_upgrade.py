@@ -60,7 +60,9 @@ def list_lost_answers(new: Any, old: Any, path: str = "") -> list[str]:
 
 
 @pytest.mark.parametrize("name", release.list_kept_releases())
-def test_answers_of_kept_release_are_the_same_after_the_upgrade(name: str, tmp_path: Path) -> None:
+def test_answers_of_each_earlier_release_are_the_same_after_the_upgrade(
+    name: str, tmp_path: Path
+) -> None:
     kept_answers = json.loads(release.read_kept(name, "json"))
     no_broker = {"KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
     with create_database("upgraded", release.read_kept(name, "sql")) as url:
@@ -84,7 +86,7 @@ def has_history() -> bool:
 
 
 @pytest.mark.skipif(not has_history(), reason="needs the history of the repository")
-def test_commit_used_as_earlier_release_has_the_migrations_of_the_last_kept_dump(
+def test_commit_that_stands_for_the_last_release_has_the_migrations_of_its_dump(
     tmp_path: Path,
 ) -> None:
     """`python -m tests.upgrade` starts the code of this commit."""
@@ -98,7 +100,7 @@ def test_commit_used_as_earlier_release_has_the_migrations_of_the_last_kept_dump
     assert f'"{release.get_last_release()}"' in (code / "pyproject.toml").read_text()
 
 
-def test_last_release_of_the_changelog_has_a_kept_dump() -> None:
+def test_dump_of_the_last_release_is_kept() -> None:
     """`python -m tests.upgrade.keep NAME REFERENCE` makes a dump."""
     assert release.get_last_release() in release.list_kept_releases()
 
@@ -106,7 +108,7 @@ def test_last_release_of_the_changelog_has_a_kept_dump() -> None:
 @pytest.mark.skipif(not has_history(), reason="needs the history of the repository")
 def test_maintain_packs_no_day_while_an_earlier_release_runs() -> None:
     """Run the upgrade in the wrong order, in the right order and back, with real processes of the
-    last release."""
+    earlier release."""
     folder = Path(tempfile.mkdtemp(prefix="annals-upgrade-"))
     folder.chmod(0o755)  # PostgreSQL runs as a user of its own
     try:

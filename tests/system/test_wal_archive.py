@@ -33,7 +33,7 @@ def read_values() -> list[float]:
     ]
 
 
-def test_wal_archive_metric_shows_failure_and_recovery(
+def test_wal_archive_metric_shows_failure_and_recovery_of_archiving(
     archiving_server: psycopg.Connection[tuple[object, ...]],
 ) -> None:
     archiving_server.execute("CREATE TABLE something ()")
@@ -44,5 +44,5 @@ def test_wal_archive_metric_shows_failure_and_recovery(
     wait_until(lambda: read_values() == [False], "no success")
 
 
-def test_wal_archive_metric_is_absent_without_an_archive(db: None) -> None:
+def test_wal_archive_metric_is_absent_when_archiving_is_off(db: None) -> None:
     assert read_values() == []

@@ -62,7 +62,7 @@ def list_workers(web: AttackedWeb) -> list[psutil.Process]:
     return psutil.Process(web.pid).children()
 
 
-def test_metrics_of_the_web_include_workers_that_ended(web: AttackedWeb) -> None:
+def test_metrics_of_the_web_include_worker_processes_that_ended(web: AttackedWeb) -> None:
     for number in range(1, 31):
         assert web.send_request(f"/nothing/{number}").status == 404
         assert count_not_found(web) == number
@@ -75,7 +75,9 @@ def test_metrics_of_the_web_include_workers_that_ended(web: AttackedWeb) -> None
     assert count_not_found(web) == 31
 
 
-def test_web_logs_json_and_leaves_no_process_or_file(web: AttackedWeb, temporary: Path) -> None:
+def test_web_logs_json_and_leaves_no_process_or_temporary_file(
+    web: AttackedWeb, temporary: Path
+) -> None:
     assert web.send_request("/nothing?q=secret").status == 404
     running = [psutil.Process(web.pid), *list_workers(web)]
     assert len(running) == 3

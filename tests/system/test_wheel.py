@@ -40,7 +40,8 @@ def annals_from_wheel(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_wheel_has_the_same_bytes_on_another_machine(
     wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files of another order, mode and date, another umask, time zone and folder."""
+    """The second build has the files in another order, with other modes and dates, and another
+    umask, time zone and folder."""
     clone = tmp_path / "other clone"
     for name in reversed(wheels.SOURCES["annals"]):
         (clone / name).parent.mkdir(exist_ok=True)
@@ -58,7 +59,7 @@ def test_wheel_has_the_same_bytes_on_another_machine(
     assert second_wheel.read_bytes() == wheel.read_bytes()
 
 
-def test_wheel_has_exactly_the_files_of_the_packages(wheel: Path) -> None:
+def test_wheel_of_annals_has_exactly_the_files_of_its_packages(wheel: Path) -> None:
     with ZipFile(wheel) as opened:
         names = {name for name in opened.namelist() if ".dist-info/" not in name}
     left_out = ("__pycache__", ".po")
@@ -70,7 +71,7 @@ def test_wheel_has_exactly_the_files_of_the_packages(wheel: Path) -> None:
     }
 
 
-def test_wheel_of_the_outbox_has_exactly_the_files_of_the_app(tmp_path: Path) -> None:
+def test_wheel_of_the_outbox_has_exactly_the_files_of_its_app(tmp_path: Path) -> None:
     with ZipFile(wheels.build_wheel("annals-outbox", tmp_path)) as opened:
         names = opened.namelist()
         [metadata] = (name for name in names if name.endswith("/METADATA"))
@@ -108,7 +109,7 @@ def test_wheel_has_version_license_and_requirements(wheel: Path) -> None:
         ("simulate --seconds 1", "broker", "KAFKA_BOOTSTRAP_SERVERS"),
     ],
 )
-def test_command_without_the_embedded_extra_says_what_to_set(
+def test_command_without_the_embedded_extra_names_the_missing_setting(
     annals_from_wheel: InstalledAnnals, words: str, server: str, setting: str
 ) -> None:
     finished = annals_from_wheel.run_command(*words.split())
@@ -120,8 +121,10 @@ def test_command_without_the_embedded_extra_says_what_to_set(
     assert finished.stderr.count("\n") == 1
 
 
-def test_wheel_runs_from_an_empty_folder(annals_from_wheel: InstalledAnnals) -> None:
-    """check, migrate, partitions maintain, and the production web with a timeline."""
+def test_annals_installed_from_wheel_runs_in_an_empty_folder(
+    annals_from_wheel: InstalledAnnals,
+) -> None:
+    """The test runs check, migrate, partitions maintain, and the production web with a timeline."""
     url = os.environ["DATABASE_URL"]
     with psycopg.connect(url, autocommit=True) as plain:
         plain.execute("DROP DATABASE IF EXISTS from_a_wheel")

@@ -91,11 +91,13 @@ def make_text(text: str, path: str = "/x") -> ShownValue:
         ('["RUB", "USD"]', "/x", "RUB, USD"),
     ],
 )
-def test_values_are_formatted_as_people_write_them(stored: str, path: str, text: str) -> None:
+def test_each_kind_of_value_is_shown_as_a_person_would_write_it(
+    stored: str, path: str, text: str
+) -> None:
     assert make_text(stored, path).text.replace("\N{NO-BREAK SPACE}", " ") == text
 
 
-def test_values_use_russian_words_and_comma() -> None:
+def test_values_on_russian_pages_have_russian_words_and_decimal_comma() -> None:
     with translation.override("ru"):
         fields = FieldTexts(LABELS, "product-instance", "ru")
         for stored, path, text in (
@@ -110,7 +112,7 @@ def test_values_use_russian_words_and_comma() -> None:
         assert fields.get_label("/rate") == "Ставка"
 
 
-def test_label_in_another_language_is_shown_when_own_language_has_none() -> None:
+def test_field_label_is_shown_in_the_other_language_when_page_language_has_none() -> None:
     assert FIELDS.get_label("/status") == "Статус"
 
 
@@ -123,7 +125,7 @@ def test_moment_without_offset_is_utc() -> None:
     assert with_offset.text == "2025-07-03 11:42:48 UTC+03:00"
 
 
-def test_objects_and_lists_name_their_content() -> None:
+def test_object_is_named_by_its_name_field_and_list_by_its_item_count() -> None:
     value = make_text(
         '[{"pid": "P1", "name": "Иван", "age": 30}, {"name": "Мария", "age": null}]', "/people"
     )
@@ -153,7 +155,7 @@ def make_row_texts(old: str, new: str) -> list[tuple[tuple[str, ...], str, str, 
     return [(r.trail, r.label, r.note, r.old.text, r.new.text) for r in shown_rows]
 
 
-def test_change_within_list_names_the_item() -> None:
+def test_change_within_a_list_names_the_changed_item() -> None:
     old = '{"people": [{"pid": "1", "name": "Иван", "age": 3}, {"pid": "2", "age": 5}]}'
     new = '{"people": [{"pid": "1", "name": "Иван", "age": 4}, {"pid": "2", "age": 6}]}'
     assert make_row_texts(old, new) == [
@@ -179,7 +181,7 @@ def test_moved_item_shows_old_and_new_position() -> None:
         ("/scalars/1", ["scalars", "no. 2"]),
     ],
 )
-def test_paths_are_shown_as_names_of_fields(path: str, names: list[str]) -> None:
+def test_path_of_change_is_shown_as_field_names(path: str, names: list[str]) -> None:
     assert get_step_names(path, {"scalars": [1, 2]}, FIELDS) == names
 
 
@@ -203,13 +205,13 @@ HTML = [
 
 
 @pytest.mark.parametrize("value", HTML, ids=lambda value: value.form)
-def test_value_html_is_escaped(value: ShownValue) -> None:
+def test_html_in_values_is_escaped(value: ShownValue) -> None:
     assert ESCAPED in value.html
     assert HOSTILE not in value.html
     assert "<b" not in value.html
 
 
-def test_row_html_is_escaped() -> None:
+def test_html_in_rows_of_changes_is_escaped() -> None:
     row = ChangeRow(
         path=HOSTILE, trail=(HOSTILE,), label=HOSTILE, kind="changed",
         old=ABSENT, new=HTML[1], note=HOSTILE, filter_url=f"/?{HOSTILE}",
@@ -218,7 +220,7 @@ def test_row_html_is_escaped() -> None:
     assert "<b" not in row.html
 
 
-def test_differing_words_of_two_texts_are_marked() -> None:
+def test_words_that_differ_between_two_texts_are_marked() -> None:
     old = ShownValue(
         "text", "Клиент просит снизить ставку до 17 процентов и срок до 20 лет, ждёт ответа."
     )
@@ -232,7 +234,7 @@ def test_differing_words_of_two_texts_are_marked() -> None:
     assert "процентов и срок до <mark>25</mark> лет" in second.html
 
 
-def test_long_text_is_cut_to_surroundings_of_differing_words() -> None:
+def test_long_texts_are_shortened_to_the_surroundings_of_differing_words() -> None:
     middle = "слово " * 40
     first, second = mark_differences(
         *(ShownValue("long", f"Начало {n} {middle}{n} конец", folded=True) for n in (1, 2))

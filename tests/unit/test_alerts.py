@@ -368,9 +368,9 @@ def test_each_alert_has_a_test_case() -> None:
     assert {case.alert for case in CASES} == set(load_rules())
 
 
-def test_alerts_fire_and_clear(tmp_path: Path) -> None:
-    """Each with its own rule alone, since all rules would be computed for every minute of each
-    case, and in one run of promtool, which names what is wrong."""
+def test_each_alert_fires_and_clears_as_its_test_case_says(tmp_path: Path) -> None:
+    """One run of promtool checks all cases and names what is wrong. Each case has only its own
+    rule, because all rules would be computed for each minute of each case."""
     files = []
     for number, case in enumerate(CASES):
         rule, test = tmp_path / f"{number}-rule.yaml", tmp_path / f"{number}-{case.alert}.yaml"
@@ -399,12 +399,12 @@ SECTIONS = dict(re.findall(r"^### (Annals\w+)\n(.*?)(?=^##|\Z)", PAGE, re.MULTIL
 PARTS = ("**Look:**", "**Do:**", "**How long:**")
 
 
-def test_runbook_has_section_for_each_alert_in_order() -> None:
+def test_runbook_has_one_section_for_each_alert_in_the_same_order_as_the_rules() -> None:
     assert list(SECTIONS) == [rule["alert"] for rule in ALERTS]
 
 
 @pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
-def test_runbook_section_describes_alert(rule: dict[str, Any]) -> None:
+def test_runbook_section_of_alert_has_severity_and_all_parts(rule: dict[str, Any]) -> None:
     section = SECTIONS[rule["alert"]]
     means = section.strip()
     assert means.startswith(f"*{rule['labels']['severity']}.* ")
@@ -415,7 +415,7 @@ def test_runbook_section_describes_alert(rule: dict[str, Any]) -> None:
     assert "`" in look, "which command, query or log shows it?"
 
 
-def test_alerts_name_only_scraped_jobs() -> None:
+def test_alerts_refer_only_to_jobs_that_prometheus_scrapes() -> None:
     settings = yaml.safe_load((ROOT / "docker/prometheus/prometheus.yaml").read_text())
     jobs = {job["job_name"] for job in settings["scrape_configs"]}
     requested = {

@@ -10,7 +10,7 @@ def record(day: int, application: str | None = "A1", id: str = "P1") -> Record:
     return Record("participant-role", id, 0, 0, day * DAY + 5, "crm", None, application, b"{}")
 
 
-def test_child_is_collected_once_with_first_and_last_day() -> None:
+def test_child_is_collected_once_with_its_first_and_last_day() -> None:
     children = NewChildren()
     for day in (7, 3, 5):
         children.add_record(record(day))
@@ -29,7 +29,7 @@ def test_application_is_not_collected_as_a_child() -> None:
     assert children.list_rows() == []
 
 
-def test_child_already_listed_for_a_day_is_not_collected_again() -> None:
+def test_child_that_is_already_listed_for_a_day_is_not_collected_again() -> None:
     children = NewChildren()
     children.add_record(record(7))
     again = NewChildren(children.fingerprints)

@@ -35,7 +35,9 @@ def run_annals(home: Path, program: str, *words: str) -> subprocess.CompletedPro
 
 
 @pytest.mark.parametrize("words, text", REFUSED.items())
-def test_wrong_arguments_start_no_server(tmp_path: Path, words: str, text: str) -> None:
+def test_command_with_wrong_arguments_starts_no_server(
+    tmp_path: Path, words: str, text: str
+) -> None:
     result = run_annals(tmp_path, "annals", *words.split())
     assert (result.returncode, result.stdout) == (2, "")
     assert text in result.stderr
@@ -57,7 +59,7 @@ def test_help_leaves_no_files(tmp_path: Path, words: str) -> None:
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_version_prints_version_of_annals_only(tmp_path: Path, program: str) -> None:
+def test_version_option_prints_only_the_version_of_annals(tmp_path: Path, program: str) -> None:
     result = run_annals(tmp_path, program, "--version")
     assert (result.returncode, result.stdout, result.stderr) == (0, f"{__version__}\n", "")
 
@@ -69,7 +71,7 @@ NAMES = sorted(
 )
 
 
-def test_overview_has_each_command_once_and_fits_terminal() -> None:
+def test_overview_lists_each_command_once_and_fits_the_terminal() -> None:
     listed = [name for group in command_line.COMMAND_GROUPS.values() for name in group]
     assert sorted(listed) == sorted({*NAMES, "check", "runserver"})
     assert max(map(len, command_line.format_overview("manage.py").splitlines())) <= 80
@@ -87,7 +89,7 @@ command_line.run_command(command)
 
 
 @pytest.mark.parametrize("lines", ["3", "100000"], ids=["at its end", "in the middle"])
-def test_command_ends_silently_when_reader_of_its_output_ends(lines: str) -> None:
+def test_command_ends_silently_when_the_program_that_reads_its_output_ends(lines: str) -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
     with os.fdopen(write_end, "wb") as output:
@@ -149,7 +151,7 @@ command_line.main(["annals", "consume"])
 """
 
 
-def test_late_kafka_answer_does_not_crash_consumer() -> None:
+def test_kafka_answer_that_arrives_during_exit_does_not_crash_consumer() -> None:
     result = subprocess.run(
         [sys.executable, "-c", LATE], cwd=ROOT, capture_output=True, timeout=300
     )
@@ -196,14 +198,14 @@ def test_help_does_not_start_django() -> None:
         *("migrate --statement-timeout -1", "trace --version 1.0", "trace --version x"),
     ],
 )
-def test_number_out_of_range_is_refused(values: str) -> None:
+def test_option_with_a_number_out_of_range_is_refused(values: str) -> None:
     name, *arguments = values.split()
     option, text = arguments[-2:]
     with pytest.raises(CommandError, match=f"argument {option}: '{text}' is not a .*number from"):
         call_command(name, *arguments)
 
 
-def test_table_columns_are_as_wide_as_their_cells() -> None:
+def test_column_of_printed_table_is_as_wide_as_its_widest_cell() -> None:
     table, out = (
         build_table("topic", "partition", "read", "state", right=("partition", "read")),
         io.StringIO(),
@@ -218,7 +220,7 @@ def test_table_columns_are_as_wide_as_their_cells() -> None:
     ]
 
 
-def test_noun_agrees_with_number() -> None:
+def test_pluralize_makes_noun_agree_with_number() -> None:
     expected = ["0 days", "1 day", "2 days", "1,234 days"]
     assert [pluralize(n, "day") for n in (0, 1, 2, 1234)] == expected
     assert [pluralize(n, "it is", "they are") for n in (1, 2)] == ["1 it is", "2 they are"]

@@ -55,7 +55,7 @@ TOLERANCE = Tolerance(5, 0.5, 10)
 ONE, TWO = TopicPartition("a", "id", 0), TopicPartition("a", "id", 1)
 
 
-def test_assigned_partitions_are_due_until_claimed() -> None:
+def test_assigned_partitions_are_due_to_be_claimed_until_they_are_claimed() -> None:
     positions = Positions()
     assert not positions.settled
     assert not positions.is_claim_due(1e9)
@@ -77,13 +77,13 @@ def test_assigned_partitions_are_due_until_claimed() -> None:
     assert not positions.is_claim_due(1e9)
 
 
-def test_halts_are_recorded_again_only_after_previous_attempt_ended(
+def test_recording_of_halts_is_repeated_only_after_the_previous_attempt_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """While the database is away, the consumer starts one statement, not one in each turn."""
+    """While the database is away, the consumer must not start a statement in each turn."""
     jobs: list[Future[None]] = []
 
-    def record(_: object) -> Future[None]:
+    def record(_: object, __: str) -> Future[None]:
         jobs.append(Future())
         return jobs[-1]
 
@@ -115,7 +115,9 @@ def test_halts_are_recorded_again_only_after_previous_attempt_ended(
         ("x.x.x.x.x.", "5 of the last 10 messages are bad"),
     ],
 )
-def test_bad_message_breaker_explains_why_it_opened(pattern: str, sentence: str | None) -> None:
+def test_bad_message_breaker_explains_why_it_opened_and_is_silent_otherwise(
+    pattern: str, sentence: str | None
+) -> None:
     breaker = Breaker(TOLERANCE)
     for item in pattern:
         breaker.note(item == "x")
@@ -124,7 +126,7 @@ def test_bad_message_breaker_explains_why_it_opened(pattern: str, sentence: str 
 
 
 def test_each_range_of_lost_offsets_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Also the second one of a partition in one poll."""
+    """One poll can find several ranges in one partition."""
     batch = Batch(Limits(10, 1_000))
     batch.skip(ONE, 0, 9, (OffsetGap(0, 4, True), OffsetGap(4, 5, False), OffsetGap(5, 9, True)))
     log_lost_offsets(batch)
@@ -135,7 +137,7 @@ def test_each_range_of_lost_offsets_is_logged(caplog: pytest.LogCaptureFixture) 
 
 
 @given(st.lists(st.booleans(), max_size=60), st.integers(1, 8), st.integers(1, 20))
-def test_bad_message_breaker_agrees_with_plain_counting(
+def test_bad_message_breaker_opens_exactly_when_a_plain_count_exceeds_a_limit(
     bad: list[bool], consecutive: int, window: int
 ) -> None:
     breaker = Breaker(Tolerance(consecutive, 0.4, window))
@@ -150,7 +152,7 @@ def test_bad_message_breaker_agrees_with_plain_counting(
 
 @given(st.lists(st.booleans() | st.integers(0, 30), max_size=20))
 @example([True] * TOLERANCE.consecutive + [0])
-def test_bad_message_breaker_counts_many_good_messages_like_one_by_one(
+def test_bad_message_breaker_counts_many_good_messages_as_if_one_by_one(
     steps: list[bool | int],
 ) -> None:
     one_by_one, at_once = Breaker(TOLERANCE), Breaker(TOLERANCE)
@@ -190,14 +192,14 @@ def test_standstill_timer_doubles_its_wait_until_a_message_arrives() -> None:
 
 
 @pytest.mark.parametrize("moves, more", [(1, {A}), (0, set())])
-def test_standstill_timer_ignores_moving_and_finished_partitions(
+def test_standstill_timer_ignores_partitions_that_advance_or_are_read_to_the_end(
     moves: int, more: set[KafkaPartition]
 ) -> None:
     still = StandstillTimer(WAIT)
     assert not any(still.note_positions(5.0 * n, {A: 5, B: n * moves}, more) for n in range(100))
 
 
-def test_standstill_timer_starts_when_more_messages_arrive() -> None:
+def test_standstill_timer_does_not_count_the_time_before_more_messages_arrive() -> None:
     still = StandstillTimer(WAIT)
     for turn in range(100):
         assert not still.note_positions(5.0 * turn, {A: 5, B: 1}, set())
@@ -221,13 +223,14 @@ MESSAGE = KafkaMessage("t", 0, 7, 1_700_000_000_000, b"key", b"value", leader_ep
     ],
     ids=str,
 )
-def test_fingerprint_differs_when_any_field_of_the_message_differs(change: dict[str, Any]) -> None:
+def test_fingerprint_of_message_changes_when_any_of_its_fields_changes(
+    change: dict[str, Any],
+) -> None:
     assert not LastMessage.from_message(MESSAGE).is_same(structs.replace(MESSAGE, **change))
 
 
-def test_end_offset_of_replaced_topic_is_ignored() -> None:
-    """The end offset was requested before the topic was recreated or the partition was lost. A
-    truncated log still has the id of its topic."""
+def test_end_offset_is_ignored_when_topic_was_recreated_after_the_request_for_it() -> None:
+    """A truncated log counts as the same topic, because the topic keeps its id."""
     result = Positions()
     claims = [
         Claim(TopicPartition("mine", "new", 0), 1, 0, 0, False, 0),
@@ -263,7 +266,7 @@ def fill_batch(*messages: KafkaMessage, limits: Limits = ROOMY) -> Batch:
     return batch
 
 
-def test_batch_byte_limit_counts_headers() -> None:
+def test_headers_count_towards_the_byte_limit_of_a_batch() -> None:
     limits = Limits(1_000, 2_000)
     assert fill_batch(make_message_of_size(1_000), limits=limits).fits(
         make_message_of_size(1_000, 1).size
@@ -278,7 +281,7 @@ def test_batch_byte_limit_counts_headers() -> None:
     assert not fill_batch(make_message_of_size(1_000), limits=limits).fits(laden.size)
 
 
-def test_batch_takes_huge_message_alone() -> None:
+def test_huge_message_gets_a_batch_of_its_own() -> None:
     small, giant = make_message_of_size(GIANT_BYTES), make_message_of_size(GIANT_BYTES + 1)
     assert fill_batch(small).fits(small.size)
     assert not fill_batch(small).fits(giant.size)
@@ -286,8 +289,8 @@ def test_batch_takes_huge_message_alone() -> None:
     assert fill_batch(giant).fits(giant.size)
 
 
-def test_batch_orders_kinds_as_declared() -> None:
-    """Two writers must lock tables in the same order."""
+def test_batch_orders_kinds_as_they_are_declared() -> None:
+    """All writers must lock the tables in this order."""
     batch = Batch(ROOMY)
     for number, entity in enumerate(reversed(ENTITIES)):
         source = TopicPartition(entity.topics[0], "id", 0)
@@ -309,11 +312,11 @@ STEPS = st.lists(st.tuples(st.sampled_from([0, 0, 0, 0, 0, 1, 3]), BODIES), max_
 
 
 @given(STEPS, st.integers(1, 8), st.sampled_from([1, 2_000, 1 << 30]), st.booleans())
-def test_adding_many_messages_at_once_has_same_result_as_adding_one_by_one(
+def test_adding_many_messages_at_once_gives_same_batch_as_adding_one_by_one(
     steps: list[tuple[int, bytes]], rows: int, size: int, skipping: bool
 ) -> None:
-    """Both end at an unexplained missing offset, at a message that does not fit, or at a bad
-    message."""
+    """In both ways, adding ends at an unexplained missing offset, at a message that does not fit,
+    or at a bad message."""
     messages, offset = [], 5
     for hole, body in steps:
         offset += hole
@@ -334,7 +337,7 @@ def test_adding_many_messages_at_once_has_same_result_as_adding_one_by_one(
     assert at_once.add_run(decoded, SOURCE, 5, skipping) == (added, reject)
     for batch in (one_by_one, at_once):
         batch.arrange()
-    for name in ("messages", "bytes", "rows", "keys", "expired", "rejects", "progress"):
+    for name in ("messages", "bytes", "rows", "keys", "expired", "bad_messages", "progress"):
         assert getattr(one_by_one, name) == getattr(at_once, name)
     assert [item.fits(make_message_of_size(900).size) for item in (one_by_one, at_once)] in (
         [True] * 2,
@@ -342,7 +345,7 @@ def test_adding_many_messages_at_once_has_same_result_as_adding_one_by_one(
     )
 
 
-def test_fingerprint_cache_keeps_newest_entries_and_is_bounded() -> None:
+def test_fingerprint_cache_is_limited_in_size_and_keeps_newest_entries() -> None:
     memory = FingerprintCache(10)
     for number in range(100):
         memory.update({str(number): number})
@@ -359,7 +362,7 @@ def stuck_member_timer() -> StuckMemberTimer:
     """Of a member that lost its partitions at 0, maybe because its brokers went away."""
     timer = StuckMemberTimer(PATIENCE, -100.0)
     timer.end()
-    timer.begin(0.0, answer=False)
+    timer.begin(0.0, are_brokers_up=False)
     return timer
 
 
@@ -378,7 +381,7 @@ def find_stuck_time(
 
 
 @pytest.mark.parametrize("outage", [10.0, 60.0, 3600.0])
-def test_stuck_member_timer_waits_equally_long_after_any_outage(
+def test_stuck_member_timer_waits_equally_long_after_outages_of_any_length(
     stuck_member_timer: StuckMemberTimer, outage: float
 ) -> None:
     stuck = find_stuck_time(stuck_member_timer, 0.0, away_until=outage)
@@ -400,7 +403,7 @@ def log_says(throttled: ThrottledLog, text: str) -> bool:
     return throttled.filter(logging.LogRecord("x", logging.WARNING, "", 0, text, None, None))
 
 
-def test_same_warning_is_logged_again_only_after_a_while() -> None:
+def test_similar_warning_is_logged_again_only_after_a_pause() -> None:
     now = 0.0
     throttled = ThrottledLog(lambda: now)
     assert log_says(throttled, "broker 1 down after 12 ms")
@@ -410,7 +413,7 @@ def test_same_warning_is_logged_again_only_after_a_while() -> None:
     assert log_says(throttled, "broker 1 down after 14 ms")
 
 
-def test_worker_runs_jobs_in_order_and_passes_on_results() -> None:
+def test_worker_thread_runs_jobs_in_order_and_returns_their_results() -> None:
     worker, outcome = WorkerThread("test"), []
     first = worker.submit(lambda: outcome.append(1))
     second = worker.submit(lambda: 1 // 0)
@@ -422,7 +425,7 @@ def test_worker_runs_jobs_in_order_and_passes_on_results() -> None:
     assert worker.close(10)
 
 
-def test_worker_end_cancels_jobs_that_did_not_begin() -> None:
+def test_closing_worker_thread_cancels_jobs_that_have_not_begun() -> None:
     worker, begun, go = WorkerThread("test"), Event(), Event()
     running = worker.submit(lambda: begun.set() or go.wait())
     waiting = worker.submit(lambda: "done")
@@ -515,7 +518,7 @@ def create_forecaster_with_answer(
     return forecaster, source, recorded, place
 
 
-def test_forecaster_records_when_brokers_delete_unread_messages(clock: MovableClock) -> None:
+def test_forecaster_records_expected_losses_of_each_partition(clock: MovableClock) -> None:
     forecaster, source, recorded, place = create_forecaster_with_answer(
         {SOON: make_outlook(600), HALTED: make_outlook(3000)}, clock
     )
@@ -524,14 +527,14 @@ def test_forecaster_records_when_brokers_delete_unread_messages(clock: MovableCl
 
 
 @pytest.mark.parametrize("error", [AWAY, ValueError("what is this?")])
-def test_forecaster_does_not_block_reading(error: Exception, clock: MovableClock) -> None:
+def test_error_of_forecaster_does_not_stop_reading(error: Exception, clock: MovableClock) -> None:
     forecaster, source, recorded, place = create_forecaster_with_answer(error, clock)
     clock.now += 2
     forecaster.ask_when_due(source, place)
     assert recorded.outlooks == {}
 
 
-def test_reading_rate_is_measured_only_while_behind(clock: MovableClock) -> None:
+def test_reading_rate_is_measured_only_while_consumer_lags_behind(clock: MovableClock) -> None:
     forecaster, source, _, place = create_forecaster_with_answer({}, clock)
     source.get_end_offset = lambda _: 100_000
     forecaster.ask_when_due(source, place)

@@ -25,12 +25,12 @@ DECODED = [reason for reason in Reason if BREACHES[reason].example is not None
 PAGE = (docs.DOCS / "contract.md").read_text()
 
 
-def test_contract_describes_every_reason() -> None:
+def test_contract_page_describes_every_reject_reason() -> None:
     assert list(BREACHES) == list(Reason)
 
 
 @pytest.mark.parametrize("reason", DECODED)
-def test_example_of_bad_message_is_rejected_for_its_documented_reason(reason: Reason) -> None:
+def test_documented_example_of_each_reason_is_rejected_for_this_reason(reason: Reason) -> None:
     example = BREACHES[reason].example
     assert example is not None
     with pytest.raises(RejectedMessageError) as caught:
@@ -54,7 +54,7 @@ def test_good_example_message_is_decoded() -> None:
     jsonschema.validate(json.loads(text), contract.make_entity_schema(BY_NAME["product-task"]))
 
 
-def test_contract_quotes_details_that_the_decoder_gives() -> None:
+def test_contract_page_quotes_the_detail_that_the_decoder_gives() -> None:
     with pytest.raises(RejectedMessageError) as caught:
         decode(
             make_message(
@@ -95,7 +95,7 @@ def test_asyncapi_lists_every_topic_with_messages_of_its_kind() -> None:
 
 
 @pytest.mark.parametrize("entity", ENTITIES, ids=lambda entity: entity.name)
-def test_asyncapi_payload_is_schema_of_kind(entity: Any) -> None:
+def test_payload_schema_in_asyncapi_is_the_schema_of_its_kind(entity: Any) -> None:
     document = contract.make_asyncapi()
     payload = resolve_references(
         document, document["components"]["messages"][entity.name]["payload"]["$ref"]

@@ -91,7 +91,7 @@ EDGES: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("name", EDGES)
-def test_schema_and_decoder_agree_at_field_limits(name: str) -> None:
+def test_json_schema_and_decoder_agree_on_values_at_the_limits_of_each_field(name: str) -> None:
     for entity in (ENTITIES[0], CHILD):
         for edge in EDGES[name]:
             body = make_fields(**{"productInstanceId": "A1", name: edge})
@@ -164,7 +164,7 @@ def is_beyond_notation(body: dict[str, Any]) -> bool:
     ),
     st.sampled_from(ENTITIES),
 )
-def test_schema_and_decoder_agree(
+def test_json_schema_and_decoder_accept_the_same_random_messages(
     good: dict[str, Any], changes: dict[str, Any], entity: Any
 ) -> None:
     body = {name: change for name, change in {**good, **changes}.items() if change is not ...}
@@ -191,12 +191,12 @@ DIFFERENT: dict[str, list[tuple[bytes, bool]]] = {
 }
 
 
-def test_every_documented_rule_beyond_the_schema_has_a_test_case() -> None:
+def test_every_documented_rule_that_the_schema_cannot_express_has_a_test_case() -> None:
     assert DIFFERENT.keys() == contract.BEYOND_SCHEMA.keys()
 
 
 @pytest.mark.parametrize("name", DIFFERENT)
-def test_decoder_refuses_what_schema_cannot_express(name: str) -> None:
+def test_decoder_refuses_messages_that_break_rules_beyond_the_schema(name: str) -> None:
     python = jsonschema.Draft202012Validator(contract.make_whole_schema())
     for body, accepted in DIFFERENT[name]:
         try:

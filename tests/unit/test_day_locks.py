@@ -28,11 +28,11 @@ def test_attempt_to_lock_a_day_is_repeated_until_it_succeeds() -> None:
     assert retry_lock(make_attempt(REFUSED, errors.DeadlockDetected(), "done"), 5) == "done"
 
 
-def test_savepoint_lost_by_citus_after_refused_lock_counts_as_refused_lock() -> None:
+def test_connection_error_of_citus_counts_as_refused_lock_when_it_follows_a_refused_lock() -> None:
     with pytest.raises(errors.LockNotAvailable, match="stays open"):
         retry_lock(make_attempt(REFUSED, LOST, "done"), 5)
 
 
-def test_node_lost_without_a_refused_lock_is_an_error() -> None:
+def test_connection_error_of_citus_is_raised_when_no_lock_was_refused_before() -> None:
     with pytest.raises(errors.InternalError_, match="marked as essential"):
         retry_lock(make_attempt(LOST, "done"), 5)

@@ -84,7 +84,9 @@ def test_unusual_but_valid_messages_are_decoded(name: str) -> None:
 
 @pytest.mark.parametrize("kind", ChangeType)
 @pytest.mark.parametrize("field", ["type", "revType"])
-def test_type_may_be_a_word_or_a_number_in_either_field(kind: ChangeType, field: str) -> None:
+def test_change_type_may_be_a_word_or_a_number_in_either_of_two_fields(
+    kind: ChangeType, field: str
+) -> None:
     for spelling in (kind.name, int(kind), str(int(kind))):
         assert decode_record(make_value(**{"type": ..., field: spelling})).type == kind
 
@@ -98,7 +100,7 @@ def test_nesting_count_ignores_brackets_in_strings() -> None:
     assert decode_record(make_value_with_data(quoted)).data == quoted
 
 
-def test_window_includes_its_start_and_excludes_its_end() -> None:
+def test_window_includes_its_first_moment_and_excludes_its_end() -> None:
     def make_value_at(microseconds: int) -> bytes:
         return make_value(updatedAt=(EPOCH + microseconds * MICROSECOND).isoformat())
 
@@ -111,7 +113,7 @@ def test_window_includes_its_start_and_excludes_its_end() -> None:
         decode_record(EXPIRED)
 
 
-def test_reject_details_do_not_quote_the_document() -> None:
+def test_reject_details_quote_no_value_of_the_message() -> None:
     secret = "Иванов-4509"
     for body in (
         make_value(id=[secret]),
@@ -131,10 +133,11 @@ OFFSETS = st.none() | st.integers(-14 * 60, 14 * 60)
 
 
 @given(st.datetimes(), OFFSETS, st.integers(0, 9), st.integers(0, 999))
-def test_parsed_moment_equals_that_of_datetime(
+def test_parsed_moment_equals_the_moment_that_datetime_parses(
     naive: datetime, offset: int | None, digits: int, nanoseconds: int
 ) -> None:
-    """Up to nine digits, cut off after the sixth; UTC where no offset is named."""
+    """A fraction may have up to nine digits and is cut off after the sixth. A moment without an
+    offset is in UTC."""
     fraction = f"{naive.microsecond:06d}{nanoseconds:03d}"[:digits]
     zone = timezone(timedelta(minutes=offset or 0))
     text = naive.replace(microsecond=0).isoformat() + (f".{fraction}" if digits else "")
@@ -173,7 +176,7 @@ def test_moment_outside_the_contract_is_refused(start: str, tail: str) -> None:
 
 
 def test_every_mutated_message_is_decoded_or_rejected_in_the_same_way_each_time() -> None:
-    """`python -m tests.fuzz --messages 1000000` runs as many as one likes."""
+    """`python -m tests.fuzz --messages 1000000` tries as many messages as are asked for."""
     counts = fuzz.run_mutations(random.Random(7), 20_000)
     assert counts.total() == 20_000
     assert counts["record"] > 1_000
@@ -186,7 +189,8 @@ def make_numbers(text: bytes, count: int) -> bytes:
 
 @pytest.mark.parametrize("text", [b"1e131071", b"1E+131071", b"-1.5e00131070", b"7e-16383"])
 def test_numbers_with_too_many_digits_are_refused(text: bytes) -> None:
-    """9,000 numbers of the largest exponent are 81 KB in the message and 1.2 GB as text."""
+    """A message of 81 KB can have 9,000 numbers with the largest exponent. As text they have 1.2
+    GB."""
     digits = 16_383 if b"-1" in text[1:] else 131_071
     maximum = MAX_DIGITS // digits
     decode_record(make_numbers(text, maximum - 5))
@@ -256,7 +260,9 @@ def get_detail(body: bytes | None, topic: str = TOPIC) -> str:
 
 
 @pytest.mark.parametrize("body, expected", SENTENCES, ids=range(len(SENTENCES)))
-def test_detail_names_field_fault_and_rule(body: bytes | None, expected: str) -> None:
+def test_reject_detail_names_the_field_its_fault_and_the_rule(
+    body: bytes | None, expected: str
+) -> None:
     assert get_detail(body) == expected
 
 
@@ -267,7 +273,7 @@ def test_child_without_application_is_refused() -> None:
     )
 
 
-def test_reject_details_have_no_programming_terms() -> None:
+def test_reject_details_contain_no_programming_terms() -> None:
     words = re.compile(r"Expected|`int|`str|float|regex|isoformat|utf-8' codec|\$\.|malformed")
     bodies = [body for name, (_, body) in HOSTILE.items() if name not in FOUND_BY_POSTGRESQL]
     for detail in map(get_detail, bodies):
@@ -302,7 +308,7 @@ def name_version(
     ],
     ids=map(str, range(15)),  # the messages have the time in them
 )
-def test_bad_message_names_its_version_when_version_is_readable(
+def test_document_and_version_of_bad_message_are_identified_when_readable(
     body: bytes | None, expected: tuple[Any, ...]
 ) -> None:
     assert name_version(body) == ("product-instance", *expected)
@@ -326,12 +332,15 @@ def test_bad_message_names_its_version_when_version_is_readable(
     ],
     ids=map(str, range(12)),
 )
-def test_message_key_in_json_names_the_id_inside_the_json(key: bytes | None, id: str) -> None:
-    """Serialisers of keys write `"A1"`: taken as it is, it names a document that never was."""
+def test_id_of_undecodable_message_is_read_from_its_key_even_when_the_key_is_json(
+    key: bytes | None, id: str
+) -> None:
+    """Some serialisers write the key A1 as `"A1"`, with quotation marks that do not belong to the
+    id."""
     assert name_version(b"cut", key) == ("product-instance", id, None)
 
 
-def test_message_of_unknown_topic_names_no_document() -> None:
+def test_no_document_is_identified_for_message_of_unknown_topic() -> None:
     assert name_version(make_value(), topic="other") == ("", "", None)
 
 
@@ -352,7 +361,7 @@ def test_every_reject_reason_has_a_text() -> None:
         ({"productInstanceId": "A1", "updatedAt": "0001-01-01T00:00:00+23:59"}, "A1", False),
     ],
 )
-def test_application_and_moment_of_bad_child_are_read_when_they_are_valid(
+def test_application_and_moment_of_bad_message_of_a_child_are_read_when_valid(
     changes: dict[str, Any], application: str, made_at: bool
 ) -> None:
     place = find_parent_and_time(KafkaMessage(CHILD_TOPIC, 0, 0, -1, b"K1", make_value(**changes)))

@@ -58,7 +58,9 @@ def get_quantiles(values: Iterable[int], quantiles: Iterable[float]) -> dict[flo
     return {quantile: ordered[int(quantile * len(ordered))] for quantile in quantiles}
 
 
-def test_message_sizes_have_target_distribution(messages: Sequence[SimulatedMessage]) -> None:
+def test_sizes_of_simulated_messages_have_the_target_distribution(
+    messages: Sequence[SimulatedMessage],
+) -> None:
     sizes = [len(message.value) for message in messages]
     assert get_quantiles(sizes, SIZES) == pytest.approx(SIZES, rel=0.05)
     assert sum(sizes) / len(sizes) == pytest.approx(MEAN_BYTES, rel=0.03)
@@ -66,13 +68,13 @@ def test_message_sizes_have_target_distribution(messages: Sequence[SimulatedMess
     assert 0.7 * MOST_BYTES < max(sizes) <= MOST_BYTES
 
 
-def test_version_counts_have_target_distribution(
+def test_version_counts_of_simulated_documents_have_the_target_distribution(
     documents: dict[bytes, list[SimulatedMessage]],
 ) -> None:
     assert get_quantiles(map(len, documents.values()), VERSIONS) == VERSIONS
 
 
-def test_simulated_messages_meet_contract(messages: Sequence[SimulatedMessage]) -> None:
+def test_simulated_messages_meet_the_message_contract(messages: Sequence[SimulatedMessage]) -> None:
     window = Window(date(2020, 1, 1), date(2030, 1, 1))
     for sent in messages:
         record = decode(KafkaMessage(sent.topic, 0, 0, -1, sent.key, sent.value), window)
@@ -84,7 +86,7 @@ def test_simulated_messages_meet_contract(messages: Sequence[SimulatedMessage]) 
         assert record.product_instance_id == application
 
 
-def test_versions_grow_by_one_from_create_to_last(
+def test_versions_of_simulated_document_begin_with_create_and_grow_by_one(
     documents: dict[bytes, list[SimulatedMessage]],
 ) -> None:
     twins = 0
@@ -100,7 +102,9 @@ def test_versions_grow_by_one_from_create_to_last(
 
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(), applications=st.integers(0, 30), together=st.integers(1, 300))
-def test_same_seed_and_start_give_same_bytes(seed: int, applications: int, together: int) -> None:
+def test_simulation_gives_same_bytes_when_seed_and_start_are_the_same(
+    seed: int, applications: int, together: int
+) -> None:
     first = list(generate_messages(seed, START, applications=applications, side_by_side=together))
     again = list(generate_messages(seed, START, applications=applications, side_by_side=together))
     assert first == again
@@ -109,7 +113,7 @@ def test_same_seed_and_start_give_same_bytes(seed: int, applications: int, toget
     assert all(LEAST_BYTES <= len(message.value) <= MOST_BYTES for message in first)
 
 
-def test_simulation_ends_at_nearest_limit() -> None:
+def test_simulation_ends_at_the_limit_that_is_reached_first() -> None:
     whole = count_messages(1, 10)
     assert plan_simulation(NOW, 1, applications=10).messages == whole
     assert plan_simulation(NOW, 1, applications=10, messages=7).messages == 7
@@ -119,7 +123,9 @@ def test_simulation_ends_at_nearest_limit() -> None:
 
 @pytest.mark.parametrize("bounds", [{"applications": 120}, {"messages": 1_000}])
 @pytest.mark.parametrize("days", [0.5, 30.0])
-def test_simulated_days_end_now(bounds: dict[str, int], days: float) -> None:
+def test_simulated_period_has_the_requested_length_and_ends_now(
+    bounds: dict[str, int], days: float
+) -> None:
     todo = plan_simulation(NOW, 4, days=days, **bounds)
     sent = list(generate_planned(todo))
     moments = [datetime.fromtimestamp(message.updated_at / 1e6, UTC) for message in sent]
@@ -139,14 +145,14 @@ def generate_planned(todo: SimulationPlan) -> Iterator[SimulatedMessage]:
     return islice(sent, todo.messages)
 
 
-def test_days_without_limit_are_refused() -> None:
+def test_simulation_of_days_is_refused_without_a_limit() -> None:
     with pytest.raises(ValueError, match="--applications, --messages, or --seconds"):
         plan_simulation(NOW, 1, days=3.0)
     with pytest.raises(ValueError, match="--days needs a bound"):
         plan_simulation(NOW, 1, days=3.0, seconds=10.0)
 
 
-def test_demo_runs_each_cron_job_even_after_failure(
+def test_demo_continues_after_a_cron_job_failed(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = (ROOT_FOLDER / "docs/operations.md").read_text()
@@ -163,7 +169,7 @@ def test_demo_runs_each_cron_job_even_after_failure(
 
 
 @pytest.mark.parametrize("values, language", [(None, "auto"), ("en", "en")])
-def test_demo_has_language_of_browser_unless_setting_names_one(
+def test_demo_is_in_language_of_browser_unless_setting_names_a_language(
     values: str | None, language: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("ANNALS_DEMO", "ANNALS_LANGUAGE", "DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS"):

@@ -151,13 +151,13 @@ CASES: dict[str, tuple[Any, Any, list[tuple[Any, ...]]]] = {
 
 
 @pytest.mark.parametrize("old, new, expected", CASES.values(), ids=CASES)
-def test_changes_are_few_and_named_by_key_fields(
+def test_comparison_finds_few_changes_and_names_list_items_by_key_fields(
     old: Any, new: Any, expected: list[tuple[Any, ...]]
 ) -> None:
     assert list_changes_in_short(old, new) == expected
 
 
-def test_identity_fields_of_items_depend_on_path_of_the_list() -> None:
+def test_fields_that_identify_list_items_depend_on_the_path_of_the_list() -> None:
     identity = ListIdentity(
         places=(("/docs", ("number",)), ("/*/parts", ()), ("/people/*/docs", ("no",)))
     )
@@ -193,7 +193,7 @@ def test_items_without_keys_are_matched_by_similarity() -> None:
     ]
 
 
-def test_changes_are_in_document_order_with_removals_at_their_old_positions() -> None:
+def test_changes_follow_the_order_of_the_document_and_include_removed_fields() -> None:
     old = {"a": 1, "gone": 1, "b": [1, 2, 3], "c": 1, "last": 1}
     new = {"new": 1, "a": 2, "b": [1, 3], "d": 1, "c": 2}
     assert [entry[1] for entry in list_changes_in_short(old, new)] == [
@@ -207,7 +207,7 @@ def test_changes_are_in_document_order_with_removals_at_their_old_positions() ->
     ]
 
 
-def test_key_paths_are_unambiguous() -> None:
+def test_key_paths_are_unambiguous_for_names_with_special_characters() -> None:
     old = {"*": 1, "[pid=x]": 1, "a~b/c": 1, "l": [{"pid": "x/y=~]", "v": 1}], "": {"": 1}}
     new = {"*": 2, "[pid=x]": 2, "a~b/c": 2, "l": [{"pid": "x/y=~]", "v": 2}], "": {"": 2}}
     assert [entry[1] for entry in list_changes_in_short(old, new)] == [
@@ -219,7 +219,7 @@ def test_key_paths_are_unambiguous() -> None:
     ]
 
 
-def test_encoded_change_leaves_out_missing_values() -> None:
+def test_encoded_change_omits_the_value_that_does_not_exist() -> None:
     [change] = list_changes({}, {"a": None})
     encoded = dumps(change)  # type: ignore[arg-type]
     assert encoded == b'{"path":"/a","keyPath":"/a","kind":"added","new":null}'
@@ -283,11 +283,13 @@ def is_seen(path: str, old: Any = OLD, new: Any = NEW) -> list[str]:
         ("/participants/[pid=8f3a]/docs/[id=1]", []),
     ],
 )
-def test_path_filter_matches_changes(path: str, matches: list[str]) -> None:
+def test_path_filter_matches_only_changes_at_or_below_its_path(
+    path: str, matches: list[str]
+) -> None:
     assert is_seen(path) == matches
 
 
-def test_path_of_list_matches_changes_of_its_items() -> None:
+def test_path_filter_of_a_list_matches_changes_of_its_items() -> None:
     assert is_seen("/participants") == [
         "/participants/[pid=77c1]/docs/[id=9]",
         "/participants/[pid=8f3a]",
@@ -296,7 +298,7 @@ def test_path_of_list_matches_changes_of_its_items() -> None:
     ]
 
 
-def test_path_into_added_value_matches_only_when_the_value_contains_the_path() -> None:
+def test_path_filter_matches_added_or_removed_value_only_when_it_contains_the_path() -> None:
     new = {"address": {"city": "Казань", "lines": [{"id": 1, "text": "x"}]}}
     assert is_seen("/address/city", {}, new) == ["/address"]
     assert is_seen("/address/city", new, {}) == ["/address"]
@@ -307,7 +309,7 @@ def test_path_into_added_value_matches_only_when_the_value_contains_the_path() -
     assert is_seen("/address/city", None, {"address": {"city": "Казань"}}) == [""]
 
 
-def test_path_into_replaced_value_matches_only_when_the_value_there_differs() -> None:
+def test_path_filter_matches_replaced_value_only_when_the_part_at_its_path_differs() -> None:
     old, new = {"a": [{"b": 1, "c": 1}]}, {"a": {"0": {"b": 1, "c": 2}}}
     assert is_seen("/a/0/c", old, new) == ["/a"]
     assert is_seen("/a/0/b", old, new) == []
@@ -320,7 +322,9 @@ def test_text_that_is_not_a_path_is_refused_and_its_mistake_is_named(path: str) 
 
 
 @given(PAIRS)
-def test_change_is_matched_by_its_own_path_and_by_paths_above(pair: tuple[Any, Any]) -> None:
+def test_change_matches_filters_by_its_own_path_and_by_each_higher_path(
+    pair: tuple[Any, Any],
+) -> None:
     for change in list_changes(*pair):
         segments = change.key_path.split("/")
         for length in range(1, len(segments) + 1):
@@ -331,7 +335,9 @@ def test_change_is_matched_by_its_own_path_and_by_paths_above(pair: tuple[Any, A
 
 
 @given(PAIRS)
-def test_path_into_objects_matches_only_when_the_value_there_differs(pair: tuple[Any, Any]) -> None:
+def test_path_filter_of_an_object_field_matches_only_when_the_field_differs(
+    pair: tuple[Any, Any],
+) -> None:
     old, new = pair
     if not (isinstance(old, dict) and isinstance(new, dict)):
         return
@@ -378,7 +384,7 @@ ODD_LISTS: list[tuple[str, Any, Any, bool]] = [
 
 
 @pytest.mark.parametrize("path, old, new, touched", ODD_LISTS)
-def test_list_item_is_found_by_its_key_whatever_other_items_the_list_has(
+def test_path_filter_finds_list_item_by_its_key_whatever_the_other_items_are(
     path: str, old: Any, new: Any, touched: bool
 ) -> None:
     assert is_touched(path, {"docs": old}, {"docs": new}) is touched
@@ -409,7 +415,7 @@ def list_named_values(items: Any, item: str) -> list[Any]:
 
 
 @given(LISTS, LISTS, ITEM)
-def test_key_path_matches_only_when_the_values_that_it_selects_differ(
+def test_path_filter_of_a_list_item_matches_only_when_the_selected_values_differ(
     old: Any, new: Any, item: str
 ) -> None:
     result = is_touched(f"/x/{item}/s", {"x": old}, {"x": new})
@@ -419,18 +425,22 @@ def test_key_path_matches_only_when_the_values_that_it_selects_differ(
 
 @given(PAIRS)
 @example(([Decimal("1.0"), 1, Decimal("1.0")], [1, 1, 1]))
-def test_changes_are_empty_only_for_equal_json(pair: tuple[Any, Any]) -> None:
+def test_comparison_finds_no_changes_only_when_the_json_values_are_equal(
+    pair: tuple[Any, Any],
+) -> None:
     old, new = pair
     assert (list_changes(old, new) == ()) == is_equal(old, new)
 
 
 @given(DOCUMENTS)
-def test_copy_of_a_document_has_no_changes(document: Any) -> None:
+def test_comparison_of_a_document_with_its_copy_finds_no_changes(document: Any) -> None:
     assert compare_snapshots(document, copy.deepcopy(document)).patch == []
 
 
 @given(PAIRS)
-def test_changes_and_patch_are_those_of_one_comparison(pair: tuple[Any, Any]) -> None:
+def test_changes_and_patch_made_separately_equal_those_of_one_comparison(
+    pair: tuple[Any, Any],
+) -> None:
     diff = compare_snapshots(*pair)
     assert (list_changes(*pair), make_patch(*pair)) == (diff.changes, diff.patch)
 
@@ -439,7 +449,7 @@ def test_changes_and_patch_are_those_of_one_comparison(pair: tuple[Any, Any]) ->
 @example(([None, {"pid": "d", "s": 1}, {"pid": "c"}, {"pid": 1}],
           [{"pid": "c"}, None, {"pid": 1}, {"pid": "d", "s": 0}]))  # fmt: skip
 @given(PAIRS)
-def test_change_paths_point_to_their_values(pair: tuple[Any, Any]) -> None:
+def test_path_of_each_change_leads_to_its_value(pair: tuple[Any, Any]) -> None:
     old, new = pair
     for change in list_changes(old, new):
         if change.kind == "removed":
@@ -458,7 +468,7 @@ def test_change_paths_point_to_their_values(pair: tuple[Any, Any]) -> None:
 
 
 @given(PAIRS)
-def test_changes_applied_to_old_snapshot_give_new_snapshot(pair: tuple[Any, Any]) -> None:
+def test_applying_changes_to_old_snapshot_gives_the_new_snapshot(pair: tuple[Any, Any]) -> None:
     old, new = pair
     for changes in (list_changes(old, new), list_changes(old, new, ListIdentity(keys=()))):
         assert is_equal(ReplayedChanges(changes).replay_value(old, "", ""), new)
@@ -523,7 +533,7 @@ def apply_patch(document: Any, operations: list[dict[str, Any]]) -> Any:
 
 
 @given(PAIRS)
-def test_patch_applied_to_old_snapshot_gives_new_snapshot_to_the_digit(
+def test_applying_patch_to_old_snapshot_gives_the_new_snapshot_to_the_digit(
     pair: tuple[Any, Any],
 ) -> None:
     old, new = pair
@@ -547,7 +557,7 @@ def test_patch_applied_to_old_snapshot_gives_new_snapshot_to_the_digit(
         (["b", "c"], ["a", "b", "c"], [{"op": "add", "path": "/0", "value": "a"}]),
     ],
 )
-def test_patch_has_expected_operations(
+def test_patch_has_the_expected_operations(
     old: Any, new: Any, operations: list[dict[str, Any]]
 ) -> None:
     patch = make_patch(old, new)
@@ -555,7 +565,7 @@ def test_patch_has_expected_operations(
     assert make_exact(apply_patch(old, patch)) == make_exact(new)
 
 
-def test_patch_replaces_digits_of_equal_number() -> None:
+def test_patch_replaces_number_that_is_equal_but_has_other_digits() -> None:
     diff = compare_snapshots({"amount": Decimal("1.0")}, {"amount": Decimal("1.00")})
     assert diff.changes == ()
     assert diff.patch == [{"op": "replace", "path": "/amount", "value": Decimal("1.00")}]
@@ -563,14 +573,14 @@ def test_patch_replaces_digits_of_equal_number() -> None:
 
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("count", [1, 7, 60])
-def test_patch_is_not_longer_than_new_document(name: str, count: int) -> None:
+def test_patch_is_not_longer_than_replacing_the_whole_document(name: str, count: int) -> None:
     old, new = SHAPES[name](count)
     operations = make_patch(old, new)
     assert make_exact(jsonpatch.JsonPatch(operations).apply(old)) == make_exact(new)
     assert len(dumps(operations)) <= len(dumps([{"op": "replace", "path": "", "value": new}]))
 
 
-def test_patch_of_shuffled_list_has_only_the_fewest_possible_moves() -> None:
+def test_patch_of_reordered_list_has_the_fewest_possible_moves() -> None:
     old: list[dict[str, Any]] = [{"pid": str(number)} for number in range(9)]
     order = [3, 0, 1, 8, 2, 4, 7, 6, 5]  # 0 1 2 4 7 (or 6, 5) stay
     changes = list_changes(old, [old[number] for number in order])

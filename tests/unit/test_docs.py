@@ -26,7 +26,7 @@ def test_generated_pages_are_fresh(name: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_of_pages_work(page: Path) -> None:
+def test_links_in_documentation_lead_to_existing_places(page: Path) -> None:
     for target in LINK.findall(page.read_text()):
         path, _, _ = target.partition("#")
         if path and "://" not in path:
@@ -34,7 +34,7 @@ def test_links_of_pages_work(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/contract.md", "docs/api.md", "docs/kinds.md"])
-def test_page_about_exact_numbers_links_decision(page: str) -> None:
+def test_page_about_exact_numbers_links_its_decision(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     assert "decisions/0010-exact-documents.md" in text
     assert not re.search(r"[Nn]umbers\b[^.]{0,40}\bas (it|they) (was|were|came)", text)
@@ -59,7 +59,7 @@ def test_glossary_names_existing_classes() -> None:
     ] == []
 
 
-def test_ways_of_structure_page_name_existing_files() -> None:
+def test_tables_of_structure_page_name_existing_files() -> None:
     files = re.findall(
         r"^\| `([\w/]+\.py)` \|", (docs.DOCS / "structure.md").read_text(), re.MULTILINE
     )
@@ -67,7 +67,7 @@ def test_ways_of_structure_page_name_existing_files() -> None:
     assert [file for file in files if not (ROOT / file).exists()] == []
 
 
-def test_index_links_each_page() -> None:
+def test_index_of_documentation_links_each_page() -> None:
     linked = set(LINK.findall((docs.DOCS / "index.md").read_text()))
     pages = {path.name for path in docs.DOCS.glob("*.md")} - {"index.md"}
     assert pages <= linked
@@ -95,7 +95,7 @@ TEXTS = sorted(IMAGES.glob("*.dot"))
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=lambda path: path.stem)
-def test_pictures_are_drawn_from_their_dot_files(text: Path) -> None:
+def test_each_picture_was_drawn_from_the_present_text_of_its_dot_file(text: Path) -> None:
     drawn_from = f"sha256 {sha256(text.read_bytes()).hexdigest()} -->"
     picture = text.with_suffix(".svg").read_text(encoding="utf-8")
     assert drawn_from in picture, f"{text.name} was changed: run scripts/draw"
@@ -107,22 +107,22 @@ def test_pictures_are_drawn_from_their_dot_files(text: Path) -> None:
 NOW = Version(annals.__version__)
 
 
-def test_version_of_the_code_is_last_release_or_next_release() -> None:
+def test_version_of_the_code_is_the_last_release_or_the_next_release() -> None:
     last = Version(release.get_last_release())
     assert last < NOW if NOW.is_devrelease else last == NOW
     assert ("\n## Unreleased\n" in (ROOT / "CHANGELOG.md").read_text()) is NOW.is_devrelease
 
 
-def test_outbox_package_has_same_version_as_annals() -> None:
+def test_outbox_package_has_the_version_of_annals() -> None:
     assert outbox.__version__ == annals.__version__
 
 
-def test_chart_installs_image_of_this_version() -> None:
+def test_helm_chart_installs_the_image_of_this_version() -> None:
     chart = yaml.safe_load((ROOT / "docker/helm/annals/Chart.yaml").read_text())
     assert chart["appVersion"] == annals.__version__
     assert chart["version"] == annals.__version__.replace(".dev", "-dev")  # Helm wants SemVer
 
 
-def test_installation_page_names_version() -> None:
+def test_installation_page_names_this_version() -> None:
     page = (ROOT / "docs/install.md").read_text()
     assert set(re.findall(r"annals-([0-9][^-`\s]*)", page)) == {annals.__version__}

@@ -14,7 +14,7 @@ from annals.web import start
 from history.retention.archive.store import ArchiveError, ArchiveStore
 
 
-def test_values_are_converted_to_types_of_settings() -> None:
+def test_texts_of_environment_variables_are_converted_to_types_of_settings() -> None:
     settings = env.read_settings(
         {
             "DATABASE_URL": "postgresql://a@b/c",
@@ -47,7 +47,7 @@ def test_values_are_converted_to_types_of_settings() -> None:
         ("ANNALS_ALLOWED_HOSTS", "annals.bank.example:8000", "without https:// and port"),
     ],
 )
-def test_wrong_value_is_named(name: str, value: str, reason: str) -> None:
+def test_error_names_setting_with_a_wrong_value(name: str, value: str, reason: str) -> None:
     with pytest.raises(env.SettingError) as caught:
         env.read_settings({name: value})
     assert str(caught.value).startswith(f"{name} is wrong: ")
@@ -55,7 +55,7 @@ def test_wrong_value_is_named(name: str, value: str, reason: str) -> None:
 
 
 @pytest.mark.parametrize("everybody", ["0.0.0.0/0", "0.0.0.0/1,128.0.0.0/1"])
-def test_start_refuses_networks_as_wide_as_internet(
+def test_trusted_networks_that_cover_the_whole_internet_are_refused(
     everybody: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANNALS_TRUSTED_PROXIES", everybody)
@@ -68,11 +68,11 @@ def test_unknown_setting_is_refused() -> None:
         env.read_settings({"ANNALS_RETENTION_DAY": "30"})
 
 
-def test_empty_value_counts_as_unset() -> None:
+def test_setting_with_empty_value_counts_as_unset() -> None:
     assert env.read_settings({"ANNALS_RETENTION_DAYS": "", "DATABASE_URL": " "}) == env.Settings()
 
 
-def test_kafka_variables_become_librdkafka_names() -> None:
+def test_kafka_environment_variables_become_names_of_librdkafka_settings() -> None:
     assert env.read_librdkafka_settings(
         {"ANNALS_KAFKA_SASL_MECHANISM": "PLAIN", "ANNALS_KAFKA_FETCH_MAX_BYTES": "", "OTHER": "x"}
     ) == {"sasl.mechanism": "PLAIN"}
@@ -99,7 +99,9 @@ def test_no_partial_secret_key_is_left_when_disk_is_full(
 
 
 @pytest.mark.parametrize("name", sorted(env.CONSUMER_SETTINGS))
-def test_settings_of_consumer_cannot_be_set(name: str, tmp_path: Path) -> None:
+def test_librdkafka_settings_that_the_consumer_depends_on_cannot_be_set(
+    name: str, tmp_path: Path
+) -> None:
     variable = "ANNALS_KAFKA_" + name.upper().replace(".", "_")
     with pytest.raises(env.SettingError, match=f"^{re.escape(name)} cannot be set .*{variable}"):
         env.read_librdkafka_settings({variable: "cooperative-sticky"})
@@ -139,8 +141,10 @@ def test_incomplete_settings_of_old_service_are_refused(name: str, value: str, r
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o604, 0o666, 0o602])
-def test_file_with_a_secret_that_every_user_reads_is_refused(mode: int, tmp_path: Path) -> None:
-    """With the name of the setting, the file, its mode and what to do; a group may read it."""
+def test_file_with_a_secret_is_refused_when_every_user_may_read_or_write_it(
+    mode: int, tmp_path: Path
+) -> None:
+    """The error names the setting, the file, its mode and the remedy. A group may read the file."""
     file = tmp_path / "secret"
     file.write_text("sasl.password=s3cr\n")
     provider = tmp_path / "providers.toml"
@@ -169,7 +173,7 @@ def test_file_with_a_secret_that_every_user_reads_is_refused(mode: int, tmp_path
             call()
 
 
-def test_file_of_librdkafka_without_a_secret_may_be_read_by_all(tmp_path: Path) -> None:
+def test_librdkafka_file_without_a_secret_may_be_readable_by_every_user(tmp_path: Path) -> None:
     file = tmp_path / "kafka.properties"
     file.write_text("security.protocol=SSL\nssl.ca.location=/etc/ca.pem\n")
     file.chmod(0o644)
@@ -185,7 +189,7 @@ def test_file_of_librdkafka_without_a_secret_may_be_read_by_all(tmp_path: Path) 
         ("ANNALS_DATABASE_URL", "DATABASE_URL"),
     ],
 )
-def test_unknown_setting_names_the_nearest_one(name: str, meant: str) -> None:
+def test_error_about_unknown_setting_suggests_the_most_similar_name(name: str, meant: str) -> None:
     with pytest.raises(env.SettingError, match=f"^{name} is not .* Did you mean {meant}\\?"):
         env.read_settings({name: "x"})
 
@@ -222,7 +226,7 @@ def test_wrong_database_url_is_refused_without_quoting_it(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", RIGHT)
-def test_database_url_that_libpq_accepts_is_accepted(url: str) -> None:
+def test_every_form_of_database_url_that_libpq_accepts_is_accepted(url: str) -> None:
     assert env.read_settings({"DATABASE_URL": url}).database_url == url
 
 
@@ -230,7 +234,7 @@ KEY = "AKIAEXAMPLE:wJalrXUtn%2FK7"
 WHERE = "region=us-east-1&endpoint_override=127.0.0.1:1&scheme=http"
 
 
-def test_description_of_url_has_no_password() -> None:
+def test_place_of_archive_is_shown_without_password() -> None:
     assert ArchiveStore(f"s3://{KEY}@bucket/annals?{WHERE}").place == "s3://bucket/annals"
     assert ArchiveStore("/var/lib/annals archive").place == "file:///var/lib/annals%20archive"
 
@@ -244,7 +248,7 @@ def test_description_of_url_has_no_password() -> None:
         "gs://wJalrXUtn@bucket/annals?nonsense=1",
     ],
 )
-def test_wrong_url_is_not_quoted(url: str) -> None:
+def test_wrong_archive_url_is_not_quoted_in_the_error(url: str) -> None:
     with pytest.raises(ArchiveError, match="ANNALS_ARCHIVE_URL is wrong") as caught:
         ArchiveStore(url)
     assert "wJalrXUtn" not in str(caught.value)

@@ -36,7 +36,7 @@ def make_message(**changed: Any) -> KafkaMessage:
     return KafkaMessage(TOPIC, 0, 0, -1, None, json.dumps({**BODY, **changed}).encode())
 
 
-def test_application_is_read_from_the_field_that_the_kind_declares(
+def test_application_id_is_read_from_the_field_that_its_kind_declares(
     kinds_of_each_shape: dict[str, ContractEnvelopeParser],
 ) -> None:
     record = Decoder(kinds_of_each_shape)(make_message(), WINDOW)
@@ -55,7 +55,7 @@ def test_application_is_read_from_the_field_that_the_kind_declares(
         ({"version": None}, Reason.BAD_FIELD, "`/version`, the version, is "),
     ],
 )
-def test_rejected_message_names_the_broken_rule(
+def test_rejection_of_message_names_the_field_and_the_broken_rule(
     changed: dict[str, Any],
     reason: Reason,
     detail: str,
@@ -74,7 +74,7 @@ TREES = st.recursive(
 
 
 @given(TREES)
-def test_pointer_lookup_finds_every_leaf_of_a_document(tree: dict[str, Any]) -> None:
+def test_pointer_lookup_finds_every_value_of_a_document(tree: dict[str, Any]) -> None:
     leaves: dict[str, int] = {}
 
     def walk(value: Any, pointer: str) -> None:

@@ -37,7 +37,7 @@ LOG = PartitionLog(at=NOW, start=0, end=1_000_000, arriving=1000.0, message_byte
         (Retention(2 * HOUR, 10**10), PartitionLog(NOW, 0, 1_000_000, 1000.0), HOUR),
     ],
 )
-def test_forecast_respects_time_and_size_limits(
+def test_forecast_of_deletion_respects_time_and_size_limits_of_the_topic(
     retention: Retention, log: PartitionLog, seconds: float | None
 ) -> None:
     """The oldest unread message is an hour old."""
@@ -53,11 +53,11 @@ def test_forecast_respects_time_and_size_limits(
     written=st.integers(10, 3_000),
     share=st.floats(0, 0.99),
 )
-def test_broker_deletes_no_message_before_the_forecast(
+def test_broker_deletes_no_message_before_the_forecast_moment(
     seconds: int, capacity: int, rate: int, written: int, share: float
 ) -> None:
-    """Messages of 10 bytes come at a steady rate. The broker deletes as early as it may: what is
-    older than the retention, and what is beyond the newest bytes."""
+    """Messages of 10 bytes come at a steady rate. The broker deletes as early as the time and size
+    limits allow."""
     next_offset = int(written * share)
     now = (written - 1) / rate
     log = PartitionLog(now, 0, written, float(rate), 10.0)
@@ -70,7 +70,7 @@ def test_broker_deletes_no_message_before_the_forecast(
     assert forecast.at <= max(now, min(too_old, too_many)) + 2 / rate
 
 
-def test_forecast_reports_deleted_messages_at_once() -> None:
+def test_forecast_is_immediate_when_broker_has_already_deleted_unread_messages() -> None:
     forecast = forecast_deletion(EIGHT_HOURS, PartitionLog(1000.0, 50, 60, 1.0), 20)
     assert (forecast.at, forecast.deleted, forecast.unread) == (1000.0, 30, 10)
 
@@ -79,7 +79,7 @@ def test_forecast_reports_deleted_messages_at_once() -> None:
     "missing",
     ["cleanup.policy", "retention.ms", "retention.bytes"],
 )
-def test_incomplete_topic_configuration_gives_no_retention(missing: str) -> None:
+def test_retention_is_unknown_when_topic_configuration_lacks_a_setting(missing: str) -> None:
     given_ = {
         "cleanup.policy": "compact, delete",
         "retention.ms": "60000",
@@ -103,7 +103,7 @@ BACKLOGS = st.dictionaries(
 
 
 @given(BACKLOGS, st.floats(1, 100_000))
-def test_catch_up_takes_until_all_backlogs_are_read(
+def test_time_to_catch_up_is_the_time_until_all_backlogs_are_read(
     backlogs: dict[int, Backlog], rate: float
 ) -> None:
     took = compute_catch_up(backlogs, rate)
@@ -115,7 +115,7 @@ def test_catch_up_takes_until_all_backlogs_are_read(
         assert took[place] == (all_seconds if backlog.unread else 0.0)
 
 
-def test_retention_keeps_current_day() -> None:
+def test_disk_estimate_counts_the_current_day_in_addition_to_retention() -> None:
     result = TableLoad("product_instance_aud", 1_000_000, 1_800, 80).compute_need(90, 0)
     assert result.data + result.index == pytest.approx(91 * 1_000_000 * 1_880)
     assert result.total == pytest.approx(1.2 * (result.data + result.index))

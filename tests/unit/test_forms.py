@@ -213,7 +213,7 @@ documents = st.dictionaries(texts, st.recursive(
     document=documents,
     without=st.booleans(),
 )
-def test_contract_message_decodes_to_the_same_record_in_every_envelope(
+def test_message_in_any_envelope_form_gives_the_same_record_as_in_the_contract_form(
     forms: dict[str, Decoder], id: str, version: int, type: str, moment: datetime, client: str,
     author: str | None, document: dict[str, Any], without: bool,
 ) -> None:  # fmt: skip
@@ -282,7 +282,7 @@ def get_refusal(decoder: Decoder, sent: KafkaMessage) -> tuple[str, str]:
         ({"productInstanceId": ""}, "no_product_instance_id", "is missing or empty"),
     ],
 )
-def test_every_envelope_obeys_rules_of_the_contract(
+def test_message_that_breaks_the_contract_is_rejected_in_every_envelope_form(
     form: str, changed: dict[str, Any], reason: str, content: str, forms: dict[str, Decoder]
 ) -> None:
     sent = FORMS[form][2]({**GOOD, **changed})
@@ -291,7 +291,7 @@ def test_every_envelope_obeys_rules_of_the_contract(
     assert content in detail
 
 
-def test_times_are_read_in_each_unit(tmp_path: Path) -> None:
+def test_moments_are_read_in_each_declared_unit_of_time(tmp_path: Path) -> None:
     for unit, number in {"s": 1_751_542_968, "ms": 1_751_542_968_500, "us": 1_751_542_968_500_001,
                          "ns": 1_751_542_968_500_001_999}.items():  # fmt: skip
         decoder = Decoder({TOPIC: make_parser(PLAIN.replace('"us"', f'"{unit}"'), tmp_path)})
@@ -309,7 +309,9 @@ def test_times_are_read_in_each_unit(tmp_path: Path) -> None:
             assert sentence in get_refusal(decoder, make_message(encode_document(value)))[1]
 
 
-def test_numeric_ids_are_read_as_text_and_client_can_be_a_declared_constant(tmp_path: Path) -> None:
+def test_numeric_ids_are_read_as_text_and_service_can_be_a_declared_constant(
+    tmp_path: Path,
+) -> None:
     text = PLAIN.replace('client_id = "/meta/by~1service"', 'client = "erp"')
     decoder = Decoder({TOPIC: make_parser(text, tmp_path)})
     sent = make_plain_message({**GOOD, "id": 1004, "productInstanceId": 17})
@@ -347,7 +349,7 @@ types = { "o.changed" = "UPDATE" }
         ({"data": [1]}, "bad_data", "`data` is no object"),
     ],
 )
-def test_reject_details_name_attributes_of_the_event(
+def test_reject_detail_of_cloudevent_names_its_attribute(
     changed: dict[str, Any], reason: str, detail: str, tmp_path: Path
 ) -> None:
     decoder = Decoder({TOPIC: make_parser(VERSION_IN_THE_DATA, tmp_path, "/application")})
@@ -383,7 +385,9 @@ def test_invalid_cloudevents_are_refused(forms: dict[str, Decoder]) -> None:
     assert record.id == "T1"
 
 
-def test_debezium_deletions_snapshots_and_tombstones_are_read(forms: dict[str, Decoder]) -> None:
+def test_debezium_deletions_and_snapshot_rows_are_read_and_tombstones_skipped(
+    forms: dict[str, Decoder],
+) -> None:
     decoder = forms["bare"]
     removed = decoder(make_bare_change_event({**GOOD, "type": "DELETE"}), WINDOW)
     assert (removed.type, removed.version) == (2, 3)
@@ -451,7 +455,7 @@ def make_event_with_document(document: str) -> KafkaMessage:
 
 
 @pytest.mark.parametrize("column", UNAVAILABLE)
-def test_debezium_row_with_an_unavailable_value_is_refused(
+def test_debezium_row_is_refused_when_a_value_is_the_unavailable_placeholder(
     column: str, forms: dict[str, Decoder]
 ) -> None:
     reason, detail = get_refusal(forms["bare"], make_event_with_document(UNAVAILABLE[column]))
@@ -471,7 +475,7 @@ def test_debezium_row_with_an_unavailable_value_is_refused(
         "9" * 5000,
     ],
 )
-def test_debezium_row_with_values_like_the_placeholder_is_stored(
+def test_debezium_row_is_stored_when_values_only_resemble_the_placeholder(
     document: str, forms: dict[str, Decoder]
 ) -> None:
     assert document.encode() in bytes(
@@ -487,7 +491,7 @@ def test_debezium_row_with_values_like_the_placeholder_is_stored(
         ("значение", ['"значение"', '"\\u0437начение"'], '"Значение"'),
     ],
 )
-def test_debezium_placeholder_can_be_declared(
+def test_placeholder_of_debezium_can_be_declared(
     tmp_path: Path, setting: str, unavailable: list[str], stored: str
 ) -> None:
     text = f'{DEBEZIUM}\nunavailable_value_placeholder = "{setting}"\n'
@@ -505,14 +509,14 @@ def test_debezium_placeholder_can_be_declared(
         (DEBEZIUM + 'unavailable_value_placeholder = "hex:"', "pairs of hexadecimal digits"),
     ],
 )
-def test_wrong_debezium_placeholder_is_refused(
+def test_wrong_declaration_of_debezium_placeholder_is_refused(
     tmp_path: Path, envelope: str, expected_text: str
 ) -> None:
     with pytest.raises(kinds_file.KindsError, match=expected_text):
         declare_kind(envelope, tmp_path)
 
 
-def test_debezium_event_supplies_time_and_client_missing_in_row(tmp_path: Path) -> None:
+def test_moment_and_service_are_taken_from_debezium_event_when_row_has_none(tmp_path: Path) -> None:
     text = 'form = "debezium"\nid = "/task_id"\nversion = "/rev"\n'
     decoder = Decoder({TOPIC: make_parser(text, tmp_path, "/application_id")})
     record = decoder(make_bare_change_event(GOOD), WINDOW)
@@ -522,8 +526,8 @@ def test_debezium_event_supplies_time_and_client_missing_in_row(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", ["ce_trace", "ce_data", "ce_data_base64"])
-def test_undeclared_header_is_ignored(tmp_path: Path, name: str) -> None:
-    """It may have any bytes."""
+def test_header_that_no_envelope_declares_is_ignored(tmp_path: Path, name: str) -> None:
+    """It may contain any bytes."""
     decoder = Decoder({TOPIC: make_parser(CLOUDEVENTS, tmp_path, "/application")})
     page_text = make_binary_event(GOOD)
     more = msgspec.structs.replace(page_text, headers=(*page_text.headers, (name, b"\xff")))
@@ -536,7 +540,7 @@ def test_undeclared_header_is_ignored(tmp_path: Path, name: str) -> None:
         st.sampled_from(["ce_specversion", "ce_subject", "content-type"]), st.binary(max_size=9)
     ),
 )
-def test_arbitrary_bytes_raise_only_rejects(
+def test_arbitrary_bytes_raise_no_error_other_than_a_rejection(
     forms: dict[str, Decoder], value: bytes, headers: dict[str, bytes]
 ) -> None:
     for body in (value, b'{"op":"c","after":' + value + b"}", b'{"payload":' + value + b"}"):
@@ -564,7 +568,7 @@ SERVICES: Final = {
 
 
 @pytest.mark.parametrize("envelope, value, service", SERVICES.values(), ids=SERVICES)
-def test_service_of_bad_message_is_identified_in_each_envelope(
+def test_service_of_bad_message_is_identified_in_each_envelope_form(
     envelope: str, value: bytes | None, service: str, tmp_path: Path
 ) -> None:
     bad = make_message(value)
@@ -616,7 +620,9 @@ WRONG: Final = {
 
 
 @pytest.mark.parametrize("envelope, sentence", WRONG.values(), ids=WRONG)
-def test_mistakes_in_declaration_are_refused(envelope: str, sentence: str, tmp_path: Path) -> None:
+def test_mistakes_in_declaration_of_envelope_are_refused(
+    envelope: str, sentence: str, tmp_path: Path
+) -> None:
     with pytest.raises(ValueError, match=r'kind "task": .*envelope') as caught:
         declare_kind(envelope, tmp_path)
     assert sentence in str(caught.value)
@@ -640,7 +646,7 @@ def test_application_and_moment_of_bad_message_are_read_in_every_envelope_form(
 @pytest.mark.parametrize(
     "key", [b'{"task_id": "T1"}', b'{"schema": {}, "payload": {"task_id": "T1"}}']
 )
-def test_message_key_names_the_document_when_value_of_event_is_bad(
+def test_document_is_identified_by_message_key_when_the_event_is_unreadable(
     key: bytes, tmp_path: Path
 ) -> None:
     shapes = {TOPIC: make_parser(DEBEZIUM, tmp_path, "/application_id")}

@@ -29,14 +29,14 @@ OURS = {name for name, service in SERVICES.items() if service.get("image") == "a
     "secret, of",
     [("ANNALS_SECRET_KEY", {"web", "maintain"}), ("ANNALS_METRICS_TOKEN", {"web", "consume"})],
 )
-def test_secret_is_mounted_only_where_it_is_needed(secret: str, of: set[str]) -> None:
+def test_secret_is_given_only_to_processes_that_need_it(secret: str, of: set[str]) -> None:
     assert {name for name in OURS if secret in SERVICES[name]["environment"]} == of
 
 
 # It sends messages, and has no database.
 @pytest.mark.parametrize("name", sorted(OURS - {"simulate"}))
-def test_each_process_has_its_own_database_login(name: str) -> None:
-    """A process that reads messages of others does not run as the owner."""
+def test_each_process_uses_the_database_login_of_its_role(name: str) -> None:
+    """A process that reads messages from other services does not run as the owner."""
     consumer = dict.fromkeys(("consume", "retry"), "consumer_login")
     login = {"web": "web_login", **consumer}.get(name, "owner_login")
     assert SERVICES[name]["environment"]["DATABASE_URL"].startswith(f"postgresql://{login}:")
@@ -48,11 +48,11 @@ def test_compose_runs_kafka_version_of_tests() -> None:
     assert SERVICES["kafka"]["image"].split("@")[0] == f"apache/kafka:{kafka_jars.VERSION}"
 
 
-def test_simulator_has_no_database() -> None:
+def test_simulator_has_no_access_to_the_database() -> None:
     assert "DATABASE_URL" not in SERVICES["simulate"]["environment"]
 
 
-def test_process_starts_without_secret_key(tmp_path: Path) -> None:
+def test_process_that_needs_no_secret_key_starts_without_one(tmp_path: Path) -> None:
     values = dict(SERVICES["consume"]["environment"])
     assert values.pop("ANNALS_HOME") == "/tmp/annals"  # noqa: S108 - a tmpfs of the container
     values |= {
@@ -120,7 +120,7 @@ def test_containers_of_chart_run_without_root_and_read_only(
             assert {"requests", "limits"} <= set(container["resources"]), name
 
 
-def test_each_pod_has_network_policy_and_own_login(
+def test_each_pod_has_a_network_policy_and_a_database_login_of_its_own(
     chart_objects: list[dict[str, Any]],
 ) -> None:
     policies = {
@@ -139,7 +139,7 @@ def test_each_pod_has_network_policy_and_own_login(
             assert url == {"web": "web-url", **consumer}.get(kind, "owner-url"), kind
 
 
-def test_chart_sets_only_existing_settings(chart_objects: list[dict[str, Any]]) -> None:
+def test_chart_sets_only_settings_that_exist(chart_objects: list[dict[str, Any]]) -> None:
     for _, pod in iterate_pods(chart_objects):
         for container in pod["containers"]:
             values = {item["name"]: item.get("value", "1" * 50) for item in container["env"]}
@@ -155,7 +155,9 @@ def test_chart_contains_no_secret(chart_objects: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("value", ["kafka.bootstrapServers", "ingress.host"])
-def test_chart_names_missing_value(value: str, chart_objects: list[dict[str, Any]]) -> None:
+def test_chart_error_names_the_missing_value(
+    value: str, chart_objects: list[dict[str, Any]]
+) -> None:
     with pytest.raises(RuntimeError, match=f"{value} is required"):
         helm.render_chart(**{value: ""})
 
@@ -191,7 +193,7 @@ def read_locked(name: str) -> dict[str, tuple[Requirement, frozenset[str]]]:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_locked_packages_are_pinned_with_hashes(name: str) -> None:
+def test_each_locked_package_is_pinned_to_a_version_with_hashes(name: str) -> None:
     actual = read_locked(name)
     assert len(actual) > len(read_requirements(name))
     for first, hashes in actual.values():
@@ -202,7 +204,7 @@ def test_locked_packages_are_pinned_with_hashes(name: str) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_locked_versions_fit_requirements(name: str) -> None:
-    """A failure: run scripts/lock."""
+    """If this fails, run scripts/lock."""
     actual = read_locked(name)
     for package, expected in read_requirements(name).items():
         first, _ = actual[package]
@@ -210,14 +212,14 @@ def test_locked_versions_fit_requirements(name: str) -> None:
         assert first.marker is None
 
 
-def test_tests_run_with_packages_of_production() -> None:
+def test_tests_run_with_the_same_package_versions_as_production() -> None:
     production, tests = read_locked("requirements"), read_locked("requirements-dev")
     for first, _ in tests.values():
         first.extras.clear()  # pip wants them in a file that names the others
     assert {name: tests.get(name) for name in production} == production
 
 
-def test_production_lacks_only_embedded_servers() -> None:
+def test_production_lacks_only_the_packages_of_the_embedded_servers() -> None:
     all_items, actual = read_locked("requirements"), read_locked("requirements-production")
     assert actual.items() <= all_items.items()
     needed = (metadata.requires(package) or () for package in EMBEDDED)

@@ -36,7 +36,7 @@ NUMBERS = [
 
 @pytest.mark.parametrize("text", NUMBERS, ids=lambda text: text[:24])
 @pytest.mark.parametrize("around", ["{}", "[{}]", '{{"a": {{"b": [{}, "x"]}}}}'])
-def test_number_is_read_and_written_digit_for_digit(text: str, around: str) -> None:
+def test_every_digit_of_a_number_survives_loads_and_dumps(text: str, around: str) -> None:
     document = around.format(text)
     for form in (document, document.encode()):
         assert dumps(loads(form)).decode() == document.replace(" ", "")
@@ -53,7 +53,7 @@ def test_any_number_is_read_and_written_unchanged(text: str) -> None:
 
 
 @given(DOCUMENTS)
-def test_document_survives_loads_and_dumps(document: Any) -> None:
+def test_every_value_survives_dumps_and_loads(document: Any) -> None:
     assert make_exact(loads(dumps(document))) == make_exact(document)
     documents = [{"same": document, "other": document}, {"same": document, "other": [document]}]
     old, new = SnapshotCache(loads).parse_pair(*map(dumps, documents))
@@ -61,7 +61,7 @@ def test_document_survives_loads_and_dumps(document: Any) -> None:
     assert old["same"] is new["same"]
 
 
-def test_snapshot_cache_forgets_earlier_texts(
+def test_snapshot_cache_forgets_texts_beyond_its_size(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(SnapshotCache, "MAX_BYTES", 60)
@@ -124,7 +124,7 @@ def test_deep_document_is_read_and_written_unchanged(levels: int) -> None:
 
 
 @pytest.mark.parametrize("levels", DEPTHS)
-def test_innermost_value_of_deep_document_is_found_and_compared(levels: int) -> None:
+def test_innermost_value_of_deeply_nested_document_is_found_and_compared(levels: int) -> None:
     old, new = loads_shallow(make_nested(levels)), loads_shallow(make_nested(levels, "2"))
     path = "".join("/a" if level % 2 else "/0" for level in reversed(range(levels)))
     assert find_values(path, new) == [(path, 2)]
@@ -154,7 +154,7 @@ def test_innermost_value_of_deep_document_is_found_and_compared(levels: int) -> 
         ("1", "[1]", False),
     ],
 )
-def test_number_in_another_notation_is_not_a_change_at_any_depth(
+def test_number_in_another_notation_is_no_change_at_any_depth(
     levels: int, was: str, now: str, same: bool
 ) -> None:
     old, new = loads_shallow(make_nested(levels, was)), loads_shallow(make_nested(levels, now))
@@ -169,7 +169,9 @@ def test_number_in_another_notation_is_not_a_change_at_any_depth(
 
 
 @given(DOCUMENTS, st.integers(1, 4))
-def test_document_is_the_same_at_whatever_depth_parsing_stops(document: Any, deepest: int) -> None:
+def test_document_stays_the_same_at_whatever_depth_parsing_stops(
+    document: Any, deepest: int
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exactjson, "MAX_PARSED_LEVELS", deepest)
         cut = loads_shallow(dumps(document))
@@ -187,10 +189,10 @@ def parse_whole(value: Any) -> Any:
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), max_size=8), st.integers(0, 60))
-def test_nesting_depth_is_that_of_the_deepest_bracket(
+def test_nesting_depth_is_measured_at_the_deepest_bracket(
     turns: list[tuple[int, int]], levels: int
 ) -> None:
-    """Each turn closes up to the first number of brackets and opens the second number."""
+    """Each turn closes up to the first number of brackets, and then opens the second number."""
     text, now, deepest = "", 0, 0
     for limit, up in turns:
         down = min(limit, now)
@@ -201,7 +203,7 @@ def test_nesting_depth_is_that_of_the_deepest_bracket(
 
 
 @pytest.mark.parametrize("levels", DEPTHS)
-def test_deep_json_is_indented_up_to_limit(levels: int) -> None:
+def test_deeply_nested_json_is_indented_only_up_to_a_limit(levels: int) -> None:
     text = make_nested(levels)
     indented_text = format_indented(text)
     assert len(indented_text) < 40 * MAX_PARSED_LEVELS**2 + 60 * levels
@@ -219,7 +221,7 @@ def test_indented_text_equals_output_of_the_json_module(document: Any, deepest: 
         assert "[\n]" not in indented_text
 
 
-def test_items_without_identity_fields_are_matched_although_they_are_deep() -> None:
+def test_deeply_nested_list_items_without_identity_fields_are_matched() -> None:
     def make_item(kind: str, value: int, levels: int = 90) -> Any:
         deep: Any = value
         for _ in range(levels):

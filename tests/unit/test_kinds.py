@@ -105,7 +105,7 @@ WRONG |= {
 
 
 @pytest.mark.parametrize("text, sentence", WRONG.values(), ids=WRONG)
-def test_mistake_in_kinds_file_is_reported_in_one_sentence_at_start(
+def test_mistake_in_kinds_file_prevents_start_with_an_error_of_one_sentence(
     text: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "kinds.toml"
@@ -120,7 +120,7 @@ def test_mistake_in_kinds_file_is_reported_in_one_sentence_at_start(
     assert "\n" not in message
 
 
-def test_unreadable_kinds_file_is_reported(tmp_path: Path) -> None:
+def test_start_reports_kinds_file_that_cannot_be_read(tmp_path: Path) -> None:
     latin = tmp_path / "latin.toml"
     latin.write_bytes(b'[[kind]]\nname = "or\xe9"\n')
     deep = tmp_path / "deep.toml"
@@ -137,7 +137,7 @@ def test_unreadable_kinds_file_is_reported(tmp_path: Path) -> None:
         assert str(path) in str(caught.value)
 
 
-def test_kind_that_stands_alone_is_refused_with_need_to_know_rule(
+def test_kind_without_applications_is_refused_when_a_need_to_know_rule_is_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "kinds.toml"
@@ -148,7 +148,7 @@ def test_kind_that_stands_alone_is_refused_with_need_to_know_rule(
         start.check_settings(["migrate"])
 
 
-def test_kinds_file_declares_kinds(tmp_path: Path) -> None:
+def test_kinds_file_adds_a_declared_kind_to_the_shipped_kinds(tmp_path: Path) -> None:
     file = tmp_path / "kinds.toml"
     file.write_text(
         f'extends = "default"\n[[kind]]\n{ORDER}parent = "loan"\nlist_keys = ["sku"]\n'
@@ -175,7 +175,7 @@ def test_kinds_file_declares_kinds(tmp_path: Path) -> None:
     assert (order.table, order.columns[-2].name) == ("order_aud", "product_instance_id")
 
 
-def test_shipped_kinds_are_those_of_contract() -> None:
+def test_shipped_kinds_have_the_topics_of_the_contract() -> None:
     assert (
         kinds.load_kinds({}) == kinds.load_kinds({"ANNALS_ENTITIES_FILE": " "}) == entities.ENTITIES
     )
@@ -202,7 +202,7 @@ def list_blocks(language: str) -> list[str]:
     return [block.text for block in BLOCKS if (block.page, block.language) == (PAGE, language)]
 
 
-def test_documented_message_becomes_documented_version(tmp_path: Path) -> None:
+def test_message_on_kinds_page_becomes_the_version_that_the_page_describes(tmp_path: Path) -> None:
     plain, events, rows = list_blocks("json")
     _short, _full, cloudevents, debezium = list_blocks("toml")
     for message, file in ((plain, None), (events, cloudevents), (rows, debezium)):
@@ -226,7 +226,7 @@ def test_documented_message_becomes_documented_version(tmp_path: Path) -> None:
         assert isinstance(json.loads(bytes(record.data)), dict)
 
 
-def test_documented_sentence_is_printed(tmp_path: Path) -> None:
+def test_error_quoted_on_kinds_page_is_the_error_that_is_printed(tmp_path: Path) -> None:
     file = tmp_path / "kinds.toml"
     file.write_text(list_blocks("toml")[1].replace('"/number"', '"number"'), encoding="utf-8")
     try:

@@ -31,7 +31,7 @@ def test_circuit_breaker_opens_only_after_failures_in_a_row() -> None:
     assert not open_breaker().allow_call(0)
 
 
-def test_circuit_breaker_allows_one_call_after_each_pause() -> None:
+def test_open_circuit_breaker_allows_one_call_after_each_pause() -> None:
     breaker = open_breaker()
     assert not breaker.allow_call(PAUSE_SECONDS - 0.1)
     assert breaker.allow_call(PAUSE_SECONDS)
@@ -46,9 +46,11 @@ def test_circuit_breaker_allows_one_call_after_each_pause() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.booleans()), max_size=60))
-def test_service_that_is_down_gets_one_call_per_pause(steps: list[tuple[float, bool]]) -> None:
-    """Whenever requests arrive, there are at most FAILURES_TO_OPEN calls and then one in each
-    pause."""
+def test_service_that_is_down_gets_at_most_one_call_in_each_pause(
+    steps: list[tuple[float, bool]],
+) -> None:
+    """Before the breaker opens, there are FAILURES_TO_OPEN calls. This holds whenever requests
+    arrive."""
     breaker, now, calls = CircuitBreaker(), 0.0, 0
     for wait, _ in steps:
         now += wait
@@ -62,7 +64,7 @@ BODIES = {"gzip": [gzip.compress(b" " * 10**8)], "identity": [b" " * 10**6] * 10
 
 
 @pytest.mark.parametrize("coding", BODIES)
-def test_body_of_a_redirect_is_not_read(coding: str) -> None:
+def test_body_of_an_http_redirect_is_not_read(coding: str) -> None:
     def send_redirect(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(302)
         handler.send_header("Location", "/elsewhere")

@@ -59,7 +59,7 @@ def test_marked_values_of_a_document_are_masked(
     assert mask_document(paths, document) == expected
 
 
-def test_value_nested_too_deep_is_masked_whole_when_a_mark_may_be_inside() -> None:
+def test_deeply_nested_value_is_masked_whole_when_a_marked_field_may_be_inside() -> None:
     text = b'{"a":' + b"[" * 150 + b'{"n":"canary"}' + b"]" * 150 + b',"z":1}'
     assert b"canary" not in KindMask("k", ("/**/n",))("A", text)
     assert KindMask("k", ("/z",))("A", text).replace(b'"a"', b"").count(b"canary") == 1
@@ -74,10 +74,10 @@ names = st.sampled_from(["a", "b", "c"])
 
 
 @given(way=st.lists(st.one_of(names, st.just("*")), max_size=4), data=st.data())
-def test_value_of_unexpected_type_above_a_mark_is_masked(
+def test_secret_is_masked_when_it_stands_before_the_end_of_a_marked_path(
     way: list[str], data: st.DataObject
 ) -> None:
-    """The secret stands somewhere on the marked path instead of at its end."""
+    """A document can have a text or a list where the marked path expects an object."""
     path = ["person", *way, "secret"]
     depth = data.draw(st.integers(1, len(path)), "how far the document follows the path")
     forms: list[Any] = ["canary", 4509112233, '{"secret":"canary"}']
@@ -97,12 +97,12 @@ def test_value_of_unexpected_type_above_a_mark_is_masked(
 @pytest.mark.parametrize(
     "path", ["/p/number", "/p/*", "/list/[pid=x]/n/deep", "/list/0/n/1", "/q/r/0/s", "/q/r/[a=b]"]
 )
-def test_path_below_mark_is_recognised(path: str) -> None:
+def test_path_below_a_marked_field_is_recognised(path: str) -> None:
     assert MarkedPaths(["/p", "/list/*/n", "/q/r/t"]).is_below_mark(parse_path(path))
 
 
 @pytest.mark.parametrize("path", ["/p", "", "/*", "/list/[n=x]", "/list/0/n", "/q/number", "/*/n"])
-def test_path_that_is_not_below_a_mark_is_allowed(path: str) -> None:
+def test_path_that_is_not_below_a_marked_field_is_allowed(path: str) -> None:
     assert not MarkedPaths(["/p", "/list/*/n"]).is_below_mark(parse_path(path))
 
 
@@ -110,7 +110,7 @@ def make_value_token(value: object, id: str = "A", mark: str = "/a", entity: str
     return make_token(derive_document_key(entity, id), mark, value)  # type: ignore[arg-type]
 
 
-def test_tokens_are_equal_only_for_equal_values_of_one_field_and_document() -> None:
+def test_mask_tokens_are_equal_only_for_equal_values_of_one_field_and_one_document() -> None:
     first = make_value_token("+7 900 000-00-00")
     assert first == make_value_token("+7 900 000-00-00")
     other_tokens = [
@@ -136,7 +136,7 @@ def test_equal_numbers_have_the_same_mask_token(equal: list[str]) -> None:
     assert len({make_value_token(loads(text)) for text in equal}) == 1
 
 
-def test_values_that_differ_as_json_have_different_tokens() -> None:
+def test_values_that_differ_as_json_have_different_mask_tokens() -> None:
     texts = ["1", '"1"', "true", "null", "[]", "{}", '""', "[1]", '"null"', "1.01", "-1", "0"]
     texts += ["false", '[["a"],"b"]', '["a","b"]', '"1e0"']
     texts += [f"12345678901234567890123456789012345.{digit}" for digit in "12"]
@@ -144,7 +144,7 @@ def test_values_that_differ_as_json_have_different_tokens() -> None:
 
 
 @pytest.mark.parametrize("value", [None, True, 1, "", "x" * 10_000, [], {"a": [1]}, Numeral("1e2")])
-def test_every_token_has_the_same_length(value: object) -> None:
+def test_all_mask_tokens_have_the_same_length(value: object) -> None:
     assert len(make_value_token(value)) == len(make_value_token("x"))
     assert is_token(make_value_token(value))
 

@@ -70,7 +70,7 @@ def test_text_without_nul_is_not_changed(text: bytes) -> None:
     assert from_store(text) is text
 
 
-def test_business_keys_are_found_in_snapshot_with_nul() -> None:
+def test_business_keys_are_found_in_a_snapshot_that_contains_nul() -> None:
     body = make_value_with_data(
         rb'{"number":"17","realtyCrmId":"a\u0000b","note":"\u0000"}', id="A1"
     )
@@ -114,7 +114,7 @@ def read_number(text: bytes) -> tuple[str, Decimal]:
         ("0", "0"),
     ],
 )
-def test_shortened_number_keeps_its_value(number: str, expected: str) -> None:
+def test_number_that_is_stored_with_fewer_zeros_keeps_its_value(number: str, expected: str) -> None:
     assert read_number(shorten_zeros(make_document(number))) == (expected, Decimal(number))
 
 
@@ -137,5 +137,7 @@ def test_shortened_number_keeps_its_value(number: str, expected: str) -> None:
         (f"[{'1e131071,' * 513}0]", False),
     ],
 )
-def test_can_be_stored_agrees_with_postgresql(number: str, fits: bool) -> None:
+def test_can_be_stored_accepts_exactly_the_numbers_that_postgresql_accepts(
+    number: str, fits: bool
+) -> None:
     assert can_be_stored(f'{{"n":{number}}}'.encode()) is fits

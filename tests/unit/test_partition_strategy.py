@@ -57,7 +57,7 @@ def make_partitions(*numbers: int) -> list[Partition]:
     return [make_partition(TODAY + timedelta(days=number)) for number in numbers]
 
 
-def test_only_partitions_made_by_annals_for_utc_days_are_dropped() -> None:
+def test_only_partitions_that_annals_made_for_one_utc_day_are_dropped() -> None:
     old = TODAY - timedelta(days=50)
     day_strategy = make_strategy(make_partition(old, marked=False))
     assert list_dropped(day_strategy) == []
@@ -65,7 +65,7 @@ def test_only_partitions_made_by_annals_for_utc_days_are_dropped() -> None:
     assert list_dropped(make_strategy(make_partition(old, hours=(-3, 21)))) == []
 
 
-def test_interrupted_run_is_completed_or_undone() -> None:
+def test_interrupted_drop_is_completed_for_an_old_day_and_undone_inside_the_window() -> None:
     old, inside = TODAY - timedelta(days=9), TODAY - timedelta(days=2)
     day_strategy = make_strategy(
         make_partition(old, DayState.PENDING),
@@ -77,7 +77,9 @@ def test_interrupted_run_is_completed_or_undone() -> None:
 
 
 @given(now=MOMENTS, age=st.timedeltas(timedelta(0), timedelta(days=400)), keep=st.integers(1, 400))
-def test_every_row_younger_than_retention_is_kept(now: datetime, age: timedelta, keep: int) -> None:
+def test_day_with_a_row_younger_than_retention_is_kept(
+    now: datetime, age: timedelta, keep: int
+) -> None:
     window = Window.at(now, keep, 14)
     updated_at = now.astimezone(UTC) - age
     microseconds = (updated_at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
@@ -97,7 +99,7 @@ def test_every_row_younger_than_retention_is_kept(now: datetime, age: timedelta,
     ahead=st.integers(1, 30),
     gaps=st.sets(st.integers(-90, 40)),
 )
-def test_exactly_the_days_of_the_window_exist_after_creating_and_dropping(
+def test_only_the_days_of_the_window_exist_after_creating_and_dropping(
     now: datetime, keep: int, ahead: int, gaps: set[int]
 ) -> None:
     today = now.astimezone(UTC).date()

@@ -37,7 +37,7 @@ from history.common.plain_text import escape_formulas
         "",
     ],
 )
-def test_text_that_is_not_a_formula_is_not_changed(text: str) -> None:
+def test_text_that_does_not_begin_a_formula_is_not_changed(text: str) -> None:
     assert escape_formulas(text) == text
 
 
@@ -62,7 +62,7 @@ def test_text_that_is_not_a_formula_is_not_changed(text: str) -> None:
         "+" + "9" * 200,
     ],
 )
-def test_text_that_begins_a_formula_gets_an_apostrophe(text: str) -> None:
+def test_text_that_begins_a_formula_gets_an_apostrophe_in_front(text: str) -> None:
     assert escape_formulas(text) == f"'{text}"
 
 
@@ -77,7 +77,7 @@ def test_text_that_begins_a_formula_gets_an_apostrophe(text: str) -> None:
         "x;='file:///etc/passwd'#$passwd.A1",
     ],
 )
-def test_csv_file_has_no_formula_when_read_with_another_separator(text: str) -> None:
+def test_csv_file_has_no_formula_even_when_read_with_another_separator(text: str) -> None:
     file = io.StringIO()
     csv.writer(file, delimiter=";").writerow([escape_formulas(text), "last"])
     for separator in ";,\t|":
@@ -89,5 +89,5 @@ def test_csv_file_has_no_formula_when_read_with_another_separator(text: str) -> 
     "text", ["+1" + " " * 30_000, "\n" * 30_000, ",=(" * 9_000, ";='!" * 9_000]
 )
 def test_escaping_formulas_takes_linear_time_for_long_text(text: str) -> None:
-    """Quadratic time would be minutes."""
+    """Quadratic time would take minutes."""
     assert escape_formulas(text * 4)

@@ -18,7 +18,7 @@ for extra in ({}, {%r: "1"}):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the environment of processes")
-def test_reaper_ends_left_processes_except_nodes_of_a_cluster() -> None:
+def test_reaper_ends_processes_that_tests_left_except_nodes_of_a_cluster() -> None:
     script = _START % OUTLIVES
     command = [sys.executable, "-m", "tests.reaper", sys.executable, "-c", script]
     run = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)

@@ -64,14 +64,16 @@ def list_key_values(data: object, entity: str = "product-instance") -> dict[str,
         (b'{"realtyCrmId": "\\ud800"}', {}),
     ],
 )
-def test_record_gives_search_keys(data: object, expected: dict[str, str]) -> None:
+def test_business_keys_are_read_at_the_declared_paths_of_the_snapshot(
+    data: object, expected: dict[str, str]
+) -> None:
     assert list_key_values(data) == expected
 
 
 @pytest.mark.parametrize(
     "first, then", [(-1, -2), (1, 1 << 61), ("UNSET", None), (None, "UNSET"), (True, "None")]
 )
-def test_search_values_that_python_calls_equal_are_distinguished(
+def test_business_keys_that_python_considers_equal_are_distinguished(
     first: object, then: object
 ) -> None:
     once, now = NewSearchKeys(), NewSearchKeys()
@@ -88,10 +90,10 @@ def test_search_values_that_python_calls_equal_are_distinguished(
     ),
     st.lists(st.integers(0, 20)),
 )
-def test_search_keys_are_complete_however_batches_are_cut(
+def test_search_keys_are_complete_whatever_the_batches_contain(
     shows: list[Any], cuts: list[int]
 ) -> None:
-    """Every key ends with its newest day, as if each record had been stored by itself."""
+    """Each key is stored with its newest day, as if each record had been stored by itself."""
     stored: dict[tuple[str, str], int] = {}
     expected: dict[tuple[str, str], int] = {}
     cache = FingerprintCache(1)

@@ -64,7 +64,7 @@ def root(tmp_path: Path) -> Path:
         *((name, "", text) for name, text in UNSEEN.items()),
     ],
 )
-def test_secret_scan_finds_planted_secret(
+def test_secret_scan_finds_each_planted_secret(
     root: Path, name: str, kind: str, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (root / name).write_text(text)
@@ -73,7 +73,7 @@ def test_secret_scan_finds_planted_secret(
         assert f"{name}:1: {kind}" in capsys.readouterr().out
 
 
-def test_exception_of_secret_scan_needs_reason(
+def test_reviewed_exception_of_secret_scan_needs_a_reason(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (root / "settings.py").write_text(PLANTED["settings.py"][1])

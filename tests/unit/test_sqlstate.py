@@ -44,7 +44,7 @@ def make_error(state: str) -> psycopg.Error:
     return error
 
 
-def test_every_sqlstate_class_has_a_decision() -> None:
+def test_every_class_of_sqlstate_is_classified_explicitly() -> None:
     assert len(KNOWN) > 250
     labels = [item for classes in CLASSES.values() for item in classes.split()]
     assert sorted(labels) == sorted({state[:2] for state in KNOWN})
@@ -58,7 +58,7 @@ def test_every_sqlstate_class_has_a_decision() -> None:
         for name in sqlstate_class.split()
     ],
 )
-def test_unknown_sqlstate_counts_as_its_class(expected: ErrorCause, name: str) -> None:
+def test_unknown_sqlstate_is_treated_like_its_class(expected: ErrorCause, name: str) -> None:
     assert classify_error(make_error(f"{name}ZZZ")) is expected
 
 
@@ -66,13 +66,15 @@ def test_unknown_sqlstate_counts_as_its_class(expected: ErrorCause, name: str) -
     "expected, name",
     [(outcome, name) for outcome, names in NOTABLE.items() for name in names.split()],
 )
-def test_listed_sqlstates_are_classified_as_listed(expected: ErrorCause, name: str) -> None:
+def test_sqlstate_with_a_decision_of_its_own_is_classified_by_it(
+    expected: ErrorCause, name: str
+) -> None:
     assert classify_error(getattr(errors, name)("said")) is expected
 
 
-def test_only_listed_sqlstates_send_a_row_to_quarantine() -> None:
-    """These are the classes of errors in rows, without a few codes. A new code of another class
-    needs a decision here."""
+def test_only_errors_caused_by_a_row_send_it_to_quarantine() -> None:
+    """The test lists the classes of such errors, and the codes excepted from them. A code of
+    another class needs a decision here."""
     at_fault = {state for state in KNOWN if classify_error(make_error(state)) is ErrorCause.BATCH}
     classes = {state for state in KNOWN if state[:2] in ("21", "22", "23", "54")}
     other_codes = {"22023", "22P03", "22P04", "23502", "54011", "54023"}
@@ -93,7 +95,7 @@ def test_only_listed_sqlstates_send_a_row_to_quarantine() -> None:
     ],
     ids=repr,
 )
-def test_error_without_known_sqlstate_is_classified(
+def test_error_that_carries_no_known_sqlstate_is_classified(
     error: psycopg.Error, expected: ErrorCause
 ) -> None:
     assert classify_error(error) is expected
@@ -118,13 +120,15 @@ def test_error_without_known_sqlstate_is_classified(
         ("something else in product_task_aud_20261123_102008", errors.InternalError_),
     ],
 )
-def test_errors_of_a_shard_are_classified(text: str, expected: type[psycopg.Error]) -> None:
+def test_error_of_a_shard_is_classified_like_the_error_of_a_plain_table(
+    text: str, expected: type[psycopg.Error]
+) -> None:
     result = convert_shard_error(errors.InternalError_(text), "product_task_aud")
     assert type(result) is expected
     assert is_missing_partition(result) is (expected is errors.CheckViolation)
 
 
-def test_row_that_a_constraint_of_a_shard_refuses_is_bad() -> None:
+def test_row_that_violates_a_constraint_of_a_shard_counts_as_bad() -> None:
     text = (
         'new row for relation "product_task_aud_20261123_102008" violates check constraint "theirs"'
         '\nDETAIL:  Failing row contains (c, "x").'

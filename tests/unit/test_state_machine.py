@@ -646,7 +646,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         entry = self.ledger[partition]
         progress = batch.progress[make_source(partition, entry)]
         rows = [item.message for rows in batch.rows.values() for item in rows]
-        rejects = [item.message for item in batch.rejects]
+        rejects = [item.message for item in batch.bad_messages]
         expired = [item.message for item in batch.expired]
         places = {}
         for kinds, messages in (
@@ -713,7 +713,7 @@ def make_claimed_machine(limits: Limits, partitions: int, lanes: int) -> StateMa
     return machine
 
 
-def test_business_keys_of_abandoned_batch_are_stored_with_next_batch() -> None:
+def test_business_keys_of_an_abandoned_batch_are_stored_with_a_later_batch() -> None:
     machine = StateMachine(LIMITS, TOLERANCE)
     source = make_source(PARTITIONS[0])
     for epoch in (1, 2):
@@ -725,7 +725,7 @@ def test_business_keys_of_abandoned_batch_are_stored_with_next_batch() -> None:
         machine.handle_abandoned(lane, 0)
 
 
-def test_lane_with_hanging_batch_does_not_stop_the_other_lane() -> None:
+def test_lane_continues_while_the_batch_of_another_lane_hangs() -> None:
     machine = make_claimed_machine(Limits(2, 300_000), partitions=2, lanes=2)
     hangs, works = (machine.get_lane((TOPIC, number)) for number in range(2))
     assert take_message(machine, make_message(make_value(), 0, TOPIC, 0)) is None
@@ -739,8 +739,8 @@ def test_lane_with_hanging_batch_does_not_stop_the_other_lane() -> None:
     assert not hangs.ready
 
 
-def test_large_batches_of_one_lane_do_not_hold_back_small_batch_of_another() -> None:
-    """The large batch hangs, or the next one follows at once."""
+def test_small_batch_is_written_soon_although_another_lane_has_large_batches() -> None:
+    """A large batch hangs, or the next large batch follows at once."""
     machine = make_claimed_machine(Limits(100, 300_000), partitions=2, lanes=2)
     large, works = (machine.get_lane((TOPIC, number)) for number in range(2))
     for offset in range(3):
@@ -764,8 +764,8 @@ def test_large_batches_of_one_lane_do_not_hold_back_small_batch_of_another() -> 
 TOO_LONG = Explanation(Code.NUMBER_TOO_LONG)
 
 
-def test_partition_halted_during_a_pause_is_not_resumed() -> None:
-    """The database found the bad messages, in the batch that reading paused for."""
+def test_partition_that_is_halted_while_reading_is_paused_is_not_resumed() -> None:
+    """The bad messages are in the batch for which reading was paused. PostgreSQL refused them."""
     machine = make_claimed_machine(LIMITS, partitions=2, lanes=1)
     bad = [make_message(make_value(), offset) for offset in range(TOLERANCE.consecutive)]
     for item in bad:
@@ -774,11 +774,13 @@ def test_partition_halted_during_a_pause_is_not_resumed() -> None:
     machine.launch(lane, 0)
     assert machine.pause() == [(TOPIC, 0), (TOPIC, 1)]
     machine.take_written_flight(lane)
-    assert machine.judge(BadMessage(item, Reason.BAD_NUMBER, TOO_LONG) for item in bad)
+    assert machine.count_refused_messages(
+        BadMessage(item, Reason.BAD_NUMBER, TOO_LONG) for item in bad
+    )
     assert machine.resume() == [(TOPIC, 1)]
 
 
-def test_lanes_share_each_kind_evenly_and_keep_migration_twins_together() -> None:
+def test_partitions_of_each_kind_are_spread_over_lanes_with_their_migration_twins() -> None:
     twins = [topic for entity in ENTITIES for topic in entity.topics]
     for partitions in (1, 3, 6):
         dealt = assign_lanes([(topic, n) for topic in twins for n in range(partitions)], LANES)

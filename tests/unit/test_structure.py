@@ -52,7 +52,7 @@ def iterate_queries() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("described", ALL.values(), ids=lambda metric: metric.name)
-def test_each_metric_has_description(described: MetricDescription) -> None:
+def test_each_metric_has_a_description(described: MetricDescription) -> None:
     assert described.name.startswith("annals_")
     assert described.name.endswith("_total") == (described.kind is MetricKind.COUNTER)
     assert described.unit
@@ -65,7 +65,7 @@ def test_each_metric_has_description(described: MetricDescription) -> None:
         )
 
 
-def test_pages_name_only_existing_metrics() -> None:
+def test_documentation_names_only_metrics_that_exist() -> None:
     pages = {
         page: set(NAME.findall(re.sub(r"annals_\w*\*", "", page.read_text())))
         for page in (ROOT / "docs").rglob("*.md")
@@ -75,7 +75,7 @@ def test_pages_name_only_existing_metrics() -> None:
     assert {name: rows for name, rows in wrong.items() if rows} == {}
 
 
-def test_queries_use_only_existing_metrics() -> None:
+def test_prometheus_queries_use_only_metrics_that_exist() -> None:
     requested = {
         (where, name) for where, query in iterate_queries() for name in NAME.findall(query)
     }
@@ -83,7 +83,7 @@ def test_queries_use_only_existing_metrics() -> None:
     assert [(where, name) for where, name in requested if name not in SAMPLES] == []
 
 
-def test_queries_select_only_existing_label_values() -> None:
+def test_prometheus_queries_select_only_label_values_that_exist() -> None:
     wrong = []
     for where, query in iterate_queries():
         for name, braces in SELECTED.findall(query):
@@ -99,7 +99,7 @@ def test_queries_select_only_existing_label_values() -> None:
     assert wrong == []
 
 
-def test_queries_group_only_by_existing_labels() -> None:
+def test_prometheus_queries_group_only_by_labels_that_exist() -> None:
     wrong = [
         f"{where}: {label}"
         for where, query in iterate_queries()
@@ -172,7 +172,7 @@ def graph() -> grimp.ImportGraph:
         ("Only addresses", "annals.access.oidc.bearer", "history.api.base_view"),
     ],
 )
-def test_forbidden_import_breaks_its_contract(
+def test_import_contract_is_broken_when_a_forbidden_import_is_added(
     graph: grimp.ImportGraph, name: str, importer: str, imported: str
 ) -> None:
     assert find_contract(name).check(deepcopy(graph), verbose=False).kept
@@ -182,7 +182,7 @@ def test_forbidden_import_breaks_its_contract(
 
 
 @pytest.mark.parametrize("pattern", [r"\.unreleased\b", r"\bVersionRow(\._make)?\("])
-def test_only_the_viewer_policy_opens_answers_and_makes_rows_for_viewers(pattern: str) -> None:
+def test_only_viewer_policy_reads_closed_answers_and_makes_rows_for_viewers(pattern: str) -> None:
     users = {
         path.relative_to(ROOT).as_posix()
         for package in ("annals", "history", "ingest")

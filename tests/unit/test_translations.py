@@ -98,7 +98,7 @@ def iterate_texts_of_template(path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("language", TRANSLATED)
-def test_catalogues_have_exactly_texts_of_code(language: str) -> None:
+def test_catalogues_have_exactly_the_texts_that_the_code_translates(language: str) -> None:
     earlier = {
         identity for path in list_catalogues(language) for identity, _ in iterate_entries(path)
     }

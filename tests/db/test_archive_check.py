@@ -69,7 +69,7 @@ def find_file(path: Path, of: date) -> Path:
     return file
 
 
-def test_scrub_finds_no_fault_in_sound_archive(archive: ArchiveStore) -> None:
+def test_archive_check_finds_no_fault_in_sound_archive(archive: ArchiveStore) -> None:
     verdicts = list(scrub_days(archive, list_days_to_check()))
     assert [(item.day, item.rows, item.fault, item.note) for item in verdicts] == [
         (FIRST, 4, None, "1 file, manifest and seal"),
@@ -113,7 +113,7 @@ def replace_by_folder(path: Path) -> None:
         (lambda path: get_manifest_path(path).write_text("{"), "cannot be read"),
     ],
 )
-def test_scrub_finds_damage_and_reads_other_days(
+def test_archive_check_names_damaged_day_and_checks_other_days(
     archive: ArchiveStore, tmp_path: Path, damage: Callable[[Path], None], fault: str
 ) -> None:
     damage(tmp_path)
@@ -149,7 +149,7 @@ def forge(archive: ArchiveStore, **changed: Any) -> Manifest:
     return new_manifest
 
 
-def test_scrub_finds_forged_rows(archive: ArchiveStore) -> None:
+def test_archive_check_finds_forged_rows(archive: ArchiveStore) -> None:
     day_manifest = manifest.load_manifest(archive, TABLE, MIDDLE)
     assert day_manifest is not None
     digests = {"file_digest": day_manifest.files[0].digest, "digest": day_manifest.digest}
@@ -165,7 +165,7 @@ def test_scrub_finds_forged_rows(archive: ArchiveStore) -> None:
     assert find_faults(archive)[MIDDLE] == "the archived rows are not the sealed rows"
 
 
-def test_scrub_continues_with_the_day_after_the_last_checked_one(
+def test_archive_check_continues_after_the_day_that_was_checked_last(
     archive: ArchiveStore, tmp_path: Path
 ) -> None:
     remove(tmp_path)
@@ -188,7 +188,9 @@ def test_scrub_continues_with_the_day_after_the_last_checked_one(
     assert verify_once() == (0, str(FIRST))
 
 
-def test_verify_archive_command_prints_what_it_read(archive: ArchiveStore, tmp_path: Path) -> None:
+def test_archive_check_prints_numbers_of_days_and_faults(
+    archive: ArchiveStore, tmp_path: Path
+) -> None:
     code, out, err = run("verify", "--archive", "--entity", "product-car")
     assert (code, out) == (
         0,
@@ -201,14 +203,14 @@ def test_verify_archive_command_prints_what_it_read(archive: ArchiveStore, tmp_p
     assert TABLE not in err
 
 
-def test_scrub_skips_day_forgotten_meanwhile(archive: ArchiveStore) -> None:
+def test_archive_check_skips_day_that_is_forgotten_during_the_check(archive: ArchiveStore) -> None:
     verdicts = scrub_days(archive, list_days_to_check())
     assert next(verdicts).day == FIRST
     ArchivedDay.objects.filter(day=MIDDLE).delete()
     assert [item.day for item in verdicts] == [LAST]
 
 
-def test_scrub_accepts_archived_day_that_is_rewritten_during_the_check(
+def test_archive_check_reads_new_files_when_day_is_rewritten_during_the_check(
     archive: ArchiveStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = scrubbing.find_damage
@@ -229,7 +231,7 @@ def test_scrub_accepts_archived_day_that_is_rewritten_during_the_check(
     assert verdicts[MIDDLE].fault is None
 
 
-def test_scrub_accepts_newer_archive_files_of_run_that_was_interrupted_before_recording_them(
+def test_archive_check_accepts_files_that_an_interrupted_run_wrote_but_did_not_record(
     archive: ArchiveStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(LAST)
@@ -248,7 +250,9 @@ def test_scrub_accepts_newer_archive_files_of_run_that_was_interrupted_before_re
     assert "the manifest names 5 rows, the database 4" in str(find_faults(archive)[LAST])
 
 
-def test_scrub_accepts_further_rows_of_resealed_day(archive: ArchiveStore) -> None:
+def test_archive_check_accepts_earlier_seal_while_day_has_newer_rows_in_its_table(
+    archive: ArchiveStore,
+) -> None:
     fill(FIRST)
     with connect_plainly() as plain:
         insert(plain, get_evening(FIRST), "new")
@@ -262,7 +266,7 @@ def test_scrub_accepts_further_rows_of_resealed_day(archive: ArchiveStore) -> No
     assert DaySeal.objects.filter(day=FIRST).count() == 2
 
 
-def test_scrub_metrics_count_days_with_fault(archive: ArchiveStore, tmp_path: Path) -> None:
+def test_archive_check_metrics_count_days_with_fault(archive: ArchiveStore, tmp_path: Path) -> None:
     def read_values() -> dict[str, float]:
         return {
             sample.name: sample.value

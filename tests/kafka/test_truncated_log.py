@@ -41,11 +41,11 @@ def list_reported_cuts(consumers: ConsumerStarter) -> list[dict[str, Any]]:
     return [partition for partition in json.loads(told.stdout)["partitions"] if partition["logCut"]]
 
 
-def test_partition_log_cut_while_no_consumer_ran_is_read_again(
+def test_log_truncated_while_no_consumer_ran_is_read_again(
     consumers: ConsumerStarter, database: ProductDatabase, broker: Apache
 ) -> None:
-    """The new logs are shorter, equally long and longer than the old ones. One has a transaction
-    marker at the offset of the old last message."""
+    """The new logs are shorter than, as long as, or longer than the old logs. One has a transaction
+    marker at the offset of the last old message."""
     brokers.delete_topics(broker, [TOPIC])
     brokers.create_topics(broker, [TOPIC], partitions=4)
     for partition in range(4):
@@ -78,10 +78,11 @@ def test_partition_log_cut_while_no_consumer_ran_is_read_again(
 
 
 @pytest.mark.parametrize("session_ms", [2_000, 60_000], ids=["new session", "same session"])
-def test_partition_log_cut_while_consumer_is_frozen_is_read_again(
+def test_log_truncated_while_consumer_was_frozen_is_read_again(
     consumers: ConsumerStarter, database: ProductDatabase, broker: Apache, session_ms: int
 ) -> None:
-    """It had nothing to read since its claim: it knows only what the ledger remembers."""
+    """The consumer had nothing to read since its claim. It knows the old log only from the
+    ledger."""
     produce_versions(broker, "old", 20)
     consumers.consume_to_end("--topics", TOPIC)
     running = consumers.start_consumer(
@@ -100,10 +101,11 @@ def test_partition_log_cut_while_consumer_is_frozen_is_read_again(
     assert len(list_reported_cuts(consumers)) == 1
 
 
-def test_unchanged_partition_log_is_not_taken_for_a_cut_one(
+def test_unchanged_log_does_not_count_as_truncated(
     consumers: ConsumerStarter, database: ProductDatabase, broker: Apache
 ) -> None:
-    """Also after another leader was elected, and after a restart in which nothing was read."""
+    """This holds after the election of another leader, and after a run in which nothing was
+    read."""
     produce_versions(broker, "a", 5)
     for _ in range(2):
         assert consumers.consume_to_end("--topics", TOPIC)["batches"] <= 5
