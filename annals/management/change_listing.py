@@ -5,11 +5,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import translation
+from msgspec import UnsetType
 
 from annals.access.journal.actions import AccessAction
 from annals.access.journal.write import record_operator_access
@@ -18,10 +19,13 @@ from history.api.answers import AnswerFormat
 from history.api.changes import list_changed_versions
 from history.common.plain_text import escape_formulas, to_one_line
 from history.completeness import complete_to
+from history.diff import MaybeJson
 from history.documents.exactjson import dumps
 from history.documents.record import ChangeType
 from history.kinds.entities import BY_NAME, ENTITIES
 from history.management.progress import show_progress
+from history.policy.access_record import hide_data_in_path
+from history.store.catalogue import people
 from history.timeline import (
     BadParameterError,
     ChangesPage,
@@ -48,6 +52,9 @@ _OPTIONS: Final = {
     "lateSince": "late-since",
 }
 
+_MAX_NAMED: Final = 5  # how many logins a sentence names
+
+TimeSpan = tuple[datetime, datetime]  # since (included) and until
 PrintPage = Callable[[HistoryReader, ChangesPage], None]
 ShowPage = Callable[[ChangesPage], None]
 
@@ -64,6 +71,7 @@ def print_changes(command: BaseCommand, options: dict[str, Any]) -> None:
     pages = _generate_pages(query)
     token = query.late_since or query.page_token
     name = "late-since" if query.late_since else "page-token"
+    version_count, span = 0, None
     with translation.override("en"):
         try:
             with ExitStack() as stack:
@@ -72,6 +80,8 @@ def print_changes(command: BaseCommand, options: dict[str, Any]) -> None:
                     print_page(reader, page)
                     command.stdout.flush()
                     token = page.next_token
+                    version_count += len(page.versions)
+                    span = _extend_span(span, page)
                     show_page = show_page or stack.enter_context(_show_progress(query, page))
                     show_page(page)
         except KeyboardInterrupt:
@@ -84,6 +94,10 @@ def print_changes(command: BaseCommand, options: dict[str, Any]) -> None:
             raise CommandError(f"--{option} {reason}", returncode=2) from None
         except NotFoundError as error:
             raise CommandError(str(error), returncode=2) from None
+    command.stderr.write(_summarize(query, version_count, span))
+    if not version_count:
+        for sentence in _explain_names(query.filters):
+            command.stderr.write(sentence)
     if query.is_feed and token:
         command.stderr.write(
             f"For later changes: --page-token {token}\n"
@@ -116,7 +130,7 @@ def _make_query(options: dict[str, Any]) -> ChangesQuery:
 def _describe_query(query: ChangesQuery) -> str:
     """Return the command line as the access journal records it.
 
-    The path and the token are left out, because they may contain data of the bank's clients.
+    The token is left out, and parts of the path that may be data of the bank's clients are hidden.
     """
     filters = query.filters
     words = {
@@ -126,9 +140,50 @@ def _describe_query(query: ChangesQuery) -> str:
         "client-id": filters.client_id,
         "entity": query.entity and query.entity.name,
         "type": filters.type and filters.type.name,
+        "path": filters.path and hide_data_in_path(filters.path),
     }
     options = [f"--{name} {value}" for name, value in words.items() if value]
     return " ".join(["changes", *options])
+
+
+def _extend_span(span: TimeSpan | None, page: ChangesPage) -> TimeSpan:
+    """Return the span of the pages so far. Each page of a feed may end later than the one before.
+
+    Args:
+        span: The span of the pages before; None for the first page.
+    """
+    since, until = page.span
+    return (since, until) if span is None else (span[0], max(span[1], until))
+
+
+def _summarize(query: ChangesQuery, version_count: int, span: TimeSpan | None) -> str:
+    """Return the sentence that says what was looked at, and how many versions were listed."""
+    versions = "1 version" if version_count == 1 else f"{version_count} versions"
+    if span is None or query.late_since is not None:
+        return f"Listed {versions}."
+    since, until = map(_format_moment, span)
+    return f"Listed {versions} from {since} to {until}."
+
+
+def _explain_names(filters: VersionFilters) -> Iterator[str]:
+    """Generate a sentence for each login of the filters that may be why nothing was listed."""
+    options = (
+        ("--author", filters.author, "person"),
+        ("--client-id", filters.client_id, "service"),
+    )
+    for option, login, kind in options:
+        if login is None:
+            continue
+        named_login = people.fetch_named_logins([login])[login]
+        other = "--client-id" if kind == "person" else "--author"
+        if named_login.kind == "unknown":
+            yield f"{option} {login}: the list of people and services does not have this login."
+            logins = [match.login for match in people.find_by_name(login) if match.kind == kind]
+            if logins:
+                more = ", …" if len(logins) > _MAX_NAMED else ""
+                yield f"This is a name. The login is: {', '.join(logins[:_MAX_NAMED])}{more}"
+        elif named_login.kind != kind:
+            yield f"{option} {login}: this is a {named_login.kind}; use {other}."
 
 
 @contextmanager
@@ -231,7 +286,12 @@ def _generate_rows(version: Version) -> Iterator[list[str]]:
         yield [*identity, "", "", ""]
     for labelled in version.changes:
         change = labelled.change
-        yield [*identity, change.path, dumps(change.old).decode(), dumps(change.new).decode()]
+        yield [*identity, change.path, _format_value(change.old), _format_value(change.new)]
+
+
+def _format_value(value: MaybeJson) -> str:
+    """Return a value as JSON, or "" for a value that is not there: null is a value."""
+    return "" if isinstance(value, UnsetType) else dumps(value).decode()
 
 
 def _format_line(version: Version) -> str:
@@ -239,12 +299,16 @@ def _format_line(version: Version) -> str:
 
     The columns have fixed widths, because the later lines are not known when a line is printed.
     """
-    who = version.author.name if version.author else version.service.name
+    person = version.author.name if version.author else "-"
     document = f"{version.entity.name} {version.id}"
+    if version.product_instance_id and version.product_instance_id != version.id:
+        document += f" of {version.product_instance_id}"
     fields = [labelled.change.path for labelled in version.changes if not labelled.technical]
     more = f" +{len(fields) - 3}" if len(fields) > 3 else ""
-    moment = f"{version.updated_at:%Y-%m-%d %H:%M:%S}"
     action = f"v{version.version} {version.type.name.lower()}"
-    return (
-        f"{moment}  {who:<24}  {document:<46}  {action:<14}  {' '.join(fields[:3])}{more}".rstrip()
-    )
+    who = f"{_format_moment(version.updated_at)}  {person:<24}  {version.service.name:<16}"
+    return f"{who}  {document:<46}  {action:<14}  {' '.join(fields[:3])}{more}".rstrip()
+
+
+def _format_moment(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

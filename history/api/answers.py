@@ -387,13 +387,13 @@ def make_fallback(state: FallbackState | None) -> FallbackOutcome | UnsetType:
 def make_completeness(
     completeness: StoreCompleteness,
     output: AnswerFormat,
-    versions: Sequence[VersionAnswer] | None = None,
+    versions: Sequence[VersionMembers] | None = None,
     messages: OpenMessages | None = None,
 ) -> CompletenessAnswer:
     """Make the `completeness` of an answer.
 
     Args:
-        versions: The versions on a timeline's page; None for other answers.
+        versions: The versions on a page of a timeline or of changes; None for other answers.
         messages: The messages in quarantine about the requested document; None if the answer does
             not count them.
     """

@@ -19,7 +19,7 @@ from history.api.answer_types import (
     FallbackOutcome,
     QuarantinedDocumentEntry,
     SuccessEnvelope,
-    VersionAnswer,
+    VersionMembers,
 )
 from history.api.answers import AnswerFormat
 from history.api.errors import UnknownEntityError
@@ -152,12 +152,12 @@ class ApiRequest:
         return self.store_completeness.complete_to if self.store_completeness else None
 
     def make_completeness(
-        self, versions: Sequence[VersionAnswer] | None = None
+        self, versions: Sequence[VersionMembers] | None = None
     ) -> CompletenessAnswer:
         """Return the `completeness` of the answer.
 
         Args:
-            versions: The versions on a timeline's page; None for other answers.
+            versions: The versions on a page of a timeline or of changes; None for other answers.
         """
         if self.store_completeness is None:
             raise RuntimeError("make_completeness() needs a view with with_completeness = True")
@@ -199,8 +199,8 @@ class ApiRequest:
         return VersionFilters(
             since=parameters.read_moment("from", zone),
             until=parameters.read_moment("to", zone),
-            author=parameters.read_text("author", AUTHOR_LENGTH),
-            client_id=parameters.read_text("clientId", CLIENT_ID_LENGTH),
+            author=parameters.read_login("author", AUTHOR_LENGTH),
+            client_id=parameters.read_login("clientId", CLIENT_ID_LENGTH),
             type=ChangeType[type_name] if type_name else None,
             path=parameters.read_text("path", length=None),
         )

@@ -48,7 +48,7 @@ class ChangesView(ApiView):
             complete=page.is_complete,
             damaged=answers.list_damaged(page.damaged),
             next_page_token=answers.make_page_token(page.next_token),
-            completeness=request.make_completeness(),
+            completeness=request.make_completeness(versions),
             fallback=request.fallback,
         )
 

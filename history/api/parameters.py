@@ -73,6 +73,13 @@ class QueryParameters:
             raise BadParameterError(name, _("is required"))
         return value
 
+    def read_login(self, name: str, length: int) -> str | None:
+        """Return the value of a parameter, as `read_text`. A value of spaces only is empty."""
+        value = self.read_text(name, length)
+        if value is not None and not value.strip():
+            raise BadParameterError(name, _("is empty"))
+        return value
+
     def read_number(self, name: str, low: int, high: int) -> int | None:
         value = self.read_text(name)
         return None if value is None else parse_whole_number(name, value, low, high)

@@ -1,9 +1,12 @@
 """The record of what one request reads and shows, made for the access journal."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+_PLAIN_SEGMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,59}|\d{0,4}|\*", re.ASCII)
 
 
 class UnmaskedValue(NamedTuple):
@@ -27,6 +30,9 @@ class AccessRecord:
     # True: the journal gets one entry for the whole answer, not one for each application, because
     # the answer is about a person or a period
     is_one_entry: bool = False
+    # The filters of a page of changes by parameter name, with resolved moments and logins. The
+    # journal has them instead of the texts in the request.
+    question: dict[str, str] = field(default_factory=dict)
     listed: bool = False  # whether the start page lists documents that this login opened before
 
     def note_read(self, applications: Iterable[str]) -> None:
@@ -36,6 +42,17 @@ class AccessRecord:
     def note_left_out(self, applications: Iterable[str]) -> None:
         """Note that a list leaves out these applications for this viewer."""
         self.hidden = tuple(dict.fromkeys((*self.hidden, *applications)))
+
+
+def hide_data_in_path(path: str) -> str:
+    """Return the path of a field without what may be data of a client.
+
+    Segments that are not a plain name, a number or `*` become `*`: the key of an object may be
+    data, and so may the value in `[number=4510 123456]`.
+    """
+    return "/".join(
+        segment if _PLAIN_SEGMENT.fullmatch(segment) else "*" for segment in path.split("/")
+    )
 
 
 def get_access_record(request: object) -> AccessRecord:

@@ -8,7 +8,7 @@ another module, history.store.quarantine_queries.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, time
+from datetime import UTC, datetime, time, timedelta
 
 from django.conf import settings
 from django.utils.translation import gettext as _
@@ -37,6 +37,16 @@ def get_retention_start() -> datetime:
     """Return the first moment of retention now. `partitions maintain` removes older versions."""
     window = Window.at(clock.now(), settings.ANNALS.retention_days, 0)
     return datetime.combine(window.oldest, time(), UTC)
+
+
+def get_accepted_end() -> datetime:
+    """Return the first moment after the days of which versions are accepted now.
+
+    It is ahead of the clock, because the clock of a producer may be.
+    """
+    annals = settings.ANNALS
+    window = Window.at(clock.now(), annals.retention_days, annals.ahead_days)
+    return datetime.combine(window.newest + timedelta(days=1), time(), UTC)
 
 
 def check_retention(filters: VersionFilters) -> None:

@@ -20,6 +20,7 @@ from django.utils.translation import gettext as _
 from history.common import clock
 from history.diff.path_filter import get_top_level_field
 from history.kinds.entities import ENTITIES, EntityKind
+from history.policy import access_record
 from history.store import late_list
 from history.store.late_list import LateCursor, LateListGoneError
 from history.store.versions import (
@@ -122,7 +123,9 @@ def fetch_changes_page(reader: HistoryReader, query: ChangesQuery) -> ChangesPag
         OlderThanRetentionError: The whole span is before retention.
     """
     reader = replace(reader.hide_old_service(), damaged={})
-    reader.viewer.access.is_one_entry = True
+    access = reader.viewer.access
+    access.is_one_entry = True
+    access.question = _describe_question(query)
     if query.late_since is not None:
         return _fetch_late_page(reader, query, query.late_since)
     start = _find_start(query)
@@ -130,6 +133,7 @@ def fetch_changes_page(reader: HistoryReader, query: ChangesQuery) -> ChangesPag
     if query.is_feed:
         start = _raise_horizon(start)
     span = (start.since, start.until)
+    access.question |= _describe_span(*span)
     slices = _generate_slices(reader, query, start)
     page = fill_page(reader, query, slices, start.position, budget.SCAN_VERSIONS)
     damaged = tuple(reader.damaged)
@@ -143,6 +147,23 @@ def fetch_changes_page(reader: HistoryReader, query: ChangesQuery) -> ChangesPag
     token = start._replace(position=position).make_token(query)
     read_to = min(max(position.updated_at, start.since), start.until)
     return ChangesPage(page.versions, token, page.is_complete, span, read_to, damaged)
+
+
+def _describe_question(query: ChangesQuery) -> dict[str, str]:
+    """Return the filters of a query, except its span, as the access journal records them."""
+    filters = query.filters
+    values = {
+        "author": filters.author,
+        "clientId": filters.client_id,
+        "entity": query.entity.name if query.entity else None,
+        "type": None if filters.type is None else filters.type.name,
+        "path": access_record.hide_data_in_path(filters.path) if filters.path else None,
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _describe_span(since: datetime, until: datetime) -> dict[str, str]:
+    return {"from": since.isoformat(), "to": until.isoformat()}
 
 
 class _ChangesStart(NamedTuple):
@@ -259,6 +280,7 @@ def _fetch_late_page(reader: HistoryReader, query: ChangesQuery, token: str) -> 
     start = _read_start(query, token, "lateSince")
     span = start.since, max(start.since, start.position.updated_at)
     _check_query(reader, query, *span)
+    reader.viewer.access.question |= _describe_span(*span)
     cursor = start.late or LateCursor(1, 0)
     try:
         slices = _generate_late_slices(reader, query, start, cursor)

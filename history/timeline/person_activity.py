@@ -15,7 +15,7 @@ from history.store.catalogue.people import NamedLogin
 from history.timeline import absence
 from history.timeline.query import TimelineOrder
 from history.timeline.reader import HistoryReader
-from history.timeline.time_slices import ActivityRow, TimeSlice
+from history.timeline.time_slices import TimeSlice
 from history.timeline.visible_changes import fetch_activity
 
 # Older days are left out when the count has taken this long.
@@ -35,6 +35,8 @@ class PersonActivity(NamedTuple):
 def fetch_person_activity(reader: HistoryReader, author: str, zone: str) -> PersonActivity | None:
     """Count the versions that a person made, by day. The newest days are counted first.
 
+    Versions with moments ahead of the clock are counted too.
+
     Args:
         zone: The IANA name of the time zone of the days.
 
@@ -42,9 +44,14 @@ def fetch_person_activity(reader: HistoryReader, author: str, zone: str) -> Pers
         None if the need-to-know rule limits the viewer.
     """
     reader.viewer.access.is_one_entry = True
-    rows: list[ActivityRow] = []
     until = time.monotonic() + _COUNT_SECONDS
-    span = TimeSlice(absence.get_retention_start(), clock.now(), TimelineOrder.DESC)
+    now = clock.now()
+    # There are few versions ahead of the clock, so one statement counts all of them.
+    ahead = TimeSlice(now, absence.get_accepted_end(), TimelineOrder.DESC)
+    rows = fetch_activity(reader, author, ahead, zone)
+    if rows is None:
+        return None
+    span = TimeSlice(absence.get_retention_start(), now, TimelineOrder.DESC)
     while not span.is_empty and time.monotonic() < until:
         deadline.check()
         first, began = span.cut_first(), time.monotonic()

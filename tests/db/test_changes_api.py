@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -69,6 +70,8 @@ def test_each_version_is_on_one_page_of_changes_answer(
         ({"type": "CHANGE", "author": "m.ivanov"}, "type"),
         ({"author": ""}, "author"),
         ({"author": "x" * 65}, "author"),
+        ({"author": "  "}, "author"),
+        ({"author": "m.ivanov", "clientId": " "}, "clientId"),
         ({"author": "m.ivanov", "pageSize": 0}, "pageSize"),
         ({"author": "m.ivanov", "pageToken": "v1:another"}, "pageToken"),
         ({"author": "m.ivanov", "path": "rate"}, "path"),
@@ -125,6 +128,33 @@ def test_page_of_changes_writes_one_journal_entry_with_author(
     assert (entry.action, entry.application, entry.outcome) == ("search", "", "shown")
     assert "author=m.ivanov" in entry.query
     assert "clientId=top-crm" in entry.query
+
+
+def test_journal_entry_of_changes_call_has_window_that_was_not_given_and_path(
+    application_of_two_people: Store, auditor: Client
+) -> None:
+    answer = read_data(
+        auditor.get("/api/v1/changes", {"author": "m.ivanov", "path": "/rate", "tz": "Asia/Tokyo"})
+    )
+    [entry] = JournalEntry.objects.all()
+    window = [datetime.fromisoformat(answer[name]).astimezone(UTC) for name in ("from", "to")]
+    since, until = (moment.isoformat() for moment in window)
+    expected = {"author=m.ivanov", "path=/rate", f"from={since}", f"to={until}"}
+    assert expected == set(entry.query.partition("?")[2].split("&"))
+
+
+def test_completeness_of_changes_counts_versions_missing_before_entries(
+    store: Store, auditor: Client
+) -> None:
+    for number in (0, 3, 4):
+        store.add("A1", number, {"rate": number}, number, author="m.ivanov")
+    store.add("A2", 0, {}, 1, author="m.ivanov")
+    store.add("A2", 2, {}, 2, author="m.ivanov")
+    completeness = read_data(ask(auditor, author="m.ivanov"))["completeness"]
+    assert completeness["missingVersions"] == 3
+    assert "quarantined" not in completeness
+    only_newest = read_data(ask(auditor, author="m.ivanov", pageSize=1))["completeness"]
+    assert only_newest["missingVersions"] == 0
 
 
 def open_only_b1(_user: object, application: Any) -> bool:

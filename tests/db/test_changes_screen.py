@@ -8,11 +8,14 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, time, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
+import msgspec
 import pytest
-from django.core.management import call_command
+from django.conf import settings as django_settings
+from django.core.management import CommandError, call_command
 from django.test import Client
 
 from annals.access.models import JournalEntry
@@ -79,6 +82,52 @@ def test_empty_changes_page_says_why_it_is_empty(
     assert sentence in open_page(support, "changes/", **parameters)
 
 
+@pytest.mark.parametrize("address", ["changes/", "history/product-instance/A1/"])
+def test_empty_list_says_that_name_in_field_of_person_is_a_service(
+    application_of_two_people: Store, support: Client, address: str
+) -> None:
+    Person.objects.create(login="top-crm", full_name="CRM", kind="service")
+    assert "CRM is a service: enter it under “Service”." in open_page(
+        support, address, author="CRM"
+    )
+    assert "Ivan Ivanov is a person: enter the name under “Person”." in open_page(
+        support, address, clientId="Ivanov"
+    )
+
+
+def test_journal_entry_of_changes_page_has_the_question_with_resolved_moments(
+    application_of_two_people: Store, support: Client
+) -> None:
+    open_page(
+        support,
+        "changes/",
+        author="Ivan Ivanov",
+        path="/holders/[passport=4510 123456]/rate",
+        to="yesterday 12:00",
+        tz="Europe/Moscow",
+        **{"from": f"{minute(0):%d.%m.%Y}"},
+    )
+    [entry] = JournalEntry.objects.all()
+    moscow = ZoneInfo("Europe/Moscow")
+    since = datetime(minute(0).year, minute(0).month, minute(0).day, tzinfo=moscow)
+    yesterday = datetime.now(moscow).date() - timedelta(days=1)
+    until = datetime.combine(yesterday, time(12), moscow)
+    for name, value in (
+        ("author", "m.ivanov"),
+        ("from", since.astimezone(UTC).isoformat()),
+        ("to", until.astimezone(UTC).isoformat()),
+        ("path", "/holders/*/rate"),
+    ):
+        assert f"{name}={value}" in re.split("[?&]", entry.query)
+    assert "4510" not in entry.query
+
+
+def test_journal_entry_of_changes_command_has_the_path(store: Store) -> None:
+    run("--path", "/holders/[passport=4510 123456]/rate", "--author", "m.ivanov")
+    [entry] = JournalEntry.objects.all()
+    assert entry.query == "changes --author m.ivanov --path /holders/*/rate"
+
+
 def test_download_of_changes_page_has_versions_of_the_page(
     application_of_two_people: Store, support: Client
 ) -> None:
@@ -95,6 +144,35 @@ def test_person_page_shows_days_and_services(
     assert "3 versions" in page
     assert "1 version" in page
     assert "clientId=top-crm" in page
+
+
+def test_person_page_counts_versions_ahead_of_the_clock(store: Store, support: Client) -> None:
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    ahead_days = django_settings.ANNALS.ahead_days
+    last_accepted = today + timedelta(days=ahead_days + 1, microseconds=-1)
+    store.add("A1", 0, {"rate": 1}, last_accepted, author="m.early", client="top-robot")
+    page = open_page(support, "person/m.early/")
+    assert "clientId=top-robot" in page
+    assert f"{last_accepted.day} {last_accepted:%B}" in page
+    empty = open_page(support, "changes/", author="m.early")
+    assert "no version of this time" in empty
+    Person.objects.create(login="m.early", full_name="Early Ivan")
+    assert "enter a later one in “Before”" in open_page(support, "changes/", author="m.early")
+
+
+def open_everything(_user: object, _application: object) -> bool:
+    return True
+
+
+def test_changes_page_promises_no_counts_where_need_to_know_forbids_them(
+    application_of_two_people: Store, support: Client, settings: Any
+) -> None:
+    promise = "through which services"
+    assert promise in open_page(support, "changes/", author="m.ivanov")
+    rule = f"{__name__}.open_everything"
+    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, need_to_know=rule)
+    assert promise not in open_page(support, "changes/", author="m.ivanov")
+    assert "Days and services are not counted here" in open_page(support, "person/m.ivanov/")
 
 
 def test_timeline_links_to_page_of_person_and_to_changes_of_the_day(
@@ -116,10 +194,15 @@ def test_changes_answer_masks_marked_field_and_refuses_path_below_it(
     assert inside.status_code == 400
 
 
+def run_both(*words: str) -> tuple[str, str]:
+    """Run `annals changes`. Return what it prints on stdout and on stderr."""
+    out, err = io.StringIO(), io.StringIO()
+    call_command("changes", *words, stdout=out, stderr=err)
+    return out.getvalue(), err.getvalue()
+
+
 def run(*words: str) -> str:
-    out = io.StringIO()
-    call_command("changes", *words, stdout=out, stderr=io.StringIO())
-    return out.getvalue()
+    return run_both(*words)[0]
 
 
 def test_changes_command_prints_text_json_and_csv(application_of_two_people: Store) -> None:
@@ -140,6 +223,62 @@ def test_changes_command_prints_text_json_and_csv(application_of_two_people: Sto
     rows = list(csv.DictReader(io.StringIO(run(*words, "--csv"))))
     assert (rows[0]["version"], rows[0]["path"], rows[0]["new"]) == ("2", "/rate", "2")
     assert "changes --from" in JournalEntry.objects.all()[0].query
+
+
+def test_changes_csv_leaves_cell_of_missing_value_empty_and_writes_null(store: Store) -> None:
+    documents = ({"a": 1, "b": None}, {"b": 2, "c": None}, {"b": 2})
+    for number, document in enumerate(documents):
+        store.add("A1", number, document, number, author="m.ivanov")
+    window = ("--from", minute(-9).isoformat(), "--to", minute(9).isoformat())
+    rows = csv.DictReader(io.StringIO(run(*window, "--order", "desc", "--csv")))
+    values = [(row["version"], row["path"], row["old"], row["new"]) for row in rows]
+    assert sorted(values) == [
+        ("0", "", "", ""),
+        ("1", "/a", "1", ""),
+        ("1", "/b", "null", "2"),
+        ("1", "/c", "", "null"),
+        ("2", "/c", "null", ""),
+    ]
+
+
+def test_changes_table_names_zone_service_and_application(
+    application_of_two_people: Store,
+) -> None:
+    Person.objects.create(login="top-crm", full_name="CRM", kind="service")
+    window = ("--from", minute(-9).isoformat(), "--to", minute(9).isoformat())
+    out, err = run_both(*window, "--author", "m.prygunov")
+    first = out.splitlines()[0]
+    moment = f"{minute(2):%Y-%m-%d %H:%M:%S} UTC"
+    assert first.split()[:5] == [*moment.split(), "m.prygunov", "CRM"]
+    assert "product-task T1 of A1 " in first
+    since, until = (f"{minute(number):%Y-%m-%d %H:%M:%S} UTC" for number in (-9, 9))
+    assert err == f"Listed 3 versions from {since} to {until}.\n"
+    assert "product-instance A1  " in run(*window, "--author", "m.ivanov")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--author", "nobody"), "--author nobody: the list of people and services does not"),
+        (("--author", "Ivanov Ivan"), "This is a name. The login is: m.ivanov"),
+        (("--author", "top-crm"), "--author top-crm: this is a service; use --client-id."),
+        (("--client-id", "CRM"), "This is a name. The login is: top-crm"),
+        (("--client-id", "m.ivanov"), "--client-id m.ivanov: this is a person; use --author."),
+    ],
+)
+def test_empty_changes_command_says_what_is_known_of_the_name(
+    application_of_two_people: Store, words: tuple[str, str], sentence: str
+) -> None:
+    Person.objects.create(login="top-crm", full_name="CRM", kind="service")
+    out, err = run_both("--from", minute(-9).isoformat(), "--to", minute(9).isoformat(), *words)
+    assert out == ""
+    assert "Listed 0 versions from" in err
+    assert sentence in err
+
+
+def test_changes_command_refuses_blank_login() -> None:
+    with pytest.raises(CommandError, match="--author: it is empty"):
+        run("--author", " ")
 
 
 @pytest.fixture

@@ -190,16 +190,18 @@ def _format_query(
 ) -> str:
     """Return the path and those parameters that cannot contain data of the bank's clients.
 
-    Returns the path alone if the answer showed nothing.
+    Of a page of changes it returns the whole question, with moments and logins resolved. Returns
+    the path alone if the answer showed nothing.
     """
     if outcome is not AccessOutcome.SHOWN:
         return request.path
-    parameters = "&".join(
-        f"{name}={value}"
+    parameters = {
+        name: value
         for name, value in request.GET.items()
         if (name in _HARMLESS_PARAMETERS and _HARMLESS_VALUE.fullmatch(str(value)))
         or (name == "login" and action is AccessAction.JOURNAL)  # never a client
         # The author and the clientId of a page of changes are logins, so the entry may have them.
         or (name in ("author", "clientId") and access.is_one_entry)
-    )
-    return f"{request.path}?{parameters}" if parameters else request.path
+    } | access.question
+    query = "&".join(f"{name}={value}" for name, value in parameters.items())
+    return f"{request.path}?{query}" if query else request.path

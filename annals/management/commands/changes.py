@@ -15,8 +15,9 @@ class Command(BaseCommand):
         "Print what was changed in a span of time, whatever document it was in: by a person "
         "(--author), by a service (--client-id), to a field (--path), or everything. The span "
         "may be of any length: it is read page by page, and printed as it is read. Sensitive "
-        "fields are masked. When it is interrupted, it prints the token to go on with; exit 0: all "
-        "was printed, 2: it failed, 130: it was interrupted."
+        "fields are masked. At the end it says on stderr which span was read and how many "
+        "versions were listed. When it is interrupted, it prints the token to go on with; exit 0: "
+        "all was printed, also if that is nothing, 2: it failed, 130: it was interrupted."
     )
     requires_system_checks: list[str] = []
 
@@ -27,8 +28,18 @@ class Command(BaseCommand):
             "--from", type=parse_moment, help=f"first moment, {moment} (default: a day before --to)"
         )
         add("--to", type=parse_moment, help=f"moment after the last one, {moment} (default: now)")
-        add("--author", metavar="LOGIN", help="only versions that this person made")
-        add("--client-id", metavar="SERVICE", help="only versions that this service made")
+        add(
+            "--author",
+            type=parse_login,
+            metavar="LOGIN",
+            help="only versions that this person made: the login, not the name",
+        )
+        add(
+            "--client-id",
+            type=parse_login,
+            metavar="SERVICE",
+            help="only versions that this service made: the client id, not the name",
+        )
         add("--entity", choices=BY_NAME, metavar="KIND", help="only versions of this kind")
         add(
             "--type", choices=[*ChangeType.__members__], help="only creations, changes or deletions"
@@ -58,6 +69,13 @@ class Command(BaseCommand):
         from annals.management.change_listing import print_changes
 
         print_changes(self, options)
+
+
+def parse_login(text: str) -> str:
+    """Check that a login is not empty."""
+    if not text.strip():
+        raise ArgumentTypeError("it is empty")
+    return text
 
 
 def parse_moment(text: str) -> datetime:

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from django import forms
 from django.utils import timezone
 from django.utils.functional import Promise
-from django.utils.translation import get_language, ngettext
+from django.utils.translation import get_language, gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from history.admin.components.cards import CHANGE_TEXTS
@@ -151,6 +151,9 @@ class FilterForm(ZonedForm):
 
     Attributes:
         unknown_names: The entered names that the list of people and services does not have.
+        misplaced_names: A sentence for each service that was entered as a person, and for each
+            person that was entered as a service. A service may be the author of versions, so this
+            is not an error.
         matching_fields: The name and path of each field that the entered name may mean. Empty if
             the name is not ambiguous.
     """
@@ -181,6 +184,7 @@ class FilterForm(ZonedForm):
         super().__init__(*args, **kwargs)
         self._kinds = [kind.name for kind in kinds]
         self.unknown_names: list[str] = []
+        self.misplaced_names: list[str] = []
         self.matching_fields: Collection[tuple[str, str]] = ()
         self.fields["path"].validators = []  # Django refuses NUL, which a key may have
         for name, label in (("from", _("From")), ("to", _("Before"))):
@@ -212,6 +216,13 @@ class FilterForm(ZonedForm):
             raise forms.ValidationError(message.format(found=listed))
         if text and not authors:
             self.unknown_names.append(text)
+        for author in authors:
+            if name == "author" and author.kind == "service":
+                sentence = gettext("{name} is a service: enter it under “Service”.")
+                self.misplaced_names.append(sentence.format(name=author.name))
+            elif name == "clientId" and author.kind == "person":
+                sentence = gettext("{name} is a person: enter the name under “Person”.")
+                self.misplaced_names.append(sentence.format(name=author.name))
         return authors[0].login if authors else text
 
     def clean_path(self) -> str:

@@ -26,7 +26,7 @@ from history.common import clock
 from history.common.worker_shares import mark_expensive
 from history.completeness import complete_to
 from history.kinds.entities import BY_NAME, ENTITIES
-from history.policy import masking
+from history.policy import masking, need_to_know
 from history.store.catalogue import people
 from history.store.quarantined_messages import NO_OPEN_MESSAGES
 from history.timeline import (
@@ -93,6 +93,8 @@ def show_changes(request: HttpRequest, reader: HistoryReader) -> HttpResponse:
         titles=_load_titles(reader, page),
     )
     author = people.fetch_named_logins([filters.author]).get(filters.author or "")
+    if need_to_know.is_rule_applied(reader.viewer):
+        author = None  # the page of a person counts nothing for this viewer
     return render(
         request,
         "history/all_changes.html",
@@ -309,10 +311,15 @@ def _explain_empty(form: ChangesForm, page: ChangesPage | None, is_noted: bool) 
         return _("Nothing was found up to here. The search can go on among older ones.")
     if form.unknown_names:
         return _(
-            "The list of people and services has no name or login “{name}”, and no version that "
-            "fits the filter has this login."
+            "The list of people and services has no name or login “{name}”, and no version of "
+            "this time that fits the filter has this login."
         ).format(name=form.unknown_names[0])
-    return _("Nothing changed in this time that fits the filter.")
+    sentences = [_("Nothing changed in this time that fits the filter."), *form.misplaced_names]
+    if form.to_filters().until is None:
+        sentences.append(
+            _("The time ends now: for versions with a later time enter a later one in “Before”.")
+        )
+    return " ".join(sentences)
 
 
 @require_history_permission
