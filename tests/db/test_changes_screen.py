@@ -206,11 +206,13 @@ def test_window_in_words_is_a_resolved_moment_in_chips_links_and_files(
     links = [html.unescape(link) for link in re.findall(r'href="([^"]*as=json)"', page)]
     [link] = [link for link in links if link.startswith("/admin/changes/")]
     assert "Tuesday" not in link
+    [shared] = re.findall(r'data-copy="(http[^"]*/admin/changes/[^"]*)"', page)
     for address in (link, "/admin/changes/?" + urlencode({**query, "as": "json"})):
         head = read_head(support.get(address, headers=ENGLISH))
         assert "Tuesday" not in head["Address"]
         assert head["Filter"].endswith(f"From: {moments[0]}; Before: {moments[1]}")
-        assert "from=2026-11-24T00%3A00%2B03%3A00" in head["Address"]
+        assert head["Address"] == html.unescape(shared)
+        assert "from=2026-11-24T00%3A00%2B03%3A00" in shared
         parameters = dict(parse_qsl(urlsplit(head["Address"]).query))
         assert read_chips(open_page(support, "changes/", **parameters)) == chips
 

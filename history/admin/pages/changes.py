@@ -112,6 +112,7 @@ def show_changes(request: HttpRequest, reader: HistoryReader) -> HttpResponse:
             "form": form,
             "notes": notes,
             "chips": chips,
+            "shared_url": form.build_shared_url(request),
             "files": timeline_export.list_file_links(address, parameters, token)[:-1]
             if versions
             else [],

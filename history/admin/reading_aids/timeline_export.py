@@ -30,8 +30,8 @@ from history.timeline import TimelinePage, Version
 
 FORM_PARAMETER: Final = "as"
 FILES: Final = ("csv", "xlsx", "json")
-# How many changes have a row in one file.
-MAX_FILE_CHANGES: Final = 100_000
+# How many changes have a row in one file. This many take some seconds to write as XLSX.
+MAX_FILE_CHANGES: Final = 50_000
 MAX_CELL_LETTERS: Final = 32_767  # the limit of Excel
 MAX_HELD_ROWS: Final = 100  # how many messages in quarantine have a row
 PLAIN: Final = open_messages.SentenceWriter(str.format, sentences.format_moment)
