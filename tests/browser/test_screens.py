@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Open, log_in
+from tests.browser.conftest import LONG, Open, log_in
 from tests.db.store import T0
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db]
@@ -38,6 +38,9 @@ SCREENS = [
     f"{R1}state/",
     f"{A1}field/?path=/rate",
     "/admin/client/?q=none",
+    "/admin/changes/?clientId=top-crm",
+    f"/admin/changes/?author={LONG[:64]}",
+    "/admin/person/m.ivanov/",
 ]
 
 
@@ -91,7 +94,8 @@ def test_click_on_bar_of_timeline_picture_shows_versions_of_its_day(visit: Open)
     page = visit(A1)
     expect(page.locator(".bars a")).to_have_count(6)
     page.locator(".bars a").nth(2).click()
-    expect(page.locator(".chips b").first).to_have_text(f"{T0 + timedelta(days=2):%d.%m.%Y}")
+    day = T0 + timedelta(days=2)
+    expect(page.locator(".chips b").first).to_have_text(f"{day:%Y-%m-%d} 00:00 UTC+03:00")
     expect(page.locator(".version").first).to_be_visible()
 
 

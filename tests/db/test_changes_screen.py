@@ -1,26 +1,33 @@
 """The page of changes, the page of a person, and `annals changes`."""
 
 import csv
+import html
 import io
 import itertools
 import json
 import re
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+from xml.etree import ElementTree
 from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
 from django.conf import settings as django_settings
 from django.core.management import CommandError, call_command
+from django.http import HttpResponse
 from django.test import Client
 
 from annals.access.models import JournalEntry
 from annals.management import change_listing
 from history import timeline
+from history.admin.reading_aids import timeline_export
+from history.common import clock
 from history.completeness import complete_to
 from history.kinds.entities import ENTITIES
 from history.models import FieldLabel, Person
@@ -133,6 +140,188 @@ def test_download_of_changes_page_has_versions_of_the_page(
 ) -> None:
     text = open_page(support, "changes/", **{"author": "m.ivanov", "as": "csv"})
     assert len(re.findall("Ivan Ivanov", text)) == 3
+
+
+@pytest.fixture
+def wide_change(store: Store) -> Store:
+    """An application whose second version changes 101 fields, one of them technical."""
+    names = [f"field{number:03}" for number in range(100)]
+    for version in range(2):
+        store.add("A1", version, dict.fromkeys([*names, "etag"], version), version)
+    return store
+
+
+def read_changes(answer: HttpResponse, form: str) -> list[dict[str, str]]:
+    """The rows of the changes in an exported file."""
+    if form == "json":
+        return list(json.loads(answer.content)["changes"])
+    if form == "csv":
+        text = answer.content.decode("utf-8-sig")
+        lines = list(csv.reader(io.StringIO(text), delimiter=";"))
+    else:
+        with zipfile.ZipFile(io.BytesIO(answer.content)) as book:
+            strings = [
+                "".join(item.itertext())
+                for item in ElementTree.fromstring(book.read("xl/sharedStrings.xml"))  # noqa: S314 - our own file
+            ]
+            sheet = ElementTree.fromstring(book.read("xl/worksheets/sheet1.xml"))  # noqa: S314
+        rows = sheet.findall(".//{*}row")
+        lines = [[strings[int(cell[0].text or "")] for cell in row] for row in rows]
+    first = next(number for number, line in enumerate(lines) if line[:1] == ["Time"])
+    return [dict(zip(lines[first], line, strict=False)) for line in lines[first + 1 :]]
+
+
+@pytest.mark.parametrize("form", ["csv", "xlsx", "json"])
+@pytest.mark.parametrize("address", ["changes/?author=m.ivanov", "history/product-instance/A1/?"])
+def test_export_has_every_change_of_a_version(
+    wide_change: Store, support: Client, address: str, form: str
+) -> None:
+    answer = support.get(f"/admin/{address}&as={form}", headers=ENGLISH)
+    rows = [row for row in read_changes(answer, form) if row["Version"] == "1"]
+    assert len({row["Field"] for row in rows}) == len(rows) == 101
+
+
+@pytest.mark.parametrize("form", ["csv", "xlsx", "json"])
+def test_export_says_how_many_changes_are_not_in_it(
+    wide_change: Store, support: Client, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timeline_export, "MAX_FILE_CHANGES", 60)
+    answer = support.get(f"/admin/changes/?author=m.ivanov&as={form}", headers=ENGLISH)
+    rows = read_changes(answer, form)
+    assert [row["Version"] for row in rows] == [*["1"] * 60, "", "0"]
+    assert rows[60]["Id"] == "A1"
+    assert rows[60]["What happened"] == (
+        "41 more changes of the version above are not in this file."
+    )
+
+
+def test_note_says_how_many_changes_are_not_in_it(wide_change: Store, support: Client) -> None:
+    note = open_page(support, "history/product-instance/A1/", **{"as": "note"})
+    assert note.count("changed from 0 to 1") + note.count(" / field") == 40
+    assert "60 more changes are not shown here." in note
+
+
+def test_line_of_a_version_counts_all_changed_fields(wide_change: Store, support: Client) -> None:
+    page = open_page(support, "changes/", author="m.ivanov")
+    names = ", ".join(f"field{number:03}" for number in range(4))
+    assert f'<span class="fields">{names} +96</span>' in page
+
+
+def test_line_of_a_version_counts_a_list_once(store: Store, support: Client) -> None:
+    for version in range(2):
+        parts = [{"pid": str(number), "sum": version} for number in range(30)]
+        store.add("A1", version, {"tags": [str(version)] * 20, "parts": parts}, version)
+    page = open_page(support, "changes/", author="m.ivanov")
+    [line] = re.findall(r'<span class="fields">(.*?)</span>', page)
+    assert line == "tags +1"
+
+
+MOSCOW = {"author": "m.ivanov", "from": "24.11.2026", "to": "25.11.2026", "tz": "Europe/Moscow"}
+
+
+@pytest.fixture
+def fixed_clock(monkeypatch: pytest.MonkeyPatch) -> datetime:
+    """The clock of the page: noon of 26 November 2026, a Thursday."""
+    now = datetime(2026, 11, 26, 12, tzinfo=UTC)
+    monkeypatch.setattr(clock, "now", lambda: now)
+    return now
+
+
+def read_chips(page: str) -> dict[str, str]:
+    return dict(re.findall(r"<li>([^<]*): <b>([^<]*)</b>", page))
+
+
+def read_bounds(page: str) -> list[str]:
+    """What the fields of the filter have as the bounds of the window."""
+    return re.findall(r'name="(?:from|to)" value="([^"]*)"', page)
+
+
+def read_head(answer: HttpResponse) -> dict[str, str]:
+    """The lines that describe an exported file."""
+    return dict(json.loads(answer.content)["about"])
+
+
+def test_window_in_words_is_a_resolved_moment_in_chips_links_and_files(
+    application_of_two_people: Store, support: Client, fixed_clock: datetime
+) -> None:
+    query = {"author": "m.ivanov", "from": "last Tuesday", "to": "Wednesday 10:00"}
+    application_of_two_people.add("B1", 0, {}, fixed_clock - timedelta(days=2), author="m.ivanov")
+    support.cookies["annals_zone"] = "moscow"
+    page = open_page(support, "changes/", **query)
+    moments = ("2026-11-24 00:00 UTC+03:00", "2026-11-25 10:00 UTC+03:00")
+    chips = read_chips(page)
+    assert (chips["From"], chips["Before"]) == moments
+    assert read_bounds(page) == ["last Tuesday", "Wednesday 10:00"]
+    links = [html.unescape(link) for link in re.findall(r'href="([^"]*as=json)"', page)]
+    [link] = [link for link in links if link.startswith("/admin/changes/")]
+    assert "Tuesday" not in link
+    [shared] = re.findall(r'data-copy="(http[^"]*/admin/changes/[^"]*)"', page)
+    for address in (link, "/admin/changes/?" + urlencode({**query, "as": "json"})):
+        head = read_head(support.get(address, headers=ENGLISH))
+        assert "Tuesday" not in head["Address"]
+        assert head["Filter"].endswith(f"From: {moments[0]}; Before: {moments[1]}")
+        assert head["Address"] == html.unescape(shared)
+        assert "from=2026-11-24T00%3A00%2B03%3A00" in shared
+        parameters = dict(parse_qsl(urlsplit(head["Address"]).query))
+        assert read_chips(open_page(support, "changes/", **parameters)) == chips
+
+
+@pytest.mark.parametrize("choice", ["moscow", "utc"])
+def test_window_stays_the_same_in_another_zone(
+    application_of_two_people: Store, support: Client, fixed_clock: datetime, choice: str
+) -> None:
+    application_of_two_people.add("B1", 0, {}, datetime(2026, 11, 23, 22, tzinfo=UTC))
+    support.cookies["annals_zone"] = choice
+    shown = {
+        "moscow": ("2026-11-24 00:00 UTC+03:00", "2026-11-25 00:00 UTC+03:00", "Europe/Moscow"),
+        "utc": ("2026-11-23 21:00 UTC", "2026-11-24 21:00 UTC", "UTC"),
+    }
+    page = open_page(support, "changes/", **MOSCOW)
+    assert page.count('<li class="version ') == 1
+    chips = read_chips(page)
+    assert (chips["From"], chips["Before"]) == shown[choice][:2]
+    # Sent again with the zone of the page, the form has the same window.
+    bounds = dict(zip(("from", "to"), read_bounds(page), strict=True))
+    again = open_page(support, "changes/", author="m.ivanov", tz=shown[choice][2], **bounds)
+    assert read_chips(again) == chips
+    head = read_head(support.get("/admin/changes/", {**MOSCOW, "as": "json"}, headers=ENGLISH))
+    assert head["Time zone"] == shown[choice][2]
+    assert head["Looked at"] == " – ".join(shown[choice][:2])
+    assert head["Filter"].endswith(
+        "; ".join((f"From: {chips['From']}", f"Before: {chips['Before']}"))
+    )
+
+
+def test_moment_with_offset_is_read_with_its_offset(
+    application_of_two_people: Store, support: Client, fixed_clock: datetime
+) -> None:
+    for text in ("2026-11-24T00:00+03:00", "24.11.2026 0:00 UTC+03:00", "2026-11-23T21:00Z"):
+        page = open_page(support, "changes/", **{"author": "m.ivanov", "from": text})
+        assert read_chips(page)["From"] == "2026-11-23 21:00 UTC"
+        assert read_bounds(page)[0] == "23.11.2026 21:00"
+
+
+@pytest.mark.usefixtures("fixed_clock")
+def test_empty_changes_page_and_file_say_which_window_was_looked_at(
+    store: Store, support: Client
+) -> None:
+    window = "2026-11-23 21:00 UTC – 2026-11-24 21:00 UTC"
+    assert f"Looked at: {window}." in open_page(support, "changes/", **MOSCOW)
+    file = support.get("/admin/changes/", {**MOSCOW, "as": "json"}, headers=ENGLISH)
+    assert read_head(file)["Looked at"] == window
+    assert "Looked at: 20" in open_page(support, "changes/", author="m.ivanov")
+
+
+def test_unknown_time_zone_is_named_at_the_moment(store: Store, support: Client) -> None:
+    page = open_page(support, "changes/", **{**MOSCOW, "tz": "Mars/Olympus"})
+    assert page.count("There is no time zone “Mars/Olympus”.") == 2
+    assert "Wrong: From, Before." in page
+
+
+def test_window_in_the_future_is_explained(store: Store, support: Client) -> None:
+    page = open_page(support, "changes/", **{"from": "2090-01-01"})
+    assert "The time begins in the future" in page
+    assert "must not be later" not in page
 
 
 def test_person_page_shows_days_and_services(

@@ -1,20 +1,23 @@
 """The filter above a timeline: a form with conditions, and their parameters in addresses."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from typing import Any, ClassVar, NamedTuple
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 from django import forms
+from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.functional import Promise
 from django.utils.translation import get_language, gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from history.admin.components.cards import CHANGE_TEXTS
+from history.admin.components.links import PAGE
 from history.admin.reading_aids import moment_words
 from history.common import clock, zone
+from history.common.moment_filter import format_day
 from history.documents.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ChangeType
 from history.kinds.entities import EntityKind
 from history.store.catalogue import labels, people
@@ -48,14 +51,23 @@ class MomentField(forms.DateTimeField):
     widget = _make_text_input(_("yesterday 12:00"), **{"data-pick": _("Choose in a calendar")})
     default_error_messages = {"invalid": _("Not a date. Write 26.11.2026 12:00 or yesterday 12:00")}
     zone: tzinfo = UTC  # the zone of the person who writes; see ZonedForm
+    unknown_zone = ""  # the name of the zone in the address, if it is not the name of a zone
 
     def to_python(self, value: Any) -> datetime | None:
-        text = value.strip() if isinstance(value, str) else value
-        today = clock.now().astimezone(self.zone).date()
-        moment = moment_words.parse_moment(text, today) if isinstance(text, str) else None
+        """Return the moment as a time in `zone`. An offset that the text has comes first."""
+        text, offset = moment_words.split_offset(value.strip() if isinstance(value, str) else "")
+        if text and offset is None and self.unknown_zone:
+            message = _("There is no time zone “{name}”. Enter the moment again.")
+            raise forms.ValidationError(message.format(name=self.unknown_zone))
+        today = clock.now().astimezone(offset or self.zone).date()
         # In UTC, because Django refuses times that occur twice or never when clocks change.
         with timezone.override(UTC):
-            return moment or super().to_python(text)
+            moment = moment_words.parse_moment(text, today) or super().to_python(text)
+        try:
+            in_zone = moment and offset and moment.replace(tzinfo=offset).astimezone(self.zone)
+        except OverflowError:
+            raise forms.ValidationError(YEAR_OUTSIDE) from None
+        return in_zone or moment
 
 
 class ZonedForm(forms.Form):
@@ -73,14 +85,14 @@ class ZonedForm(forms.Form):
 
     def full_clean(self) -> None:
         zone_name = self.data.get("tz", "")
-        form_zone = (
-            ZoneInfo(zone_name)
-            if zone_name in zone.list_zone_names()
-            else timezone.get_current_timezone()
-        )
+        is_known = zone_name in zone.list_zone_names()
+        form_zone = ZoneInfo(zone_name) if is_known else timezone.get_current_timezone()
         for field in self.fields.values():
             if isinstance(field, MomentField):
                 field.zone = form_zone
+                field.unknown_zone = "" if is_known else zone_name
+        if zone_name and not is_known:  # the form does not send it again
+            self.data = {**_read_texts(self.data), "tz": ""}
         super().full_clean()
 
     def get_moment(self, name: str) -> datetime | None:
@@ -106,6 +118,11 @@ class ZonedForm(forms.Form):
             self.add_error(high, _("The end is earlier than the beginning."))
             return since, None
         return since, until
+
+
+def _read_texts(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of a form's data, with the last of several values of one name."""
+    return {name: data[name] for name in data}
 
 
 class MomentForm(ZonedForm):
@@ -259,6 +276,34 @@ class FilterForm(ZonedForm):
         """Add `since` and `until`, the bounds of the period as moments, to the cleaned data."""
         since, until = self.get_bounds("from", "to")
         self.cleaned_data |= {"since": since, "until": until}
+        self._show_moments()
+
+    def _show_moments(self) -> None:
+        """Write the bounds so that the form, when sent again, has the same ones.
+
+        The form is sent with the zone of the page. So a bound that was entered in another zone gets
+        its offset, and a bound that has an offset loses it if it is the one of the page.
+        """
+        data = _read_texts(self.data)
+        for name, moment in self._bounds.items():
+            entered, shown = moment.astimezone(self._zone), _to_page_zone(moment)
+            if entered.utcoffset() != shown.utcoffset() or shown.fold:
+                data[name] = _format_with_offset(entered)
+            elif moment_words.split_offset(data[name].strip()).zone:
+                time = f"{shown:%H:%M:%S}".removesuffix(":00")
+                data[name] = f"{shown:%d.%m.}{shown.year:04} {time}"
+        self.data = data
+
+    @property
+    def _zone(self) -> tzinfo:
+        zone: tzinfo = self.fields["from"].zone  # type: ignore[attr-defined]
+        return zone
+
+    @property
+    def _bounds(self) -> dict[str, datetime]:
+        """The bounds that are used, by the names of their fields."""
+        bounds = {"from": self.cleaned_data.get("since"), "to": self.cleaned_data.get("until")}
+        return {name: moment for name, moment in bounds.items() if moment}
 
     def to_filters(self) -> VersionFilters:
         """Return the filters for the timeline, without the conditions that are wrong."""
@@ -304,19 +349,10 @@ class FilterForm(ZonedForm):
         chips: list[FilterChip] = []
         for name in self.conditions:
             if name in parameters:
-                other_parameters = {
-                    key: text for key, text in parameters.items() if key not in (name, "tz")
-                }
-                query = urlencode(
-                    {**other_parameters, "tz": parameters["tz"]}
-                    if other_parameters and "tz" in parameters
-                    else other_parameters
-                )
-                value = (
-                    parameters[name].replace("T", " ")
-                    if name in ("from", "to")
-                    else parameters[name]
-                )
+                query = urlencode({key: text for key, text in parameters.items() if key != name})
+                value = parameters[name]
+                if moment := self._bounds.get(name):
+                    value = format_moment_with_zone(moment)
                 label = str(self.fields[name].label)
                 value_text = self._get_choice_text(name, value)
                 url = f"{address}?{query}" if query else address
@@ -330,12 +366,53 @@ class FilterForm(ZonedForm):
         return str(dict(choices).get(value, value))
 
     def get_parameters(self) -> dict[str, str]:
-        """Return the used conditions as query parameters, for links with the same filter."""
-        names = (*self.conditions, "tz") if self.applied else ()
-        parameters = {
-            name: self.data.get(name, "") for name in names if self.cleaned_data.get(name)
+        """Return the used conditions as query parameters, for links with the same filter.
+
+        Moments have their offset: a link means the same moments later and in another zone.
+        """
+        if not self.applied:
+            return {}
+        bounds = self._bounds
+        return {
+            name: _format_with_offset(bounds[name].astimezone(self._zone))
+            if name in bounds
+            else self.data[name]
+            for name in self.conditions
+            if self.cleaned_data.get(name)
         }
-        return {name: text for name, text in parameters.items() if text}
+
+    def build_shared_url(self, request: HttpRequest) -> str:
+        """Return the whole address of the page that is shown, with the moments of the filter."""
+        page = {name: text for name, text in request.GET.items() if name == PAGE and text}
+        query = urlencode({**self.get_parameters(), **page})
+        return request.build_absolute_uri(f"{request.path}?{query}".rstrip("?"))
+
+
+def _format_with_offset(moment: datetime) -> str:
+    """Return a moment for an address or a form, to the minute if that is exact."""
+    is_minute = not (moment.second or moment.microsecond)
+    return moment.isoformat(timespec="minutes" if is_minute else "auto")
+
+
+def format_moment_with_zone(moment: datetime) -> str:
+    """Return a moment in the zone of the page, with the offset of this zone."""
+    shown = _to_page_zone(moment)
+    time = shown.time().isoformat("auto").removesuffix(":00")
+    offset = f"{shown:%z}"
+    name = "UTC" if shown.utcoffset() == timedelta() else f"UTC{offset[:3]}:{offset[3:5]}"
+    return f"{format_day(shown)} {time} {name}"
+
+
+def describe_span(since: datetime, until: datetime) -> str:
+    return f"{format_moment_with_zone(since)} – {format_moment_with_zone(until)}"
+
+
+def _to_page_zone(moment: datetime) -> datetime:
+    """Return a moment in the zone of the page, or in UTC if the zone does not have it."""
+    try:
+        return timezone.localtime(moment)
+    except OverflowError:  # the first or the last day of all
+        return moment.astimezone(UTC)
 
 
 def sort_by_name(authors: Iterable[NamedLogin | None]) -> list[NamedLogin]:

@@ -17,7 +17,12 @@ from django.utils.translation import gettext_lazy, ngettext
 from history import timeline
 from history.admin.components import gaps, links
 from history.admin.components.cards import CardBuilder, get_kind_title
-from history.admin.components.filter_form import CONDITIONS, FilterForm, sort_by_name
+from history.admin.components.filter_form import (
+    CONDITIONS,
+    FilterForm,
+    describe_span,
+    sort_by_name,
+)
 from history.admin.components.links import PAGE, build_page_urls
 from history.admin.pages.permission import require_history_permission
 from history.admin.reading_aids import activity, timeline_export
@@ -78,7 +83,7 @@ def show_changes(request: HttpRequest, reader: HistoryReader) -> HttpResponse:
     if page and timeline_export.FORM_PARAMETER in request.GET and not notes:
         shown_page = TimelinePage(versions, page.next_token, page.damaged)
         about = timeline_export.describe_export(
-            request, chips, shown_page, completeness, NO_OPEN_MESSAGES
+            request, form, shown_page, completeness, NO_OPEN_MESSAGES, page.span
         )
         export = timeline_export.TimelineExport(
             "changes", _("Changes"), about, versions, form.to_filters().path, NO_OPEN_MESSAGES
@@ -109,6 +114,7 @@ def show_changes(request: HttpRequest, reader: HistoryReader) -> HttpResponse:
             "form": form,
             "notes": notes,
             "chips": chips,
+            "shared_url": form.build_shared_url(request),
             "files": timeline_export.list_file_links(address, parameters, token)[:-1]
             if versions
             else [],
@@ -165,6 +171,12 @@ def _read_page(reader: HistoryReader, form: ChangesForm, token: str | None) -> _
         except timeline.BadParameterError as error:
             if error.name == "author":
                 notes.append(_("Without a person or a service the time must be at most an hour."))
+                return _FetchedChanges(None, None, notes)
+            if error.name == "from":
+                notes.append(
+                    gaps.explain_retention(filters.until)
+                    or _("The time begins in the future: nothing has changed there yet.")
+                )
                 return _FetchedChanges(None, None, notes)
             if error.name == "path" and form.refuse_condition("path"):
                 continue
@@ -251,16 +263,30 @@ def _describe_document(cards: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def _summarize_fields(card: Mapping[str, Any]) -> str:
     """Return the names of the first fields that a version changed, and how many more there are."""
     # An item of a list has its own text as its label: the name of the list says more.
-    names = list(
-        dict.fromkeys(
-            row.trail[-1] if row.item and row.trail else row.label for row in card["rows"]
-        )
-    )
-    if not names:
+    names = {
+        _get_field(row.path): row.trail[-1] if row.item and row.trail else row.label
+        for row in card["rows"]
+    }
+    shown_names = list(dict.fromkeys(names.values()))[:SUMMARY_FIELDS]
+    if not shown_names:
         return str(card["count_text"])
-    more = len(names) - SUMMARY_FIELDS
-    shown_names = ", ".join(names[:SUMMARY_FIELDS])
-    return f"{shown_names} +{more}" if more > 0 else shown_names
+    # The card has rows only for some of the changes.
+    fields = {
+        _get_field(labelled.change.path)
+        for labelled in card["version"].changes
+        if not labelled.technical
+    }
+    more = sum(names.get(field) not in shown_names for field in fields)
+    text = ", ".join(shown_names)
+    return f"{text} +{more}" if more else text
+
+
+def _get_field(path: str) -> str:
+    """Return a path without the positions of list items, so that all items have the same one."""
+    steps = ["*" if step.isdecimal() else step for step in path.split("/")]
+    while steps[-1] == "*":
+        steps.pop()
+    return "/".join(steps)
 
 
 def _list_time_steps(form: ChangesForm) -> list[tuple[str, str]]:
@@ -307,19 +333,25 @@ def _explain_empty(form: ChangesForm, page: ChangesPage | None, is_noted: bool) 
         if is_noted:
             return ""
         return _("Enter a person or a service, or a time of at most an hour.")
+    looked_at = _("Looked at: {window}.").format(window=describe_span(*page.span))
     if page.next_token:
-        return _("Nothing was found up to here. The search can go on among older ones.")
-    if form.unknown_names:
-        return _(
+        text = _("Nothing was found up to here. The search can go on among older ones.")
+    elif form.unknown_names:
+        text = _(
             "The list of people and services has no name or login “{name}”, and no version of "
             "this time that fits the filter has this login."
         ).format(name=form.unknown_names[0])
-    sentences = [_("Nothing changed in this time that fits the filter."), *form.misplaced_names]
-    if form.to_filters().until is None:
-        sentences.append(
-            _("The time ends now: for versions with a later time enter a later one in “Before”.")
-        )
-    return " ".join(sentences)
+    else:
+        sentences = [_("Nothing changed in this time that fits the filter."), *form.misplaced_names]
+        if form.to_filters().until is None:
+            sentences.append(
+                _(
+                    "The time ends now: for versions with a later time enter a later one in"
+                    " “Before”."
+                )
+            )
+        text = " ".join(sentences)
+    return f"{text} {looked_at}"
 
 
 @require_history_permission

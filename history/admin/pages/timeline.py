@@ -133,6 +133,7 @@ def _render_timeline(
                 for name, path in form.matching_fields
             ],
             "chips": form.make_chips(address),
+            "shared_url": form.build_shared_url(request),
             "files": []
             if is_nothing_shown or page is EMPTY_PAGE
             else timeline_export.list_file_links(address, parameters, token),
@@ -180,16 +181,13 @@ def _respond_with_file(
     newest: Version | None,
 ) -> HttpResponse:
     """Answer with the versions of the page as a file. They are masked as on the page."""
-    address = request.path
     completeness = page_completeness.get_completeness(request)
     messages = completeness.load_messages(reader)
     headline = get_headline(newest.data) if newest else ""
     export = timeline_export.TimelineExport(
         f"{shown.entity.name}-{shown.id}",
         f"{get_kind_title(shown.entity)} {shown.id} {headline}".rstrip(),
-        timeline_export.describe_export(
-            request, form.make_chips(address), page, completeness.complete, messages
-        ),
+        timeline_export.describe_export(request, form, page, completeness.complete, messages),
         page.versions,
         form.to_filters().path,
         messages,

@@ -2,8 +2,8 @@
 
 import re
 import unicodedata
-from datetime import date, datetime, time, timedelta
-from typing import Final
+from datetime import date, datetime, time, timedelta, tzinfo
+from typing import Final, NamedTuple
 
 _DAYS: Final = {
     "позавчера": -2,
@@ -55,6 +55,11 @@ _BEFORE_DAY: Final = re.compile(r"^(?:во?|on) ")
 # A number alone is an hour only after these words: “10 November 9” is not a moment.
 _BARE_HOUR: Final = re.compile(r" (?:в|at) ([0-2]?\d)$")
 _BEFORE_TIME: Final = re.compile(r" (?:в|at) ")
+_OFFSET: Final = re.compile(
+    r"(?P<words>.*\d:\d\d(?::\d\d(?:\.\d+)?)?) ?"
+    r"(?:(?:UTC)?(?P<offset>[+-](?:[01]\d|2[0-3]):?[0-5]\d)|UTC|Z)",
+    re.IGNORECASE,
+)
 
 
 def parse_moment(text: str, today: date) -> datetime | None:
@@ -76,6 +81,22 @@ def parse_moment(text: str, today: date) -> datetime | None:
         return datetime.combine(day, time(hour, minute, second))
     except ValueError:
         return None
+
+
+class SplitMoment(NamedTuple):
+    """A moment as written, and the time zone that it names."""
+
+    words: str
+    zone: tzinfo | None  # None if it does not name one
+
+
+def split_offset(text: str) -> SplitMoment:
+    """Split the offset from a time of day: “26.11.2026 12:00 UTC+03:00”, “2026-11-26T12:00Z”."""
+    match = _OFFSET.fullmatch(text)
+    if match is None:
+        return SplitMoment(text, None)
+    offset = datetime.strptime(match["offset"] or "+0000", "%z").tzinfo
+    return SplitMoment(match["words"], offset)
 
 
 def has_time(text: str) -> bool:

@@ -161,7 +161,7 @@ def _load_changes(
 
 def _describe_last_change(last: Version) -> dict[str, object]:
     # Without the row of the whole document, whose path is empty.
-    plain = [row for row in sentences.make_rows(last) if row.path]
+    plain = [row for row in sentences.make_rows(last).plain if row.path]
     return {
         "at": last.updated_at,
         "who": page_head.get_maker_name(last),

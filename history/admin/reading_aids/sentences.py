@@ -17,19 +17,26 @@ from history.admin.components.cards import (
     get_kind_title,
     make_field_names,
 )
-from history.admin.components.change_rows import ChangeRow, make_change_rows, order_changes
+from history.admin.components.change_rows import (
+    ChangeRow,
+    ChangeRows,
+    make_change_rows,
+    order_changes,
+)
 from history.admin.components.values import ShownValue
 from history.completeness import trace
 from history.diff import is_matching
 from history.documents.record import ChangeType
-from history.timeline import Version
+from history.timeline import LabelledChange, Version
 
-MAX_CHANGES = 40  # how many changes of one version are described
+MAX_SENTENCES = 40  # how many changes of one version a note describes
+ROWS_AT_A_TIME = 500  # how many changes of one version become rows together
 
 
 def describe_version(version: Version, path: str | None) -> Iterator[str]:
     """Yield a sentence on missing versions before `version`, then a sentence for each change.
 
+    Describes at most MAX_SENTENCES changes. If there are more, the last sentence counts them.
     Leaves out what does not concern a client: updates without changes, and which employee of the
     bank works on the application.
     """
@@ -43,7 +50,8 @@ def describe_version(version: Version, path: str | None) -> Iterator[str]:
             if not change.label or change.label.kind != "person"
         )
         version = msgspec.structs.replace(version, changes=tuple(changes))
-    plain = make_rows(version, path)
+    rows = make_rows(version, path)
+    plain = rows.plain if path is None else [*rows.plain, *rows.technical]
     if plain and version.missing:
         time_text = _("Not later than {day}").format(day=time_text)
     if version.type is not ChangeType.UPDATE:
@@ -54,6 +62,9 @@ def describe_version(version: Version, path: str | None) -> Iterator[str]:
     for row in _merge_rows(plain):
         text = _("{day}, {subject}: {change}.")
         yield text.format(day=time_text, subject=subject, change=describe_change(row))
+    if rows.hidden:
+        text = _("{day}, {subject}: {change}.")
+        yield text.format(day=time_text, subject=subject, change=rows.note.removesuffix("."))
 
 
 def _merge_rows(rows: Sequence[ChangeRow]) -> Collection[ChangeRow]:
@@ -95,18 +106,43 @@ def format_day(moment: datetime) -> str:
     return date_format(timezone.localtime(moment), _("j F Y"))
 
 
-def make_rows(version: Version, path: str | None = None) -> Sequence[ChangeRow]:
-    """Return rows for at most MAX_CHANGES changes of fields that are not technical.
+def make_rows(version: Version, path: str | None = None) -> ChangeRows:
+    """Return rows for at most MAX_SENTENCES changes of fields that are not technical.
 
     With `path`, return rows for the changes that match the path, also technical ones.
     """
-    changes = order_changes(version.changes, path)
-    if path is not None:
-        changes = [change for change in changes if is_matching(path, change.change)]
-    change_rows = make_change_rows(
-        changes, version.data, make_field_names(version.entity), max_rows=MAX_CHANGES
+    changes = list_changes(version, path)
+    if path is None:
+        changes = [change for change in changes if not change.technical]
+    return make_change_rows(
+        changes, version.data, make_field_names(version.entity), max_rows=MAX_SENTENCES
     )
-    return change_rows.plain if path is None else [*change_rows.plain, *change_rows.technical]
+
+
+def list_changes(version: Version, path: str | None = None) -> list[LabelledChange]:
+    """Return the changes of a version in the order of the screen, technical fields last.
+
+    With `path`, return only the changes that match the path.
+    """
+    changes = order_changes(version.changes, path)
+    if path is None:
+        return changes
+    return [change for change in changes if is_matching(path, change.change)]
+
+
+def generate_rows(version: Version, changes: Sequence[LabelledChange]) -> Iterator[ChangeRow]:
+    """Yield a row for each of these changes of a version, in order."""
+    for start in range(0, len(changes), ROWS_AT_A_TIME):
+        # With field names of their own, because these have a budget for what one page draws.
+        rows = make_change_rows(
+            changes,
+            version.data,
+            make_field_names(version.entity),
+            max_rows=ROWS_AT_A_TIME,
+            start=start,
+        )
+        yield from rows.plain
+        yield from rows.technical
 
 
 def describe_change(row: ChangeRow) -> str:

@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 from urllib.parse import urlencode
 
@@ -13,12 +14,11 @@ from django.utils import timezone
 from django.utils.http import content_disposition_header
 from django.utils.text import get_valid_filename
 from django.utils.translation import gettext as _
-from django.utils.translation import pgettext
+from django.utils.translation import ngettext, pgettext
 
 from history.admin.components import gaps, open_messages
 from history.admin.components.cards import get_change_text, get_kind_title
-from history.admin.components.change_rows import ChangeRow
-from history.admin.components.filter_form import FilterChip
+from history.admin.components.filter_form import FilterForm, describe_span
 from history.admin.components.links import PAGE
 from history.admin.reading_aids import sentences
 from history.common.plain_text import escape_formulas
@@ -30,6 +30,8 @@ from history.timeline import TimelinePage, Version
 
 FORM_PARAMETER: Final = "as"
 FILES: Final = ("csv", "xlsx", "json")
+# How many changes have a row in one file. This many take some seconds to write as XLSX.
+MAX_FILE_CHANGES: Final = 50_000
 MAX_CELL_LETTERS: Final = 32_767  # the limit of Excel
 MAX_HELD_ROWS: Final = 100  # how many messages in quarantine have a row
 PLAIN: Final = open_messages.SentenceWriter(str.format, sentences.format_moment)
@@ -74,19 +76,19 @@ def as_file(response: HttpResponse, name: str) -> HttpResponse:
 
 def describe_export(
     request: HttpRequest,
-    chips: Sequence[FilterChip],
+    form: FilterForm,
     page: TimelinePage,
     completeness: StoreCompleteness,
     messages: OpenMessages,
+    span: tuple[datetime, datetime] | None = None,
 ) -> list[tuple[str, str]]:
     """Return the lines that describe the file, as pairs of a name and a value.
 
     They say the address, the filter, the time zone, the moment up to which Kafka was read, what is
-    in quarantine, and whether older versions follow.
+    in quarantine, and whether older versions follow. With `span`, they also say which time was
+    looked at.
     """
-    query = request.GET.copy()
-    query.pop(FORM_PARAMETER, None)
-    address = request.build_absolute_uri(f"{request.path}?{query.urlencode()}".rstrip("?"))
+    chips = form.make_chips(request.path)
     conditions = "; ".join(f"{chip.label}: {chip.value}" for chip in chips)
     moment = completeness.complete_to
     is_data = request.GET.get(FORM_PARAMETER) in FILES
@@ -97,8 +99,9 @@ def describe_export(
     )
     lacking = _describe_open_messages(messages)
     return [
-        (_("Address"), address),
+        (_("Address"), form.build_shared_url(request)),
         (_("Filter"), conditions or _("none")),
+        *([(_("Looked at"), describe_span(*span))] if span else []),
         (_("Time zone"), timezone.get_current_timezone_name()),
         (_("Everything read up to") if lacking else _("Complete up to"), upto or "?"),
         *([(_("In quarantine, not in this file"), lacking)] if lacking else []),
@@ -131,11 +134,12 @@ def list_file_links(
 
 
 def _generate_rows(export: TimelineExport) -> Iterator[dict[str, str]]:
-    """Yield a row for each change, as on the screen.
+    """Yield a row for each change, technical fields last.
 
-    A version without changes has one row. If the store lacks versions right before a version, a
-    row below the rows of that version says so. The first rows are for messages in quarantine that
-    no other row mentions.
+    A version without changes has one row. If a file would have more than MAX_FILE_CHANGES changes,
+    a row below each version that lacks some counts them. If the store lacks versions right before a
+    version, a row below the rows of that version says so. The first rows are for messages in
+    quarantine that no other row mentions.
     """
     names = [_("Time"), _("Kind"), _("Id"), _("Version"), _("What happened"), _("Person")]
     names += [_("Service"), _("Field"), _("Was"), _("Became")]
@@ -148,6 +152,7 @@ def _generate_rows(export: TimelineExport) -> Iterator[dict[str, str]]:
             _("Version"): "" if message.version is None else str(message.version),
             _("What happened"): PLAIN.describe_message(message),
         }
+    rows_left = MAX_FILE_CHANGES
     for version in export.versions:
         moment = timezone.localtime(version.updated_at)
         row = {
@@ -159,17 +164,34 @@ def _generate_rows(export: TimelineExport) -> Iterator[dict[str, str]]:
             _("Person"): version.author.name if version.author else "",
             _("Service"): version.service.name,
         }
-        changes: Sequence[ChangeRow | None] = sentences.make_rows(version, export.path) or [None]
-        for change in changes:
-            row = row | {
-                _("Field"): " › ".join((*change.trail, change.label)) if change else "",
-                _("Was"): change.old.local if change else "",
-                _("Became"): change.new.local if change else "",
+        changes = sentences.list_changes(version, export.path)
+        written_changes = changes[:rows_left]
+        rows_left -= len(written_changes)
+        for change in sentences.generate_rows(version, written_changes):
+            yield row | {
+                _("Field"): " › ".join((*change.trail, change.label)),
+                _("Was"): change.old.local,
+                _("Became"): change.new.local,
             }
-            yield row
-        if missing_text := sentences.explain_missing_before(version):
-            identity = {name: row[name] for name in (_("Kind"), _("Id"))}
-            yield dict.fromkeys(row, "") | identity | {_("What happened"): missing_text}
+        if not written_changes:
+            yield row | dict.fromkeys((_("Field"), _("Was"), _("Became")), "")
+        remarks = [_count_cut_changes(len(changes) - len(written_changes))]
+        remarks.append(sentences.explain_missing_before(version))
+        identity = {name: row[name] for name in (_("Kind"), _("Id"))}
+        for remark in filter(None, remarks):
+            yield dict.fromkeys(names, "") | identity | {_("What happened"): remark}
+
+
+def _count_cut_changes(count: int) -> str:
+    """Return a sentence on the changes of a version that are not in the file, or "" if all are."""
+    if not count:
+        return ""
+    text = ngettext(
+        "{n} more change of the version above is not in this file.",
+        "{n} more changes of the version above are not in this file.",
+        count,
+    )
+    return text.format(n=count)
 
 
 def _list_unmentioned_messages(export: TimelineExport) -> Sequence[QuarantinedMessage]:
@@ -194,9 +216,10 @@ def _write_csv(export: TimelineExport) -> tuple[str, str]:
     writer = csv.writer(file, delimiter=";")
     writer.writerows((name, escape_formulas(value)) for name, value in export.head)
     writer.writerow(())
-    rows = list(_generate_rows(export))
-    writer.writerow(rows[0] if rows else ())
-    writer.writerows([escape_formulas(value) for value in row.values()] for row in rows)
+    for number, row in enumerate(_generate_rows(export)):
+        if number == 0:
+            writer.writerow(row)
+        writer.writerow([escape_formulas(value) for value in row.values()])
     return file.getvalue(), "text/csv"
 
 
@@ -209,10 +232,11 @@ def _write_xlsx(export: TimelineExport) -> tuple[bytes, str]:
     for number, (name, value) in enumerate(export.head):
         sheet.write_string(number, 0, name, bold)
         sheet.write_string(number, 1, value[:MAX_CELL_LETTERS])
-    rows = list(_generate_rows(export))
-    for number, row in enumerate(rows, len(export.head) + 2):
+    top = len(export.head) + 1
+    for number, row in enumerate(_generate_rows(export), top + 1):
         for column, (name, value) in enumerate(row.items()):
-            sheet.write_string(len(export.head) + 1, column, name, bold)
+            if number == top + 1:
+                sheet.write_string(top, column, name, bold)
             sheet.write_string(number, column, value[:MAX_CELL_LETTERS])
     sheet.set_column(0, 9, 22)
     book.close()
@@ -221,8 +245,10 @@ def _write_xlsx(export: TimelineExport) -> tuple[bytes, str]:
 
 
 def _write_json(export: TimelineExport) -> tuple[str, str]:
-    content = {"about": dict(export.head), "changes": [*_generate_rows(export)]}
-    return dumps(content).decode(), "application/json"
+    # Row by row: as text they take less memory than as objects.
+    rows = b",".join(dumps(row) for row in _generate_rows(export))
+    about = dumps(dict(export.head))
+    return (b'{"about":%b,"changes":[%b]}' % (about, rows)).decode(), "application/json"
 
 
 def _write_note(export: TimelineExport) -> tuple[str, str]:
