@@ -22,6 +22,7 @@ from history.store.days import days
 from history.store.versions import LAST, TimelinePosition
 from history.timeline import ChangesPage, ChangesQuery, VersionFilters
 from history.timeline.query import TimelineOrder
+from history.timeline.sources import field_filter
 from history.timeline.sources.changes import ChangesQuestion, TimeSlice, make_statement
 from tests.db.partitioned import connect_plainly
 from tests.db.store import HOST, T0, Store, minute
@@ -335,8 +336,12 @@ def fill_day(day: datetime) -> None:
         plain.execute(f"ANALYZE {table}")
 
 
-def explain(author: str, end: datetime) -> dict[str, Any]:
-    """Run the statement of a first page and return its plan."""
+def explain(author: str, end: datetime, field: str | None = None) -> dict[str, Any]:
+    """Run the statement of a first page and return its plan.
+
+    Args:
+        field: The field that the versions of the page may have changed; None: any.
+    """
     span = TimeSlice(end - timedelta(days=3), end, TimelineOrder.DESC)
     question = ChangesQuestion(
         kinds=[get_root()],
@@ -344,6 +349,7 @@ def explain(author: str, end: datetime) -> dict[str, Any]:
         slice=span.cut_first(),
         after=TimelinePosition(LAST.updated_at, -1, "", -1),
         limit=51,
+        field=field,
     )
     text, values = make_statement(get_root(), question)
     with connect_plainly() as plain:
@@ -380,6 +386,22 @@ def test_first_page_of_changes_uses_index_and_sorts_only_few_rows(
         if "Index Name" in node
     }
     assert any(name.endswith("_author_updated_at_idx") for name in indexes)
+
+
+@pytest.mark.plain_only("a plan of PostgreSQL")
+def test_path_filter_reads_few_rows_of_a_document_with_many_versions(tables: None) -> None:
+    """Otherwise each of n versions would read all n rows of the document."""
+    store, versions = Store(), 2 * field_filter.MOST_ROWS
+    for number in range(versions):
+        store.add("HOT", number, {"rate": number // (versions // 2)}, number / 100)
+    query = ChangesQuery(
+        filters=VersionFilters(since=minute(-1), until=minute(60), author="m.ivanov", path="/rate")
+    )
+    [touched] = [version for page in read_pages(query) for version in page.versions]
+    assert touched.version == versions // 2
+    plan = explain("m.ivanov", minute(10), field="rate")
+    rows = [n["Actual Rows"] for n in list_nodes(plan) if n.get("Alias", "").startswith("same_")]
+    assert 0 < max(rows) <= field_filter.MOST_ROWS + 1
 
 
 @pytest.mark.plain_only("maintain makes no indexes on a cluster")

@@ -23,7 +23,7 @@ from history.store.database.prepared import Statement
 from history.store.versions import TimelinePosition, VersionRef
 from history.timeline.query import MICROSECOND, TimelineOrder, VersionFilters
 from history.timeline.sources import statements
-from history.timeline.sources.field_filter import UNCHANGED_PLAIN
+from history.timeline.sources.field_filter import build_plain_condition
 from history.timeline.sources.statements import FILTERS, find_midnight, find_next_day, format_sql
 from history.timeline.sources.tables import make_ref_values
 from history.timeline.time_slices import (
@@ -129,9 +129,7 @@ def make_changes_sql(
         "sign": "<" if order is TimelineOrder.DESC else ">",
         "by_author": "AND author = %(author)s" if by_author else "",
         # Version 0 has no previous version, so it is not a change of a field.
-        "by_field": f"AND version > 0 AND NOT {format_sql(UNCHANGED_PLAIN, entity)}"
-        if by_field
-        else "",
+        "by_field": f"AND version > 0 AND NOT {build_plain_condition(entity)}" if by_field else "",
     }
     rows = format_sql(_BLOCKS_OF_SLICE, entity, by_names=by_names)
     versions = queries.build_versions_query(entity, rows)

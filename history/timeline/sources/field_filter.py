@@ -9,8 +9,8 @@ The previous version of a plain row must be a plain row too, of one of the days 
 reads. The previous version of a version in a block must be in the same block. All other versions
 stay in the list.
 
-`UNCHANGED_PLAIN` is the SQL condition for plain rows. `drop_unchanged_packed` drops versions in
-blocks.
+`build_plain_condition` builds the SQL condition for plain rows. `drop_unchanged_packed` drops
+versions in blocks.
 """
 
 from __future__ import annotations
@@ -34,22 +34,29 @@ from history.timeline.sources import statements
 from history.timeline.sources.statements import find_midnight, find_next_day, format_sql
 from history.timeline.time_slices import BlockRef, ListedChange, PositionInBlock
 
+# If a document has more rows than this in the days of a slice, its versions stay in the list: SQL
+# would look through all of these rows again for each of them.
+MOST_ROWS: Final = 300
+
 # Is true of a plain row `stored` if its previous version certainly has the same value in the field.
 # It is certain if the number before is in a plain row of these days, and the document has no block
 # in these days: a block might have that number too. If several rows have the number, all of them
 # must have the value. Values are compared as texts. This is stricter than the comparison that
 # follows: 1 and 1.0 are different texts.
-UNCHANGED_PLAIN: Final = """(
-    SELECT bool_and(
+_UNCHANGED_PLAIN: Final = """(
+    SELECT count(*) <= {most_rows} AND bool_and(
         previous.packed IS NULL
         AND jsonb_typeof(previous.data) = 'object' AND jsonb_typeof(stored.data) = 'object'
         AND (previous.data -> %(field)s::text)::text IS NOT DISTINCT FROM
-            (stored.data -> %(field)s::text)::text)
-    FROM {table} AS previous
-    WHERE previous.id = stored.id
-        AND previous.updated_at >= %(first_day)s AND previous.updated_at < %(end)s
-        AND (previous.packed IS NOT NULL
-            OR previous.version = stored.version - 1 AND previous.updated_at <= stored.updated_at)
+            (stored.data -> %(field)s::text)::text
+    ) FILTER (WHERE previous.packed IS NOT NULL
+        OR previous.version = stored.version - 1 AND previous.updated_at <= stored.updated_at)
+    FROM (
+        SELECT version, updated_at, packed, data FROM {table} AS same_document
+        WHERE same_document.id = stored.id
+            AND same_document.updated_at >= %(first_day)s AND same_document.updated_at < %(end)s
+        LIMIT {most_rows} + 1
+    ) AS previous
 ) IS TRUE"""
 
 # How many blocks one statement reads.
@@ -81,6 +88,11 @@ _BLOCK_ROWS: Final = """(
                 AND plain.updated_at >= %(first_day)s AND plain.updated_at < %(end)s)
     OFFSET 0
 )"""
+
+
+def build_plain_condition(entity: EntityKind) -> str:
+    """Build an SQL condition: a plain row `stored` certainly did not change the field."""
+    return format_sql(_UNCHANGED_PLAIN, entity, most_rows=str(MOST_ROWS))
 
 
 def drop_unchanged_packed(changes: Sequence[ListedChange], field: str) -> list[ListedChange]:
