@@ -26,7 +26,10 @@ class PacePicture:
 
     @property
     def before(self) -> int:
-        """How many of the read messages had arrived before the 24 hours, at least."""
+        """How many messages were read beyond those that arrived in the 24 hours.
+
+        At least this many had arrived earlier.
+        """
         return max(0, self.read - self.arrived)
 
 

@@ -115,8 +115,9 @@ def refuse_open_demo(settings: env.Settings, bind_hosts: Sequence[str]) -> None:
     ]
     if signs and database_url is not None:
         raise env.SettingError(
-            f"ANNALS_DEMO=true creates logins with their names as passwords, but {signs[0]}. Unset "
-            "ANNALS_DEMO: a demo with a database of its own is for this machine only."
+            f"ANNALS_DEMO=true creates logins with their names as passwords, but {signs[0]}: "
+            "others could log in. Unset ANNALS_DEMO. A demo that uses DATABASE_URL may be reached "
+            "only from this machine."
         )
     if signs:
         raise env.SettingError(

@@ -160,7 +160,7 @@ QuarantinedCount: TypeAlias = Annotated[
 
 
 class UncertainDocument(DocumentRef, kw_only=True):
-    """A document that may have had another state at the moment than the answer shows."""
+    """A document that may have had another state at the requested moment than the answer shows."""
 
     missing_versions: MissingVersions
     missing_count: Count
@@ -494,7 +494,7 @@ class BlameAnswer(VersionMembers, kw_only=True):
 
 
 class MissingDocument(DocumentRef, kw_only=True):
-    """A document that may have existed at the moment, but has no stored version from then."""
+    """A document that may have existed at the requested moment, but has no stored version then."""
 
     reason: AbsenceReason
 

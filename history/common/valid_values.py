@@ -68,8 +68,8 @@ def _walk(
     """Follow `steps` from `types` to the mistake.
 
     Returns:
-        The types that are possible there. And the wrong key of the innermost table with free keys
-        on the way, or None.
+        The types that are allowed at the mistake; and the key that leads to it in the innermost
+        table with free keys, or None if there is no such table.
     """
     key = None
     types = list(_flatten(types))

@@ -314,9 +314,9 @@ def _make_envelope(table: _EnvelopeTable | None, parent: str | None) -> Envelope
         types = {**preset.types, **types}
     if table.time_unit is not None and "updated_at" not in places:
         raise KindsError(
-            "envelope.time_unit is only for a field in envelope.updated_at. "
-            f"{table.form} has its own time field, with a known unit: remove time_unit or set "
-            "updated_at"
+            "envelope.time_unit applies only to the field that envelope.updated_at names, and "
+            f"envelope.updated_at is not set. {table.form} has its own time field, with a known "
+            "unit: remove time_unit or set updated_at"
         )
     _check_placeholder(table)
     contract_places = {_name_contract_field(key): place for key, place in places.items()}
@@ -349,7 +349,9 @@ def _find_field_pointers(table: _EnvelopeTable, preset: _EnvelopePreset) -> dict
         if value is None:
             continue
         if key in preset.fixed:
-            raise KindsError(f"envelope.{key} is decided by {table.form}. Remove it")
+            raise KindsError(
+                f"envelope.{key} must not be set: the form {table.form} decides it. Remove it"
+            )
         places[key] = (
             "" if key == "data" and not value else _to_field_pointer(f"envelope.{key}", value)
         )

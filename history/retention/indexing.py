@@ -1,4 +1,7 @@
-"""Adds the indexes of changes to days that were created before these indexes existed."""
+"""Adds the change indexes to days that were created before these indexes existed.
+
+history/store/change_indexes.py says which indexes these are.
+"""
 
 from __future__ import annotations
 

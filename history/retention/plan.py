@@ -1,4 +1,4 @@
-"""Plans which days are created, dropped and kept, with psqlextra's partition and strategy.
+"""Plans which days are created, dropped and kept, by subclasses of psqlextra's classes.
 
 psqlextra's own plan locks the whole table, and stops deleting at the first day that has no
 partition. Plans of this module do not lock the whole table, and go on after such a day.
@@ -280,7 +280,7 @@ class DayChange(NamedTuple):
 
 @dataclass
 class DayPlan(PostgresModelPartitioningPlan):
-    """The plan of one table."""
+    """Which days of one table are created, dropped and kept."""
 
     creations: list[DayPartition] = field(default_factory=list)  # type: ignore[assignment]  # most urgent first
     deletions: list[DayPartition] = field(default_factory=list)  # type: ignore[assignment]  # oldest first

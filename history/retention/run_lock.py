@@ -134,7 +134,8 @@ def _free_lock(connection: BaseDatabaseWrapper) -> None:
     if lock_session is None:
         return
     try:
-        # Django's cursor refuses after an error. The session may hold the lock twice: free both.
+        # Not by Django's cursor: it runs no statement after an error. All locks are freed, because
+        # the session may hold this one more than once.
         if lock_session is connection.connection and connection.is_usable():
             lock_session.execute("SELECT pg_advisory_unlock_all()")
             # That has also freed the lock by which the session announces its form of data.

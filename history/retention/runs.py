@@ -159,10 +159,11 @@ class PartitionStatus:
 
     table: str
     bytes: int  # with indexes and TOAST
-    ahead: int  # how many days after today have one, without a gap; -1: today has none
-    # How many days of the window have none. The newest day does not count: the next run creates it.
+    ahead: int  # how many days in a row after today have a partition; -1: today has none
+    # How many days of the window have no partition. The newest day does not count: the next run
+    # creates it.
     missing: int
-    overdue: int  # how many are to be dropped
+    overdue: int  # how many partitions are to be dropped
 
 
 def load_statuses(

@@ -53,8 +53,8 @@ class TimelinePage:
 
     versions: tuple[Version, ...]
     next_token: str | None  # None on the last page
-    # What a page of an application lacks because it cannot be read. The page also lacks the
-    # versions that would be compared with it.
+    # The damaged versions that a page of an application leaves out. Versions that would be compared
+    # with a damaged one are left out too.
     damaged: tuple[DamagedPlace, ...] = ()
 
 
@@ -77,7 +77,7 @@ def fetch_page(reader: HistoryReader, query: TimelineQuery) -> TimelinePage:
         OlderThanRetentionError: All requested days are before retention.
         ArchiveUnavailableError: The archive cannot be read.
     """
-    # Note apart what this page cannot read: the reader may have notes of other pages already.
+    # Collect the damage of this page separately: the reader may have noted that of other pages.
     page_damaged: Damaged = {}
     all_damaged = reader.damaged
     reader = replace(reader, damaged=page_damaged)

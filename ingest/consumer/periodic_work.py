@@ -199,9 +199,9 @@ class PeriodicWork:
         return broker_ends
 
     def _write_heartbeat_without_brokers(self, member: GroupMember) -> None:
-        """Submit a heartbeat for the claims of the last heartbeat, if no broker answers.
+        """Submit a heartbeat for the last claims that this consumer had, if no broker answers.
 
-        Called while nothing is claimed. It makes the ledger show that this consumer still runs. If
+        Called while it has no claims. It makes the ledger show that this consumer still runs. If
         another consumer has claimed a partition meanwhile, the heartbeat does not change its row.
         """
         if (

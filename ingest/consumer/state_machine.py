@@ -160,8 +160,8 @@ class StateMachine:
         """Add one message, or return what the loop must do first.
 
         Returns:
-            None if the message was added. Also None for the last message before the claim: it is
-            not added, because it was read again only to verify the log.
+            None if the message was added. Also None for a message that was read before the claim:
+            it is not added, because it was read again only to verify the log.
         """
         message = decoded.message
         offset, expected = message.offset, partition.expected

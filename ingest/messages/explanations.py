@@ -135,10 +135,12 @@ class Explanation:
         return _write_sentence(self, translate)
 
     def name_field(self, pointers: Mapping[str, str]) -> Explanation:
-        """Return this explanation with the pointer of its field in a declared envelope.
+        """Return this explanation, which then names its field by JSON pointer.
+
+        It stays as it is if the field is at its usual place.
 
         Args:
-            pointers: The JSON pointers of the contract's fields in the envelope.
+            pointers: The JSON pointer in the declared envelope, by field of the contract.
         """
         field = self.parameters.get("field")
         pointer = pointers.get(str(field))

@@ -8,7 +8,9 @@ from ingest.messages.explanations import Explanation
 class Reason(StrEnum):
     """Why a message is in quarantine.
 
-    The words for screens and commands are in history/store/quarantine_reasons.py.
+    Most reasons are found by decode.py. NOT_STORABLE, BAD_NUMBER, DIVERGENT and NO_PARTITION are
+    found when a batch is written: by copy.py, slow_path.py and batch.py of ingest/store. The words
+    for screens and commands are in history/store/quarantine_reasons.py.
     """
 
     EMPTY = "empty_value"

@@ -109,10 +109,11 @@ class BatchWriter(DatabaseSession):
     ) -> WriteResult:
         """Write the batch by one path, and commit.
 
-        If a partition is missing, the transaction is rolled back. Then the partition is created,
-        and the batch is written again by the same path.
+        If a day has no partition in the table, the transaction is rolled back. Then the day's
+        partition is created, and the batch is written again by the same path.
         """
-        # Unplaced messages go to quarantine, like messages that PostgreSQL refuses.
+        # Messages of days that cannot get a partition go to quarantine, like messages that
+        # PostgreSQL refuses.
         outcome = StoreOutcome(repeated=[*batch.repeated], refused=[*batch.unplaced])
         connection = self.connection
         try:

@@ -164,7 +164,7 @@ def test_changed_archive_file_is_not_restored(store: ArchiveStore) -> None:
             for row in rows[:-1]:
                 writer.add(row)
             writer.close()
-        with pytest.raises(ArchiveError, match="differ from the rows written"):
+        with pytest.raises(ArchiveError, match="differ from those that the manifest names"):
             restore_day(plain, store, PRODUCT, OLD)
         assert list_partition_names() == []
 

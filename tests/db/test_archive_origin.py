@@ -182,7 +182,7 @@ def test_day_is_not_dropped_when_manifest_of_forged_rows_has_the_true_digest(
         fill(plain, *make_ids("b", 12))
         for late in ((), ("late",)):
             fill(plain, *late)
-            assert "differ from the rows written" in read_refusal(store)
+            assert "differ from those that the manifest names" in read_refusal(store)
             assert list_ids() == [*make_ids("b", 12), *late]
 
 
@@ -362,7 +362,7 @@ def test_verify_reports_archive_file_that_differs_from_its_record_in_the_databas
 
 
 @pytest.mark.parametrize("forged", ["../../elsewhere.parquet", "/etc/passwd", "part.txt", None])
-def test_manifest_is_refused_when_it_lists_a_file_twice_or_of_another_folder(
+def test_manifest_is_refused_when_a_file_is_in_another_folder_or_listed_twice(
     store: ArchiveStore, written: Path, forged: str | None
 ) -> None:
     if forged is None:

@@ -130,7 +130,7 @@ def test_page_of_changes_writes_one_journal_entry_with_author(
     assert "clientId=top-crm" in entry.query
 
 
-def test_journal_entry_of_changes_call_has_window_that_was_not_given_and_path(
+def test_journal_entry_of_changes_call_has_path_and_default_span(
     application_of_two_people: Store, auditor: Client
 ) -> None:
     answer = read_data(

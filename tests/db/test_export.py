@@ -231,7 +231,9 @@ def test_export_to_stdout_writes_only_versions(
     assert (summary["table"], summary["days"], summary["rows"]) == (TABLE, 1, 4)
 
 
-def test_export_of_children_names_application(tmp_path: Path, plain: Connection) -> None:
+def test_export_of_children_has_the_id_of_their_application(
+    tmp_path: Path, plain: Connection
+) -> None:
     simulated.load(plain, FIRST, applications=30)
     count = count_stored(plain, "product_task_aud")
     output = export("--output", str(tmp_path), entity="product-task")

@@ -278,7 +278,7 @@ def test_another_annals_can_be_the_old_service(store: Store, support: Client) ->
 @pytest.mark.parametrize(
     "address, form", [(API, {}), (API, {"sort": "version", "order": "asc"}), (WHOLE, {})]
 )
-def test_each_version_is_on_one_page_when_old_service_fails_for_one_page(
+def test_pages_have_each_version_exactly_once_when_old_service_fails_for_one_page(
     application_in_both_services: OldServiceServer, store: Store, support: Client,
     monkeypatch: pytest.MonkeyPatch,
     address: str, form: dict[str, str], broken: int,

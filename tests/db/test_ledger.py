@@ -368,7 +368,7 @@ def test_probe_of_halted_partition_has_no_result_when_database_is_unreachable(
     assert query((SOURCE.topic, 0), ingested.claims[SOURCE], 10, WINDOW) is None
 
 
-def test_writer_that_was_told_to_stop_completes_a_write_that_succeeds(ingested: Ingested) -> None:
+def test_writer_makes_its_first_attempt_after_stop_waiting(ingested: Ingested) -> None:
     """`stop_waiting()` ends only the wait for a further attempt."""
     writer = RetryingWriter(BatchWriter(open_connection))
     writer.stop_waiting()

@@ -85,7 +85,9 @@ def read_name(login: str) -> str:
     return Person.objects.get(login=login).full_name
 
 
-def test_name_from_login_is_replaced_only_by_login_of_same_identity(tmp_path: Path) -> None:
+def test_name_from_identity_provider_is_replaced_only_when_same_identity_logs_in(
+    tmp_path: Path,
+) -> None:
     remember_login("anna", "Анна", "user:1")
     remember_login("anna", "Mallory", "user:2")
     assert read_name("anna") == "Анна"

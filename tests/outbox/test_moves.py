@@ -306,7 +306,7 @@ def test_document_is_right_after_a_rollback_and_a_creation_by_another_session() 
         Folder.objects.update(code="C")
 
 
-def test_part_is_only_in_new_document_after_a_rollback_and_a_move_by_another_session() -> None:
+def test_part_is_only_in_document_of_last_move_when_another_move_was_rolled_back() -> None:
     folder_a, folder_b = create_folder("A"), create_folder("B")
     Label.objects.create(folder=folder_a, name="l")
     with as_one():

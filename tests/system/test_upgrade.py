@@ -100,7 +100,7 @@ def test_commit_that_stands_for_the_last_release_has_the_migrations_of_its_dump(
     assert f'"{release.get_last_release()}"' in (code / "pyproject.toml").read_text()
 
 
-def test_dump_of_the_last_release_is_kept() -> None:
+def test_repository_has_a_dump_of_the_last_release() -> None:
     """`python -m tests.upgrade.keep NAME REFERENCE` makes a dump."""
     assert release.get_last_release() in release.list_kept_releases()
 

@@ -606,7 +606,7 @@ WRONG: Final = {
     ),
     "type of debezium": (
         'form = "debezium"\ntype = "/op"',
-        "envelope.type is decided by debezium. Remove it.",
+        "envelope.type must not be set: the form debezium decides it. Remove it",
     ),
     "op of debezium": (
         'form = "debezium"\ntypes = { t = "DELETE" }',
@@ -614,7 +614,7 @@ WRONG: Final = {
     ),
     "unit without time": (
         'form = "debezium"\ntime_unit = "us"',
-        "envelope.time_unit is only for a field in envelope.updated_at. debezium has its own time",
+        "envelope.updated_at is not set. debezium has its own time",
     ),
 }
 

@@ -308,12 +308,13 @@ def pack_finished_days(context: NightContext) -> StepResult:
 
     A day that others locked or changed meanwhile is tried once more after the other days. After
     PACK_SECONDS this step does not begin another day, and the next night continues. This step
-    stops while a process of an earlier release that cannot read packed days is connected. It does
-    not read the catalogue again, because packing does not create or drop days.
+    ends at once if a process of an earlier release is connected that cannot read packed days. It
+    does not read the catalogue again, because packing does not create or drop days.
     """
     result = StepResult()
     table_swap.remove_leftover_triggers(connection.connection)  # of a run that was killed
-    # An earlier release packed days without the trigger that refuses a version of their blocks.
+    # A trigger refuses a row if a block of its day already has its version. An earlier release
+    # packed days without this trigger.
     table_swap.guard_packed_days(connection.connection)
     end = time.monotonic() + PACK_SECONDS
     due_days = find_days_to_pack(context.list_version_partitions(), context.today)

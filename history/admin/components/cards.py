@@ -126,7 +126,7 @@ class CardBuilder:
             "more_rows": rows.plain[OPEN_ROWS:],
             "technical_rows": rows.technical,
             "hidden": rows.note,
-            "rest_url": _build_rest_url(version, rows, self.path),
+            "rest_url": _build_remaining_changes_url(version, rows, self.path),
             "snapshot": _make_snapshot_items(version, self.make_fields(version)),
             "note": explain_missing_previous(version),
             "arrived_messages": gaps.describe_arrived(version),
@@ -273,7 +273,7 @@ def _build_same_number_url(version: Version, times: Sequence[datetime]) -> str:
     )
 
 
-def _build_rest_url(version: Version, rows: ChangeRows, path: str | None) -> str:
+def _build_remaining_changes_url(version: Version, rows: ChangeRows, path: str | None) -> str:
     """Return the address of the page that shows the changes for which the card has no row.
 
     That page compares the version with its previous one. It begins with the first change that the

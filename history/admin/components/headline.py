@@ -139,7 +139,9 @@ def find_shared_names(documents: Iterable[NamedDocument]) -> set[tuple[str, str]
 
 
 def get_status(data: object, fields: FieldTexts) -> str:
-    """Return the status of a document in the catalogue's words, or "" if it has none.
+    """Return the status of a document, or "" if it has none.
+
+    The status is in the words of the label catalogue, or as it is stored if there are none.
 
     The status is the first text under one of STATUS_KEYS.
     """

@@ -63,7 +63,7 @@ class ArchiveStore:
     def write(self, name: str) -> Iterator[IO[bytes]]:
         """Open a new file for writing. It gets its name when the `with` block ends without error.
 
-        In a directory, the file is also synced to the disk then.
+        If the archive is a local directory, the file is also synced to the disk then.
         """
         path = self._path(name)
         if not self._local:

@@ -88,7 +88,10 @@ class TableLoad:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredLoads:
-    """The loads of all tables, measured on the days from `since` to `until`, both included."""
+    """Rows per day and bytes per row of all tables.
+
+    Measured on the days from `since` to `until`, both included.
+    """
 
     loads: list[TableLoad]
     since: date

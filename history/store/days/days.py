@@ -493,7 +493,11 @@ def limit_silence(connection: Connection) -> None:
 def _swap_tables(
     connection: Connection, table: str, day: date, merge: Callable[[DayTable], None]
 ) -> None:
-    """Swap the tables of a day while this transaction holds the locks of `replace_table`."""
+    """Replace the table of a day by `DayTable.new`. The caller holds the locks of `replace_table`.
+
+    Args:
+        merge: Called after the former table was detached, and before it is dropped.
+    """
     day_table = locate_day(connection, table, day)
     if day_table.state is not DayState.ABSENT:
         if not day_table.ours:

@@ -233,7 +233,7 @@ def keep_fields(rows: list[SourceRow], fields: FieldNames) -> list[SourceRow]:
 
 
 class _Block(NamedTuple):
-    """The snapshots of the block that was sent last, or why they cannot be read."""
+    """The snapshots of the block that PostgreSQL sent last, or why they cannot be read."""
 
     texts: Sequence[bytes]
     error: DamagedBlockError | None
