@@ -206,7 +206,7 @@ class CloudEventsParser(JsonEnvelopeParser):
         return self._build_envelope(values, values.get("data", Raw(_NULL)))
 
     def get_empty_value_meaning(self, message: KafkaMessage) -> EmptyValueMeaning:
-        """Return READ for a CloudEvent in binary mode: its headers have the fields. Otherwise BAD."""
+        """Return READ for a CloudEvent in binary mode: headers have its fields. Otherwise BAD."""
         return EmptyValueMeaning.READ if _is_in_binary_mode(message) else EmptyValueMeaning.BAD
 
     def _get_json(self, message: KafkaMessage) -> bytes:

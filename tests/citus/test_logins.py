@@ -33,7 +33,7 @@ def granted(distributed: Citus, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 @pytest.mark.parametrize("node", [0, 1])
-def test_consumer_writes_new_rows_and_repeats(granted: Citus, node: int) -> None:
+def test_consumer_login_can_store_new_and_repeated_rows(granted: Citus, node: int) -> None:
     empty(granted)
     bodies = [
         make_value(id=f"t{n}", data={"number": f"N{n}"}, productInstanceId=f"a{n}")

@@ -207,7 +207,9 @@ def test_line_of_a_version_counts_all_changed_fields(wide_change: Store, support
     assert f'<span class="fields">{names} +96</span>' in page
 
 
-def test_line_of_a_version_counts_a_list_once(store: Store, support: Client) -> None:
+def test_line_of_a_version_names_a_changed_list_once_and_not_each_item(
+    store: Store, support: Client
+) -> None:
     for version in range(2):
         parts = [{"pid": str(number), "sum": version} for number in range(30)]
         store.add("A1", version, {"tags": [str(version)] * 20, "parts": parts}, version)

@@ -102,7 +102,7 @@ def test_retention_removes_thousands_of_messages_in_short_transactions(ingested:
     assert find_faults() == []
 
 
-def test_sums_are_right_when_messages_are_removed_while_their_topic_is_reread(
+def test_ledger_counts_stay_right_when_quarantined_messages_are_removed_during_a_reread(
     ingested: Ingested,
 ) -> None:
     ingested.write(b"bad", b"bad", b"bad")

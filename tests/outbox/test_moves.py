@@ -97,7 +97,7 @@ def test_document_is_deleted_under_both_ids_when_renamed_during_its_deletion() -
     assert audit.load_recorded() == {}
 
 
-def test_part_is_only_in_new_document_when_upsert_moves_it_during_its_creation() -> None:
+def test_part_is_recorded_only_in_new_document_when_upsert_moves_it_while_it_is_created() -> None:
     a, b = create_folder("A"), create_folder("B")
     run_overlapping(
         lambda: Sheet.objects.create(folder=a, name="s"),

@@ -131,6 +131,6 @@ def read_checked_rows(store: ArchiveStore, manifest: Manifest) -> Iterator[Archi
         raise ArchiveError(f"{manifest.table} {manifest.day} cannot be read: {error}") from error
     if (digest.rows, digest.finish()) != (manifest.rows, manifest.digest):
         raise ArchiveError(
-            f"the archived rows of {manifest.table} {manifest.day} differ from those that the manifest "
-            f"names: {digest.rows} rows instead of {manifest.rows}, or another digest"
+            f"the archived rows of {manifest.table} {manifest.day} differ from those that the"
+            f" manifest names: {digest.rows} rows instead of {manifest.rows}, or another digest"
         )
