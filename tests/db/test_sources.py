@@ -115,7 +115,7 @@ def store_in_old_service(history: list[ModelVersion]) -> OldServiceSource:
         for version in history
     ]
     old = OldServiceSource(lambda _subject, _seconds: rows, 5.0)
-    assert old.request(None, "A1")
+    assert old.load_shown_timeline(None, "A1")
     return old
 
 
