@@ -92,7 +92,7 @@ class Stress:
 
     def _fill(self) -> None:
         with connect_plainly() as plain:
-            self.spread = distribution.is_spread(plain, ROOT.table)
+            self.spread = distribution.is_distributed_table(plain, ROOT.table)
             for moment in (SEALED, OPEN):
                 days.create_partition(plain, ROOT.table, moment.date())
                 self.sent[moment.date()] = set()
