@@ -24,7 +24,6 @@ from history.documents.exactjson import dumps
 from history.documents.record import ChangeType
 from history.kinds.entities import BY_NAME, ENTITIES
 from history.management.progress import show_progress
-from history.policy.access_record import hide_data_in_path
 from history.store.catalogue import people
 from history.timeline import (
     BadParameterError,
@@ -37,6 +36,7 @@ from history.timeline import (
     Version,
     VersionFilters,
 )
+from history.timeline.changes import describe_filters
 
 _PAGE_SIZE: Final = 200
 _MINUTE: Final = timedelta(minutes=1)
@@ -128,21 +128,14 @@ def _make_query(options: dict[str, Any]) -> ChangesQuery:
 
 
 def _describe_query(query: ChangesQuery) -> str:
-    """Return the command line as the access journal records it.
-
-    The token is left out, and parts of the path that may be data of the bank's clients are hidden.
-    """
-    filters = query.filters
-    words = {
-        "from": filters.since and filters.since.isoformat(),
-        "to": filters.until and filters.until.isoformat(),
-        "author": filters.author,
-        "client-id": filters.client_id,
-        "entity": query.entity and query.entity.name,
-        "type": filters.type and filters.type.name,
-        "path": filters.path and hide_data_in_path(filters.path),
+    """Return the command line as the access journal records it. The token is left out."""
+    since, until = query.filters.since, query.filters.until
+    values = {
+        "from": since and since.isoformat(),
+        "to": until and until.isoformat(),
+        **describe_filters(query),
     }
-    options = [f"--{name} {value}" for name, value in words.items() if value]
+    options = [f"--{_OPTIONS.get(name, name)} {value}" for name, value in values.items() if value]
     return " ".join(["changes", *options])
 
 

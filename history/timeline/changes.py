@@ -125,7 +125,7 @@ def fetch_changes_page(reader: HistoryReader, query: ChangesQuery) -> ChangesPag
     reader = replace(reader.hide_old_service(), damaged={})
     access = reader.viewer.access
     access.is_one_entry = True
-    access.question = _describe_question(query)
+    access.question = describe_filters(query)
     if query.late_since is not None:
         return _fetch_late_page(reader, query, query.late_since)
     start = _find_start(query)
@@ -149,8 +149,11 @@ def fetch_changes_page(reader: HistoryReader, query: ChangesQuery) -> ChangesPag
     return ChangesPage(page.versions, token, page.is_complete, span, read_to, damaged)
 
 
-def _describe_question(query: ChangesQuery) -> dict[str, str]:
-    """Return the filters of a query, except its span, as the access journal records them."""
+def describe_filters(query: ChangesQuery) -> dict[str, str]:
+    """Return the filters of a query as the access journal records them, by parameter of the API.
+
+    The span is left out, and parts of the path that may be data of the bank's clients are hidden.
+    """
     filters = query.filters
     values = {
         "author": filters.author,
