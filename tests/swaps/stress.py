@@ -66,7 +66,7 @@ class Stress:
     wrong: list[str] = field(default_factory=list)
     did: Counter[str] = field(default_factory=Counter)
     stop: threading.Event = field(default_factory=threading.Event)
-    spread: bool = False  # whether the tables are on the nodes of a cluster
+    is_distributed: bool = False  # whether the tables are on the nodes of a cluster
     turn: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, swaps: int) -> None:
@@ -92,7 +92,7 @@ class Stress:
 
     def _fill(self) -> None:
         with connect_plainly() as plain:
-            self.spread = distribution.is_distributed_table(plain, ROOT.table)
+            self.is_distributed = distribution.is_distributed_table(plain, ROOT.table)
             for moment in (SEALED, OPEN):
                 days.create_partition(plain, ROOT.table, moment.date())
                 self.sent[moment.date()] = set()
@@ -110,7 +110,7 @@ class Stress:
     def _swap(self, plain: Connection, rewrite: Callable[..., object], day: date) -> None:
         self._until_free(lambda: rewrite(plain, ROOT, day))
         self.did[rewrite.__name__] += 1
-        if self.spread:
+        if self.is_distributed:
             self._let_writers_write()
 
     def _let_writers_write(self) -> None:
@@ -126,7 +126,7 @@ class Stress:
     @contextmanager
     def _take_turn(self) -> Iterator[None]:
         """On a cluster, wait until no writer writes and no day is swapped."""
-        if not self.spread:
+        if not self.is_distributed:
             yield
             return
         with self.turn:
@@ -194,7 +194,7 @@ class Stress:
             number = self.did["write_sql"]
             with self._take_turn():
                 self._insert(plain, f"s{number:06}", 0)
-            if self.spread:
+            if self.is_distributed:
                 return  # a cluster has no trigger that refuses a version of a block
             try:
                 self._insert(plain, f"b{number % DOCUMENTS}", number % VERSIONS)
