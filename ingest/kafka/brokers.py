@@ -4,6 +4,7 @@ Begin with `Brokers`. Each of its `ask` methods returns a request whose answer c
 """
 
 import time
+import weakref
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
@@ -31,6 +32,8 @@ LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 # librdkafka forgets leaders after metadata.max.age.ms, 15 minutes.
 LEADERS_KNOWN_SECONDS = 300.0
 LEADERS_TIMEOUT_SECONDS = 1.0
+# How long the end of a client waits for answers that are on their way.
+LAST_ANSWERS_SECONDS = 1.0
 
 # The first offset of a partition at the broker, and its end offset.
 Bounds = tuple[int, int]
@@ -154,11 +157,14 @@ class Brokers:
         self._snapshot_request = OffsetRequest({}, {}, {})
         self._asked_at = 0.0
         self._leaders_until = 0.0
+        self._unanswered: set[Future[Any]] = set()  # of requests for topic ids
 
     @cached_property
     def _admin(self) -> AdminClient:
         """The admin client. It connects at its first use, because many processes never need it."""
-        return create_client(AdminClient, self._settings, self._status)
+        admin = create_client(AdminClient, self._settings, self._status)
+        weakref.finalize(self, _await_last_answers, admin, self._unanswered)
+        return admin
 
     def ask_offsets(self, partitions: Iterable[KafkaPartition]) -> OffsetRequest:
         """Ask for the topic ids and offsets of partitions. Never waits."""
@@ -168,12 +174,12 @@ class Brokers:
             self._request_offsets(requested, LATEST),
         )
         return OffsetRequest(
-            _ask_ids(self._admin, {topic for topic, _ in requested}), first_offsets, end
+            self._request_ids({topic for topic, _ in requested}), first_offsets, end
         )
 
     def ask_topics(self, topics: Iterable[str]) -> TopicRequest:
         """Ask which of the topics exist. Never waits, and creates none."""
-        return TopicRequest(_ask_ids(self._admin, topics))
+        return TopicRequest(self._request_ids(topics))
 
     def list_partitions(self, topics: Iterable[str]) -> list[KafkaPartition]:
         """Return the partitions of the topics that exist. Waits for the answer.
@@ -231,6 +237,18 @@ class Brokers:
             return False
         return True
 
+    def _request_ids(self, topics: Iterable[str]) -> Futures:
+        names = sorted(set(topics))
+        if not names:
+            return {}
+        futures: Futures = self._admin.describe_topics(
+            ck.TopicCollection(names), request_timeout=TIMEOUT_SECONDS
+        )
+        for future in futures.values():
+            self._unanswered.add(future)
+            future.add_done_callback(self._unanswered.discard)
+        return futures
+
     def _request_offsets(self, partitions: Iterable[KafkaPartition], spec: OffsetSpec) -> Futures:
         specs = {ck.TopicPartition(*partition): spec for partition in partitions}
         if not specs:
@@ -258,14 +276,12 @@ class Brokers:
             self._leaders_until = time.monotonic() + LEADERS_KNOWN_SECONDS
 
 
-def _ask_ids(admin: AdminClient, topics: Iterable[str]) -> Futures:
-    names = sorted(set(topics))
-    if not names:
-        return {}
-    futures: Futures = admin.describe_topics(
-        ck.TopicCollection(names), request_timeout=TIMEOUT_SECONDS
-    )
-    return futures
+def _await_last_answers(_: AdminClient, unanswered: Iterable[Future[Any]]) -> None:
+    """Keep a client alive until the brokers have sent its topic ids.
+
+    librdkafka 2.16 aborts the process if this answer arrives while the client is destroyed.
+    """
+    wait([*unanswered], LAST_ANSWERS_SECONDS)
 
 
 def _make_failed_future(error: ck.KafkaException) -> Future[Any]:

@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartiti
 from annals.embedded.broker import KafkaServer
 from annals.embedded.stuck_group import StuckGroup
 from ingest.kafka import source as kafka_source
+from ingest.kafka.brokers import Brokers
 from ingest.messages.message import KafkaPartition
 from tests.apache.broker import Apache
 from tests.consuming import ROOT, ConsumerStarter, ProductDatabase, produce_messages, wait_until
@@ -157,6 +158,7 @@ def test_committed_offsets_are_kept_while_member_waits_for_partitions(
 # a client that lost its way to the brokers.
 DEAF = """
 from ingest.kafka import source as kafka_source
+from ingest.kafka.brokers import Brokers
 
 poll, deaf = kafka_source.GroupMember.poll, []
 
@@ -188,3 +190,9 @@ def test_client_that_delivers_nothing_while_brokers_answer_is_replaced(
     assert "nothing is delivered, although the brokers answer" in running.read_log()
     running.terminate()
     assert consumers.run_command("ledger").returncode == 0
+
+
+def test_client_of_brokers_is_destroyed_only_after_its_last_answer(broker: KafkaServer) -> None:
+    """librdkafka can abort the process if the answer arrives while the client is destroyed."""
+    request = Brokers(broker.get_bootstrap_servers(), {}).ask_topics(["any"])
+    assert request.get_states().missing == ("any",)
