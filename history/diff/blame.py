@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from history.diff.align import SimilarItems, align_lists
+from history.diff.align import SimilarItemMatcher, align_lists
 from history.diff.equality import is_equal_number, is_identical
 from history.diff.identity import ListIdentity
-from history.diff.leaves import measure_longest_pointer
+from history.diff.leaves import choose_pointer_limit
 from history.diff.path import escape_key
 from history.documents.exactjson import Json
 
-V = TypeVar("V")
+V = TypeVar("V")  # the type by which the caller names a version
 
 
 @dataclass(slots=True)
@@ -21,8 +21,8 @@ class _UnblamedPart:
     """A part of the newest snapshot with leaves that are not blamed yet."""
 
     path: str  # its pointer in the newest snapshot
-    # the parts inside that still have such leaves, by key or index in the snapshot that the walk
-    # has reached; None as long as nothing in the part has changed
+    # The parts inside that still have leaves to blame, by key or index in the snapshot to which the
+    # walk has come. None as long as nothing in the part has changed.
     parts: dict[str | int, _UnblamedPart] | None = None
 
 
@@ -39,11 +39,11 @@ class BlameWalk(Generic[V]):
         self, newest: Json, identity: ListIdentity, report: Callable[[str, V], object]
     ) -> None:
         self._root: _UnblamedPart | None = _UnblamedPart("")
-        self._longest = measure_longest_pointer(newest, identity)
+        self._longest = choose_pointer_limit(newest, identity)
         self._reached = newest
         self._identity = identity
         self._report = report
-        self._similarity = SimilarItems()
+        self._matcher = SimilarItemMatcher()
 
     @property
     def is_done(self) -> bool:
@@ -52,7 +52,7 @@ class BlameWalk(Generic[V]):
 
     def blame_version(self, older: Json, version: V) -> None:
         """Blame `version` for each leaf that differs in `older`, the snapshot before `version`."""
-        self._similarity = SimilarItems()
+        self._matcher = SimilarItemMatcher()
         if self._root is not None and not self._walk(self._root, self._reached, older, version):
             self._root = None
         self._reached = older
@@ -78,7 +78,7 @@ class BlameWalk(Generic[V]):
             origins: dict[str | int, str | int] = {key: key for key in new if key in old}
         elif type(new) is list and type(old) is list and new:
             origin_indexes = align_lists(
-                old, new, self._identity.get_keys_at(part.path), self._similarity
+                old, new, self._identity.get_keys_at(part.path), self._matcher
             ).source
             origins = {index: origin for index, origin in enumerate(origin_indexes) if origin >= 0}
         else:

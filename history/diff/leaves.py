@@ -20,8 +20,10 @@ class LongPathsError(Exception):
     """Raised if the paths of a comparison have more than MAX_PATH_CHARACTERS."""
 
 
-def measure_longest_pointer(snapshot: Json, identity: ListIdentity) -> int:
-    """Return how long a pointer may be, in characters, for its part to be divided into leaves.
+def choose_pointer_limit(snapshot: Json, identity: ListIdentity) -> int:
+    """Return how many characters the pointer of a part may have if the part is to be divided.
+
+    A part with a longer pointer is one leaf.
 
     Returns:
         NO_LIMIT, or SHORT_POINTER if the paths of all leaves together would be too long.
@@ -67,7 +69,7 @@ class SnapshotLeaf(NamedTuple):
 
 def generate_leaves(snapshot: Json, identity: ListIdentity) -> Iterator[SnapshotLeaf]:
     """Generate all leaves of a snapshot in the order of its text."""
-    longest = measure_longest_pointer(snapshot, identity)
+    longest = choose_pointer_limit(snapshot, identity)
     identity = identity if longest == NO_LIMIT else ListIdentity(())
     stack = [SnapshotLeaf("", "", "", snapshot)]
     while stack:

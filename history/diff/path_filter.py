@@ -7,7 +7,7 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import cast
 
-from history.diff.align import SimilarItems, align_lists
+from history.diff.align import SimilarItemMatcher, align_lists
 from history.diff.change import MISSING, MaybeJson, ValueChange
 from history.diff.identity import DEFAULT_IDENTITY, ListIdentity
 from history.diff.path import escape_key, name_item, split_path, unescape_segment
@@ -134,7 +134,7 @@ def _select_in_both(
         for (_, old_value), (key, new_value) in matched:
             yield old_value, new_value, f"{pointer}/{escape_key(key)}"
     elif type(old) is list and type(new) is list:
-        alignment = align_lists(old, new, identity.get_keys_at(pointer), SimilarItems())
+        alignment = align_lists(old, new, identity.get_keys_at(pointer), SimilarItemMatcher())
         for index, origin in enumerate(alignment.source):
             yield MISSING if origin < 0 else old[origin], new[index], f"{pointer}/{index}"
         for origin in alignment.removed:
@@ -181,7 +181,8 @@ def _is_matching_step(step: PathSegment, pointer_segment: str, name: str) -> boo
         return True
     if step.kind == "item":
         return name == name_item(step.field, step.text)
-    # A field removed from a moved item has the old index in its pointer, the new in its key path.
+    # If a field was removed from a moved item, its pointer has the old index of the item, and its
+    # key path the new index.
     return unescape_segment(pointer_segment) == step.text or (
         name[:1] != "[" and unescape_segment(name) == step.text
     )

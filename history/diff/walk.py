@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from history.common import deadline
-from history.diff.align import ListAlignment, SimilarItems, align_lists
+from history.diff.align import ListAlignment, SimilarItemMatcher, align_lists
 from history.diff.change import MISSING, Diff, MaybeJson, Operation, ValueChange
 from history.diff.equality import (
     ChangedKey,
@@ -161,11 +161,11 @@ def make_patch(old: Json, new: Json, identity: ListIdentity = DEFAULT_IDENTITY) 
 class _DiffWalk:
     """A walk over two snapshots, with the changes and the patch collected so far."""
 
-    __slots__ = ("changes", "identity", "left", "patch", "similarity")
+    __slots__ = ("changes", "identity", "left", "matcher", "patch")
 
     def __init__(self, identity: ListIdentity) -> None:
         self.identity = identity
-        self.similarity = SimilarItems()
+        self.matcher = SimilarItemMatcher()
         self.changes: list[ValueChange] = []
         self.patch: list[Operation] = []
         self.left = MAX_PATH_CHARACTERS  # how many characters the paths to come may have
@@ -191,11 +191,11 @@ class _DiffWalk:
     ) -> None:
         deadline.check()
         path, old_path, key_path = paths
-        changed, all_found = find_changed_keys(old, new, depth < _DEEP_LEVELS)
+        changed, has_old_keys = find_changed_keys(old, new, depth < _DEEP_LEVELS)
         self.spend_path_characters(len(changed) * (len(path) + len(key_path)))
         renamed: set[str] = set()
         first_operation = len(self.patch)
-        if not all_found:
+        if not has_old_keys:
             changed = insert_removed_keys(old, new, changed)
             renamed = self.add_renames(changed, path)
         for key, before, after in changed:
@@ -236,7 +236,7 @@ class _DiffWalk:
         self, old: list[Json], new: list[Json], paths: PathTriple, depth: int
     ) -> None:
         path = paths[0]
-        alignment = align_lists(old, new, self.identity.get_keys_at(path), self.similarity)
+        alignment = align_lists(old, new, self.identity.get_keys_at(path), self.matcher)
         rearranged = len(alignment.removed) + len(alignment.moved) + alignment.source.count(-1)
         self.spend_path_characters(rearranged * (len(path) + len(paths[2])))
         first_operation = len(self.patch)

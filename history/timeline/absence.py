@@ -40,9 +40,9 @@ def get_retention_start() -> datetime:
 
 
 def get_accepted_end() -> datetime:
-    """Return the first moment after the days of which versions are accepted now.
+    """Return the end of the last day for which versions are accepted now.
 
-    It is ahead of the clock, because the clock of a producer may be.
+    This moment is ahead of the clock, because the clock of a producer may be ahead.
     """
     annals = settings.ANNALS
     window = Window.at(clock.now(), annals.retention_days, annals.ahead_days)

@@ -75,7 +75,7 @@ class Version(VersionAuthorship, frozen=True, kw_only=True):
     previous_updated_at: datetime | None  # the moment of the previous version
     # the missing numbers between the previous version and this one; a range, as there may be many
     missing: range
-    # why they are missing: never arrived, or unknown; None if none is missing
+    # why the numbers in `missing` are missing; None if none is missing
     missing_reason: Absence | None
     # why the store has no older version; None if it has one, or if this is the document's first one
     nothing_older_reason: Absence | None
@@ -108,7 +108,7 @@ class Version(VersionAuthorship, frozen=True, kw_only=True):
 
     @property
     def created_at(self) -> Json:
-        """When the document was created, according to the snapshot; None if it does not say so."""
+        """When the document was created; None if the snapshot does not say so."""
         return self.data.get(self.entity.created_at) if isinstance(self.data, dict) else None
 
     @property
@@ -137,7 +137,7 @@ def compose_versions(
 
 @dataclass
 class VersionComposer:
-    """Makes the versions of pairs, one at a time.
+    """Makes a version to show from each pair of stored versions, one at a time.
 
     Runs at most one query for all authors. If the cached labels are too old, one more query loads
     the labels.

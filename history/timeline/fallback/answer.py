@@ -1,6 +1,6 @@
 """Checks and decodes the answers of the old service.
 
-Begin with `parse_answer_page`. If one version in an answer is wrong, nothing of it is used.
+Begin with `parse_answer_page`. If one version in an answer is wrong, the whole answer is refused.
 """
 
 from datetime import UTC, datetime
@@ -81,7 +81,7 @@ def parse_answer_page(body: bytes, subject: TimelineSubject) -> AnswerPage:
         subject: The document or application that was asked for.
 
     Raises:
-        WrongAnswerError: The body is not a page of its timeline.
+        WrongAnswerError: The body is not a page of the timeline of `subject`.
     """
     try:
         body.decode()
@@ -106,7 +106,7 @@ def has_no_document(body: bytes) -> bool:
 def _make_row(row: _AnswerRow, subject: TimelineSubject) -> SourceRow:
     """Make the row of a version.
 
-    The row of a child has no application if the answer to a request for the child names none.
+    If a child was asked for, and the answer does not name its application, the row has none.
 
     Raises:
         WrongAnswerError: The version is of another document or application, or not valid.

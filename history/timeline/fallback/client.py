@@ -218,7 +218,7 @@ def call_in_thread(
         _CUT_OFF.inc()
         return None
     outcomes: SimpleQueue[CallOutcome] = SimpleQueue()
-    # The call runs in a thread of its own: so the request can go on while the call hangs.
+    # The call runs in a thread of its own, so that the HTTP request can go on while the call hangs.
     arguments = (outcomes, endpoint, subject, seconds)
     threading.Thread(target=_put_outcome, args=arguments, daemon=True).start()
     try:
@@ -248,6 +248,6 @@ def _put_outcome(
     except (WrongAnswerError, OldServiceError) as error:
         outcome = error
     except BaseException as error:
-        outcome = OldServiceError(f"the call of the old service failed ({type(error).__name__})")
+        outcome = OldServiceError(f"the call to the old service failed ({type(error).__name__})")
     CALL_PLACES.release()
     outcomes.put(outcome)

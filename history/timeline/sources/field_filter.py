@@ -64,7 +64,7 @@ _BLOCKS_AT_ONCE: Final = 250
 # A block with more bytes of snapshots than this is not read: all of its versions stay in the list.
 _LARGEST_BLOCK: Final = 128 * 1024
 
-# Returns all versions of some blocks, each block with its first version.
+# Returns all versions of some blocks. The bytes of a block come with its first version.
 _VERSIONS_OF_BLOCKS: Final = """
     SELECT id, stored_at, stored_version, position, version, updated_at,
         CASE WHEN position = 1 THEN packed END

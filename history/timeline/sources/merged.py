@@ -193,7 +193,7 @@ class MergedSource:
         """Return whether the keys of a document cannot be read from the tables."""
         return DamagedPlace(*entity_ref, None) in (self.tables.damaged or {})
 
-    # How the tables and the supplements become one.
+    # Merging the tables and the supplements.
 
     def _merge_page(
         self, entity: EntityKind, query: TimelineQuery, after: TimelinePosition | None, limit: int

@@ -272,7 +272,7 @@ def note_damage(
         error = DamagedBlockError(f"{place.entity.table}: {place.id} cannot be read")
     if damaged is None:
         raise error
-    log.error("left out of a list: %s", error)
+    log.error("a list lacks versions that cannot be read: %s", error)
     damaged[place] = error
 
 
