@@ -84,7 +84,7 @@ Items = list[Json]
 
 @dataclass(slots=True)
 class ListAlignment:
-    """Where every item of a new list comes from."""
+    """How the items of a new list match the items of an old list."""
 
     source: list[int]  # the old index by new index, -1 for an added item
     removed: list[int]  # old indexes of removed items, ascending

@@ -105,9 +105,9 @@ def is_different(
 ) -> bool:
     """Return whether the values that the path selects differ between two snapshots.
 
-    If the path names a list item by its key, the items with that key are compared, in order. If it
-    has an index, the items at that index are compared. At a `*`, items are matched as in the diff.
-    See find_values.
+    If the path names a list item by its key, the items with that key are compared, in order. If the
+    path has an index, the items at that index are compared. At a `*`, list items are matched by
+    `align_lists`.
     """
     steps = parse_path(path) if isinstance(path, str) else path
     pairs: list[_SelectedPair] = [(old, new, "")]

@@ -40,7 +40,8 @@ def generate_list_operations(
 def _generate_moves(path: str, alignment: ListAlignment, new: list[Json]) -> Iterator[Operation]:
     """Generate the additions and moves that reorder a list, one for each item that is not in place.
 
-    They are in the order of the new list, so that each puts its item behind the item before it.
+    The operations are in the order of the new list: each puts its item right behind the item that
+    comes before it in the new list.
     """
     left_slots, target_slots, occupied = _assign_slots(alignment)
     count = _SlotCounter(occupied)
@@ -173,8 +174,7 @@ class _DiffWalk:
     def compare_values(self, old: Json, new: Json, paths: PathTriple, depth: int) -> None:
         """Compare two values and collect their changes.
 
-        Two objects or two lists may be identical. The caller must not pass other values that are
-        identical.
+        The caller must not pass identical values, except two objects or two lists.
         """
         if type(old) is dict and type(new) is dict:
             self.compare_objects(old, new, paths, depth)
@@ -336,10 +336,11 @@ class _DiffWalk:
     def replace_if_shorter(
         self, first_operation: int, path: str, new: dict[str, Json] | list[Json], depth: int
     ) -> None:
-        """Replace the last operations by one that writes their whole container, if it is shorter.
+        """Replace the operations in a container by one that writes it whole, if that is shorter.
 
         Args:
-            first_operation: The index in the patch of the container's first operation.
+            first_operation: The index of the container's first operation in the patch. All later
+                operations are in the container too.
             path: The pointer of the container.
             new: The container in the new snapshot.
         """

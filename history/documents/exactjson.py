@@ -234,7 +234,10 @@ def is_deeper(text: bytes, levels: int) -> bool:
 
 
 def format_indented(text: bytes) -> str:
-    """Return a well-formed JSON text, indented by two spaces for each level."""
+    """Return a well-formed JSON text, indented by two spaces for each level.
+
+    A part that is nested deeper than MAX_PARSED_LEVELS stays as it is.
+    """
     if not is_deeper(text, MAX_PARSED_LEVELS):
         return msgspec.json.format(text, indent=2).decode()
     parts: list[bytes] = []
@@ -266,7 +269,7 @@ def _make_line(level: int) -> bytes:
 
 
 class _ShallowParser:
-    """Builds the value of one text without recursion."""
+    """A parser of one JSON text that does not recurse. See `loads_shallow`."""
 
     def __init__(self) -> None:
         self._open: list[Any] = []  # the containers around the current token, outermost first

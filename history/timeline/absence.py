@@ -34,7 +34,7 @@ from history.timeline.reader import HistoryReader
 
 
 def get_retention_start() -> datetime:
-    """Return the first moment of retention now. `partitions maintain` removes older versions."""
+    """Return the first moment that is kept now. `partitions maintain` removes older versions."""
     window = Window.at(clock.now(), settings.ANNALS.retention_days, 0)
     return datetime.combine(window.oldest, time(), UTC)
 
@@ -53,7 +53,7 @@ def check_retention(filters: VersionFilters) -> None:
     """Check that the filters select moments that are kept.
 
     Raises:
-        OlderThanRetentionError: All moments that they select are before the start of retention.
+        OlderThanRetentionError: All selected moments are before the start of retention.
     """
     start = get_retention_start()
     if filters.until is not None and filters.until <= start:
@@ -139,7 +139,7 @@ def make_not_found_error(
     """Make the error for a version that is not in the store.
 
     Args:
-        absence: Why it is not in the store; None if it probably never existed.
+        absence: Why the version is not in the store; None if it probably never existed.
         name: The text that names the version in the message of the error.
         version: Its number, if the store has other versions of the document.
     """

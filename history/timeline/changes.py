@@ -87,7 +87,7 @@ class ChangesQuery:
 
     @property
     def binding(self) -> tuple[object, ...]:
-        """The values that must stay the same from page to page."""
+        """The values that must be the same in the requests for all pages. See `issue_token`."""
         return ("changes", self.entity.name if self.entity else None, self.order, self.filters)
 
     @property

@@ -338,7 +338,7 @@ def unmask_value(
 class MissingPart:
     """A part of an application that cannot be shown as it was at a moment.
 
-    It may have existed at that moment, but its version of then is missing or damaged.
+    It may have existed at that moment, but the version that was current is missing or damaged.
     """
 
     entity: EntityKind

@@ -174,7 +174,7 @@ class TimelineQuery:
 
     @property
     def binding(self) -> tuple[object, ...]:
-        """The values that must stay the same from page to page."""
+        """The values that must be the same in the requests for all pages. See `issue_token`."""
         if self.entity is None:
             return ("application", self.id, self.order, self.filters)
         subject = (self.entity.name, self.id, self.archive)

@@ -308,7 +308,7 @@ def _find_results(reader: HistoryReader, texts: Sequence[str]) -> dict[str, Sear
 
 
 class Carrier(NamedTuple):
-    """A document that has a business key with a value that was searched."""
+    """A document that has the searched value in a business key."""
 
     text: str  # the searched text; before `_match_texts` the value that is stored
     key: str  # the name of the business key

@@ -271,7 +271,7 @@ class EntityVersions:
     ) -> EntityVersions:
         """Load all keys of a document, and the newest `count` versions at or before each limit.
 
-        Asks the old service too. Runs one query.
+        Loads the timeline of the old service too. Runs one query.
 
         Raises:
             NoVersionError: There is no version of the document.

@@ -104,9 +104,9 @@ def has_no_document(body: bytes) -> bool:
 
 
 def _make_row(row: _AnswerRow, subject: TimelineSubject) -> SourceRow:
-    """Make the row of a version.
+    """Make the SourceRow of one version in an answer.
 
-    If a child was asked for, and the answer does not name its application, the row has none.
+    If `subject` is a child and the answer does not name its application, the row does not either.
 
     Raises:
         WrongAnswerError: The version is of another document or application, or not valid.

@@ -79,7 +79,7 @@ class OldServiceEndpoint:
 
 
 def load_endpoint() -> OldServiceEndpoint | None:
-    """Return where the old service is, or None if there is none or its last day (UTC) is over."""
+    """Return the endpoint in the settings, or None without one or if its last day (UTC) is over."""
     annals_settings = settings.ANNALS
     until = annals_settings.fallback_until
     if not annals_settings.fallback_url or (until and clock.now().astimezone(UTC).date() > until):
@@ -150,7 +150,7 @@ class CircuitBreaker:
     """Stops calls to the old service after FAILURES_TO_OPEN failures in a row. Thread-safe.
 
     A closed breaker allows every call. An open breaker allows one call every PAUSE_SECONDS: if the
-    call succeeds, the breaker closes. `now` is in seconds of a clock that never goes back.
+    call succeeds, the breaker closes. Each parameter `now` is in seconds of a monotonic clock.
     """
 
     def __init__(self) -> None:

@@ -39,8 +39,8 @@ from history.timeline.time_slices import (
 def fetch_changes(question: ChangesQuestion) -> list[ListedChange]:
     """Return the versions in `question.slice` that come after `question.after`.
 
-    They are in the order of the list, at most `question.limit`. Runs a statement for each kind, in
-    one round trip.
+    At most `question.limit` versions are returned, in the order of the list. Runs a statement for
+    each kind, in one round trip.
     """
     reverse = question.slice.order is TimelineOrder.DESC
     rows_by_kind = statements.fetch_pipelined(

@@ -91,7 +91,7 @@ _BLOCK_ROWS: Final = """(
 
 
 def build_plain_condition(entity: EntityKind) -> str:
-    """Build an SQL condition: a plain row `stored` certainly did not change the field."""
+    """Build the SQL condition that the plain row `stored` certainly did not change a field."""
     return format_sql(_UNCHANGED_PLAIN, entity, most_rows=str(MOST_ROWS))
 
 

@@ -268,8 +268,7 @@ class MergedSource:
     ) -> dict[VersionKey, SourceRow]:
         """Return the versions of a document that the supplements have and the tables lack.
 
-        The result may also have a version that the tables have under the same key. Then the row of
-        the tables and the row of the supplement have the same content.
+        The result may also have versions that the tables have with the same key and content.
 
         Args:
             stored: The keys in the tables with which the supplements are compared. None: this

@@ -127,7 +127,7 @@ class OldServiceSource:
         return rows
 
     def get_by_number(self, entity: EntityKind, id: str) -> Mapping[int, SourceRow]:
-        """Return the versions of a document by their number."""
+        """Return the versions of a document in the loaded timelines, by number."""
         return self._versions.get(EntityRef(entity, id), {})
 
     def load_rows(self, entity: EntityKind, id: str) -> Mapping[VersionKey, SourceRow]:
@@ -172,9 +172,10 @@ class OldServiceSource:
         return bool(self.get_by_number(entity, id))
 
     def find_other_moment(self, row: SourceRow) -> datetime | None:
-        """Return the moment that the old service has for a version, if it differs from `row`'s.
+        """Return the moment of a version in the old service, if `row` has another moment.
 
-        None if it does not differ, or if the version is of a child and its application is unknown.
+        None if the moments are equal, or if the old service does not have the version. Also None if
+        the version is of a child and its application is unknown.
         """
         old_row = self.get_by_number(row.entity, row.id).get(row.version)
         if old_row is None or old_row.updated_at == row.updated_at:

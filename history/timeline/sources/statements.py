@@ -104,13 +104,13 @@ READ_BYTES = 4 * 1024 * 1024
 
 
 def fetch_rows(text: str, values: Values) -> FetchedRows:
-    """Run one statement, if the request has time left. See prepared.fetch_rows."""
+    """Run one statement, unless the request has reached its deadline. See prepared.fetch_rows."""
     deadline.check()
     return prepared.fetch_rows(text, values)
 
 
 def fetch_pipelined(statements: Sequence[Statement]) -> list[FetchedRows]:
-    """Run several statements in one round trip, if the request has time left."""
+    """Run several statements in one round trip, unless the request has reached its deadline."""
     deadline.check()
     return prepared.fetch_pipelined(statements)
 

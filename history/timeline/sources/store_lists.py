@@ -224,8 +224,9 @@ class StoreLists:
     ) -> dict[EntityRef, int]:
         """Return the approximate size of the newest snapshot of each document, in bytes.
 
-        PostgreSQL does not read large snapshots to measure them. So if a snapshot has more than
-        `max_bytes`, the result may be any number above `max_bytes`.
+        The result is the size of the larger of the two newest rows. A block counts with all of its
+        snapshots. PostgreSQL does not read large snapshots to measure them. So if a snapshot has
+        more than `max_bytes`, the result may be any number above `max_bytes`.
         """
         queries = [
             (format_sql(_NEWEST_BYTES, entity), {"id": id, "most": Int4(max_bytes)})
