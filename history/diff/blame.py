@@ -86,7 +86,7 @@ class BlameWalk(Generic[V]):
             return False
         if part.parts is None:
             part.parts = {
-                key: _UnblamedPart(path) for key, path, _ in _generate_inside(part.path, new)
+                key: _UnblamedPart(path) for key, path, _ in _generate_parts(part.path, new)
             }
         unblamed_parts: dict[str | int, _UnblamedPart] = {}
         for key, inner in part.parts.items():
@@ -117,11 +117,11 @@ def _generate_leaves(value: Json, path: str, longest: int) -> Iterator[tuple[str
     if type(value) not in (dict, list) or not value or len(path) > longest:
         yield path, value
         return
-    for _, below, inner in _generate_inside(path, value):
+    for _, below, inner in _generate_parts(path, value):
         yield from _generate_leaves(inner, below, longest)
 
 
-def _generate_inside(path: str, value: Json) -> Iterator[tuple[str | int, str, Json]]:
+def _generate_parts(path: str, value: Json) -> Iterator[tuple[str | int, str, Json]]:
     if isinstance(value, dict):
         for key, inner in value.items():
             yield key, f"{path}/{escape_key(key)}", inner

@@ -75,12 +75,12 @@ def generate_leaves(snapshot: Json, identity: ListIdentity) -> Iterator[Snapshot
     while stack:
         part = stack.pop()
         if type(part.value) in (dict, list) and part.value and len(part.path) <= longest:
-            stack += reversed(list(_generate_inside(part, identity)))
+            stack += reversed(list(_generate_parts(part, identity)))
         else:
             yield part
 
 
-def _generate_inside(part: SnapshotLeaf, identity: ListIdentity) -> Iterator[SnapshotLeaf]:
+def _generate_parts(part: SnapshotLeaf, identity: ListIdentity) -> Iterator[SnapshotLeaf]:
     path, key_path, history_path, value = part
     followed = key_path == history_path
     if isinstance(value, dict):

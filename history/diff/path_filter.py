@@ -113,7 +113,7 @@ def is_different(
     pairs: list[_SelectedPair] = [(old, new, "")]
     for step in steps:
         pairs = [inner for pair in pairs for inner in _select_in_both(pair, step, identity)]
-    return any(_is_different(old_value, new_value, identity) for old_value, new_value, _ in pairs)
+    return any(_has_changes(old_value, new_value, identity) for old_value, new_value, _ in pairs)
 
 
 # A selected value in the old snapshot, the one in the new snapshot, and the pointer to the latter.
@@ -129,7 +129,7 @@ def _select_in_both(
     old, new = cast(MaybeJson, open_raw(old)), cast(MaybeJson, open_raw(new))
     if step.kind != "any":
         matched = zip_longest(
-            _generate_inside(old, step), _generate_inside(new, step), fillvalue=("", MISSING)
+            _generate_selected(old, step), _generate_selected(new, step), fillvalue=("", MISSING)
         )
         for (_, old_value), (key, new_value) in matched:
             yield old_value, new_value, f"{pointer}/{escape_key(key)}"
@@ -140,12 +140,12 @@ def _select_in_both(
         for origin in alignment.removed:
             yield old[origin], MISSING, ""
     else:
-        before, after = dict(_generate_inside(old, step)), dict(_generate_inside(new, step))
+        before, after = dict(_generate_selected(old, step)), dict(_generate_selected(new, step))
         for key in {**before, **after}:
             yield before.get(key, MISSING), after.get(key, MISSING), f"{pointer}/{escape_key(key)}"
 
 
-def _is_different(old: MaybeJson, new: MaybeJson, identity: ListIdentity) -> bool:
+def _has_changes(old: MaybeJson, new: MaybeJson, identity: ListIdentity) -> bool:
     if old is MISSING or new is MISSING:
         return old is not new
     return bool(list_changes(old, new, identity))
@@ -195,12 +195,12 @@ def find_values(path: str | ParsedPath, snapshot: MaybeJson) -> list[tuple[str, 
         values = [
             (f"{pointer}/{escape_key(key)}", inner)
             for pointer, value in values
-            for key, inner in _generate_inside(value, step)
+            for key, inner in _generate_selected(value, step)
         ]
     return values
 
 
-def _generate_inside(value: MaybeJson, step: PathSegment) -> Iterator[tuple[str, Json]]:
+def _generate_selected(value: MaybeJson, step: PathSegment) -> Iterator[tuple[str, Json]]:
     value = cast(MaybeJson, open_raw(value))
     if type(value) is dict:
         if step.kind == "any":

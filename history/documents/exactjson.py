@@ -120,7 +120,7 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"JSON has no {name}")
 
 
-# A comparison needs up to four frames of the interpreter's thousand for each level.
+# For each level, a comparison needs up to four of the thousand frames that Python allows.
 MAX_PARSED_LEVELS = 100
 
 _STRINGS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)

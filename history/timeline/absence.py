@@ -80,7 +80,7 @@ def explain_missing_below(reader: HistoryReader, pair: VersionWithPrevious) -> A
         return _look_in_archive(reader, entity, row.id) or Absence.UNKNOWN
     created, start = _parse_created_at(pair), _find_first_read_moment(reader, entity)
     if created is not None and created >= start + CLOCK_TOLERANCE and pair.trusted:
-        return _claim_never_arrived(reader)
+        return _assume_never_arrived(reader)
     archived = _look_in_archive(reader, entity, row.id)
     if archived or created is None or created >= start - CLOCK_TOLERANCE:
         return archived or Absence.UNKNOWN
@@ -112,7 +112,9 @@ def explain_missing_above(
         has_trusted_times: See `VersionIndex.has_trusted_times`.
     """
     is_surely_kept = key.updated_at >= _find_first_read_moment(reader, entity) + CLOCK_TOLERANCE
-    return _claim_never_arrived(reader) if is_surely_kept and has_trusted_times else Absence.UNKNOWN
+    return (
+        _assume_never_arrived(reader) if is_surely_kept and has_trusted_times else Absence.UNKNOWN
+    )
 
 
 def explain_missing_before(
@@ -151,7 +153,7 @@ def make_not_found_error(
     return NoVersionError(_("the store has no {name}").format(name=name), version, absence)
 
 
-def _claim_never_arrived(reader: HistoryReader) -> Absence:
+def _assume_never_arrived(reader: HistoryReader) -> Absence:
     """Return NEVER_ARRIVED. If the old service failed, return UNKNOWN: it may have the versions."""
     return Absence.UNKNOWN if reader.old_service.failed else Absence.NEVER_ARRIVED
 

@@ -251,13 +251,15 @@ def _load_logins(pairs: Iterable[VersionWithPrevious]) -> dict[str, NamedLogin]:
             )
             continue
         if row.author is not None and row.author not in logins:
-            logins[row.author] = _name_login(row.author, names.author, names.author_kind)
+            logins[row.author] = _make_named_login(row.author, names.author, names.author_kind)
         if row.client_id not in logins:
-            logins[row.client_id] = _name_login(row.client_id, names.service, names.service_kind)
+            logins[row.client_id] = _make_named_login(
+                row.client_id, names.service, names.service_kind
+            )
     return logins | people.fetch_named_logins(logins_to_load - logins.keys())
 
 
-def _name_login(login: str, name: str | None, kind: LoginKind | None) -> NamedLogin:
+def _make_named_login(login: str, name: str | None, kind: LoginKind | None) -> NamedLogin:
     if name is None or kind is None:
         return make_unnamed_login(login)
     return NamedLogin(login, name, kind)

@@ -88,7 +88,7 @@ def fetch_page(reader: HistoryReader, query: TimelineQuery) -> TimelinePage:
     page_reader = reader.choose_page_reader(
         query.entity, query.id, query.page_token, start.sources_read
     )
-    if page_reader.is_for_later:
+    if page_reader.is_retry_needed:
         # The old service failed since the page before: the client must ask for this page again.
         return TimelinePage((), query.page_token)
     page = _fill_timeline_page(page_reader.reader, query, start.position)

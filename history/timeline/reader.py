@@ -73,7 +73,7 @@ class PageReader(NamedTuple):
     # service
     sources_read: str | None = None
     # whether the old service failed between two pages, so that the client must ask again later
-    is_for_later: bool = False
+    is_retry_needed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ class HistoryReader:
             return PageReader(
                 without_old_service,
                 sources_read or STORE_ALONE,
-                is_for_later=sources_read == WITH_OLD_SERVICE,
+                is_retry_needed=sources_read == WITH_OLD_SERVICE,
             )
         if page_token is not None and (sources_read or is_old_service_shown):
             # The pages before were read without the old service, so this page lacks its versions.

@@ -146,7 +146,7 @@ def fetch_field_history(
         start = VersionKey(version, moment)
     label = labels.get_catalogue().find(entity.name, path)
     page_reader = reader.choose_page_reader(entity, id, page_token, sources_read)
-    if page_reader.is_for_later:  # only the old service may know the next value
+    if page_reader.is_retry_needed:  # only the old service may know the next value
         return FieldHistory(label, (), page_token)
     try:
         scan = _scan_field(

@@ -160,6 +160,6 @@ def _check_snapshot(text: bytes, change_type: ChangeType) -> bytes:
     # of a hostile document could take gigabytes.
     if not text.startswith(b"{"):
         raise WrongAnswerError('a version in the answer has no snapshot in its field "entity"')
-    if not can_be_stored(text):  # a number of eleven bytes can need a gigabyte to be shown
+    if not can_be_stored(text):  # such as 1e999999999, a gigabyte when written out
         raise WrongAnswerError("a snapshot in the answer has a number that cannot be stored")
     return shorten_zeros(text)

@@ -128,7 +128,8 @@ def fetch_timeline(
                     rows.setdefault((row.entity.name, row.id, row.version), row)
                 if page.next_token is None:
                     return list(rows.values())
-                # A page may repeat versions, but a repeated token or an empty page never ends.
+                # A page may repeat versions. But after a repeated token or an empty page, the pages
+                # would never end.
                 if page.next_token in tokens or not page.versions:
                     raise WrongAnswerError(
                         "the pages of the old service do not end: a page token is repeated, or a "

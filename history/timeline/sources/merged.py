@@ -206,7 +206,7 @@ class MergedSource:
         if not supplied:
             return fetched
         # `supplied` has only versions that the tables lacked. A consumer may have stored some of
-        # them since then. Those that are on this page are found by the keys of this page.
+        # them since then: the keys of this page show which.
         page_keys = [ref.key for ref in fetched.refs]
         rows_by_key: dict[VersionKey, SourceRow | None] = {  # None: the row was not read
             key: row

@@ -204,7 +204,7 @@ def decode_rows(
             block = _unpack_block(entity, row, row.packed)
         text, error = _find_text(entity, row, block)
         if text is None:
-            if row.position is not None:  # what follows of this block cannot be trusted either
+            if row.position is not None:  # the later versions of the block cannot be trusted
                 block = block._replace(error=error)
             note_damage(damaged, DamagedPlace(entity, row.id, key), error)
             continue
