@@ -328,7 +328,7 @@ _WHOLE_ITEM_REPORTS = ("iterable_item_added", "iterable_item_removed")
 
 
 class SimilarItemMatcher:
-    """Pairs similar items of old and new lists during one comparison of two snapshots.
+    """A matcher of similar items of old and new lists, for one comparison of two snapshots.
 
     It counts the pairs that DeepDiff measures, and measures no more than _MAX_PAIRS.
     """

@@ -27,7 +27,7 @@ class _UnblamedPart:
 
 
 class BlameWalk(Generic[V]):
-    """Walks from the newest snapshot to older ones and reports who changed each leaf last.
+    """A walk from the newest snapshot to older ones that reports who changed each leaf last.
 
     Moving a list item does not count as a change of its leaves.
 

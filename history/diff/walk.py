@@ -94,7 +94,7 @@ def _assign_slots(alignment: ListAlignment) -> tuple[dict[int, int], dict[int, i
 
 
 class _SlotCounter:
-    """Counts how many slots before a given slot are taken (a Fenwick tree)."""
+    """A counter of the taken slots before any slot (a Fenwick tree)."""
 
     def __init__(self, occupied: list[int]) -> None:
         self._sums = [0, *occupied]

@@ -39,7 +39,7 @@ class _PointerNode:
 
 
 class PointerLookup:
-    """Looks up the values at fixed JSON pointers. Create it once, and call it for each text."""
+    """A lookup of the values at fixed JSON pointers. Create it once, and call it for each text."""
 
     def __init__(self, pointers: Sequence[tuple[str, Any]]) -> None:
         root = _PointerNode()

@@ -137,7 +137,7 @@ def compose_versions(
 
 @dataclass
 class VersionComposer:
-    """Makes a version to show from each pair of stored versions, one at a time.
+    """A composer that makes the version to show from a pair of stored versions.
 
     Runs at most one query for all authors. If the cached labels are too old, one more query loads
     the labels.

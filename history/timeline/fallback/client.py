@@ -148,7 +148,9 @@ def fetch_timeline(
 
 
 class CircuitBreaker:
-    """Stops calls to the old service after FAILURES_TO_OPEN failures in a row. Thread-safe.
+    """A breaker that stops calls to the old service after FAILURES_TO_OPEN failures in a row.
+
+    It may be called from several threads.
 
     A closed breaker allows every call. An open breaker allows one call every PAUSE_SECONDS: if the
     call succeeds, the breaker closes. Each parameter `now` is in seconds of a monotonic clock.
