@@ -84,15 +84,16 @@ Items = list[Json]
 
 @dataclass(slots=True)
 class ListAlignment:
-    """Where every item of a new list comes from."""
+    """How the items of a new list match the items of an old list."""
 
     source: list[int]  # the old index by new index, -1 for an added item
     removed: list[int]  # old indexes of removed items, ascending
     moved: set[int]  # new indexes of items that changed their order
     unsure: Container[int]  # new indexes of items that may differ from their source
     key: str = ""  # the field that identifies all items, or ""
-    names: list[str] | None = None  # the items' values of the key, or their key path segments
-    old_names: list[str] | None = None  # the same for the old list
+    # by new index, the value of `key`; if `key` is "", the key path segment, or "" without one
+    names: list[str] | None = None
+    old_names: list[str] | None = None  # the same by old index
 
     def get_segment(self, index: int) -> str:
         """Return the segment of a key path for an item of the new list."""
@@ -112,7 +113,7 @@ def _make_segment(key: str, names: list[str] | None, index: int) -> str:
 
 
 def align_lists(
-    old: Items, new: Items, keys: tuple[str, ...], similarity: SimilarItems
+    old: Items, new: Items, keys: tuple[str, ...], matcher: SimilarItemMatcher
 ) -> ListAlignment:
     """Match the items of two lists.
 
@@ -132,8 +133,8 @@ def align_lists(
             return _align_by_key(key, old_names, names)
     matched = identity.match_by_keys(old, new, keys)
     if matched is None:
-        return _align_by_value(old, new, (), similarity)
-    return _align_by_own_key(old, new, keys, similarity, matched)
+        return _align_by_value(old, new, (), matcher)
+    return _align_by_own_key(old, new, keys, matcher, matched)
 
 
 def _list_key_values(items: Items, key: str) -> list[str] | None:
@@ -156,7 +157,7 @@ def _align_by_own_key(
     old: Items,
     new: Items,
     keys: tuple[str, ...],
-    similarity: SimilarItems,
+    matcher: SimilarItemMatcher,
     matched: identity.KeyMatches,
 ) -> ListAlignment:
     """Align two lists: the items in `matched` by their own keys, the others by their content."""
@@ -165,7 +166,7 @@ def _align_by_own_key(
     old_rest = [index for index in range(len(old)) if index not in matched_origins]
     new_rest = [index for index, origin in enumerate(source) if origin < 0]
     rest_alignment = _align_by_value(
-        [old[i] for i in old_rest], [new[i] for i in new_rest], keys, similarity
+        [old[i] for i in old_rest], [new[i] for i in new_rest], keys, matcher
     )
     changed = {
         *matched.source,
@@ -174,7 +175,7 @@ def _align_by_own_key(
     for index, origin in zip(new_rest, rest_alignment.source, strict=True):
         source[index] = old_rest[origin] if origin >= 0 else -1
     removed = [old_rest[index] for index in rest_alignment.removed]
-    moved = _find_movers(source)
+    moved = _find_fewest_moved(source)
     return ListAlignment(source, removed, moved, changed, "", matched.names, matched.old_names)
 
 
@@ -186,10 +187,12 @@ def _align_by_key(key: str, old_names: list[str], names: list[str]) -> ListAlign
     source = [old_indexes.get(name, -1) for name in names]
     new_names = set(names)
     removed = [index for index, name in enumerate(old_names) if name not in new_names]
-    return ListAlignment(source, removed, _find_movers(source), range(count), key, names, old_names)
+    return ListAlignment(
+        source, removed, _find_fewest_moved(source), range(count), key, names, old_names
+    )
 
 
-def _find_movers(source: list[int]) -> set[int]:
+def _find_fewest_moved(source: list[int]) -> set[int]:
     """Return the new indexes of the items that moved: as few as can explain the new order.
 
     Args:
@@ -204,7 +207,7 @@ def _find_movers(source: list[int]) -> set[int]:
 
 
 def _align_by_value(
-    old: Items, new: Items, keys: tuple[str, ...], similarity: SimilarItems
+    old: Items, new: Items, keys: tuple[str, ...], matcher: SimilarItemMatcher
 ) -> ListAlignment:
     if old == new:  # Python takes 1.0 as 1, so items in the same place are still compared
         return ListAlignment([*range(len(new))], [], set(), range(len(new)))
@@ -217,7 +220,7 @@ def _align_by_value(
     old_prints = [make_fingerprint(item) for item in old[head:old_end]]
     new_prints = [make_fingerprint(item) for item in new[head:new_end]]
     stays = find_common_subsequence(old_prints, new_prints)
-    moved = _find_moved(old_prints, new_prints, stays)
+    moved = _pair_unique_values(old_prints, new_prints, stays)
     for i, j in [*stays, *moved]:
         source[j + head] = i + head
     moved_origins = {i for i, _ in moved}
@@ -228,12 +231,12 @@ def _align_by_value(
         added_here = [j + head for j in range(last_new, stay_new) if source[j + head] < 0]
         last_old, last_new = stay_old + 1, stay_new + 1
         if removed_here and added_here:
-            for i, j in _pair_similar(old, new, removed_here, added_here, keys, similarity):
+            for i, j in _pair_similar(old, new, removed_here, added_here, keys, matcher):
                 source[j] = i
                 changed.add(j)
     matched_origins = set(source)
     removed = [index for index in range(head, old_end) if index not in matched_origins]
-    return ListAlignment(source, removed, _find_movers(source), changed)
+    return ListAlignment(source, removed, _find_fewest_moved(source), changed)
 
 
 def _pair_similar(
@@ -242,7 +245,7 @@ def _pair_similar(
     removed: list[int],
     added: list[int],
     keys: tuple[str, ...],
-    similarity: SimilarItems,
+    matcher: SimilarItemMatcher,
 ) -> Iterator[tuple[int, int]]:
     """Pair removed items with added ones: each pair is one item that changed.
 
@@ -258,7 +261,7 @@ def _pair_similar(
     if keys:
         keyless_removed = [i for i in removed if not identity.has_key(old[i], keys)]
         keyless_added = [j for j in added if not identity.has_key(new[j], keys)]
-        pairs = similarity.pair_items(
+        pairs = matcher.pair_items(
             [old[i] for i in keyless_removed], [new[j] for j in keyless_added]
         )
         for a, b in pairs:
@@ -269,7 +272,7 @@ def _pair_similar(
         )
         removed = [i for i in removed if i not in paired_removed]
         added = [j for j in added if j not in paired_added]
-    for a, b in similarity.pair_items([old[i] for i in removed], [new[j] for j in added]):
+    for a, b in matcher.pair_items([old[i] for i in removed], [new[j] for j in added]):
         if not identity.has_conflict(old[removed[a]], new[added[b]], keys):
             yield removed[a], added[b]
 
@@ -289,10 +292,10 @@ def _count_equal_ends(old: Items, new: Items) -> tuple[int, int]:
     return head, tail
 
 
-def _find_moved(
+def _pair_unique_values(
     old_prints: list[str | bytes], new_prints: list[str | bytes], stays: IndexPairs
 ) -> IndexPairs:
-    """Return the index pairs of the items that moved.
+    """Return the index pairs of items that moved and did not change.
 
     Items in `stays` did not move. Of the remaining items, an item moved if its value occurs exactly
     once in the rest of the old list, and exactly once in the rest of the new list.
@@ -324,8 +327,11 @@ _MAX_LEVELS = 8
 _WHOLE_ITEM_REPORTS = ("iterable_item_added", "iterable_item_removed")
 
 
-class SimilarItems:
-    """Pairs similar items, with a limit on the pairs that DeepDiff measures in one comparison."""
+class SimilarItemMatcher:
+    """A matcher of similar items of old and new lists, for one comparison of two snapshots.
+
+    It counts the pairs that DeepDiff measures, and measures no more than _MAX_PAIRS.
+    """
 
     __slots__ = ("_left",)
 

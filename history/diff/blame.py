@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from history.diff.align import SimilarItems, align_lists
+from history.diff.align import SimilarItemMatcher, align_lists
 from history.diff.equality import is_equal_number, is_identical
 from history.diff.identity import ListIdentity
-from history.diff.leaves import measure_longest_pointer
+from history.diff.leaves import choose_pointer_limit
 from history.diff.path import escape_key
 from history.documents.exactjson import Json
 
-V = TypeVar("V")
+V = TypeVar("V")  # the type by which the caller names a version
 
 
 @dataclass(slots=True)
@@ -21,13 +21,13 @@ class _UnblamedPart:
     """A part of the newest snapshot with leaves that are not blamed yet."""
 
     path: str  # its pointer in the newest snapshot
-    # the parts inside that still have such leaves, by key or index in the snapshot that the walk
-    # has reached; None as long as nothing in the part has changed
+    # The parts inside that still have leaves to blame, by key or index in the snapshot to which the
+    # walk has come. None as long as nothing in the part has changed.
     parts: dict[str | int, _UnblamedPart] | None = None
 
 
 class BlameWalk(Generic[V]):
-    """Walks from the newest snapshot to older ones and reports who changed each leaf last.
+    """A walk from the newest snapshot to older ones that reports who changed each leaf last.
 
     Moving a list item does not count as a change of its leaves.
 
@@ -39,11 +39,11 @@ class BlameWalk(Generic[V]):
         self, newest: Json, identity: ListIdentity, report: Callable[[str, V], object]
     ) -> None:
         self._root: _UnblamedPart | None = _UnblamedPart("")
-        self._longest = measure_longest_pointer(newest, identity)
+        self._longest = choose_pointer_limit(newest, identity)
         self._reached = newest
         self._identity = identity
         self._report = report
-        self._similarity = SimilarItems()
+        self._matcher = SimilarItemMatcher()
 
     @property
     def is_done(self) -> bool:
@@ -52,7 +52,7 @@ class BlameWalk(Generic[V]):
 
     def blame_version(self, older: Json, version: V) -> None:
         """Blame `version` for each leaf that differs in `older`, the snapshot before `version`."""
-        self._similarity = SimilarItems()
+        self._matcher = SimilarItemMatcher()
         if self._root is not None and not self._walk(self._root, self._reached, older, version):
             self._root = None
         self._reached = older
@@ -78,7 +78,7 @@ class BlameWalk(Generic[V]):
             origins: dict[str | int, str | int] = {key: key for key in new if key in old}
         elif type(new) is list and type(old) is list and new:
             origin_indexes = align_lists(
-                old, new, self._identity.get_keys_at(part.path), self._similarity
+                old, new, self._identity.get_keys_at(part.path), self._matcher
             ).source
             origins = {index: origin for index, origin in enumerate(origin_indexes) if origin >= 0}
         else:
@@ -86,7 +86,7 @@ class BlameWalk(Generic[V]):
             return False
         if part.parts is None:
             part.parts = {
-                key: _UnblamedPart(path) for key, path, _ in _generate_inside(part.path, new)
+                key: _UnblamedPart(path) for key, path, _ in _generate_parts(part.path, new)
             }
         unblamed_parts: dict[str | int, _UnblamedPart] = {}
         for key, inner in part.parts.items():
@@ -117,11 +117,11 @@ def _generate_leaves(value: Json, path: str, longest: int) -> Iterator[tuple[str
     if type(value) not in (dict, list) or not value or len(path) > longest:
         yield path, value
         return
-    for _, below, inner in _generate_inside(path, value):
+    for _, below, inner in _generate_parts(path, value):
         yield from _generate_leaves(inner, below, longest)
 
 
-def _generate_inside(path: str, value: Json) -> Iterator[tuple[str | int, str, Json]]:
+def _generate_parts(path: str, value: Json) -> Iterator[tuple[str | int, str, Json]]:
     if isinstance(value, dict):
         for key, inner in value.items():
             yield key, f"{path}/{escape_key(key)}", inner

@@ -20,8 +20,10 @@ class LongPathsError(Exception):
     """Raised if the paths of a comparison have more than MAX_PATH_CHARACTERS."""
 
 
-def measure_longest_pointer(snapshot: Json, identity: ListIdentity) -> int:
-    """Return how long a pointer may be, in characters, for its part to be divided into leaves.
+def choose_pointer_limit(snapshot: Json, identity: ListIdentity) -> int:
+    """Return how many characters the pointer of a part may have if the part is to be divided.
+
+    A part with a longer pointer is one leaf.
 
     Returns:
         NO_LIMIT, or SHORT_POINTER if the paths of all leaves together would be too long.
@@ -67,18 +69,18 @@ class SnapshotLeaf(NamedTuple):
 
 def generate_leaves(snapshot: Json, identity: ListIdentity) -> Iterator[SnapshotLeaf]:
     """Generate all leaves of a snapshot in the order of its text."""
-    longest = measure_longest_pointer(snapshot, identity)
+    longest = choose_pointer_limit(snapshot, identity)
     identity = identity if longest == NO_LIMIT else ListIdentity(())
     stack = [SnapshotLeaf("", "", "", snapshot)]
     while stack:
         part = stack.pop()
         if type(part.value) in (dict, list) and part.value and len(part.path) <= longest:
-            stack += reversed(list(_generate_inside(part, identity)))
+            stack += reversed(list(_generate_parts(part, identity)))
         else:
             yield part
 
 
-def _generate_inside(part: SnapshotLeaf, identity: ListIdentity) -> Iterator[SnapshotLeaf]:
+def _generate_parts(part: SnapshotLeaf, identity: ListIdentity) -> Iterator[SnapshotLeaf]:
     path, key_path, history_path, value = part
     followed = key_path == history_path
     if isinstance(value, dict):

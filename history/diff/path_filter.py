@@ -7,7 +7,7 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import cast
 
-from history.diff.align import SimilarItems, align_lists
+from history.diff.align import SimilarItemMatcher, align_lists
 from history.diff.change import MISSING, MaybeJson, ValueChange
 from history.diff.identity import DEFAULT_IDENTITY, ListIdentity
 from history.diff.path import escape_key, name_item, split_path, unescape_segment
@@ -105,15 +105,15 @@ def is_different(
 ) -> bool:
     """Return whether the values that the path selects differ between two snapshots.
 
-    If the path names a list item by its key, the items with that key are compared, in order. If it
-    has an index, the items at that index are compared. At a `*`, items are matched as in the diff.
-    See find_values.
+    If the path names a list item by its key, the items with that key are compared, in order. If the
+    path has an index, the items at that index are compared. At a `*`, list items are matched by
+    `align_lists`.
     """
     steps = parse_path(path) if isinstance(path, str) else path
     pairs: list[_SelectedPair] = [(old, new, "")]
     for step in steps:
         pairs = [inner for pair in pairs for inner in _select_in_both(pair, step, identity)]
-    return any(_is_different(old_value, new_value, identity) for old_value, new_value, _ in pairs)
+    return any(_has_changes(old_value, new_value, identity) for old_value, new_value, _ in pairs)
 
 
 # A selected value in the old snapshot, the one in the new snapshot, and the pointer to the latter.
@@ -129,23 +129,23 @@ def _select_in_both(
     old, new = cast(MaybeJson, open_raw(old)), cast(MaybeJson, open_raw(new))
     if step.kind != "any":
         matched = zip_longest(
-            _generate_inside(old, step), _generate_inside(new, step), fillvalue=("", MISSING)
+            _generate_selected(old, step), _generate_selected(new, step), fillvalue=("", MISSING)
         )
         for (_, old_value), (key, new_value) in matched:
             yield old_value, new_value, f"{pointer}/{escape_key(key)}"
     elif type(old) is list and type(new) is list:
-        alignment = align_lists(old, new, identity.get_keys_at(pointer), SimilarItems())
+        alignment = align_lists(old, new, identity.get_keys_at(pointer), SimilarItemMatcher())
         for index, origin in enumerate(alignment.source):
             yield MISSING if origin < 0 else old[origin], new[index], f"{pointer}/{index}"
         for origin in alignment.removed:
             yield old[origin], MISSING, ""
     else:
-        before, after = dict(_generate_inside(old, step)), dict(_generate_inside(new, step))
+        before, after = dict(_generate_selected(old, step)), dict(_generate_selected(new, step))
         for key in {**before, **after}:
             yield before.get(key, MISSING), after.get(key, MISSING), f"{pointer}/{escape_key(key)}"
 
 
-def _is_different(old: MaybeJson, new: MaybeJson, identity: ListIdentity) -> bool:
+def _has_changes(old: MaybeJson, new: MaybeJson, identity: ListIdentity) -> bool:
     if old is MISSING or new is MISSING:
         return old is not new
     return bool(list_changes(old, new, identity))
@@ -181,7 +181,8 @@ def _is_matching_step(step: PathSegment, pointer_segment: str, name: str) -> boo
         return True
     if step.kind == "item":
         return name == name_item(step.field, step.text)
-    # A field removed from a moved item has the old index in its pointer, the new in its key path.
+    # If a field was removed from a moved item, its pointer has the old index of the item, and its
+    # key path the new index.
     return unescape_segment(pointer_segment) == step.text or (
         name[:1] != "[" and unescape_segment(name) == step.text
     )
@@ -194,12 +195,12 @@ def find_values(path: str | ParsedPath, snapshot: MaybeJson) -> list[tuple[str, 
         values = [
             (f"{pointer}/{escape_key(key)}", inner)
             for pointer, value in values
-            for key, inner in _generate_inside(value, step)
+            for key, inner in _generate_selected(value, step)
         ]
     return values
 
 
-def _generate_inside(value: MaybeJson, step: PathSegment) -> Iterator[tuple[str, Json]]:
+def _generate_selected(value: MaybeJson, step: PathSegment) -> Iterator[tuple[str, Json]]:
     value = cast(MaybeJson, open_raw(value))
     if type(value) is dict:
         if step.kind == "any":

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from history.common import deadline
-from history.diff.align import ListAlignment, SimilarItems, align_lists
+from history.diff.align import ListAlignment, SimilarItemMatcher, align_lists
 from history.diff.change import MISSING, Diff, MaybeJson, Operation, ValueChange
 from history.diff.equality import (
     ChangedKey,
@@ -40,7 +40,8 @@ def generate_list_operations(
 def _generate_moves(path: str, alignment: ListAlignment, new: list[Json]) -> Iterator[Operation]:
     """Generate the additions and moves that reorder a list, one for each item that is not in place.
 
-    They are in the order of the new list, so that each puts its item behind the item before it.
+    The operations are in the order of the new list: each puts its item right behind the item that
+    comes before it in the new list.
     """
     left_slots, target_slots, occupied = _assign_slots(alignment)
     count = _SlotCounter(occupied)
@@ -93,7 +94,7 @@ def _assign_slots(alignment: ListAlignment) -> tuple[dict[int, int], dict[int, i
 
 
 class _SlotCounter:
-    """Counts how many slots before a given slot are taken (a Fenwick tree)."""
+    """A counter of the taken slots before any slot (a Fenwick tree)."""
 
     def __init__(self, occupied: list[int]) -> None:
         self._sums = [0, *occupied]
@@ -161,11 +162,11 @@ def make_patch(old: Json, new: Json, identity: ListIdentity = DEFAULT_IDENTITY) 
 class _DiffWalk:
     """A walk over two snapshots, with the changes and the patch collected so far."""
 
-    __slots__ = ("changes", "identity", "left", "patch", "similarity")
+    __slots__ = ("changes", "identity", "left", "matcher", "patch")
 
     def __init__(self, identity: ListIdentity) -> None:
         self.identity = identity
-        self.similarity = SimilarItems()
+        self.matcher = SimilarItemMatcher()
         self.changes: list[ValueChange] = []
         self.patch: list[Operation] = []
         self.left = MAX_PATH_CHARACTERS  # how many characters the paths to come may have
@@ -173,8 +174,7 @@ class _DiffWalk:
     def compare_values(self, old: Json, new: Json, paths: PathTriple, depth: int) -> None:
         """Compare two values and collect their changes.
 
-        Two objects or two lists may be identical. The caller must not pass other values that are
-        identical.
+        The caller must not pass identical values, except two objects or two lists.
         """
         if type(old) is dict and type(new) is dict:
             self.compare_objects(old, new, paths, depth)
@@ -191,11 +191,11 @@ class _DiffWalk:
     ) -> None:
         deadline.check()
         path, old_path, key_path = paths
-        changed, all_found = find_changed_keys(old, new, depth < _DEEP_LEVELS)
+        changed, has_old_keys = find_changed_keys(old, new, depth < _DEEP_LEVELS)
         self.spend_path_characters(len(changed) * (len(path) + len(key_path)))
         renamed: set[str] = set()
         first_operation = len(self.patch)
-        if not all_found:
+        if not has_old_keys:
             changed = insert_removed_keys(old, new, changed)
             renamed = self.add_renames(changed, path)
         for key, before, after in changed:
@@ -236,7 +236,7 @@ class _DiffWalk:
         self, old: list[Json], new: list[Json], paths: PathTriple, depth: int
     ) -> None:
         path = paths[0]
-        alignment = align_lists(old, new, self.identity.get_keys_at(path), self.similarity)
+        alignment = align_lists(old, new, self.identity.get_keys_at(path), self.matcher)
         rearranged = len(alignment.removed) + len(alignment.moved) + alignment.source.count(-1)
         self.spend_path_characters(rearranged * (len(path) + len(paths[2])))
         first_operation = len(self.patch)
@@ -336,10 +336,11 @@ class _DiffWalk:
     def replace_if_shorter(
         self, first_operation: int, path: str, new: dict[str, Json] | list[Json], depth: int
     ) -> None:
-        """Replace the last operations by one that writes their whole container, if it is shorter.
+        """Replace the operations in a container by one that writes it whole, if that is shorter.
 
         Args:
-            first_operation: The index in the patch of the container's first operation.
+            first_operation: The index of the container's first operation in the patch. All later
+                operations are in the container too.
             path: The pointer of the container.
             new: The container in the new snapshot.
         """

@@ -23,9 +23,9 @@ _INT_DIGITS = 4300
 
 
 class Numeral(Decimal):
-    """A number, such as 0.0000001 or 1e2, that Decimal would write in another form.
+    """A number that Decimal would write in another form than it was read, such as 1e2.
 
-    It keeps its text.
+    It is written as the text from which it was read.
     """
 
     __slots__ = ("_text",)
@@ -55,7 +55,7 @@ def _encode_other(value: object) -> msgspec.Raw:
     raise TypeError(f"not a JSON value: {type(value).__name__}")
 
 
-# Decimal writes these with an exponent.
+# Decimal writes numbers that begin like this with an exponent.
 _TINY = ("0.00000", "-0.00000")
 
 _RawMembers: TypeAlias = dict[str, msgspec.Raw]
@@ -120,13 +120,14 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"JSON has no {name}")
 
 
-# A comparison needs up to four frames of the interpreter's thousand for each level.
+# For each level, a comparison needs up to four of the thousand frames that Python allows.
 MAX_PARSED_LEVELS = 100
 
 _STRINGS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _SQUARE = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
 _STEP = {ord("["): 1, ord("]"): -1}
+# How often `is_deeper` removes the innermost brackets before it counts the levels that are left.
 _PASSES = 16
 _TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s"\[\]{},:]+', re.DOTALL)
 
@@ -136,7 +137,8 @@ _NUMBER_STARTS = frozenset(bytes([sign]) for sign in b"-0123456789")
 def loads_shallow(text: bytes) -> Json:
     """Return the value of a well-formed JSON text with exact numbers.
 
-    An object or list inside MAX_PARSED_LEVELS others becomes a msgspec.Raw, which `open_raw` reads.
+    An object or list that is nested deeper than MAX_PARSED_LEVELS becomes a msgspec.Raw, which
+    `open_raw` parses.
 
     Raises:
         ValueError: See `loads`.
@@ -145,7 +147,7 @@ def loads_shallow(text: bytes) -> Json:
 
 
 class SnapshotCache:
-    """Parses snapshots that are compared with one another, each snapshot once.
+    """A cache of parsed snapshots that are compared with one another. Parses each text once.
 
     If two snapshots have the same text under a top-level key, their values are the same Python
     object. A comparison sees this at once, and does not walk through the value.
@@ -155,12 +157,12 @@ class SnapshotCache:
             Python cannot hold.
     """
 
-    # The texts in memory, in bytes. If there are more, only the two that are compared stay.
+    # The most bytes of texts in memory. Beyond this, only the texts of the current pair are kept.
     MAX_BYTES = 4 * 1024 * 1024
 
     def __init__(self, parse_whole: Callable[[bytes], Json]) -> None:
-        self._whole = parse_whole
-        self._read: dict[bytes, tuple[Json, _RawMembers]] = {}
+        self._parse_whole = parse_whole
+        self._parsed: dict[bytes, tuple[Json, _RawMembers]] = {}
         self._size = 0
 
     def parse_pair(self, old: bytes, new: bytes) -> tuple[Json, Json]:
@@ -173,17 +175,18 @@ class SnapshotCache:
             compared_with: The snapshot with which `text` will be compared. Members that are equal
                 in both texts become the same Python objects.
         """
-        if text not in self._read:
+        if text not in self._parsed:
             self._size += len(text)
             if self._size > self.MAX_BYTES:
-                self._read = (
-                    {compared_with: self._read[compared_with]}
-                    if compared_with in self._read
+                self._parsed = (
+                    {compared_with: self._parsed[compared_with]}
+                    if compared_with in self._parsed
                     else {}
                 )
-                self._size = len(text) + sum(map(len, self._read))
-            self._read[text] = self._parse_like(text, *self._read.get(compared_with, (None, {})))
-        return self._read[text][0]
+                self._size = len(text) + sum(map(len, self._parsed))
+            known = self._parsed.get(compared_with, (None, {}))
+            self._parsed[text] = self._parse_like(text, *known)
+        return self._parsed[text][0]
 
     def _parse_like(
         self, text: bytes, values: Any, known_members: _RawMembers
@@ -197,7 +200,7 @@ class SnapshotCache:
                     key: values[key] if known_members.get(key) == member else loads(bytes(member))
                     for key, member in members.items()
                 }, members
-        return self._whole(text), {}
+        return self._parse_whole(text), {}
 
 
 def open_raw(value: object) -> object:
@@ -231,7 +234,10 @@ def is_deeper(text: bytes, levels: int) -> bool:
 
 
 def format_indented(text: bytes) -> str:
-    """Return a well-formed JSON text, indented by two spaces for each level."""
+    """Return a well-formed JSON text, indented by two spaces for each level.
+
+    A part that is nested deeper than MAX_PARSED_LEVELS stays as it is.
+    """
     if not is_deeper(text, MAX_PARSED_LEVELS):
         return msgspec.json.format(text, indent=2).decode()
     parts: list[bytes] = []
@@ -263,12 +269,12 @@ def _make_line(level: int) -> bytes:
 
 
 class _ShallowParser:
-    """Builds the value of one text without recursion."""
+    """A parser of one JSON text that does not recurse. See `loads_shallow`."""
 
     def __init__(self) -> None:
         self._open: list[Any] = []  # the containers around the current token, outermost first
         self._keys: list[str] = []  # the key whose value comes next, for each open object
-        self._whole: Any = None
+        self._result: Any = None
 
     def parse(self, text: bytes) -> Json:
         level, start, is_key = 0, 0, False
@@ -296,7 +302,7 @@ class _ShallowParser:
                 is_key = False
             else:
                 self._put(loads(token))
-        return cast(Json, self._whole)
+        return cast(Json, self._result)
 
     def _enter(self, container: Any) -> None:
         self._put(container)
@@ -309,7 +315,7 @@ class _ShallowParser:
 
     def _put(self, value: Any) -> None:
         if not self._open:
-            self._whole = value
+            self._result = value
         elif type(self._open[-1]) is dict:
             self._open[-1][self._keys[-1]] = value
         else:

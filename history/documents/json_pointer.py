@@ -31,7 +31,7 @@ def as_pointer(name_or_pointer: str) -> str:
 
 @dataclass(slots=True)
 class _PointerNode:
-    """A member of an object. It is a requested value, or lies on the way to requested values."""
+    """A member of an object: a requested value, an object with requested values in it, or both."""
 
     number: int | None = None  # the position among the results, of a requested value
     value_type: Any = None  # the type of a requested value
@@ -39,7 +39,7 @@ class _PointerNode:
 
 
 class PointerLookup:
-    """Looks up the values at fixed JSON pointers. Create it once, and call it for each text."""
+    """A lookup of the values at fixed JSON pointers. Create it once, and call it for each text."""
 
     def __init__(self, pointers: Sequence[tuple[str, Any]]) -> None:
         root = _PointerNode()
@@ -93,7 +93,7 @@ def _make_collector(node: _PointerNode) -> Callable[[Any, list[Any]], None]:
     number = node.number
     if not node.members:
         if number is None:  # there are no pointers at all
-            return lambda _value, _found: None
+            return lambda _value, _values: None
 
         def collect_leaf(value: Any, values: list[Any]) -> None:
             values[number] = value

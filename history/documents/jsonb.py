@@ -35,7 +35,7 @@ _TOKEN = re.compile(_STRING + rb"|[0-9.eE+-]+", re.DOTALL)
 def count_excess_digits(text: bytes | memoryview) -> int:
     """Return how many digits PostgreSQL would add to a text to write its exponents out.
 
-    If these are at most MAX_DIGITS, return 0.
+    If it would add at most MAX_DIGITS, return 0.
     """
     if len(text) <= _SMALL_BYTES:
         return 0
@@ -108,7 +108,8 @@ def _shorten_number(token: re.Match[bytes]) -> bytes:
 
 QUOTE = ord('"')
 _BACKSLASH, _ESCAPE = b"\\", rb"\u0000"
-# An even number of backslashes before: otherwise the escape's own backslash is escaped.
+# Matches the escape only after an even number of backslashes. After an odd number, the backslash of
+# the escape is itself escaped.
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
@@ -120,8 +121,8 @@ def may_have_nul(text: bytes) -> bool:
 def to_store(text: bytes) -> bytes:
     """Return the JSON text to store for a snapshot.
 
-    A text without NUL is stored as it is. A text with NUL is rewritten with sorted keys and no
-    spaces, so that two texts of the same snapshot are stored as the same text.
+    A text without NUL is stored as it is. A text with NUL is stored as one JSON string: the text
+    with sorted keys and no spaces, so that equal snapshots are stored as equal strings.
     """
     if _NUL.search(text) is None:
         return text
@@ -133,7 +134,7 @@ def to_store(text: bytes) -> bytes:
 
 
 def from_store(text: bytes) -> bytes:
-    """Return the JSON text of a snapshot from the text of its stored JSONB."""
+    """Return the JSON text of a snapshot from the text of its stored JSONB. Undoes `to_store`."""
     if text[:2] != b'"{':
         return text
     return msgspec.json.decode(text, type=str).encode()

@@ -30,5 +30,5 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     updated_at: int  # microseconds since 1970-01-01 UTC
     client_id: str
     author: str | None
-    product_instance_id: str | None  # None only for the application itself
+    product_instance_id: str | None  # the application of a child; None for other documents
     data: bytes | memoryview  # raw JSON text in UTF-8

@@ -55,7 +55,7 @@ def read_field(text: bytes, name: str) -> bytes | None:
         return None
 
 
-@lru_cache(maxsize=256)  # requests choose names, too
+@lru_cache(maxsize=256)  # limited, because requests can choose the names
 def _make_field_reader(names: tuple[str, ...]) -> Callable[[bytes], list[bytes]]:
     """Make a function that returns the JSON text of each field; b"" if the snapshot lacks it."""
     attributes = [f"field{number}" for number in range(len(names))]  # a name may be any text

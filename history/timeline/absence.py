@@ -34,15 +34,15 @@ from history.timeline.reader import HistoryReader
 
 
 def get_retention_start() -> datetime:
-    """Return the first moment of retention now. `partitions maintain` removes older versions."""
+    """Return the first moment that is kept now. `partitions maintain` removes older versions."""
     window = Window.at(clock.now(), settings.ANNALS.retention_days, 0)
     return datetime.combine(window.oldest, time(), UTC)
 
 
 def get_accepted_end() -> datetime:
-    """Return the first moment after the days of which versions are accepted now.
+    """Return the end of the last day for which versions are accepted now.
 
-    It is ahead of the clock, because the clock of a producer may be.
+    This moment is ahead of the clock, because the clock of a producer may be ahead.
     """
     annals = settings.ANNALS
     window = Window.at(clock.now(), annals.retention_days, annals.ahead_days)
@@ -53,7 +53,7 @@ def check_retention(filters: VersionFilters) -> None:
     """Check that the filters select moments that are kept.
 
     Raises:
-        OlderThanRetentionError: All moments that they select are before the start of retention.
+        OlderThanRetentionError: All selected moments are before the start of retention.
     """
     start = get_retention_start()
     if filters.until is not None and filters.until <= start:
@@ -80,7 +80,7 @@ def explain_missing_below(reader: HistoryReader, pair: VersionWithPrevious) -> A
         return _look_in_archive(reader, entity, row.id) or Absence.UNKNOWN
     created, start = _parse_created_at(pair), _find_first_read_moment(reader, entity)
     if created is not None and created >= start + CLOCK_TOLERANCE and pair.trusted:
-        return _claim_never_arrived(reader)
+        return _assume_never_arrived(reader)
     archived = _look_in_archive(reader, entity, row.id)
     if archived or created is None or created >= start - CLOCK_TOLERANCE:
         return archived or Absence.UNKNOWN
@@ -112,7 +112,9 @@ def explain_missing_above(
         has_trusted_times: See `VersionIndex.has_trusted_times`.
     """
     is_surely_kept = key.updated_at >= _find_first_read_moment(reader, entity) + CLOCK_TOLERANCE
-    return _claim_never_arrived(reader) if is_surely_kept and has_trusted_times else Absence.UNKNOWN
+    return (
+        _assume_never_arrived(reader) if is_surely_kept and has_trusted_times else Absence.UNKNOWN
+    )
 
 
 def explain_missing_before(
@@ -139,7 +141,7 @@ def make_not_found_error(
     """Make the error for a version that is not in the store.
 
     Args:
-        absence: Why it is not in the store; None if it probably never existed.
+        absence: Why the version is not in the store; None if it probably never existed.
         name: The text that names the version in the message of the error.
         version: Its number, if the store has other versions of the document.
     """
@@ -151,7 +153,7 @@ def make_not_found_error(
     return NoVersionError(_("the store has no {name}").format(name=name), version, absence)
 
 
-def _claim_never_arrived(reader: HistoryReader) -> Absence:
+def _assume_never_arrived(reader: HistoryReader) -> Absence:
     """Return NEVER_ARRIVED. If the old service failed, return UNKNOWN: it may have the versions."""
     return Absence.UNKNOWN if reader.old_service.failed else Absence.NEVER_ARRIVED
 

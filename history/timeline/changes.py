@@ -54,7 +54,7 @@ from history.timeline.version_index import VersionIndex, generate_pairs
 from history.timeline.visible_changes import fetch_changes, fetch_late_changes
 
 DEFAULT_SPAN: Final = timedelta(days=1)
-# A longer span needs an author or a service.
+# The longest span of a list that is not limited to one author or one service.
 MAX_SPAN_WITHOUT_MAKER: Final = timedelta(hours=1)
 # How many versions one statement lists, at most, for a list with a path filter.
 _MAX_VERSIONS_TO_LIST: Final = 4_000
@@ -68,8 +68,8 @@ class ChangesQuery:
     too: a later request with this token returns the versions that have arrived in the meantime.
     """
 
-    # If `since` is None, the span begins a day before its end. If `until` is None, it ends now, and
-    # in ascending order at `complete_to`.
+    # If `since` is None, the span begins a day before its end. If `until` is None, the span ends
+    # now; in ascending order it ends at `complete_to`.
     filters: VersionFilters = NO_FILTERS
     entity: EntityKind | None = None
     order: TimelineOrder = TimelineOrder.DESC
@@ -87,7 +87,7 @@ class ChangesQuery:
 
     @property
     def binding(self) -> tuple[object, ...]:
-        """The values that must stay the same from page to page."""
+        """The values that must be the same in the requests for all pages. See `issue_token`."""
         return ("changes", self.entity.name if self.entity else None, self.order, self.filters)
 
     @property
@@ -109,7 +109,7 @@ class ChangesPage(NamedTuple):
     span: tuple[datetime, datetime]  # since (included) and until of the list
     # All changes up to this moment are on this page or on earlier pages. None for the late list.
     read_to: datetime | None
-    damaged: tuple[DamagedPlace, ...] = ()  # what the page lacks because it cannot be read
+    damaged: tuple[DamagedPlace, ...] = ()  # damaged versions that the page leaves out
 
 
 def fetch_changes_page(reader: HistoryReader, query: ChangesQuery) -> ChangesPage:
@@ -205,7 +205,7 @@ def _find_start(query: ChangesQuery) -> _ChangesStart:
 
 
 def _read_start(query: ChangesQuery, token: str, parameter: str = "pageToken") -> _ChangesStart:
-    """Decode the token of a page: where the page begins. See read_token for errors.
+    """Decode the token of a page: it says where the page begins. Raises as `read_token` does.
 
     Args:
         parameter: The name of the parameter that has the token, for errors.
@@ -277,7 +277,7 @@ def _fetch_late_page(reader: HistoryReader, query: ChangesQuery, token: str) -> 
             list does not have the versions after the token any more.
     """
     if not query.is_feed:
-        raise BadParameterError("lateSince", _("needs order=asc, and no to"))
+        raise BadParameterError("lateSince", _("works only with order=asc, and without to"))
     if query.page_token is not None:
         raise BadParameterError("lateSince", _("cannot be given together with pageToken"))
     start = _read_start(query, token, "lateSince")
@@ -289,7 +289,7 @@ def _fetch_late_page(reader: HistoryReader, query: ChangesQuery, token: str) -> 
         slices = _generate_late_slices(reader, query, start, cursor)
         page = fill_page(reader, query, slices, cursor, budget.SCAN_VERSIONS)
     except LateListGoneError:
-        text = _("is from before what is known of late versions; start again without a token")
+        text = _("is too old: the late list does not go back so far; start again without a token")
         raise BadParameterError("lateSince", text) from None
     next_token = start._replace(late=page.position).make_token(query)
     damaged = tuple(reader.damaged)

@@ -75,7 +75,7 @@ class Version(VersionAuthorship, frozen=True, kw_only=True):
     previous_updated_at: datetime | None  # the moment of the previous version
     # the missing numbers between the previous version and this one; a range, as there may be many
     missing: range
-    # why they are missing: never arrived, or unknown; None if none is missing
+    # why the numbers in `missing` are missing; None if none is missing
     missing_reason: Absence | None
     # why the store has no older version; None if it has one, or if this is the document's first one
     nothing_older_reason: Absence | None
@@ -108,7 +108,7 @@ class Version(VersionAuthorship, frozen=True, kw_only=True):
 
     @property
     def created_at(self) -> Json:
-        """When the document was created, according to the snapshot; None if it does not say so."""
+        """When the document was created; None if the snapshot does not say so."""
         return self.data.get(self.entity.created_at) if isinstance(self.data, dict) else None
 
     @property
@@ -137,7 +137,7 @@ def compose_versions(
 
 @dataclass
 class VersionComposer:
-    """Makes the versions of pairs, one at a time.
+    """A composer that makes the version to show from a pair of stored versions.
 
     Runs at most one query for all authors. If the cached labels are too old, one more query loads
     the labels.
@@ -251,13 +251,15 @@ def _load_logins(pairs: Iterable[VersionWithPrevious]) -> dict[str, NamedLogin]:
             )
             continue
         if row.author is not None and row.author not in logins:
-            logins[row.author] = _name_login(row.author, names.author, names.author_kind)
+            logins[row.author] = _make_named_login(row.author, names.author, names.author_kind)
         if row.client_id not in logins:
-            logins[row.client_id] = _name_login(row.client_id, names.service, names.service_kind)
+            logins[row.client_id] = _make_named_login(
+                row.client_id, names.service, names.service_kind
+            )
     return logins | people.fetch_named_logins(logins_to_load - logins.keys())
 
 
-def _name_login(login: str, name: str | None, kind: LoginKind | None) -> NamedLogin:
+def _make_named_login(login: str, name: str | None, kind: LoginKind | None) -> NamedLogin:
     if name is None or kind is None:
         return make_unnamed_login(login)
     return NamedLogin(login, name, kind)

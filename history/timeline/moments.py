@@ -1,4 +1,6 @@
-"""Fetches single versions by number or moment, compares two, and finds the state at a moment.
+"""Fetches single versions by number or moment, compares two versions, and finds past states.
+
+A past state is an application with its children as they were at a moment.
 
 Begin with `fetch_version`, `fetch_version_at` and `fetch_application_at`.
 """
@@ -232,7 +234,7 @@ def _fetch_versions(
     document = EntityVersions.load(reader, entity, id, limits, 2)
     return _compose_versions(
         document,
-        [_choose_key(document, *number_and_moment) for number_and_moment in requested],
+        [_choose_key(document, number, made_at) for number, made_at in requested],
         include,
         first_path,
     )
@@ -267,7 +269,7 @@ def _compose_versions(
 ) -> list[Version]:
     pairs = document.read_pairs(*keys)
     if len(pairs) < len(keys):
-        raise OlderThanRetentionError(_("retention has just removed it"))
+        raise OlderThanRetentionError(_("retention has just removed the version"))
     return compose.compose_versions(document.reader, pairs, include, first_path)
 
 
@@ -319,8 +321,14 @@ def unmask_value(
         name = text.format(n=version.version, kind=version.entity.name, id=version.id)
         raise NoVersionError(name)
     record_access()
-    names = (version.entity, version.id, version.version, frozenset[Include](), version.updated_at)
-    value = fetch_version(reader.show_masked_values(), *names).data
+    value = fetch_version(
+        reader.show_masked_values(),
+        version.entity,
+        version.id,
+        version.version,
+        include=frozenset(),
+        made_at=version.updated_at,
+    ).data
     for name in split_pointer(path):
         value = value[name] if isinstance(value, dict) else value[int(name)]  # type: ignore[index]
     return value
@@ -328,7 +336,10 @@ def unmask_value(
 
 @dataclass(frozen=True, slots=True)
 class MissingPart:
-    """A part of an application that may have existed at a moment, but its version is missing."""
+    """A part of an application that cannot be shown as it was at a moment.
+
+    It may have existed at that moment, but the version that was current is missing or damaged.
+    """
 
     entity: EntityKind
     id: str
@@ -347,7 +358,7 @@ class ApplicationState:
     application: Version | None  # None if only children are known
     # the children that existed, by kind in the order of ENTITIES, then by id
     children: tuple[Version, ...]
-    deleted: tuple[Version, ...]  # the children that had been deleted before
+    deleted: tuple[Version, ...]  # the children that had been deleted before that moment
     missing: tuple[MissingPart, ...]  # the parts without a version of that moment in the store
     unread: int  # how many parts were not read
     members: Members  # all keys of all parts

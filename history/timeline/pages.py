@@ -88,7 +88,7 @@ def fetch_page(reader: HistoryReader, query: TimelineQuery) -> TimelinePage:
     page_reader = reader.choose_page_reader(
         query.entity, query.id, query.page_token, start.sources_read
     )
-    if page_reader.is_for_later:
+    if page_reader.is_retry_needed:
         # The old service failed since the page before: the client must ask for this page again.
         return TimelinePage((), query.page_token)
     page = _fill_timeline_page(page_reader.reader, query, start.position)
@@ -127,7 +127,7 @@ class _TimelineStart(NamedTuple):
 
 
 def _read_start(query: TimelineQuery, token: str) -> _TimelineStart:
-    """Decode the token of a page: where the page begins. See read_token for errors."""
+    """Decode the token of a page: it says where the page begins. Raises as `read_token` does."""
     values = read_token(query.binding, token)
     size = len(TimelinePosition._fields)
     # A token of an earlier release may have only the position.
@@ -140,7 +140,7 @@ Position = TypeVar("Position")
 
 
 class PageQuery(Protocol):
-    """What `fill_page` needs to know of a query for versions."""
+    """The fields of a query for versions that `fill_page` uses."""
 
     @property
     def page_size(self) -> int: ...
@@ -185,12 +185,12 @@ def fill_page(
 
     Args:
         slices: The versions after `start`. A slice is read after the slice before it was examined.
-        max_examined: When this many versions were examined, no further slice is read.
+        max_examined: After this many examined versions, no further slice is read.
     """
     path = query.filters.path
     read_to = start  # everything up to this position was read
     # The position after the last version that was examined. A full page ends here and not at
-    # `read_to`: otherwise its token would reveal that need-to-know hides versions in between.
+    # `read_to`: a token with `read_to` would reveal that need-to-know hides versions in between.
     examined_to = start
     versions: list[Version] = []
     examined, budget_left = 0, PageBudget()

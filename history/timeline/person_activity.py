@@ -23,13 +23,14 @@ _COUNT_SECONDS: Final = 3.0
 
 
 class PersonActivity(NamedTuple):
-    """How many versions a person made. It may lack the oldest days."""
+    """The numbers of versions that a person made. The oldest days may be missing."""
 
     days: Mapping[date, Mapping[EntityKind, int]]  # the number of versions, by day and kind
-    services: list[tuple[NamedLogin, int]]  # with the number of versions, the largest first
+    # each service through which the person made versions, with their number; largest number first
+    services: list[tuple[NamedLogin, int]]
     first: datetime | None  # the moment of the first change
     last: datetime | None
-    is_whole: bool  # False if the time was over before older days were counted
+    is_whole: bool  # False if the count took too long, so that the oldest days are not counted
 
 
 def fetch_person_activity(reader: HistoryReader, author: str, zone: str) -> PersonActivity | None:

@@ -30,7 +30,10 @@ class TimelineOrder(Enum):
 
 
 class Include(StrEnum):
-    """The expensive parts of a version that an answer can have. The snapshot is always read."""
+    """The expensive parts of a version that an answer has only on request.
+
+    The snapshot is always read, even if the answer does not have it.
+    """
 
     ENTITY = "entity"  # the snapshot
     DIFF = "diff"  # the RFC 6902 patch
@@ -58,12 +61,12 @@ class ArchiveUnavailableError(RuntimeError):
 
 
 class Absence(Enum):
-    """Why a version that existed is not in the store."""
+    """Why the store cannot show a version that the producer made, or probably made."""
 
     REMOVED = "removedByRetention"
     ARCHIVED = "inArchive"  # the archive may have it: ask with archive=true
     NEVER_ARRIVED = "neverArrived"
-    # it arrived, but could not be stored; of several missing versions, at least one arrived
+    # It arrived, but could not be stored. For a range of missing versions: at least one of them.
     QUARANTINED = "inQuarantine"
     UNKNOWN = "unknown"  # removed or never arrived
     DAMAGED = "damaged"  # it is stored, and cannot be read
@@ -77,8 +80,8 @@ class Absence(Enum):
 class FallbackState(Enum):
     """Whether the old service answered the calls of one request."""
 
-    ANSWERED = "answered"  # all of them
-    FAILED = "failed"  # at least one call failed
+    ANSWERED = "answered"  # it answered all calls
+    FAILED = "failed"  # a call failed, or the answer lacks versions for another reason
 
 
 class NotFoundError(LookupError):
@@ -129,7 +132,7 @@ def make_unknown_error(
 
 
 class OlderThanRetentionError(NotFoundError):
-    """Raised when all requested versions are older than the days that are kept."""
+    """Raised when retention has removed the requested versions, or may have removed them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +174,7 @@ class TimelineQuery:
 
     @property
     def binding(self) -> tuple[object, ...]:
-        """The values that must stay the same from page to page."""
+        """The values that must be the same in the requests for all pages. See `issue_token`."""
         if self.entity is None:
             return ("application", self.id, self.order, self.filters)
         subject = (self.entity.name, self.id, self.archive)

@@ -36,7 +36,7 @@ _PATH_FAULTS: Final = {
     PathFault.TILDE: gettext_lazy("has a ~ without a digit from 0 to 4 after it: {part}"),
     PathFault.ITEM: gettext_lazy("has a list item that is not written [field=value]: {part}"),
 }
-# Values in a page token: the sources from which the page was read.
+# Values in a page token: they say from which sources the page was read.
 STORE_ALONE: Final = "ours"
 WITH_OLD_SERVICE: Final = "both"
 # Stands for an old service that is hidden: it is never asked, and has no versions.
@@ -73,7 +73,7 @@ class PageReader(NamedTuple):
     # service
     sources_read: str | None = None
     # whether the old service failed between two pages, so that the client must ask again later
-    is_for_later: bool = False
+    is_retry_needed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class HistoryReader:
     hides_old_service: bool = False  # True: versions of the old service are not shown
     archive: ArchivedSource | None = None  # the archive, if it is read too
     fields: FieldNames = None  # only these top-level fields of snapshots are read; None: all
-    # what lists lack because it cannot be read, with the errors
+    # the places that cannot be read and that lists therefore lack, each with its error
     damaged: Damaged = field(default_factory=dict)
 
     # Readers with other settings.
@@ -104,8 +104,8 @@ class HistoryReader:
     def limit_to_fields(self, fields: tuple[str, ...]) -> HistoryReader:
         """Return the same reader, but snapshots have only these top-level fields.
 
-        Large values are left out. Titles are read in this way, because it costs the same for
-        snapshots of any size. Do not compare such snapshots.
+        Large values are left out. Titles are read in this way, because a large snapshot then costs
+        no more than a small one. Do not compare such snapshots.
         """
         return replace(self, fields=fields)
 
@@ -201,7 +201,7 @@ class HistoryReader:
             return PageReader(
                 without_old_service,
                 sources_read or STORE_ALONE,
-                is_for_later=sources_read == WITH_OLD_SERVICE,
+                is_retry_needed=sources_read == WITH_OLD_SERVICE,
             )
         if page_token is not None and (sources_read or is_old_service_shown):
             # The pages before were read without the old service, so this page lacks its versions.

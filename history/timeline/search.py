@@ -53,8 +53,8 @@ from history.timeline.reader import HistoryReader
 from history.timeline.version_index import fetch_all_versions
 
 ID_KEY = "id"
-# How many documents with one value are read: those that had it last. More would take long, because
-# PostgreSQL searches every day for the newest version of each document.
+# How many documents with one value of a business key are read: the ones that had the value last.
+# More would take long: for each document, PostgreSQL searches every day for the newest version.
 MAX_DOCUMENTS = 1_000
 # How many bytes stand for a result in a page token. That two of MAX_DOCUMENTS results have the same
 # bytes happens once in two million searches.
@@ -225,7 +225,7 @@ def fetch_newest_snapshots(
 def find_without_snapshot(
     reader: HistoryReader, documents: Collection[EntityRef]
 ) -> set[EntityRef]:
-    """Return those documents that have a deletion without a snapshot as their newest version."""
+    """Return the documents for which the newest version is a deletion without a snapshot."""
     newest = _fetch_newest_keys(reader, documents)
     lists = reader.omit_snapshots().store_lists
     rows = {
@@ -308,7 +308,7 @@ def _find_results(reader: HistoryReader, texts: Sequence[str]) -> dict[str, Sear
 
 
 class Carrier(NamedTuple):
-    """A document that has a business key with a value that was searched."""
+    """A document that has the searched value in a business key."""
 
     text: str  # the searched text; before `_match_texts` the value that is stored
     key: str  # the name of the business key
@@ -425,7 +425,7 @@ def _drop_hidden_results(
 
 
 def select_visible(reader: HistoryReader, entity_refs: Collection[EntityRef]) -> set[EntityRef]:
-    """Return the documents that the viewer may see. A list leaves out the other documents."""
+    """Return the documents that the viewer may see."""
     if not need_to_know.is_rule_applied(reader.viewer):
         return set(entity_refs)
     owners = {

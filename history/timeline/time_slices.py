@@ -15,16 +15,17 @@ from history.store.late_list import LateCursor
 from history.store.versions import TimelinePosition, VersionKey, VersionRef
 from history.timeline.query import MICROSECOND, TimelineOrder, VersionFilters
 
+# The width of the first slice.
 FIRST_SLICE: Final = timedelta(minutes=15)
-# For a list that is not limited to an author or a service: a busy minute has more than ten thousand
-# versions.
+# The same for a list that is not limited to an author or a service: a busy minute has more than ten
+# thousand versions.
 FIRST_SLICE_WITHOUT_MAKER: Final = timedelta(minutes=1)
 _SHORTEST_SLICE: Final = timedelta(seconds=1)
 _LONGEST_SLICE: Final = timedelta(days=400)
 # By how much the width of the next slice may be multiplied, at most and at least.
 _MAX_GROWTH: Final = 8.0
 _SMALLEST_GROWTH: Final = 0.1
-_SLOW_SECONDS: Final = 1.0  # a slice should not take longer to read
+_SLOW_SECONDS: Final = 1.0  # reading a slice should not take longer than this
 
 
 class BlockRef(NamedTuple):
@@ -126,12 +127,12 @@ class TimeSlice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangesQuestion:
-    """What to read from the tables: versions in a slice of time."""
+    """A request to the tables for the versions in a slice of time."""
 
     kinds: Sequence[EntityKind]
     filters: VersionFilters  # `since`, `until` and `path` in it are not applied
     slice: TimeSlice
-    after: TimelinePosition  # the answer begins after this position
+    after: TimelinePosition  # only versions after this position are requested
     limit: int
     # A top-level field: versions in plain rows that certainly did not change it may be left out.
     # None: no version is left out.
@@ -140,18 +141,18 @@ class ChangesQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LateQuestion:
-    """What to read from the late list: versions that a feed has passed."""
+    """A request to the late list for versions with moments that a feed has passed."""
 
     kinds: Sequence[EntityKind]
     filters: VersionFilters  # `since`, `until` and `path` in it are not applied
     since: datetime  # the beginning of the feed; older versions are left out
     until: TimelinePosition  # how far the feed was read; versions after it are left out
-    cursor: LateCursor  # the answer begins here
+    cursor: LateCursor  # only entries of the late list after this cursor are requested
     limit: int
 
 
 class ActivityRow(NamedTuple):
-    """How many versions of one kind a person made on one day through one service."""
+    """The number of versions of one kind that a person made on one day through one service."""
 
     kind: int  # an index of ENTITIES
     day: date  # in the requested time zone

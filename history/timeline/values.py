@@ -1,4 +1,4 @@
-"""Finds who set the values of a document: of each leaf of its newest version, or of one field.
+"""Finds the versions that set values: each leaf of the newest snapshot, or all values of a field.
 
 Begin with `blame_leaves` and `fetch_field_history`.
 """
@@ -58,7 +58,7 @@ class BlameResult:
 
 
 def blame_leaves(reader: HistoryReader, entity: EntityKind, id: str) -> BlameResult:
-    """Return the newest version of a document, and who last changed each leaf of it.
+    """Return the newest version of a document, and who last changed each leaf of its snapshot.
 
     Reads older versions, until it is known for every leaf which version changed it last.
 
@@ -100,7 +100,7 @@ class FieldValue:
     """A value that a field had."""
 
     value: MaybeJson  # MISSING if the snapshot did not have the field
-    origin: ValueOrigin  # the version that set it
+    origin: ValueOrigin  # the version that set the value
     until: datetime | None  # when the next value was set; None for the newest value
 
 
@@ -126,7 +126,7 @@ def fetch_field_history(
 ) -> FieldHistory:
     """Return the values that one field had, with the versions that set them.
 
-    They are in the order of the version numbers, the newest first.
+    The values are in the order of the version numbers, the newest first.
 
     Args:
         path: A pointer or a key path that names one field.
@@ -146,7 +146,7 @@ def fetch_field_history(
         start = VersionKey(version, moment)
     label = labels.get_catalogue().find(entity.name, path)
     page_reader = reader.choose_page_reader(entity, id, page_token, sources_read)
-    if page_reader.is_for_later:  # only the old service may know the next value
+    if page_reader.is_retry_needed:  # only the old service may know the next value
         return FieldHistory(label, (), page_token)
     try:
         scan = _scan_field(

@@ -57,9 +57,9 @@ class VersionIndex:
 
     @cached_property
     def has_trusted_times(self) -> bool:
-        """Whether the moments grow with the numbers.
+        """Whether the moments of the versions grow with their numbers.
 
-        A moment may be earlier than the moment of a lower number by at most CLOCK_TOLERANCE.
+        A version may be up to CLOCK_TOLERANCE earlier than a version with a lower number.
         """
         newest = FIRST.updated_at
         for key in self._keys:
@@ -94,18 +94,18 @@ class VersionIndex:
         return lower
 
     def find_after_gap(self, version: int) -> VersionKey | None:
-        """Return the next key above a number, if it is not the key of the next number.
+        """Return the lowest key above the number `version`, if numbers in between are missing.
 
-        None if no number is missing in between, or if there is no higher key.
+        Return None if no number is missing in between, or if there is no higher key.
         """
         index = bisect_left(self._keys, (version + 1,))
         next_key = self._keys[index] if index < len(self._keys) else None
         return next_key if next_key and next_key.version > version + 1 else None
 
     def find_above(self, key: VersionKey | None) -> VersionKey | None:
-        """Return the lowest key with a higher number than `key`. If `key` is None, the lowest key.
+        """Return the lowest key with a higher number than `key`, or None if there is none.
 
-        None if there is no such key.
+        If `key` is None, return the lowest key of the index.
         """
         index = bisect_left(self._keys, (key.version + 1,)) if key else 0
         return self._keys[index] if index < len(self._keys) else None
@@ -133,7 +133,7 @@ class VersionIndex:
         return previous.version == key.version - 1 and previous.updated_at <= key.updated_at
 
     def list_with_number(self, version: int) -> Sequence[VersionKey]:
-        """Return all keys with a number: none, one, or several if a producer used it again."""
+        """Return all keys with this number: several if a producer used the number again."""
         start = bisect_left(self._keys, (version,))
         return self._keys[start : bisect_left(self._keys, (version + 1,))]
 
@@ -153,7 +153,8 @@ def generate_pairs(
 
     Args:
         indexes: The keys of all documents of these versions.
-        rows_read: Versions that were read before. If no others are needed, no query runs.
+        rows_read: Versions that the caller has read already. If no others are needed, no query
+            runs.
         skip_damaged: Leave out versions that cannot be read, and note them in
             HistoryReader.damaged. Also leave out versions that would be compared with them. False:
             a version that cannot be read raises an error.
@@ -170,8 +171,8 @@ def generate_pairs(
                 ready_count = next(
                     position for position, pair in enumerate(pairs) if not unread.isdisjoint(pair)
                 )
-        # PostgreSQL computes the sizes of all snapshots that a query asks for, also of those that
-        # it then does not send. So if snapshots are large, the next query asks for fewer.
+        # PostgreSQL computes the size of every snapshot that a query asks for, even if it does not
+        # send the snapshot. So if snapshots are large, the next query asks for fewer.
         refs_to_pair, count = (
             refs_to_pair[ready_count:],
             min(budget.BATCH_VERSIONS, 2 * max(1, ready_count)),
@@ -207,7 +208,7 @@ def _fetch_versions(
 def fetch_all_versions(
     reader: HistoryReader, refs: Iterable[VersionRef], *, skip_damaged: bool = False
 ) -> dict[VersionRef, VersionRow]:
-    """Return the versions that are still stored, in as many queries as needed.
+    """Return the requested versions that are still stored. Runs as many queries as needed.
 
     Args:
         skip_damaged: Leave out versions that cannot be read, and note them in
@@ -235,7 +236,7 @@ def fetch_keys(
 
 
 def fetch_members(reader: HistoryReader, application: str) -> dict[EntityRef, list[VersionKey]]:
-    """Return all keys of the application, and of the children that name it in any version.
+    """Return all keys of an application, and of each child that names it in any version.
 
     A document that cannot be read is left out, and noted in HistoryReader.damaged.
     """
@@ -251,7 +252,7 @@ def _find_previous_ref(
 
 @dataclass(frozen=True, slots=True)
 class EntityVersions:
-    """All keys of one document, and the versions that were read together with them."""
+    """All version keys of one document, and the versions that the same query read."""
 
     reader: HistoryReader
     entity: EntityKind
@@ -270,7 +271,7 @@ class EntityVersions:
     ) -> EntityVersions:
         """Load all keys of a document, and the newest `count` versions at or before each limit.
 
-        Asks the old service too. Runs one query.
+        Loads the timeline of the old service too. Runs one query.
 
         Raises:
             NoVersionError: There is no version of the document.

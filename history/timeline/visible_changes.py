@@ -35,8 +35,8 @@ class FetchedChanges(NamedTuple):
     """Changes that a viewer may see, in the order of a list of changes."""
 
     refs: list[VersionRef]
-    keys: Mapping[EntityRef, list[VersionKey]]  # of all versions of their documents
-    last: TimelinePosition | None  # everything up to here was read; None: the whole slice
+    keys: Mapping[EntityRef, list[VersionKey]]  # all keys of the documents in `refs`
+    last: TimelinePosition | None  # the slice was read up to here; None: to its end
 
 
 def fetch_changes(reader: HistoryReader, question: ChangesQuestion) -> FetchedChanges:
@@ -55,17 +55,17 @@ class FetchedLateChanges(NamedTuple):
     """Versions of the late list that a viewer may see, in the order in which they were stored."""
 
     refs: list[VersionRef]
-    keys: Mapping[EntityRef, list[VersionKey]]  # of all versions of their documents
+    keys: Mapping[EntityRef, list[VersionKey]]  # all keys of the documents in `refs`
     cursors: Mapping[VersionRef, LateCursor]  # for each version, the cursor after it
-    end: LateCursor  # everything before it was read
+    end: LateCursor  # the late list was read up to this cursor
     has_more: bool
 
 
 def fetch_late_changes(reader: HistoryReader, question: LateQuestion) -> FetchedLateChanges:
     """Return the versions in the late list that the viewer may see, without their snapshots.
 
-    Only versions with moments that the feed has passed are returned, and only those that are still
-    stored. Versions that cannot be read are left out, and noted in `reader.damaged`.
+    A version is left out if the feed has not passed its moment, or if it is not stored any more.
+    Versions that cannot be read are left out, and noted in `reader.damaged`.
 
     Raises:
         LateListGoneError: The late list does not have the entries after the cursor any more.

@@ -1,6 +1,6 @@
 """Checks and decodes the answers of the old service.
 
-Begin with `parse_answer_page`. If one version in an answer is wrong, nothing of it is used.
+Begin with `parse_answer_page`. If one version in an answer is wrong, the whole answer is refused.
 """
 
 from datetime import UTC, datetime
@@ -81,7 +81,7 @@ def parse_answer_page(body: bytes, subject: TimelineSubject) -> AnswerPage:
         subject: The document or application that was asked for.
 
     Raises:
-        WrongAnswerError: The body is not a page of its timeline.
+        WrongAnswerError: The body is not a page of the timeline of `subject`.
     """
     try:
         body.decode()
@@ -104,9 +104,9 @@ def has_no_document(body: bytes) -> bool:
 
 
 def _make_row(row: _AnswerRow, subject: TimelineSubject) -> SourceRow:
-    """Make the row of a version.
+    """Make the SourceRow of one version in an answer.
 
-    The row of a child has no application if the answer to a request for the child names none.
+    If `subject` is a child and the answer does not name its application, the row does not either.
 
     Raises:
         WrongAnswerError: The version is of another document or application, or not valid.
@@ -160,6 +160,6 @@ def _check_snapshot(text: bytes, change_type: ChangeType) -> bytes:
     # of a hostile document could take gigabytes.
     if not text.startswith(b"{"):
         raise WrongAnswerError('a version in the answer has no snapshot in its field "entity"')
-    if not can_be_stored(text):  # a number of eleven bytes can need a gigabyte to be shown
+    if not can_be_stored(text):  # such as 1e999999999, a gigabyte when written out
         raise WrongAnswerError("a snapshot in the answer has a number that cannot be stored")
     return shorten_zeros(text)

@@ -79,7 +79,7 @@ class OldServiceEndpoint:
 
 
 def load_endpoint() -> OldServiceEndpoint | None:
-    """Return where the old service is, or None if there is none or its last day (UTC) is over."""
+    """Return the endpoint in the settings, or None without one or if its last day (UTC) is over."""
     annals_settings = settings.ANNALS
     until = annals_settings.fallback_until
     if not annals_settings.fallback_url or (until and clock.now().astimezone(UTC).date() > until):
@@ -128,7 +128,8 @@ def fetch_timeline(
                     rows.setdefault((row.entity.name, row.id, row.version), row)
                 if page.next_token is None:
                     return list(rows.values())
-                # A page may repeat versions, but a repeated token or an empty page never ends.
+                # A page may repeat versions. But after a repeated token or an empty page, the pages
+                # would never end.
                 if page.next_token in tokens or not page.versions:
                     raise WrongAnswerError(
                         "the pages of the old service do not end: a page token is repeated, or a "
@@ -147,10 +148,12 @@ def fetch_timeline(
 
 
 class CircuitBreaker:
-    """Stops calls to the old service after FAILURES_TO_OPEN failures in a row. Thread-safe.
+    """A breaker that stops calls to the old service after FAILURES_TO_OPEN failures in a row.
+
+    It may be called from several threads.
 
     A closed breaker allows every call. An open breaker allows one call every PAUSE_SECONDS: if the
-    call succeeds, the breaker closes. `now` is in seconds of a clock that never goes back.
+    call succeeds, the breaker closes. Each parameter `now` is in seconds of a monotonic clock.
     """
 
     def __init__(self) -> None:
@@ -218,7 +221,7 @@ def call_in_thread(
         _CUT_OFF.inc()
         return None
     outcomes: SimpleQueue[CallOutcome] = SimpleQueue()
-    # The call runs in a thread of its own: so the request can go on while the call hangs.
+    # The call runs in a thread of its own, so that the HTTP request can go on while the call hangs.
     arguments = (outcomes, endpoint, subject, seconds)
     threading.Thread(target=_put_outcome, args=arguments, daemon=True).start()
     try:
@@ -248,6 +251,6 @@ def _put_outcome(
     except (WrongAnswerError, OldServiceError) as error:
         outcome = error
     except BaseException as error:
-        outcome = OldServiceError(f"the call of the old service failed ({type(error).__name__})")
+        outcome = OldServiceError(f"the call to the old service failed ({type(error).__name__})")
     CALL_PLACES.release()
     outcomes.put(outcome)

@@ -38,7 +38,7 @@ class ArchiveSource:
         return self._oldest[entity]
 
     def may_have(self, entity: EntityKind, id: str) -> bool:
-        """Return whether this id is in the range of ids of one of the files."""
+        """Return whether the id lies between the first and the last id of any archived file."""
         with connection.cursor() as cursor:
             cursor.execute(
                 "SELECT EXISTS (SELECT FROM archived_day, jsonb_array_elements(files) AS file"

@@ -39,8 +39,8 @@ from history.timeline.time_slices import (
 def fetch_changes(question: ChangesQuestion) -> list[ListedChange]:
     """Return the versions in `question.slice` that come after `question.after`.
 
-    They are in the order of the list, at most `question.limit`. Runs a statement for each kind, in
-    one round trip.
+    At most `question.limit` versions are returned, in the order of the list. Runs a statement for
+    each kind, in one round trip.
     """
     reverse = question.slice.order is TimelineOrder.DESC
     rows_by_kind = statements.fetch_pipelined(
@@ -93,7 +93,7 @@ _BLOCKS_OF_SLICE = """(
     WHERE packed IS NOT NULL AND updated_at >= %(low)s AND updated_at < %(end)s
         AND coalesce({oldest}, updated_at) < %(high)s {by_names}
 )"""
-# Returns the changes of a kind in these blocks.
+# Returns the changes of a kind in the blocks of _BLOCKS_OF_SLICE.
 _BLOCK_CHANGES = """
     (SELECT {kind} AS kind, id, version, updated_at, product, position = 0 AS damaged, stored_at,
         stored_version, position
@@ -114,9 +114,15 @@ _CHANGES = """
 
 @cache
 def make_changes_sql(
-    entity: EntityKind, order: TimelineOrder, by_author: bool, by_client: bool, by_field: bool
+    entity: EntityKind, order: TimelineOrder, *, by_author: bool, by_client: bool, by_field: bool
 ) -> str:
-    """Make the statement for the changes of one kind in a slice."""
+    """Make the statement for the changes of one kind in a slice.
+
+    Args:
+        by_author: Whether the filters name an author.
+        by_client: Whether the filters name a service.
+        by_field: Whether to leave out plain rows that certainly did not change a top-level field.
+    """
     names = [
         f"%({name})s::text"
         for name, is_used in (("author", by_author), ("client_id", by_client))
@@ -146,9 +152,9 @@ def make_statement(entity: EntityKind, question: ChangesQuestion) -> Statement:
     text = make_changes_sql(
         entity,
         time_slice.order,
-        filters.author is not None,
-        filters.client_id is not None,
-        question.field is not None,
+        by_author=filters.author is not None,
+        by_client=filters.client_id is not None,
+        by_field=question.field is not None,
     )
     return text, {
         "first_day": find_midnight(time_slice.low),

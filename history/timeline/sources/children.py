@@ -59,7 +59,7 @@ class ListedChildren(NamedTuple):
 
     # None if search_key may lack children, or lists too many: the caller must then read the tables
     spans: list[ChildSpan] | None
-    rows: list[FetchedRows]  # of each of `others` in `list_children`
+    rows: list[FetchedRows]  # the rows of each statement in `others` of `list_children`
 
 
 def list_children(

@@ -35,7 +35,7 @@ from history.timeline.sources.statements import find_midnight, find_next_day, fo
 from history.timeline.time_slices import BlockRef, ListedChange, PositionInBlock
 
 # If a document has more rows than this in the days of a slice, its versions stay in the list: SQL
-# would look through all of these rows again for each of them.
+# would look through all of these rows again for each version.
 MOST_ROWS: Final = 300
 
 # Is true of a plain row `stored` if its previous version certainly has the same value in the field.
@@ -64,7 +64,7 @@ _BLOCKS_AT_ONCE: Final = 250
 # A block with more bytes of snapshots than this is not read: all of its versions stay in the list.
 _LARGEST_BLOCK: Final = 128 * 1024
 
-# Returns all versions of some blocks, each block with its first version.
+# Returns all versions of some blocks. The bytes of a block come with its first version.
 _VERSIONS_OF_BLOCKS: Final = """
     SELECT id, stored_at, stored_version, position, version, updated_at,
         CASE WHEN position = 1 THEN packed END
@@ -91,7 +91,7 @@ _BLOCK_ROWS: Final = """(
 
 
 def build_plain_condition(entity: EntityKind) -> str:
-    """Build an SQL condition: a plain row `stored` certainly did not change the field."""
+    """Build the SQL condition that the plain row `stored` certainly did not change a field."""
     return format_sql(_UNCHANGED_PLAIN, entity, most_rows=str(MOST_ROWS))
 
 
@@ -125,13 +125,15 @@ def _generate_unchanged(
     A version is identified by its block and its position in it.
     """
     for start in range(0, len(blocks), _BLOCKS_AT_ONCE):
-        values = _make_values(blocks[start : start + _BLOCKS_AT_ONCE])
-        rows = [_VersionInBlock(*row) for row in statements.fetch_rows(_make_sql(entity), values)]
+        values = _make_block_values(blocks[start : start + _BLOCKS_AT_ONCE])
+        rows = [
+            _VersionInBlock(*row) for row in statements.fetch_rows(_make_blocks_sql(entity), values)
+        ]
         for _, versions in groupby(rows, key=_VersionInBlock.get_block):
             yield from _compare_versions(entity, list(versions), field)
 
 
-def _make_values(blocks: Sequence[BlockRef]) -> Values:
+def _make_block_values(blocks: Sequence[BlockRef]) -> Values:
     moments = [block.stored_at for block in blocks]
     return {
         "ids": [block.id for block in blocks],
@@ -145,7 +147,7 @@ def _make_values(blocks: Sequence[BlockRef]) -> Values:
 
 
 @cache
-def _make_sql(entity: EntityKind) -> str:
+def _make_blocks_sql(entity: EntityKind) -> str:
     rows = format_sql(_BLOCK_ROWS, entity, largest=str(_LARGEST_BLOCK))
     return _VERSIONS_OF_BLOCKS.format(versions=queries.build_versions_query(entity, rows))
 

@@ -193,7 +193,7 @@ class MergedSource:
         """Return whether the keys of a document cannot be read from the tables."""
         return DamagedPlace(*entity_ref, None) in (self.tables.damaged or {})
 
-    # How the tables and the supplements become one.
+    # Merging the tables and the supplements.
 
     def _merge_page(
         self, entity: EntityKind, query: TimelineQuery, after: TimelinePosition | None, limit: int
@@ -206,7 +206,7 @@ class MergedSource:
         if not supplied:
             return fetched
         # `supplied` has only versions that the tables lacked. A consumer may have stored some of
-        # them since then. Those that are on this page are found by the keys of this page.
+        # them since then: the keys of this page show which.
         page_keys = [ref.key for ref in fetched.refs]
         rows_by_key: dict[VersionKey, SourceRow | None] = {  # None: the row was not read
             key: row
@@ -268,8 +268,7 @@ class MergedSource:
     ) -> dict[VersionKey, SourceRow]:
         """Return the versions of a document that the supplements have and the tables lack.
 
-        The result may also have a version that the tables have under the same key. Then the row of
-        the tables and the row of the supplement have the same content.
+        The result may also have versions that the tables have with the same key and content.
 
         Args:
             stored: The keys in the tables with which the supplements are compared. None: this

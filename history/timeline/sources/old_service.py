@@ -22,15 +22,15 @@ from history.store.versions import (
 from history.timeline.query import FallbackState, is_storable_id
 from history.timeline.sources.tables import TableSource
 
-# Returns the versions of a timeline within these seconds, or None if that failed.
+# Fetches the versions of a timeline within a number of seconds. Returns None if that fails.
 FetchTimeline: TypeAlias = Callable[[TimelineSubject, float], list[SourceRow] | None]
 
 
 class OldServiceSource:
     """The old service as a SupplementSource.
 
-    If the tables also have a version with this number, it is the same version, even if the moments
-    differ. The row of the tables is then used.
+    If the tables and the old service both have a version with the same number, it is one version,
+    even if the moments differ. The row of the tables is then used.
     """
 
     by_number = True
@@ -45,7 +45,7 @@ class OldServiceSource:
         self._call = call
         self._seconds_left = time_limit
         self._answers: dict[TimelineSubject, list[SourceRow] | None] = {}  # None: the call failed
-        self._shown: set[TimelineSubject] = set()  # timelines that this answer shows
+        self._shown: set[TimelineSubject] = set()  # the timelines that the HTTP answer shows
         self._omits_versions = False  # see `note_omitted_versions`
         # The versions in all answers, by document, then by number.
         self._versions: defaultdict[EntityRef, dict[int, SourceRow]] = defaultdict(dict)
@@ -59,7 +59,7 @@ class OldServiceSource:
 
     @property
     def state(self) -> FallbackState | None:
-        """Whether the answer has the versions of the old service. None if it was not asked."""
+        """Whether the HTTP answer has all versions of the old service. None if it was not asked."""
         # A shown timeline has no answer if the deadline ended the HTTP request before the call.
         shown_answers = [self._answers[subject] for subject in self._shown & self._answers.keys()]
         if self._omits_versions or None in shown_answers:
@@ -68,15 +68,17 @@ class OldServiceSource:
 
     @property
     def failed(self) -> bool:
-        """Whether the answer may lack versions of the old service."""
+        """Whether the HTTP answer may lack versions of the old service."""
         return self.state is FallbackState.FAILED
 
     def note_omitted_versions(self) -> None:
-        """Note that the answer may lack versions of the old service, although no call failed."""
+        """Note that the HTTP answer may lack versions of the old service, though no call failed."""
         self._omits_versions = True
 
     def load_shown_timeline(self, entity: EntityKind | None, id: str) -> bool:
-        """Load a timeline from the old service. Call this for each timeline that the answer shows.
+        """Load a timeline from the old service.
+
+        Call this for each timeline that the HTTP answer shows.
 
         Args:
             entity: The kind of the document. None for an application with its children.
@@ -125,7 +127,7 @@ class OldServiceSource:
         return rows
 
     def get_by_number(self, entity: EntityKind, id: str) -> Mapping[int, SourceRow]:
-        """Return the versions of a document by their number."""
+        """Return the versions of a document in the loaded timelines, by number."""
         return self._versions.get(EntityRef(entity, id), {})
 
     def load_rows(self, entity: EntityKind, id: str) -> Mapping[VersionKey, SourceRow]:
@@ -170,9 +172,10 @@ class OldServiceSource:
         return bool(self.get_by_number(entity, id))
 
     def find_other_moment(self, row: SourceRow) -> datetime | None:
-        """Return the moment that the old service has for a version, if it differs from `row`'s.
+        """Return the moment of a version in the old service, if `row` has another moment.
 
-        None if it does not differ, or if the version is of a child and its application is unknown.
+        None if the moments are equal, or if the old service does not have the version. Also None if
+        the version is of a child and its application is unknown.
         """
         old_row = self.get_by_number(row.entity, row.id).get(row.version)
         if old_row is None or old_row.updated_at == row.updated_at:

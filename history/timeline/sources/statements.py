@@ -104,13 +104,13 @@ READ_BYTES = 4 * 1024 * 1024
 
 
 def fetch_rows(text: str, values: Values) -> FetchedRows:
-    """Run one statement, if the request has time left. See prepared.fetch_rows."""
+    """Run one statement, unless the request has reached its deadline. See prepared.fetch_rows."""
     deadline.check()
     return prepared.fetch_rows(text, values)
 
 
 def fetch_pipelined(statements: Sequence[Statement]) -> list[FetchedRows]:
-    """Run several statements in one round trip, if the request has time left."""
+    """Run several statements in one round trip, unless the request has reached its deadline."""
     deadline.check()
     return prepared.fetch_pipelined(statements)
 
@@ -204,7 +204,7 @@ def decode_rows(
             block = _unpack_block(entity, row, row.packed)
         text, error = _find_text(entity, row, block)
         if text is None:
-            if row.position is not None:  # what follows of this block cannot be trusted either
+            if row.position is not None:  # the later versions of the block cannot be trusted
                 block = block._replace(error=error)
             note_damage(damaged, DamagedPlace(entity, row.id, key), error)
             continue
@@ -272,7 +272,7 @@ def note_damage(
         error = DamagedBlockError(f"{place.entity.table}: {place.id} cannot be read")
     if damaged is None:
         raise error
-    log.error("left out of a list: %s", error)
+    log.error("a list lacks versions that cannot be read: %s", error)
     damaged[place] = error
 
 

@@ -39,7 +39,7 @@ _NEWEST_MOMENTS = """
     SELECT {kind}, product_instance_id, max(updated_at) FROM {table}
     WHERE product_instance_id = ANY(%(ids)s) GROUP BY product_instance_id
 """
-# Returns the same for one application and only one of its children.
+# Returns for one application the moment of the newest version of one child that names it.
 _NEWEST_MOMENT_OF_CHILD = """
     SELECT {kind}, product_instance_id, max(updated_at) FROM {table} WHERE {child_condition}
     GROUP BY product_instance_id
@@ -109,8 +109,8 @@ class SearchHits(NamedTuple):
 
     # the newest version of each document with one of the ids
     newest: dict[EntityKind, dict[str, VersionKey]]
-    # The moment of the newest version of a child, by the id of its application. Only applications
-    # of which the store has nothing but children.
+    # The moment of the newest version of a child, by the id of its application. Only for
+    # applications that are not stored themselves.
     children: dict[str, datetime]
     documents: list[KeyHit]  # the documents with a business key
 
@@ -177,7 +177,7 @@ class StoreLists:
         if not applications or not CHILDREN:
             return {}
         newest_moments: dict[str, datetime] = {}
-        rows = _fetch_of_children(_NEWEST_MOMENTS, _NEWEST_MOMENT_OF_CHILD, applications)
+        rows = _fetch_child_rows(_NEWEST_MOMENTS, _NEWEST_MOMENT_OF_CHILD, applications)
         for _, id, moment in rows:
             newest_moments[id] = max(moment, newest_moments.get(id, moment))
         return newest_moments
@@ -189,7 +189,7 @@ class StoreLists:
             For each child, the ids in `applications` that it names.
         """
         owners: dict[EntityRef, set[str]] = {}
-        for kind, id, application in _fetch_of_children(_CHILDREN, _CHILD, applications):
+        for kind, id, application in _fetch_child_rows(_CHILDREN, _CHILD, applications):
             owners.setdefault(EntityRef(ENTITIES[kind], id), set()).add(application)
         return owners
 
@@ -224,8 +224,9 @@ class StoreLists:
     ) -> dict[EntityRef, int]:
         """Return the approximate size of the newest snapshot of each document, in bytes.
 
-        PostgreSQL does not read large snapshots to measure them. So if a snapshot has more than
-        `max_bytes`, the result may be any number above `max_bytes`.
+        The result is the size of the larger of the two newest rows. A block counts with all of its
+        snapshots. PostgreSQL does not read large snapshots to measure them. So if a snapshot has
+        more than `max_bytes`, the result may be any number above `max_bytes`.
         """
         queries = [
             (format_sql(_NEWEST_BYTES, entity), {"id": id, "most": Int4(max_bytes)})
@@ -246,7 +247,13 @@ class StoreLists:
         return changes.fetch_changes(question)
 
     def drop_unchanged(self, changes: Sequence[ListedChange], field: str) -> list[ListedChange]:
-        """Leave out changes that certainly did not change a top-level field. Return the others."""
+        """Return `changes`, except versions in blocks that certainly did not change a field.
+
+        See `drop_unchanged_packed` in history/timeline/sources/field_filter.py.
+
+        Args:
+            field: The name of a top-level field.
+        """
         return field_filter.drop_unchanged_packed(changes, field)
 
     def fetch_listed(
@@ -276,20 +283,22 @@ class StoreLists:
         statements.note_damage(self.damaged, place, error)
 
 
-def _fetch_of_children(text: str, text_of_one: str, applications: Collection[str]) -> FetchedRows:
+def _fetch_child_rows(
+    text: str, text_for_one_child: str, applications: Collection[str]
+) -> FetchedRows:
     """Run a statement about the children of applications, and return its rows for all kinds.
 
     Args:
         text: A statement about all children of a kind. Its parameter `ids` has the applications.
-        text_of_one: A statement about one child. It is run on a cluster, once for each child,
-            because it asks only one shard.
+        text_for_one_child: A statement about one child. On a cluster it is run for each child
+            instead of `text`, because it asks only one shard.
     """
     if 0 < len(applications) <= children.MAX_STATEMENTS and statements.is_distributed():
         spans = children.list_children(applications).spans
         if spans is not None:
             queries: list[Statement] = [
                 (
-                    format_sql(text_of_one, span.entity, child_condition=_CHILD_CONDITION),
+                    format_sql(text_for_one_child, span.entity, child_condition=_CHILD_CONDITION),
                     {
                         "id": span.id,
                         "application": span.application,

@@ -75,7 +75,7 @@ def _make_page_values(
 
 @dataclass(frozen=True, slots=True)
 class TableSource:
-    """The tables of versions as a source: keys and rows of one kind or of one application."""
+    """The tables of versions as a source of keys and rows."""
 
     # If set, PostgreSQL sends only these top-level fields of snapshots. It sends blocks whole:
     # MergedSource leaves out the other fields of their snapshots.
@@ -199,7 +199,7 @@ class TableSource:
         return owners
 
     def fetch_members(self, application: str) -> dict[EntityRef, list[VersionKey]]:
-        """Return all keys of the application, and of the children that name it in any version."""
+        """Return all keys of an application, and of each child that names it in any version."""
         if statements.is_distributed():
             listed_members = self._fetch_listed_members(application)
             if listed_members is not None:
@@ -323,7 +323,7 @@ class TableSource:
 
     def _group_keys(self, rows: Iterable[_KeyRow]) -> dict[EntityRef, list[VersionKey]]:
         """Return keys by document, ascending. Documents with a damaged row are left out."""
-        # Grouped by bare tuples: an EntityRef for each of many keys would take half as long again.
+        # Group by plain tuples: with an EntityRef for each key, this takes 1.5 times as long.
         keys_by_document: defaultdict[tuple[EntityKind, str], list[VersionKey]] = defaultdict(list)
         broken: dict[EntityRef, datetime] = {}
         for entity, id, version, updated_at, is_damaged in rows:
@@ -355,7 +355,7 @@ class _RefGroup(NamedTuple):
 
 
 class _DocumentKey(NamedTuple):
-    """One row of a statement of `statements.make_document_keys_sql`."""
+    """One row of the statement that `statements.make_document_keys_sql` makes."""
 
     key: _KeyRow
     # whether the version may be on the page; without a page, whether it names the application
