@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
+# Without news for longer than this, a topic partition is silent.
 SILENT: Final = timedelta(minutes=1)
 
 

@@ -105,7 +105,7 @@ def _flatten(types: Iterable[inspect.Type]) -> Iterator[inspect.Type]:
 
 
 def _find_bad_key(kind: inspect.DictType, declared: Any) -> str | None:
-    """Return the first key of a table whose value is not valid, or contains an invalid part."""
+    """Return the first key with a value that is not one of the valid values, or None."""
     if not isinstance(declared, dict):
         return None
     for key, value in declared.items():
