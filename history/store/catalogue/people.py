@@ -65,10 +65,10 @@ _ESCAPED: Final = r"\\\g<0>"
 
 
 def find_by_name(text: str) -> list[NamedLogin]:
-    """Return at most 100 people and services that a text may mean. Runs one query.
+    """Return at most 100 people and services by login or by parts of their full names.
 
     If the text is a login, only that login is returned. Otherwise a full name matches if it
-    contains each word of the text, in any order. The text must not be empty.
+    contains each word of the text, in any order. The text must not be empty. Runs one query.
     """
     words = _split_words(text)
     patterns = [f"%{_LIKE_SIGN.sub(_ESCAPED, word)}%" for word in sorted(words)]
@@ -201,8 +201,8 @@ def remember_login(login: str, full_name: str, identity: str) -> None:
             if not created:
                 Person.objects.filter(login=login, written_by=identity).update(full_name=full_name)
     except OperationalError:
-        # In a cluster each node has a copy of the table. A node that is away must not keep people
-        # from logging in.
+        # In a cluster each node has a copy of the table. People must be able to log in while a node
+        # does not answer.
         log.warning(
             "the full name of the login %r was not stored: a node of the database does not answer",
             login,

@@ -71,7 +71,7 @@ def _execute(
 
 @cache
 def _number_parameters(text: str) -> tuple[str, Sequence[str]]:
-    """Replace the named parameters of a text by numbers. Return the names in their order, too.
+    """Replace the named parameters of a statement by numbers, and return it with the names.
 
     psycopg itself would search the whole text for names at each call.
     """

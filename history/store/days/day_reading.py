@@ -24,8 +24,8 @@ from history.store.days.days import DayState, DayTable
 Connection = psycopg.Connection[Any]
 
 _LOCK: Final[LiteralString] = "LOCK TABLE {} IN ACCESS SHARE MODE"
-# Whether the transaction's snapshot has a table. The cast to regclass reads the newest catalogue,
-# but the query reads the catalogue of the snapshot.
+# Returns whether the transaction's snapshot has a table. The cast to regclass reads the newest
+# catalogue, but the query reads the catalogue of the snapshot.
 _IN_SNAPSHOT: Final[LiteralString] = "SELECT EXISTS (SELECT FROM pg_class WHERE oid = {}::regclass)"
 
 
@@ -58,7 +58,7 @@ def open_day(connection: Connection, table: str, day: date) -> Iterator[DayTable
             if not is_distributed and (former_day_table.state is DayState.ABSENT) != (
                 day_table.state is DayState.ABSENT
             ):
-                raise psycopg.Rollback  # made or dropped since we looked
+                raise psycopg.Rollback  # created or dropped since the first locate_day
             yield day_table
             return
 

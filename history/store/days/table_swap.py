@@ -31,7 +31,8 @@ from history.store.days.days import DayTable
 # A row of a new table: a plain one, or the row of a block with its columns.
 StoredRow: TypeAlias = tuple[CanonicalRow, BlockColumns | None]
 
-_EPOCH: Final = 946_684_800_000_000  # of COPY's moments: 2000, in microseconds since 1970
+# COPY counts moments from the year 2000, which is this many microseconds after 1970.
+_EPOCH: Final = 946_684_800_000_000
 # How many keys of missing rows one statement returns, at most.
 KEYS_AT_ONCE: Final = 5_000
 # How many bytes of snapshots are in memory while missing rows are copied, at most. A larger
@@ -55,8 +56,8 @@ _DROP_TRIGGERS: Final[LiteralString] = """
 DROP TRIGGER IF EXISTS annals_note_change ON {table};
 DROP TRIGGER IF EXISTS annals_note_truncate ON {table}
 """
-# Returns the fields of TableWatch. If somebody disables a trigger, or enables it again, PostgreSQL
-# writes its row in the catalogue anew: xmin changes.
+# Returns the fields of TableWatch. If somebody disables or enables a trigger, PostgreSQL writes the
+# trigger's row in the catalogue anew, so that its xmin changes.
 _WATCHED_STATE: Final[LiteralString] = """
 SELECT c.oid::bigint, pg_relation_filenode(c.oid)::bigint, coalesce((
     SELECT string_agg(concat_ws(' ', t.oid, t.xmin, t.tgenabled), ', ' ORDER BY t.oid)
@@ -110,8 +111,8 @@ ORDER BY key.id, key.updated_at, key.version LIMIT {limit}
 """
 # A key before all keys.
 _BEFORE_FIRST: Final = ("", datetime(1, 1, 1, tzinfo=UTC), -1)
-# PostgreSQL counts the rows of a table by an index alone. Only in pages that may have invisible
-# rows it must read each row. A table is counted if these pages have at most this many bytes.
+# PostgreSQL counts the rows of a table by an index alone, except in pages that may have invisible
+# rows: there it must read each row. A table is counted if these pages have at most this many bytes.
 UNKNOWN_BYTES: Final = 64 * 1024 * 1024
 # Returns the bytes of a table in such pages.
 _PARTLY_VISIBLE_BYTES: Final[LiteralString] = (
@@ -129,11 +130,11 @@ class ChangedMeanwhileError(errors.LockNotAvailable):
 
 @dataclass(frozen=True, slots=True)
 class TableWatch:
-    """The state of a day's old table when the building of its new one began."""
+    """The state of a day's old table at the time when the building of the new table began."""
 
     partition: int  # the OID of the table
-    file: int  # the number of its file; another one after PostgreSQL has rewritten the table
-    triggers: str  # the identity of the triggers; another one after somebody has touched them
+    file: int  # the number of the table's file; changes when PostgreSQL rewrites the table
+    triggers: str  # the identity of the triggers; changes when somebody changes a trigger
 
     def add_noted_rows(
         self, connection: Connection, entity: EntityKind, day_table: DayTable
@@ -211,8 +212,8 @@ def watch_table(connection: Connection, day_table: DayTable) -> Iterator[TableWa
 def remove_leftover_triggers(connection: Connection) -> None:
     """Remove the triggers of a process that was killed. Needs the run lock.
 
-    A locked table keeps its triggers until the next call. They do no harm, but note changes that
-    nobody needs. Notes about tables that do not exist any more are deleted, too.
+    A locked table keeps its triggers until the next call. They are harmless, but note changes that
+    are not needed. Notes about tables that no longer exist are deleted, too.
     """
     for schema, name in connection.execute(_TABLES_WITH_TRIGGERS, [list(_TRIGGERS)]).fetchall():
         with suppress(errors.LockNotAvailable, errors.DeadlockDetected):
@@ -308,6 +309,7 @@ def write_rows(
     """Write rows to a table. Return their number.
 
     Args:
+        writer: Makes the object through which psycopg sends the data. None: psycopg's own.
         frozen: Whether to write the rows as frozen. Then a transaction that began before the new
             table replaced the old one sees the rows, too; otherwise it would see an empty day.
             Frozen rows can be written only to a table that this transaction has made.

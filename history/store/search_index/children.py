@@ -1,9 +1,9 @@
 """The rows of search_key by which the children of an application are found on a cluster.
 
-A child names its application in each of its versions. On one server an index finds the children; on
-a cluster every shard would have to look. So search_key has a row for each child of an application,
-on the application's shard. The row has the first and the newest day on which a version of the child
-names the application.
+A child names its application in each of its versions. On one server an index finds the children. On
+a cluster every shard would have to be searched. So search_key has a row for each child of an
+application, on the application's shard. The row has the first and the newest day on which a version
+of the child names the application.
 
 The consumer adds the children of the versions that it stores. `annals search index` adds the
 children of older versions, and then writes MARK into django_migrations. Without this mark the rows
@@ -37,7 +37,7 @@ class ChildRow(NamedTuple):
 
 
 class NewChildren:
-    """Collects the children that versions name, with the days of the versions.
+    """The children among the documents of some versions, with the days of these versions.
 
     A child is left out if it is known that search_key has it with this day.
 
