@@ -70,7 +70,7 @@ VERSION_MODELS = {
 
 
 class PersonKind(models.TextChoices):
-    """Who uses a login."""
+    """Whether a person or a service uses a login."""
 
     PERSON = "person", _("person")
     SERVICE = "service", _("service")
@@ -96,7 +96,7 @@ class Person(models.Model):
 
 
 class LabelKind(models.TextChoices):
-    """How the values of a field are shown."""
+    """The form in which the values of a field are shown."""
 
     TEXT = "text", _("text")
     MONEY = "money", _("money")

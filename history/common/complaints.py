@@ -85,7 +85,7 @@ def explain_file_error(error: OSError, file: object = None) -> str:
 
 
 def explain_text_error(error: UnicodeDecodeError) -> str:
-    """Explain why bytes are not text in UTF-8."""
+    """Explain why bytes are not text in UTF-8, as the predicate of a sentence."""
     return f"is not text in UTF-8 (byte {error.start + 1} is wrong)"
 
 

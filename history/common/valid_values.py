@@ -38,7 +38,7 @@ def explain_valid_values(
     text = str(error)
     place = _PLACE.search(text)
     steps = list(_split_steps(place[1] if place else ""))
-    types, key = _walk([inspect.type_info(shape)], steps, declared)
+    types, key = _follow_steps([inspect.type_info(shape)], steps, declared)
     if (match := _UNKNOWN.search(text)) is not None:
         fields = [f.encode_name for t in types for f in getattr(t, "fields", ())]
         return _list_choices(match[1], fields, "The valid ones are")
@@ -62,10 +62,15 @@ def _split_steps(place: str) -> Iterator[str]:
         yield name or f"[{index}]"
 
 
-def _walk(
+def _follow_steps(
     types: list[inspect.Type], steps: list[str], declared: Any
 ) -> tuple[list[inspect.Type], str | None]:
-    """Follow `steps` from `types` to the mistake.
+    """Follow the path to the mistake.
+
+    Args:
+        types: The types that are allowed at the root.
+        steps: The path. See _STEP.
+        declared: The value at the root, or None if it is not known.
 
     Returns:
         The types that are allowed at the mistake; and the key that leads to it in the innermost

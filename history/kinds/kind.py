@@ -12,7 +12,7 @@ Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
 class CanonicalForm(Enum):
-    """How the values of a column become canonical bytes. Seals are digests of these bytes."""
+    """The encoding of a column's values as canonical bytes. Seals are digests of these bytes."""
 
     TEXT = "text"
     NUMBER = "number"  # never NULL
@@ -28,7 +28,7 @@ class CanonicalColumn(NamedTuple):
 
 
 class DayClosing(NamedTuple):
-    """When the days of a table are sealed and dropped.
+    """The rule that says when the days of a table are sealed and dropped.
 
     Only for a table that never gets rows for past days.
     """
@@ -81,7 +81,7 @@ class EnvelopeForm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EnvelopeDeclaration:
-    """Where the fields of the message contract are in the messages of a kind."""
+    """The envelope of a kind: where its messages have the fields of the message contract."""
 
     form: EnvelopeForm
     # pairs of the name of a field in the contract, and its JSON pointer into the message, or into

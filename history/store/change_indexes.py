@@ -44,9 +44,10 @@ _MAX_NAME = 63  # bytes of a name in PostgreSQL
 
 
 def build_index_name(table: str, index: ChangeIndex) -> str:
-    """Return the name of an index.
+    """Return the name of an index of a table.
 
-    A long table name loses its beginning, because its end is the day.
+    If the name would be longer than PostgreSQL allows, the name of the table loses its beginning,
+    because its end is the day.
     """
     suffix = f"_{index.suffix}"
     return table.removesuffix("_aud")[len(suffix) - _MAX_NAME :] + suffix

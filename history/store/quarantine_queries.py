@@ -19,7 +19,8 @@ from history.store.versions import EntityRef
 
 # How many messages one query returns at most: a document may have a million bad messages.
 MAX_MESSAGES = 1_000
-# The largest number that fits into the column `version`. A request may name a larger one.
+# The largest number that fits into the bigint parameters of the query for versions. A request may
+# name a larger one.
 LARGEST_VERSION = 2**63 - 1
 
 _COLUMNS = """

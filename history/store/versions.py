@@ -192,7 +192,8 @@ class SourceAnswer(Generic[Content]):
     Only `ViewerPolicy.release` reads `unreleased`.
     """
 
-    unreleased: Content | Exception  # a DamagedBlockError if the source could not read it
+    # the answer, or the DamagedBlockError with which the source could not read it
+    unreleased: Content | Exception
     revealed_documents: Collection[EntityRef] = ()  # the answer reveals that they exist
     revealed_applications: Collection[str] = ()  # the answer reveals that they exist
 

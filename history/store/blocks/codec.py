@@ -75,7 +75,7 @@ class BlockColumns(NamedTuple):
 
 
 class BlockPacker:
-    """Packs rows into blocks."""
+    """Packs rows into blocks, with one dictionary or none."""
 
     def __init__(self, dictionary: Dictionary | None) -> None:
         data = None if dictionary is None else dictionary.data

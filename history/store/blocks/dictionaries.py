@@ -62,7 +62,8 @@ def decompress(dictionary: Dictionary | None, packed: bytes) -> bytes:
     number = 0 if dictionary is None else dictionary.number
     if (decompress_frame := _THREAD_DECOMPRESSORS.by_number.get(number)) is None:
         data = None if dictionary is None else dictionary.data
-        # Bytes after the frame are its checksum, even if the frame's flag for it was damaged.
+        # Bytes after the frame mean that the flag for the frame's checksum is damaged. By default,
+        # they would be ignored.
         decompress_frame = partial(
             zstandard.ZstdDecompressor(dict_data=data).decompress, allow_extra_data=False
         )

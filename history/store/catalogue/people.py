@@ -90,7 +90,7 @@ class PeopleFileError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PeopleImport:
-    """How many logins an import added, changed and left unchanged."""
+    """The result of an import: how many logins it added, changed and left unchanged."""
 
     added: int
     changed: int
@@ -136,9 +136,9 @@ def _parse_file(text: str) -> dict[str, Person]:
     reader = csv.DictReader(StringIO(text, newline=""))
     header = tuple(name.strip() for name in reader.fieldnames or ())
     if sorted(header) != sorted(COLUMNS):
-        found_header = ",".join(header) or "nothing"
+        header_text = ",".join(header) or "empty"
         raise PeopleFileError(
-            f"line 1: the header must be {','.join(COLUMNS)}; it is {found_header}"
+            f"line 1: the header must be {','.join(COLUMNS)}; it is {header_text}"
         )
     reader.fieldnames = list(header)
     people: dict[str, Person] = {}

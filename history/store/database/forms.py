@@ -1,4 +1,4 @@
-"""The forms of data: announces the form that this release reads, and finds sessions that cannot.
+"""Announces the form of data that this release reads, and finds sessions that cannot read it.
 
 A form of data may be written once every connected process can read it. Two facts show that:
 
@@ -20,7 +20,8 @@ import psycopg
 
 from history.common.complaints import ExplainedError
 
-# Raise it by one with the first release that writes rows which earlier releases cannot read.
+# The form of data of this release. Raise FORM by one with the first release that writes rows which
+# earlier releases cannot read.
 # 1: each version is a row. 2: versions of a finished day can be in blocks.
 FORM: Final = 2
 
@@ -69,7 +70,7 @@ class NewerFormError(psycopg.OperationalError):
 
 
 class EarlierReleaseError(ExplainedError, RuntimeError):
-    """Raised when sessions of an earlier release are connected, which cannot read this form.
+    """Raised when connected sessions of an earlier release cannot read the form of this release.
 
     The message names the sessions and says what to do.
     """
@@ -154,7 +155,7 @@ def explain_wait(sessions: list[UnreadySession]) -> str:
 
 
 def activate(connection: psycopg.Connection[Any]) -> None:
-    """Mark the database with the form of this release, so that rows of it can be written.
+    """Mark the database with the form of this release, so that rows in this form can be written.
 
     Raises:
         EarlierReleaseError: A session of an earlier release is connected.

@@ -1,4 +1,4 @@
-"""Reads a day in one state, by locking its table before PostgreSQL takes the snapshot.
+"""Reads a day consistently, by locking its table before PostgreSQL takes the snapshot.
 
 In this module a snapshot is PostgreSQL's. The table of a day is replaced when the day is packed,
 unpacked or restored. A transaction with a snapshot from before the replacement sees an empty table.
@@ -31,9 +31,9 @@ _IN_SNAPSHOT: Final[LiteralString] = "SELECT EXISTS (SELECT FROM pg_class WHERE 
 
 @contextmanager
 def open_day(connection: Connection, table: str, day: date) -> Iterator[DayTable]:
-    """Open a day for reading in one state: all queries of the `with` statement see the same rows.
+    """Open a day for consistent reading: all queries of the `with` block see the same rows.
 
-    The table of the day is locked until the `with` statement ends, so it cannot be replaced or
+    The table of the day is locked until the `with` block ends, so it cannot be replaced or
     dropped. It may have been replaced while the function waited for the lock; the yielded DayTable
     is the one that the queries see. On a cluster, a node takes its lock and its snapshot only at
     the first query of the day's table.

@@ -32,7 +32,8 @@ WHOLE_ROWS = sql.SQL("toast_tuple_target = 8160")
 # psqlextra's comment on a partition that a program created. Annals never drops a partition without
 # this comment.
 MARK = "psqlextra_auto_partitioned"
-# The comment on a partition that was restored from the archive: it stays until it is released.
+# The comment on a partition that was restored from the archive. `maintain` does not drop it before
+# `release_day`.
 RESTORED = "annals_restored"
 
 # A swap replaces the table of a day by another one. Once it has the locks of both tables, it waits
@@ -104,7 +105,7 @@ ORDER BY lasting, former
 
 
 class DayState(Enum):
-    """Whether the table of a day exists and is a partition."""
+    """The state of the table of a day: whether it exists, and whether it is a partition."""
 
     ABSENT = "absent"
     ATTACHED = "attached"
@@ -134,7 +135,7 @@ class DefaultPartitionError(ForeignTableError):
 
 
 class DayTable(NamedTuple):
-    """The table of one day, and what belongs to it. All names are quoted and have a schema."""
+    """The names and the state of the table of one day. All names are quoted and have a schema."""
 
     parent: sql.Identifier  # the partitioned table
     child: sql.Identifier  # the table of the day
@@ -159,7 +160,7 @@ def build_partition_name(table: str, day: date) -> str:
 
 
 def compute_bounds(day: date) -> tuple[str, str]:
-    """Return the first moments of the day and of the next day, with the offset."""
+    """Return the first moments of the day and of the next day as texts with an offset."""
     return f"{day.isoformat()} 00:00:00+00", f"{(day + timedelta(1)).isoformat()} 00:00:00+00"
 
 
@@ -182,7 +183,7 @@ def create_partition(
 
     def attempt() -> bool:
         if locate_day(connection, table, day).state is DayState.PENDING:
-            # A drop that is running holds this lock: it completes its detach itself.
+            # A running drop holds this lock, and completes its detach itself.
             with hold_day_lock(connection, name):
                 if locate_day(connection, table, day).state is DayState.PENDING:
                     finalize_detach(connection, table, day)
@@ -382,7 +383,8 @@ def attach_table(connection: Connection, day_table: DayTable, day: date) -> None
     distribution.free_coordinator(connection, day_table.child)
 
 
-# In the message of a node, in the quotes of any language: a table and the number of its shard.
+# Matches the name of a shard in the message of a node: a table and a number, in the quotes of any
+# language.
 _SHARD_NAME: Final = re.compile(r'["«](.+)_\d+["»]')
 
 
@@ -477,7 +479,7 @@ def replace_distributed_table(
     def swap() -> None:
         with connection.transaction():
             limit_silence(connection)
-            # Before the DETACH: it and all later statements must use the same connections.
+            # Set before the DETACH, which must use the same connections as all later statements.
             distribution.use_one_connection(connection)
             prepare()
             lock_day(connection, build_partition_name(table, day), next(waits_ms))

@@ -28,7 +28,7 @@ from history.store.days.canonical import Connection, list_columns, stream_versio
 from history.store.days.day_locks import retry_lock, set_short_lock_timeout
 from history.store.days.days import DayTable
 
-# A row of a new table: a plain one, or the row of a block with its columns.
+# A row of a new table: a plain row and None, or the row of a block and the columns of the block.
 StoredRow: TypeAlias = tuple[CanonicalRow, BlockColumns | None]
 
 # COPY counts moments from the year 2000, which is this many microseconds after 1970.
@@ -51,7 +51,7 @@ CREATE OR REPLACE TRIGGER annals_note_truncate AFTER TRUNCATE ON {table}
 ALTER TABLE {table} ENABLE ALWAYS TRIGGER annals_note_change;
 ALTER TABLE {table} ENABLE ALWAYS TRIGGER annals_note_truncate
 """
-# Removes these triggers.
+# Removes the triggers of _CREATE_TRIGGERS.
 _DROP_TRIGGERS: Final[LiteralString] = """
 DROP TRIGGER IF EXISTS annals_note_change ON {table};
 DROP TRIGGER IF EXISTS annals_note_truncate ON {table}
@@ -64,14 +64,14 @@ SELECT c.oid::bigint, pg_relation_filenode(c.oid)::bigint, coalesce((
     FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgname = ANY(%(triggers)s)), '')
 FROM pg_class c WHERE c.oid = %(table)s::regclass
 """
-# Returns the tables that have these triggers.
+# Returns the tables that have the triggers of _CREATE_TRIGGERS.
 _TABLES_WITH_TRIGGERS: Final[LiteralString] = """
 SELECT DISTINCT n.nspname, c.relname FROM pg_trigger t
 JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE t.tgname = ANY(%s)
 """
-# Deletes the notes about tables without these triggers. Such a table was dropped, or another table
-# has its OID since a dump was restored.
+# Deletes the notes about tables without the triggers of _CREATE_TRIGGERS. Such a table was dropped,
+# or another table has its OID since a dump was restored.
 _DELETE_STRAY_NOTES: Final[LiteralString] = """
 DELETE FROM changed_row WHERE NOT EXISTS (
     SELECT FROM pg_trigger t WHERE t.tgname = ANY(%s) AND t.tgrelid = changed_row.partition::oid)
@@ -83,7 +83,7 @@ CREATE OR REPLACE TRIGGER annals_refuse_packed
     FOR EACH ROW EXECUTE FUNCTION annals_refuse_packed();
 ALTER TABLE {table} ENABLE ALWAYS TRIGGER annals_refuse_packed
 """
-# Returns the packed days without this trigger.
+# Returns the packed days without the trigger of _CREATE_GUARD.
 _UNGUARDED_DAYS: Final[LiteralString] = """
 SELECT "table", day FROM sealed_day
 WHERE packed_at IS NOT NULL AND to_regclass("table" || to_char(day, '_YYYYMMDD')) IS NOT NULL
