@@ -1,4 +1,4 @@
-"""The history app: its checks, and the functions that its signals call."""
+"""The configuration of the history app: its checks, and its receivers of Django's signals."""
 
 from django.apps import AppConfig
 from django.core.checks import Tags, register

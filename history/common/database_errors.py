@@ -13,8 +13,8 @@ from psycopg_pool import PoolTimeout
 from history.common.error_text import describe, iterate_causes
 
 # Sentences for failed connections, by a regular expression that matches the message of the server
-# or of libpq. {message} is this message.
-# The server refuses the connection until somebody changes a setting.
+# or of libpq. {message} is this message. In _REFUSED, the server refuses the connection until
+# somebody changes a setting. In _UNREACHABLE, the server does not answer now.
 _REFUSED: Final[Mapping[str, str]] = {
     r"no password supplied": "PostgreSQL at {place} asks for the password of {user}, but "
     "DATABASE_URL has none. Write the password into DATABASE_URL, or the line "
@@ -28,7 +28,6 @@ _REFUSED: Final[Mapping[str, str]] = {
         "PostgreSQL at {place}: {message}. Correct DATABASE_URL or pg_hba.conf"
     ),
 }
-# The server does not answer now.
 _UNREACHABLE: Final[Mapping[str, str]] = {
     r"failed to resolve host|could not translate host name": "no server has the host name {host}",
     r"Connection refused": "no PostgreSQL listens at {place}",

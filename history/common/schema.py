@@ -118,7 +118,7 @@ def explain_database() -> str | None:
 def explain_tables(cursor: SchemaCursor) -> str | None:
     """Explain what to do if the database does not have the tables of this release, or return None.
 
-    See `explain_database`, which opens a cursor for it.
+    For code that has a cursor. `explain_database` does the same with a connection of its own.
     """
     return explain_missing_migrations(load_applied_migrations(cursor)) or explain_kind_tables(
         cursor

@@ -86,7 +86,8 @@ class PlacePool:
                 fairly between owners. None: the request counts as an owner of its own.
 
         Raises:
-            BusyError: No place became free within `WAIT_S`. Raised at once if the queue is full.
+            BusyError: No place became free within `WAIT_S`. Raised at once if the queue, or the
+                owner's half of it, is full.
         """
         waiter = _Waiter(_SingleOwner() if owner is None else owner)
         self._join_queue(waiter)

@@ -46,8 +46,8 @@ SELECT max((regexp_match(name, %s))[1]::int) FROM public.django_migrations WHERE
 # Returns the sessions of Annals that have not announced the form of this release.
 # Every login may read these columns. The address of another login's session is empty unless the
 # reader has pg_read_all_stats. DATABASE_URL may give a process another application_name, so
-# sessions of the logins of the web and of the consumer count, too. The login that created these two
-# roles also has them, with ADMIN OPTION: it is left out.
+# sessions of the logins of the web and of the consumer count, too. The login that created the roles
+# of these two is also a member of them, with ADMIN OPTION: it is left out.
 _UNREADY: Final = """
 SELECT a.pid, coalesce(a.application_name, ''), a.usename, coalesce(host(a.client_addr), '')
 FROM pg_stat_activity a
@@ -168,7 +168,7 @@ def activate(connection: psycopg.Connection[Any]) -> None:
         [f"form_{FORM}_needs_stop"],
     )
     try:
-        # An earlier release that connected before the mark has not seen it.
+        # A process of an earlier release that connected before this INSERT has not seen the mark.
         _refuse_unready(connection)
     except EarlierReleaseError:
         withdraw_mark(connection)

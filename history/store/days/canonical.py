@@ -214,13 +214,13 @@ def _copy_rows(
     convert: Callable[[CanonicalRow], CanonicalRow] | None = None,
     on_damage: Callable[[DamagedBlockError], None] | None = None,
 ) -> Generator[CanonicalRow]:
-    """Stream the rows of a table by one COPY. Each block is streamed as its versions.
+    """Stream the rows of a table by one COPY. A block is streamed as a row for each version.
 
     Args:
         select: The select list of plain rows: all columns except the snapshot, then a value of the
             type `last_type`, such as the snapshot as text or a hash.
-        convert: Makes such a row from a version in a block, which ends with its snapshot. None: the
-            version itself is the row.
+        convert: Makes a row of this form from a version in a block. The last value of the version
+            is its snapshot. None: the version itself is the row.
     """
     query = sql.SQL("COPY (SELECT {}, {} FROM {}{}) TO STDOUT (FORMAT BINARY)").format(
         select,

@@ -114,7 +114,7 @@ _BEFORE_FIRST: Final = ("", datetime(1, 1, 1, tzinfo=UTC), -1)
 # PostgreSQL counts the rows of a table by an index alone, except in pages that may have invisible
 # rows: there it must read each row. A table is counted if these pages have at most this many bytes.
 UNKNOWN_BYTES: Final = 64 * 1024 * 1024
-# Returns the bytes of a table in such pages.
+# Returns how many bytes the pages of a table have that may have invisible rows.
 _PARTLY_VISIBLE_BYTES: Final[LiteralString] = (
     "SELECT pg_relation_size(oid) - relallvisible::bigint * current_setting('block_size')::int"
     " FROM pg_class WHERE oid = %s::regclass"

@@ -1,4 +1,4 @@
-"""Whether the tables of versions are distributed over a Citus cluster, and by which columns.
+"""Tells whether the tables of versions are distributed over a Citus cluster.
 
 See docs/citus.md and docs/decisions/0028-cluster.md.
 """

@@ -56,7 +56,7 @@ class NewChildren:
         self.fingerprints: set[int] = set()
 
     def add_record(self, record: Record) -> None:
-        """Add the document of a record if it is a child. Do nothing if it is an application."""
+        """Add the document of a record if it is a child; otherwise do nothing."""
         self.add(record.entity, record.id, record.product_instance_id, record.updated_at)
 
     def add(self, entity: str, id: str, application: str | None, updated_at: int) -> None:
@@ -94,7 +94,7 @@ def upsert_children(connection: psycopg.Connection[Any], children: list[ChildRow
     """Store children on a cluster, inside the caller's transaction.
 
     Args:
-        children: The children in the order of ChildRow.
+        children: The children in ascending order, as NewChildren.list_rows returns them.
     """
     insert_distributed(
         connection,

@@ -120,7 +120,7 @@ def _decode_one_by_one(record: Record, lookup: PointerLookup) -> KeyValues:
 
 
 def _decode_one(pointer: str, data: bytes | memoryview) -> object:
-    """Return one value, or None if it does not have the expected type."""
+    """Return the value at a pointer, or None if it does not have the expected type."""
     try:
         (value,) = _make_lookup((pointer,))(data)
     except UNREADABLE:
