@@ -27,7 +27,7 @@ SELECT relname FROM pg_class WHERE relkind = 'p' AND right(relname, 4) = '_aud'
             ('type', 'int4'::regtype)))
 """
 # The tables of the shipped kinds get the compression LZ4 from the migration 0001_release_0_1_0.
-# This statement returns whether the server has it.
+# This statement returns whether the server has LZ4.
 _HAS_LZ4 = """
 SELECT 'lz4' = ANY(enumvals) FROM pg_settings WHERE name = 'default_toast_compression'
 """

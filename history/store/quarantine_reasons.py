@@ -1,4 +1,4 @@
-"""The texts for people of ingest's Reasons, which say why a message could not be stored."""
+"""For each Reason of ingest, a text for people that says why a message could not be stored."""
 
 from collections.abc import Mapping
 from typing import Final

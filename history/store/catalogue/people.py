@@ -183,8 +183,8 @@ def _generate_row_problems(row: dict[str, str | None]) -> Iterator[str]:
 def remember_login(login: str, full_name: str, identity: str) -> None:
     """Store the full name of a person who logged in.
 
-    A name that the bank entered, or that was stored for another identity, is not replaced. A name
-    that is too long for the table is not stored.
+    A name from an import or a screen, or one that was stored for another identity, is not replaced.
+    A name that is too long for the table is not stored.
 
     Args:
         identity: Identifies the person at the identity provider, in at most 40 characters.

@@ -53,7 +53,7 @@ def open_day(connection: Connection, table: str, day: date) -> Iterator[DayTable
                     connection.execute(sql.SQL(_LOCK).format(former_day_table.child))
                 except errors.UndefinedTable:  # dropped while we waited
                     raise psycopg.Rollback from None
-            # The first query: it takes the snapshot.
+            # The first query of the transaction: PostgreSQL takes the snapshot now.
             day_table = days.locate_day(connection, table, day)
             if not is_distributed and (former_day_table.state is DayState.ABSENT) != (
                 day_table.state is DayState.ABSENT

@@ -97,8 +97,8 @@ _INSERTED_ROWS: Final[LiteralString] = (
 )
 # Returns the keys of all plain rows of the old table.
 _PLAIN_ROWS: Final[LiteralString] = "SELECT id, updated_at, version FROM {old} WHERE packed IS NULL"
-# Returns the rows among `keys` that the new table lacks, and the size of each snapshot. Begins
-# after the key (id, moment, version).
+# Returns the rows among `keys` that the new table lacks, and the size of each snapshot. Returns
+# only rows after the key (id, moment, version), in the order of the keys.
 _MISSING_ROWS: Final[LiteralString] = """
 SELECT key.id, key.updated_at, key.version, coalesce(octet_length(old.data::text), 0)
 FROM ({keys}) AS key JOIN {old} AS old USING (id, updated_at, version)
