@@ -10,7 +10,7 @@ from msgspec import inspect
 
 _UNKNOWN: Final = re.compile(r"unknown field `([^`]*)`")
 _ENUM: Final = re.compile(r"Invalid enum value (?:'([^']*)'|(\S+))")
-_PLACE: Final = re.compile(r" - at `\$([^`]*)`")
+_PATH: Final = re.compile(r" - at `\$([^`]*)`")
 # A step of the path to a mistake: `.name` into a field, `[0]` into a list, `[...]` into a table
 # with free keys.
 _STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
@@ -36,8 +36,8 @@ def explain_valid_values(
         Sentences without the last period, or None if there is nothing to add to the error.
     """
     text = str(error)
-    place = _PLACE.search(text)
-    steps = list(_split_steps(place[1] if place else ""))
+    path = _PATH.search(text)
+    steps = list(_split_steps(path[1] if path else ""))
     types, key = _follow_steps([inspect.type_info(shape)], steps, declared)
     if (match := _UNKNOWN.search(text)) is not None:
         fields = [f.encode_name for t in types for f in getattr(t, "fields", ())]
@@ -49,16 +49,16 @@ def explain_valid_values(
     return None
 
 
-def _list_choices(name: str, valid: list[str], words: str) -> str | None:
+def _list_choices(name: str, valid: list[str], introduction: str) -> str | None:
     if not valid:
         return None
     nearest = find_nearest(name, valid)
     question = f"Did you mean {nearest}? " if nearest is not None else ""
-    return f"{question}{words} {', '.join(valid)}"
+    return f"{question}{introduction} {', '.join(valid)}"
 
 
-def _split_steps(place: str) -> Iterator[str]:
-    for name, index in _STEP.findall(place):
+def _split_steps(path: str) -> Iterator[str]:
+    for name, index in _STEP.findall(path):
         yield name or f"[{index}]"
 
 
