@@ -1,1 +1,1 @@
-"""The tables of versions, and everything that reads them."""
+"""The tables of versions, and all code that reads them: sources, timelines, API and screens."""

@@ -1,4 +1,4 @@
-"""The history app: what is kept, and how it is read."""
+"""The configuration of the history app: its checks, and its receivers of Django's signals."""
 
 from django.apps import AppConfig
 from django.core.checks import Tags, register
@@ -29,13 +29,13 @@ class HistoryConfig(AppConfig):
         post_migrate.connect(
             import_lazily("history.store.late_list.create_rows"), sender=self, weak=False
         )
-        for changed in (post_save, post_delete):
-            changed.connect(
+        for signal in (post_save, post_delete):
+            signal.connect(
                 import_lazily("history.store.catalogue.labels.forget_catalogue"),
                 sender=FieldLabel,
                 weak=False,
             )
-        forget = import_lazily("history.policy.masking.viewer.forget_permissions")
-        for grants in (User.groups, User.user_permissions, Group.permissions):
-            m2m_changed.connect(forget, sender=grants.through, weak=False)
-        post_save.connect(forget, sender=User, weak=False)
+        forget_permissions = import_lazily("history.policy.masking.viewer.forget_permissions")
+        for relation in (User.groups, User.user_permissions, Group.permissions):
+            m2m_changed.connect(forget_permissions, sender=relation.through, weak=False)
+        post_save.connect(forget_permissions, sender=User, weak=False)

@@ -70,19 +70,20 @@ VERSION_MODELS = {
 
 
 class PersonKind(models.TextChoices):
-    """Who uses a login."""
+    """Whether a person or a service uses a login."""
 
     PERSON = "person", _("person")
     SERVICE = "service", _("service")
 
 
 class Person(models.Model):
-    """The person or service that uses a login. Imports, screens and first logins fill the table."""
+    """The person or service that uses a login. Imports, screens and logins fill the table."""
 
     login = models.CharField(_("login"), max_length=AUTHOR_LENGTH, primary_key=True)
     full_name = models.CharField(_("full name"), max_length=200)
     kind = models.CharField(_("kind"), max_length=10, choices=PersonKind, default=PersonKind.PERSON)
-    # The identity of the login that wrote the name. Empty: the bank wrote it.
+    # The identity of the person at the identity provider, if the name was stored when the person
+    # logged in. Empty: an import or a screen stored the name.
     written_by = models.CharField(max_length=40, default="", db_default="", editable=False)
 
     class Meta:
@@ -95,7 +96,7 @@ class Person(models.Model):
 
 
 class LabelKind(models.TextChoices):
-    """How the values of a field are shown."""
+    """The form in which the values of a field are shown."""
 
     TEXT = "text", _("text")
     MONEY = "money", _("money")
@@ -180,7 +181,7 @@ class Access(models.Model):
         ]
 
 
-# What the maintenance of the partitions records.
+# Records about the days of the tables, about the feed of changes, and about blocks.
 
 
 class MaintainRun(models.Model):
@@ -191,10 +192,10 @@ class MaintainRun(models.Model):
     exit_code = models.IntegerField()
     created = models.IntegerField()
     dropped = models.IntegerField()
-    held = models.IntegerField()
-    busy = models.IntegerField()
-    broken = models.IntegerField()
-    # Search keys last seen before this day were removed, in this run or before.
+    held = models.IntegerField()  # days that were not dropped because they are held
+    busy = models.IntegerField()  # days that other processes had locked
+    broken = models.IntegerField()  # failures in steps or days
+    # This run, or an earlier one, removed the search keys without a version on or after this day.
     search_keys_before = models.DateField(null=True)
 
     class Meta:
@@ -211,11 +212,11 @@ class ArchivedDay(models.Model):
     rows = models.BigIntegerField()
     table_bytes = models.BigIntegerField()
     file_bytes = models.BigIntegerField()
-    digest = models.CharField(max_length=64)  # of the rows in their order
-    files = models.JSONField()  # of each file the name, rows, bytes, sha256, first and last id
+    digest = models.CharField(max_length=64)  # of the rows in the canonical order
+    files = models.JSONField()  # for each file: name, rows, bytes, sha256, first and last id
     archived_at = models.DateTimeField()
     checked_at = models.DateTimeField(null=True)  # when `verify --archive` last read the files
-    fault = models.TextField(default="", db_default="")  # what was wrong then; empty: nothing
+    fault = models.TextField(default="", db_default="")  # the error of that check; empty if none
 
     class Meta:
         db_table = "archived_day"
@@ -233,7 +234,8 @@ class DaySeal(models.Model):
     day = models.DateField()
     rows = models.BigIntegerField()
     digest = models.CharField(max_length=64)
-    # Runs of rows. Of each run: first and last id and version, number of rows, and their digest.
+    # Consecutive ranges of rows. For each range: the ids and versions of its first and last row,
+    # the number of rows, and their digest.
     ranges = models.JSONField()
     previous = models.CharField(max_length=64)  # the seal before this one
     seal = models.CharField(max_length=64, unique=True)
@@ -256,7 +258,8 @@ class SealedDay(models.Model):
     day = models.DateField()
     # When `maintain` dropped the day's table. None: it did not, or the day was sealed again since.
     dropped_at = models.DateTimeField(null=True)
-    # When the day was packed. Before the consumer adds a row to it, it looks for it in the blocks.
+    # When the day was packed; None if it is not packed. Before the consumer adds a version to a
+    # packed day, it checks that no block has this version.
     packed_at = models.DateTimeField(null=True)
 
     class Meta:
@@ -349,7 +352,8 @@ class PackDictionary(models.Model):
     number = models.IntegerField(primary_key=True)
     table = models.CharField(max_length=63)
     content = models.BinaryField()
-    # The size of the first day's blocks, divided by the size of the snapshots in them.
+    # Of the first day that was packed with the dictionary: the bytes of its blocks, divided by the
+    # bytes of the snapshots in them.
     ratio = models.FloatField(null=True)
     made_at = models.DateTimeField()
 
@@ -366,7 +370,8 @@ class ChangedRow(models.Model):
     """
 
     partition = models.BigIntegerField()  # the OID of the old table
-    change = models.CharField(max_length=10)  # insert, update, delete, truncate, block
+    # insert, update, delete or truncate; or block: a block was inserted
+    change = models.CharField(max_length=10)
     row_id = models.TextField(null=True)
     version = models.IntegerField(null=True)
     updated_at = models.DateTimeField(null=True)
@@ -410,7 +415,7 @@ class DoubledVersion(models.Model):
     type = models.IntegerField()
     product_instance_id = models.TextField(null=True)
     data = models.TextField()  # the text of the JSONB
-    taken_at = models.DateTimeField()
+    taken_at = models.DateTimeField()  # when it was removed from its day
 
     class Meta:
         db_table = "doubled_version"
@@ -424,7 +429,8 @@ class VerifiedTable(models.Model):
     table = models.CharField(max_length=63, primary_key=True)
     started_at = models.DateTimeField()
     days = models.IntegerField()  # how many days it read
-    faults = models.IntegerField()  # how many differ, and one more if the chain of seals is broken
+    # How many days differ from their seals, plus one if the chain of seals is broken.
+    faults = models.IntegerField()
 
     class Meta:
         db_table = "verified_table"
@@ -435,7 +441,7 @@ class VerifiedTable(models.Model):
 
 if TYPE_CHECKING:
     AnyField = models.Field[Any, Any]
-else:  # Django's class takes no parameters where it runs
+else:  # at run time, Django's class cannot be subscripted
     AnyField = models.Field
 
 
@@ -460,7 +466,7 @@ class GapDocument(models.Model):
     lowest = models.IntegerField()  # the lowest number in `versions`
     judged = models.IntegerField(null=True)  # the `lowest` for which `begun` and `since` were set
     begun = models.BooleanField(db_default=False)  # whether `judged` is the first version ever
-    # If it is not: the moment before which the document did not exist. None if it is not known.
+    # If `begun` is false: the document did not exist before this moment. None if this is not known.
     since = models.DateTimeField(null=True)
 
     class Meta:
@@ -502,7 +508,7 @@ class GapRun(models.Model):
     seconds = models.FloatField()
     days = models.IntegerField()
     quarantined = models.BigIntegerField()  # how many missing versions are in quarantine
-    # gap_document does not have documents without a version on or after this day.
+    # Documents without a version on or after this day were removed from gap_document.
     removed_before = models.DateField()
 
     class Meta:
@@ -525,7 +531,8 @@ class VersionGap(models.Model):
     found_at = models.DateTimeField()
     asked_at = models.DateTimeField(null=True)  # when `gaps heal` last asked for the versions
     closed_at = models.DateTimeField(null=True)  # None while the versions are missing
-    # Of a closed gap: `arrived`, or `expired` if the store can no longer tell. Empty: it is open.
+    # `arrived`: the versions are stored. `expired`: the gap is older than retention, or the store
+    # can no longer tell whether versions are missing. Empty: the gap is open.
     outcome = models.CharField(max_length=10, default="", db_default="")
 
     class Meta:

@@ -254,7 +254,7 @@ def make_metrics_page() -> str:
     sections = []
     for app in OUR_APPS:
         register: MetricRegister = import_module(METRIC_MODULES[app]).REGISTER
-        rows = "".join(map(_format_metric, register.described.values()))
+        rows = "".join(map(_format_metric, register.descriptions.values()))
         sections.append(
             f"\n## {app}\n\nGiven by {register.where}.\n\n"
             f"| metric | kind | unit | meaning | labels |\n|---|---|---|---|---|\n{rows}"

@@ -15,7 +15,7 @@ def find_metric_faults(
     Empty families are fine.
     """
     metric_by_name = {
-        name: metric for register in registers for name, metric in register.described.items()
+        name: metric for register in registers for name, metric in register.descriptions.items()
     }
     for family in families:
         if not family.name.startswith("annals_"):

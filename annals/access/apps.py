@@ -15,14 +15,16 @@ class AccessConfig(AppConfig):
     def ready(self) -> None:
         from django.contrib.auth.signals import user_logged_out
 
-        from history.common.signals import begins, looks_back
+        from history.common.signals import export_begins, opened_documents_requested
         from history.store.catalogue.labels import mark_changed
 
         user_logged_out.connect(
             import_lazily("annals.access.sessions.remember_provider"), weak=False
         )
-        begins.connect(import_lazily("annals.access.journal.write.record_export"), weak=False)
-        looks_back.connect(
+        export_begins.connect(
+            import_lazily("annals.access.journal.write.record_export"), weak=False
+        )
+        opened_documents_requested.connect(
             import_lazily("annals.access.journal.read.list_opened_timelines"), weak=False
         )
         mark_changed.connect(

@@ -156,9 +156,9 @@ def refuse_owner_login(settings: env.Settings, bind_hosts: Sequence[str]) -> Non
 
 def _print_uncaught(error: BaseException) -> None:
     """Print an error that ends the process or a thread, without quoting values of rows."""
-    from history.common.error_text import format_trace, is_of_database
+    from history.common.error_text import format_trace, is_database_error
 
-    if is_of_database(error):
+    if is_database_error(error):
         print(format_trace(error), file=sys.stderr)
     else:
         sys.__excepthook__(type(error), error, error.__traceback__)

@@ -31,7 +31,7 @@ from history.completeness.complete_to import StoreCompleteness
 from history.diff import Operation
 from history.documents.exactjson import dumps
 from history.store.quarantined_messages import OpenMessages, QuarantinedMessage
-from history.store.versions import DamagedPlace
+from history.store.versions import DamagedRef
 from history.timeline import (
     Absence,
     BlamedLeaf,
@@ -276,7 +276,7 @@ def make_page_token(next_token: str | None) -> str | UnsetType:
     return UNSET if next_token is None else next_token
 
 
-def list_damaged(places: Iterable[DamagedPlace]) -> list[DamagedVersion] | UnsetType:
+def list_damaged(places: Iterable[DamagedRef]) -> list[DamagedVersion] | UnsetType:
     """Return the versions that a list leaves out because they are damaged; UNSET if none are."""
     return [
         DamagedVersion(

@@ -1,1 +1,1 @@
-"""What all folders share: the clock, deadlines, sentences about errors, tables, HTTP calls."""
+"""Code that all folders use: the clock, deadlines, sentences about errors, tables, HTTP calls."""

@@ -8,8 +8,8 @@ from history.documents.record import ID_LENGTH
 from history.kinds.entities import BY_NAME, EntityKind
 
 
-class EntityName:
-    """Converts `<entity:...>`, the name of a declared kind, to the kind. Matches no other names."""
+class KindConverter:
+    """The converter of `<entity:...>`, which matches the names of the declared kinds."""
 
     regex = "|".join(re.escape(name) for name in BY_NAME)
 
@@ -20,8 +20,8 @@ class EntityName:
         return value if isinstance(value, str) else value.name
 
 
-class Id:
-    """Converts `<id:...>`, an id with any characters, also slashes and line breaks.
+class IdConverter:
+    """The converter of `<id:...>`, which matches any characters, also slashes and line breaks.
 
     Because an id can have slashes, declare longer addresses before shorter ones.
 
@@ -32,20 +32,22 @@ class Id:
     regex = r"[\s\S]+"
 
     def to_python(self, value: str) -> str:
-        return "/".join(_DOTS.get(part, part) for part in value.split("/"))
+        return "/".join(_SEGMENTS_OF_IDS.get(part, part) for part in value.split("/"))
 
     def to_url(self, value: str) -> str:
-        return "/".join(_WRITTEN.get(part, part) for part in value.split("/"))
+        return "/".join(_SEGMENTS_IN_ADDRESSES.get(part, part) for part in value.split("/"))
 
 
-_DOTS = {"." * (ID_LENGTH + len(dots)): dots for dots in (".", "..")}
-_WRITTEN = {dots: written for written, dots in _DOTS.items()}
+# The segments `.` and `..` of ids, by their form in addresses; and the reverse.
+_SEGMENTS_OF_IDS = {"." * (ID_LENGTH + len(dots)): dots for dots in (".", "..")}
+_SEGMENTS_IN_ADDRESSES = {dots: written for written, dots in _SEGMENTS_OF_IDS.items()}
 
 
-register_converter(EntityName, "entity")
-register_converter(Id, "id")
+register_converter(KindConverter, "entity")
+register_converter(IdConverter, "id")
 
-# The key in request.META of the path before Django decodes it, as characters up to 255.
+# The key in request.META of the path before Django decodes it: a text in which each byte of the
+# path is one character, from U+0000 to U+00FF.
 RAW_PATH = "annals.path"
 KIND = "<entity:entity>"
 ID = "<id:id>"

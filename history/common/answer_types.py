@@ -31,7 +31,7 @@ VersionNumber: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_VERSION)]
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_VERSION)]
 Offset: TypeAlias = Annotated[int, Meta(ge=0, le=10**18 - 1)]
 Seconds: TypeAlias = Annotated[float, Meta(ge=0)]
-# ISO 8601 with an offset. A moment is formatted in the request's zone before it gets here.
+# ISO 8601 with an offset. The code that makes an answer formats moments in the request's zone.
 Moment: TypeAlias = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 KindName: TypeAlias = Annotated[str, choose_from(BY_NAME)]
 ChangeTypeName: TypeAlias = Annotated[str, choose_from(ChangeType.__members__)]

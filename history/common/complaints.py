@@ -1,4 +1,4 @@
-"""Explains mistakes in files and declarations in sentences for people."""
+"""Errors with messages for people, and sentences about mistakes in files and declarations."""
 
 import errno
 import getpass
@@ -85,7 +85,7 @@ def explain_file_error(error: OSError, file: object = None) -> str:
 
 
 def explain_text_error(error: UnicodeDecodeError) -> str:
-    """Explain why bytes are not text in UTF-8."""
+    """Explain why bytes are not text in UTF-8, as the predicate of a sentence."""
     return f"is not text in UTF-8 (byte {error.start + 1} is wrong)"
 
 
@@ -96,7 +96,7 @@ def _get_user() -> str:
         return str(os.getuid())
 
 
-# Words for people, by the name that msgspec gives to a type.
+# Words for people, by msgspec's name of a type.
 _KINDS: Final = {
     "int": "a whole number",
     "float": "a number",
@@ -112,7 +112,7 @@ _KINDS: Final = {
 def explain_declaration_error(
     error: Exception, form: str, shape: Any = None, declared: Any = None
 ) -> str:
-    """Explain why msgspec cannot read a text as a type.
+    """Explain why msgspec could not convert a text to a type.
 
     Args:
         form: The format of the text, such as `JSON`.

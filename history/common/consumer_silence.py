@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
+# Without news for longer than this, a topic partition is silent.
 SILENT: Final = timedelta(minutes=1)
 
 
@@ -29,8 +30,8 @@ def find_silence(
 
     Args:
         reported_at: When a consumer last reported about the topic partition.
-        end_known_at: When the brokers last told a consumer the end offset. Only a running consumer
-            asks them.
+        end_known_at: When the brokers last told a consumer the end offset, which only a running
+            consumer asks for. None: never.
     """
     if now - reported_at > SILENT:
         return Silence(False, reported_at)

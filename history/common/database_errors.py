@@ -12,9 +12,9 @@ from psycopg_pool import PoolTimeout
 
 from history.common.error_text import describe, iterate_causes
 
-# The sentence for a failed connection, by an expression that matches the server's message. The
-# first table: the server refuses this connection until somebody changes a setting. The second: the
-# server does not answer now. {said} is the server's message.
+# Sentences for failed connections, by a regular expression that matches the message of the server
+# or of libpq. {message} is this message. In _REFUSED, the server refuses the connection until
+# somebody changes a setting. In _UNREACHABLE, the server does not answer now.
 _REFUSED: Final[Mapping[str, str]] = {
     r"no password supplied": "PostgreSQL at {place} asks for the password of {user}, but "
     "DATABASE_URL has none. Write the password into DATABASE_URL, or the line "
@@ -25,15 +25,15 @@ _REFUSED: Final[Mapping[str, str]] = {
     r"database .*does not exist": "PostgreSQL at {place} has no database {name}. Correct its name "
     "in DATABASE_URL, or create it",
     r"pg_hba.conf|SSL|certificate|invalid .*(value|option)|unsupported startup parameter": (
-        "PostgreSQL at {place}: {said}. Correct DATABASE_URL or pg_hba.conf"
+        "PostgreSQL at {place}: {message}. Correct DATABASE_URL or pg_hba.conf"
     ),
 }
-_AWAY: Final[Mapping[str, str]] = {
+_UNREACHABLE: Final[Mapping[str, str]] = {
     r"failed to resolve host|could not translate host name": "no server has the host name {host}",
     r"Connection refused": "no PostgreSQL listens at {place}",
     r"timeout expired|timed out": "PostgreSQL at {place} did not answer within {seconds} seconds",
 }
-_NEXT: Final = "Check DATABASE_URL and whether PostgreSQL runs"
+_ADVICE: Final = "Check DATABASE_URL and whether PostgreSQL runs"
 
 
 def explain_database_error(error: BaseException) -> str | None:
@@ -73,19 +73,20 @@ def explain_no_connection(error: BaseException) -> str | None:
     if isinstance(error, PoolTimeout):
         return (
             f"no connection to PostgreSQL at {_describe_target()['place']} was free in time. "
-            f"{_NEXT}"
+            f"{_ADVICE}"
         )
     if not _is_connection_error(error):
         return None
     text = str(error)
-    words = _describe_target()
+    target = _describe_target()
+    message = _shorten_message(text)
     for pattern, sentence in _REFUSED.items():
         if re.search(pattern, text):
-            return sentence.format(**words, said=_shorten_message(text))
-    for pattern, sentence in _AWAY.items():
+            return sentence.format(**target, message=message)
+    for pattern, sentence in _UNREACHABLE.items():
         if re.search(pattern, text):
-            return f"{sentence.format(**words)}. {_NEXT}"
-    return f"no connection to PostgreSQL at {words['place']}: {_shorten_message(text)}. {_NEXT}"
+            return f"{sentence.format(**target)}. {_ADVICE}"
+    return f"no connection to PostgreSQL at {target['place']}: {message}. {_ADVICE}"
 
 
 def is_refused(error: BaseException) -> bool:

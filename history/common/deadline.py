@@ -1,7 +1,4 @@
-"""The work for one request, and when it must end.
-
-Code that may run for a long time must call `check` often.
-"""
+"""The deadline of a request. Code that may run for a long time must call `check` often."""
 
 import math
 import time
@@ -52,13 +49,16 @@ _current: ContextVar[RequestWork | None] = ContextVar("work", default=None)
 
 
 def get_current_work() -> RequestWork:
-    """Return this thread's work. Outside of a request, return new work without a deadline."""
+    """Return the work of the request that this thread answers.
+
+    Outside of a request, return new work without a deadline.
+    """
     return _current.get() or RequestWork()
 
 
 @contextmanager
 def run_as_work(work: RequestWork) -> Iterator[None]:
-    """Run the `with` block as this work, in this thread."""
+    """Let get_current_work() return `work` in this thread during the `with` block."""
     token = _current.set(work)
     try:
         yield

@@ -10,9 +10,9 @@
 | 500 | internal_error, damaged |
 | 503 | unavailable, archive_unavailable, journal_unavailable, busy, with Retry-After; too_long |
 
-This module has the texts of all codes. It makes the answers to errors that can happen at any
-address, history.api.errors those to errors that can happen only in the API. The answer with the
-code `damaged` is made by the middleware for damaged versions.
+This module has the texts of all codes, and answers the errors that can happen at any address.
+history.api.errors answers the errors that can happen only in the API. The middleware for damaged
+versions makes the answer with the code `damaged`.
 """
 
 import logging
@@ -83,7 +83,7 @@ class ErrorKind(NamedTuple):
 # The errors that are raised if the database cannot be reached, or fails.
 DATABASE_OUTAGES: Final = (OperationalError, InterfaceError, PoolTimeout)
 
-# The first kind that has the class of an error is used.
+# An error is answered as the first of these kinds that has its class.
 ERROR_KINDS: Final = (
     ErrorKind((TooLongError,), 503, "too_long"),
     ErrorKind((BusyError,), 503, "busy"),
@@ -103,7 +103,7 @@ ERROR_KINDS: Final = (
 )
 _INTERNAL_ERROR: Final = ErrorKind((Exception,), 500, "internal_error")
 
-# The message by code. An error with another code has a message of its own.
+# The usual message of each code. With any other code, the message is the text of the error.
 MESSAGES: Final[Mapping[str, Promise]] = {
     "bad_request": _("the request is malformed: its host, its size or its parameters"),
     "need_to_know": _(
@@ -137,7 +137,8 @@ def is_api_request(request: HttpRequest) -> bool:
 
 def make_error_answer(request: HttpRequest, error: Exception) -> HttpResponse:
     """Make the answer to an error that can happen at any address."""
-    # At the deadline a statement is cancelled: then the error only follows from the deadline.
+    # PostgreSQL cancels the running statement at the deadline. The answer then names the deadline,
+    # and not the error of the statement.
     error = deadline.find_overrun() or error
     kind = find_error_kind(error, ERROR_KINDS) or _INTERNAL_ERROR
     message = "" if kind.code in MESSAGES else str(error)
@@ -193,7 +194,7 @@ def _make_response(
     message: str = "",
     parameter: str | UnsetType = UNSET,
 ) -> HttpResponse:
-    # A refused host is answered before a middleware gives the request its id and language.
+    # A request with a refused host is answered before a middleware gives it an id and a language.
     request_id = request.META.setdefault(REQUEST_ID, uuid.uuid4().hex)
     language = choose_language(request)
     with translation.override(language):

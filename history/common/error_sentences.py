@@ -21,7 +21,7 @@ def explain_known_error(error: BaseException) -> str | None:
             return f"a text {explain_text_error(cause)}"
         if isinstance(cause, OverflowError) and "port must be" in str(cause):
             return "a port is a number from 1 to 65535"
-    # Imported late: a command that only reads its settings needs no driver of the database.
+    # Imported late: a command that only reads its settings does not need the database driver.
     from history.common.database_errors import explain_database_error
 
     return explain_database_error(error)

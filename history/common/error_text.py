@@ -46,7 +46,7 @@ def format_trace(error: BaseException | None) -> str:
     return "\n".join(reversed(parts))
 
 
-def is_of_database(error: BaseException) -> bool:
+def is_database_error(error: BaseException) -> bool:
     """Return whether the error, or an error that led to it, is a database error."""
     return any(isinstance(e, psycopg.Error | DjangoDatabaseError) for e in _iterate_chain(error))
 

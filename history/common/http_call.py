@@ -83,8 +83,8 @@ def read_body(answer: requests.Response, max_bytes: int, until: float) -> bytes:
     """
     content = bytearray()
     try:
-        # read1 returns the bytes that have arrived: a full read may wait for the time limit of the
-        # request. The bytes stay encoded: to decode them, urllib3 reads on, past our limits.
+        # read1 returns the bytes that have arrived; a read of a fixed size could wait past `until`.
+        # The bytes stay encoded: to decode them, urllib3 would read more bytes than `max_bytes`.
         while part := answer.raw.read1(CHUNK, decode_content=False):
             content += part
             if len(content) > max_bytes:

@@ -6,11 +6,11 @@ from django.utils import translation
 
 
 def choose_language(request: HttpRequest) -> str:
-    """Return the code of the language, one of `settings.LANGUAGES`, in which to answer.
+    """Return the code of the language in which to answer, one of `settings.LANGUAGES`.
 
-    For screens, the cookie decides first, then `ANNALS_LANGUAGE`. The header Accept-Language
-    counts only if that setting is "auto": the header says how the browser was installed, not which
-    language its user reads.
+    For the API, the cookie decides first, then the header Accept-Language. For screens, the cookie
+    decides first, then `ANNALS_LANGUAGE`. The header counts for screens only if this setting is
+    "auto": it says how the browser was installed, and not which language its user reads.
     """
     if f"{request.path_info}/".startswith("/api/"):
         return translation.get_language_from_request(request)

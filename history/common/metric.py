@@ -57,10 +57,13 @@ class MetricRegister:
 
     def __init__(self, where: str) -> None:
         self.where = where
-        self.described: dict[str, MetricDescription] = {}
+        self.descriptions: dict[str, MetricDescription] = {}
 
     def add_counter(self, name: str, unit: str, text: str, **labels: Values) -> Counter:
-        """Make a counter of this process."""
+        """Make a counter of this process.
+
+        If all values of its labels are known, all its series exist from the start.
+        """
         self._describe(MetricDescription(name, MetricKind.COUNTER, unit, text, labels))
         counter = Counter(name, text, list(labels))
         closed_values = [values for values in labels.values() if not isinstance(values, OpenValues)]
@@ -88,7 +91,7 @@ class MetricRegister:
     def add_collected_gauge(
         self, name: str, unit: str, text: str, **labels: Values
     ) -> Callable[[], GaugeMetricFamily]:
-        """Register a gauge. A collector computes its samples at each scrape.
+        """Register a gauge with samples that a collector computes at each scrape.
 
         Returns:
             A function that makes the metric's family without samples.
@@ -97,9 +100,9 @@ class MetricRegister:
         return lambda: GaugeMetricFamily(name, text, labels=list(labels))
 
     def _describe(self, metric: MetricDescription) -> None:
-        if metric.name in self.described:
+        if metric.name in self.descriptions:
             raise ValueError(f"{metric.name} is in the register already")
-        self.described[metric.name] = metric
+        self.descriptions[metric.name] = metric
 
 
 def fill_family(

@@ -1,4 +1,4 @@
-"""Makes texts from outside safe to show: on one line, all visible, not run by a spreadsheet."""
+"""Makes texts from outside safe to show: on one line, visible, and not a spreadsheet formula."""
 
 import re
 from typing import Final
@@ -14,9 +14,9 @@ _SIGNED_NUMBER: Final = re.compile(
     r"(?:\s*[%‰°₽$€£¥])?(?:\s*[^\W\d_][\w\s.]*)?"
 )
 _LONGEST_NUMBER: Final = 100
-# What is dangerous after a separator and the sign of a formula: a function, a program
-# (`cmd|' /C calc'!A0`) or a cell of another file. The separator may be any, because a spreadsheet
-# may read the file with another separator than ours.
+# Matches the place between a separator and a dangerous formula: the sign of a formula, and then a
+# function, a program (`cmd|' /C calc'!A0`) or a cell of another file. All usual separators count,
+# because a spreadsheet may be told to split the file at any of them.
 _CALL_AFTER_SEPARATOR: Final = re.compile(
     rf"(?<=[;,|\t\r\n])(?=[^\S\t\r\n]*[{re.escape(_FORMULA_SIGNS)}][^;,\t\r\n]*?"
     r"(?:(?<!\w)[^\W\d]\w*\(|\||['\]\w]!\$?\w|#\$))"

@@ -59,10 +59,11 @@ class SchemaCursor(Protocol):
     def fetchall(self) -> Sequence[tuple[Any, ...]]: ...
 
 
-_KINDS: Final[LiteralString] = """
+# Returns for each table whether it exists, and whether it has the column for the parent.
+_KIND_TABLES: Final[LiteralString] = """
 SELECT name, to_regclass(name) IS NOT NULL, EXISTS (SELECT FROM pg_attribute
     WHERE attrelid = to_regclass(name) AND attname = 'product_instance_id' AND NOT attisdropped)
-FROM unnest(%s::text[]) AS given(name)
+FROM unnest(%s::text[]) AS declared(name)
 """
 
 
@@ -72,7 +73,7 @@ def explain_kind_tables(cursor: SchemaCursor) -> str | None:
     Raises:
         django.db.Error, psycopg.Error: The database fails.
     """
-    cursor.execute(_KINDS, [[entity.table for entity in ENTITIES]])
+    cursor.execute(_KIND_TABLES, [[entity.table for entity in ENTITIES]])
     tables = {name: (exists, with_parent) for name, exists, with_parent in cursor.fetchall()}
     for entity in ENTITIES:
         exists, with_parent = tables[entity.table]
@@ -95,7 +96,7 @@ def explain_kind_tables(cursor: SchemaCursor) -> str | None:
 def explain_older_tables(error: BaseException) -> str | None:
     """Explain what to do if tables of another release caused the error, or return None.
 
-    Runs a query.
+    Queries the database only if the error is about a missing table or column.
     """
     if not any(isinstance(cause, _OTHER_TABLES) for cause in iterate_causes(error)):
         return None
@@ -117,7 +118,7 @@ def explain_database() -> str | None:
 def explain_tables(cursor: SchemaCursor) -> str | None:
     """Explain what to do if the database does not have the tables of this release, or return None.
 
-    See `explain_database`, which opens a cursor for it.
+    For code that has a cursor. `explain_database` does the same with a connection of its own.
     """
     return explain_missing_migrations(load_applied_migrations(cursor)) or explain_kind_tables(
         cursor

@@ -8,11 +8,11 @@ from history.common.complaints import ExplainedError
 
 # Sent before an export reads its first row. Arguments: `entity`, `days` (a list of
 # history.retention.export.days.ExportDay) and the `options` of the command.
-begins: Final = Signal()
+export_begins: Final = Signal()
 
 # Sent when a `user` opens the start page. A receiver returns the kinds and ids of the documents
 # that the user opened before, the latest first.
-looks_back: Final = Signal()
+opened_documents_requested: Final = Signal()
 
 
 class NotJournaledError(ExplainedError, RuntimeError):

@@ -10,7 +10,7 @@ from msgspec import inspect
 
 _UNKNOWN: Final = re.compile(r"unknown field `([^`]*)`")
 _ENUM: Final = re.compile(r"Invalid enum value (?:'([^']*)'|(\S+))")
-_PLACE: Final = re.compile(r" - at `\$([^`]*)`")
+_PATH: Final = re.compile(r" - at `\$([^`]*)`")
 # A step of the path to a mistake: `.name` into a field, `[0]` into a list, `[...]` into a table
 # with free keys.
 _STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
@@ -36,9 +36,9 @@ def explain_valid_values(
         Sentences without the last period, or None if there is nothing to add to the error.
     """
     text = str(error)
-    place = _PLACE.search(text)
-    steps = list(_split_steps(place[1] if place else ""))
-    types, key = _walk([inspect.type_info(shape)], steps, declared)
+    path = _PATH.search(text)
+    steps = list(_split_steps(path[1] if path else ""))
+    types, key = _follow_steps([inspect.type_info(shape)], steps, declared)
     if (match := _UNKNOWN.search(text)) is not None:
         fields = [f.encode_name for t in types for f in getattr(t, "fields", ())]
         return _list_choices(match[1], fields, "The valid ones are")
@@ -49,23 +49,28 @@ def explain_valid_values(
     return None
 
 
-def _list_choices(name: str, valid: list[str], words: str) -> str | None:
+def _list_choices(name: str, valid: list[str], introduction: str) -> str | None:
     if not valid:
         return None
     nearest = find_nearest(name, valid)
     question = f"Did you mean {nearest}? " if nearest is not None else ""
-    return f"{question}{words} {', '.join(valid)}"
+    return f"{question}{introduction} {', '.join(valid)}"
 
 
-def _split_steps(place: str) -> Iterator[str]:
-    for name, index in _STEP.findall(place):
+def _split_steps(path: str) -> Iterator[str]:
+    for name, index in _STEP.findall(path):
         yield name or f"[{index}]"
 
 
-def _walk(
+def _follow_steps(
     types: list[inspect.Type], steps: list[str], declared: Any
 ) -> tuple[list[inspect.Type], str | None]:
-    """Follow `steps` from `types` to the mistake.
+    """Follow the path to the mistake.
+
+    Args:
+        types: The types that are allowed at the root.
+        steps: The path. See _STEP.
+        declared: The value at the root, or None if it is not known.
 
     Returns:
         The types that are allowed at the mistake; and the key that leads to it in the innermost
@@ -105,7 +110,7 @@ def _flatten(types: Iterable[inspect.Type]) -> Iterator[inspect.Type]:
 
 
 def _find_bad_key(kind: inspect.DictType, declared: Any) -> str | None:
-    """Return the first key of a table whose value is not valid, or contains an invalid part."""
+    """Return the first key with a value that is not one of the valid values, or None."""
     if not isinstance(declared, dict):
         return None
     for key, value in declared.items():

@@ -23,7 +23,7 @@ WAIT_S: Final = 2.0
 MAX_CHEAP_S: Final = 0.1
 # The most requests of one login at a time: half of the threads of a process.
 MAX_REQUESTS_OF_LOGIN: Final = 8
-# A request that has lasted this long may last much longer, so other requests do not wait for it.
+# A request that has lasted longer may last much longer, so other requests do not wait for its end.
 QUICK_S: Final = 1.0
 
 P = ParamSpec("P")
@@ -43,7 +43,7 @@ class BusyError(RuntimeError):
 
 
 class _Waiter:
-    """A request that waits for a place. `called` is set when it gets the place or is refused."""
+    """A request that waits for a place. `called` is set when the request gets it or is refused."""
 
     def __init__(self, owner: object) -> None:
         self.owner = owner
@@ -86,7 +86,8 @@ class PlacePool:
                 fairly between owners. None: the request counts as an owner of its own.
 
         Raises:
-            BusyError: No place became free within `WAIT_S`. Raised at once if the queue is full.
+            BusyError: No place became free within `WAIT_S`. Raised at once if the queue, or the
+                owner's half of it, is full.
         """
         waiter = _Waiter(_SingleOwner() if owner is None else owner)
         self._join_queue(waiter)
@@ -158,7 +159,7 @@ def _compute_half(number: int) -> int:
 EXPENSIVE_POOL: Final = PlacePool(EXPENSIVE_PLACES)
 # Requests without a login, for example for the API's documentation, share one owner.
 _ANONYMOUS: Final = "nobody"
-# The requests that this process answers now, without those of unknown logins.
+# The requests with a known login that this process answers now.
 _answered_work: Final[set[RequestWork]] = set()
 _work_ended: Final = threading.Condition()
 
@@ -235,9 +236,9 @@ def count_login_request(login: object) -> Iterator[None]:
 def meter_cost(work: RequestWork) -> Iterator[None]:
     """Take a place for expensive requests once the `with` block has computed for MAX_CHEAP_S.
 
-    The time is measured from the first deadline check on. So what is done before, such as checking
-    a password, does not count. A later deadline check takes the place; it raises BusyError if no
-    place becomes free within WAIT_S.
+    The time is measured from the first deadline check on, so earlier work, such as checking a
+    password, does not count. The deadline check that finds MAX_CHEAP_S exceeded takes the place. It
+    raises BusyError if no place becomes free within WAIT_S.
     """
     until, earliest = math.inf, 0.0
 

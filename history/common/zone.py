@@ -20,7 +20,7 @@ def list_zone_names() -> frozenset[str]:
 
 
 def get_choice(request: HttpRequest) -> str:
-    """Return the zone that the viewer chose, one of CHOICES."""
+    """Return the zone that the viewer chose, one of the keys of CHOICES."""
     choice = request.COOKIES.get(CHOICE_COOKIE, "")
     return choice if choice in CHOICES else "mine"
 

@@ -1,4 +1,4 @@
-"""The declaration of a kind, and what seals must know about a table with daily partitions."""
+"""The declaration of a kind of documents, and of a table with daily partitions that are sealed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
 class CanonicalForm(Enum):
-    """How the values of a column become canonical bytes. Seals are digests of these bytes."""
+    """The encoding of a column's values as canonical bytes. Seals are digests of these bytes."""
 
     TEXT = "text"
     NUMBER = "number"  # never NULL
@@ -28,7 +28,7 @@ class CanonicalColumn(NamedTuple):
 
 
 class DayClosing(NamedTuple):
-    """When the days of a table are sealed and dropped.
+    """The rule that says when the days of a table are sealed and dropped.
 
     Only for a table that never gets rows for past days.
     """
@@ -38,7 +38,7 @@ class DayClosing(NamedTuple):
 
 
 class DayRows(Protocol):
-    """What seals must know about a table with daily partitions and its rows.
+    """A table with daily partitions that are sealed, as the code of the seals needs it.
 
     Attributes:
         columns: The sealed columns, in the canonical order.
@@ -81,17 +81,17 @@ class EnvelopeForm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EnvelopeDeclaration:
-    """Where the fields of the message contract are in the messages of a kind."""
+    """The envelope of a kind: where its messages have the fields of the message contract."""
 
     form: EnvelopeForm
-    # each field by its name in the contract, with its JSON pointer into the message, or into the
-    # row of a Debezium event
+    # pairs of the name of a field in the contract, and its JSON pointer into the message, or into
+    # the row of a Debezium event
     places: tuple[tuple[str, str], ...]
-    # each word that messages use, with the type that it means: CREATE, UPDATE or DELETE
+    # pairs of a word that messages use, and the type that it means: CREATE, UPDATE or DELETE
     types: tuple[tuple[str, str], ...]
     time_unit: str | None = None  # the unit of a numeric updatedAt; None: ISO 8601
     client: str | None = None  # the clientId of all messages; None if messages have the field
-    placeholder: str | None = None  # what Debezium writes for a value that it does not have
+    placeholder: str | None = None  # what Debezium writes in place of an unavailable value
 
 
 # Compared by identity: each kind is one object, and often the key of a dictionary.
@@ -110,7 +110,7 @@ class EntityKind:
     search: tuple[tuple[str, str], ...] = ()
     # fields that identify the items of lists in comparisons
     list_keys: tuple[str, ...] = ("pid", "id")
-    # the same for single lists: pairs of the list's pointer and its fields
+    # fields for single lists, which replace list_keys: pairs of a list's pointer and the fields
     list_places: tuple[tuple[str, tuple[str, ...]], ...] = ()
     created_at: str = "createdAt"  # the field of the snapshot with the moment of creation
     closed_at: str | None = None  # the field of the snapshot with the moment of closing

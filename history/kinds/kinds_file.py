@@ -1,4 +1,4 @@
-"""Reads the file of kinds that ANNALS_ENTITIES_FILE names, or else the file of Annals itself."""
+"""Reads the file of kinds that ANNALS_ENTITIES_FILE names, or the file that comes with Annals."""
 
 import os
 import re
@@ -20,7 +20,7 @@ VARIABLE: Final = "ANNALS_ENTITIES_FILE"
 SHIPPED: Final = Path(__file__).with_name("kinds.toml")
 PRESETS: Final = Path(__file__).with_name("envelopes.toml")
 SEE_DOCS: Final = "See docs/kinds.md."
-# Words that Annals uses in addresses and arguments; a kind of this name would hide them.
+# Words that Annals uses in addresses and arguments. As the name of a kind they would be ambiguous.
 RESERVED_NAMES: Final = (
     "person",
     "fieldlabel",
@@ -75,7 +75,7 @@ class _EnvelopePreset(_FileTable, frozen=True):
     """The defaults of an envelope form.
 
     Attributes:
-        places: By key in the file of kinds, where a message has the field by default.
+        places: The default JSON pointer of each field, by the field's key in the file of kinds.
         fixed: The keys that the file must not have, because the form itself decides them.
         required: The keys that the file must have.
         types: The words that a message uses for CREATE, UPDATE and DELETE.
@@ -144,7 +144,7 @@ def read_kinds_file(path: Path) -> tuple[EntityKind, ...]:
 
 
 def find_mark_problems(path: str) -> Iterator[str]:
-    """Generate a sentence for each mistake in the path of a sensitive field."""
+    """Yield a sentence for each mistake in the path of a sensitive field."""
     path_segments = path.split("/")[1:]
     if "" in path_segments:
         yield "the path of a sensitive field must not have an empty segment or end with a slash"
@@ -152,7 +152,10 @@ def find_mark_problems(path: str) -> Iterator[str]:
         if segment.startswith("["):
             yield f"{segment} selects nothing in the path of a sensitive field; write * instead"
         elif segment.isdigit():
-            yield f"{segment} is one place of a list, but items move; write * instead"
+            yield (
+                f"{segment} is one position in a list, but items change their positions; "
+                "write * instead"
+            )
 
 
 def _read_kinds(path: Path, shipped_kinds: Sequence[EntityKind]) -> tuple[EntityKind, ...]:
@@ -183,7 +186,7 @@ def _convert_kind(values: Mapping[str, Any], number: int) -> EntityKind:
     """Convert one [[kind]] of the file.
 
     Args:
-        number: Its number in the file, counted from 1.
+        number: The position of the [[kind]] in the file, counted from 1.
 
     Raises:
         KindsError: The declaration of this kind has a mistake.

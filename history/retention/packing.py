@@ -271,7 +271,7 @@ class DayRewrite:
 
     def _locate_day(self) -> DayTable:
         day_table = days.locate_day(self._connection, self._entity.table, self._day)
-        if day_table.state is not DayState.ATTACHED or not day_table.ours:
+        if day_table.state is not DayState.ATTACHED or not day_table.is_created_by_annals:
             raise NotPackableError(
                 f"{self._entity.table} has no partition of {self._day} that Annals made"
             )

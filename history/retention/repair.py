@@ -70,7 +70,7 @@ def repair_day(connection: Connection, entity: EntityKind, day: date) -> RepairR
         psycopg.errors.LockNotAvailable: A transaction that writes to the day stays open.
     """
     day_table = days.locate_day(connection, entity.table, day)
-    if day_table.state is not DayState.ATTACHED or not day_table.ours:
+    if day_table.state is not DayState.ATTACHED or not day_table.is_created_by_annals:
         raise NotRepairableError(f"{entity.table} has no partition of {day} that Annals made")
     changed = _find_change(connection, entity, day)
     result = RepairResult()

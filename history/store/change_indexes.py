@@ -1,8 +1,9 @@
 """The indexes by which changes are found across all documents.
 
-They belong to the partitioned tables, so each new day has them. `migrate` creates them there
-without reading a day (ON ONLY). Older days get them from `maintain`, one day at a time, while other
-processes read and write the day. docs/decisions/0049-changes.md has the measurements.
+The indexes belong to the partitioned tables, so each new day has them. `migrate` creates them for a
+partitioned table without reading its days (ON ONLY). `maintain` adds them to older days, one day at
+a time, while other processes read and write the day. docs/decisions/0049-changes.md has the
+measurements.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Any, Final, NamedTuple
 import psycopg
 from psycopg import sql
 
-# The people and services of a block: author and service of the row, and the lines of `names`.
+# An SQL expression for the people and services in a block: the author and the service of its row,
+# and the lines of `names`.
 BLOCK_NAMES: Final = "((string_to_array(names, E'\\n') || author::text) || client_id::text)"
 
 
@@ -42,9 +44,10 @@ _MAX_NAME = 63  # bytes of a name in PostgreSQL
 
 
 def build_index_name(table: str, index: ChangeIndex) -> str:
-    """Return the name of an index.
+    """Return the name of an index of a table.
 
-    A long table name loses its beginning, because its end is the day.
+    If the name would be longer than PostgreSQL allows, the name of the table loses its beginning,
+    because its end is the day.
     """
     suffix = f"_{index.suffix}"
     return table.removesuffix("_aud")[len(suffix) - _MAX_NAME :] + suffix
@@ -94,7 +97,7 @@ def find_missing(connection: psycopg.Connection[Any], tables: list[str]) -> list
 
 
 def add_to_day(connection: psycopg.Connection[Any], missing: MissingIndex) -> None:
-    """Create an index of a day, and attach it to the index of the partitioned table.
+    """Create the missing index of a day, and attach it to the index of the partitioned table.
 
     An index that a killed run left unfinished is replaced. Other sessions can read and write the
     day meanwhile. Needs a `connection` in autocommit mode.

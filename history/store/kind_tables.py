@@ -27,7 +27,7 @@ SELECT relname FROM pg_class WHERE relkind = 'p' AND right(relname, 4) = '_aud'
             ('type', 'int4'::regtype)))
 """
 # The tables of the shipped kinds get the compression LZ4 from the migration 0001_release_0_1_0.
-# This statement returns whether the server has it.
+# This statement returns whether the server has LZ4.
 _HAS_LZ4 = """
 SELECT 'lz4' = ANY(enumvals) FROM pg_settings WHERE name = 'default_toast_compression'
 """
@@ -41,7 +41,7 @@ def create_missing(
 
     Each table is created in its own transaction, with its indexes. Then every table of versions,
     also of a shipped kind, gets the columns for blocks and the indexes for changes, if it lacks
-    them.
+    them. A receiver of post_migrate.
     """
     connection = connections[using]
     existing_tables = _list_tables(connection)
@@ -57,7 +57,7 @@ def create_missing(
         _add_indexes(connection, table)
 
 
-# The columns of packed blocks. They are in no model: Django neither writes nor reads blocks.
+# The columns of packed blocks. The models do not have them: only SQL writes and reads blocks.
 _ADD_BLOCK_COLUMNS: Final = sql.SQL("""
 ALTER TABLE {table} ALTER data DROP NOT NULL, ADD unpacked int4, ADD keys bytea,
     ADD versions int4[], ADD names varchar, ADD packed bytea
@@ -69,7 +69,7 @@ _ADD_BLOCK_COLUMNS_ON_CLUSTER: Final = sql.SQL("""
 ALTER TABLE {table} ALTER data DROP NOT NULL, ADD unpacked int4, ADD keys bytea,
     ADD versions int4[], ADD names varchar, ADD packed bytea STORAGE EXTERNAL
 """)
-# Whether a table has the columns of blocks.
+# Returns whether a table has the columns of blocks.
 _HAS_BLOCK_COLUMNS: Final = """
 SELECT EXISTS (SELECT FROM pg_attribute
     WHERE attrelid = %(table)s::regclass AND attname = 'keys' AND NOT attisdropped)
@@ -90,13 +90,13 @@ def _add_columns(connection: BaseDatabaseWrapper, table: str) -> None:
                 lambda: _set_storage_on_shards(connection.cursor(), name), using=connection.alias
             )
         else:
-            # One at a time: a prepared statement has one command.
+            # Two calls, because a prepared statement can have only one command.
             cursor.execute(_ADD_BLOCK_COLUMNS.format(table=name))
             cursor.execute(_STORE_BLOCKS_AS_THEY_ARE.format(table=name))
 
 
 def _add_indexes(connection: BaseDatabaseWrapper, table: str) -> None:
-    """Create the indexes of changes of a table, but not of its days: `maintain` does that."""
+    """Create the indexes for changes on a table. `maintain` creates them on its days."""
     with connection.cursor() as cursor:
         for command in change_indexes.build_commands(table):
             cursor.execute(command)
@@ -138,7 +138,7 @@ def _create_table(connection: BaseDatabaseWrapper, entity: EntityKind) -> None:
 
 
 def report_undeclared(*, databases: list[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """Return the warning history.W001 for each table with a kind that is not declared any more."""
+    """Return the warning history.W001 for each table with a kind that is no longer declared."""
     warnings: list[CheckMessage] = []
     for alias in databases or []:
         known_tables = {entity.table for entity in (*ENTITIES, *load_shipped_kinds())}

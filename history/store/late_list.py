@@ -4,8 +4,8 @@ The horizon is the moment that no page of any feed has passed. Begin with `lock_
 `raise_horizon`. Together they ensure that every version is in the feed, in the list, or in both:
 
 - A writer stores its versions, and then locks the horizon (FOR SHARE) until its transaction ends.
-  Versions with moments before the horizon are added to the list, in the same transaction.
-  The restore of an archived day does the same.
+  It adds the versions with moments before the horizon to the list, in the same transaction.
+  The restore of an archived day is such a writer, too.
 - A request for a page of the feed first raises the horizon to the end of this page, commits, and
   then reads the page. The horizon can be raised only while no writer has it locked.
 
@@ -13,8 +13,8 @@ So a writer that locked the old horizon has committed before the page is read, a
 in the page. A writer that locks the horizon later sees the new one, and notes its versions.
 
 Writers take the positions of the list from one row, which stays locked until their transaction
-ends. So positions grow in the order of the commits, without gaps: whoever sees a position also sees
-all lower ones. A transaction that is rolled back gives its positions back.
+ends. So positions grow in the order of the commits, without gaps: a transaction that sees a
+position also sees all lower ones. A transaction that is rolled back gives its positions back.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from history.store.json_columns import encode_columns
 
 Connection = psycopg.Connection[Any]
 
-BATCH_VERSIONS: Final = 500  # in one row of late_batch
-BATCHES_PER_READ: Final = 20
+BATCH_VERSIONS: Final = 500  # the most versions in one row of late_batch
+BATCHES_PER_READ: Final = 20  # rows of late_batch
 # How long a page of the feed waits for writers that are about to commit.
 HORIZON_WAIT: Final = "2s"
 ROWS_PER_TRANSACTION: Final = 1_000  # rows of late_batch that are removed at once
@@ -186,8 +186,8 @@ def stage_table(connection: Connection, table: sql.Identifier) -> None:
 def add_staged_versions(connection: Connection, entity: str) -> None:
     """Add the staged versions to the list, if the feed has passed any of their moments.
 
-    Versions after the horizon may be added, too. Whoever reads the list skips these, because the
-    feed will have them. Call this last in the transaction: other writers that add versions wait
+    Versions after the horizon may be added, too. Readers of the list skip these, because the feed
+    will have them. Call this last in the transaction: other writers that add versions wait
     until the transaction ends.
 
     Args:
@@ -212,8 +212,8 @@ def add_staged_versions(connection: Connection, entity: str) -> None:
 
 _STATE: Final = "SELECT given_to AS horizon, last_position FROM feed_horizon, late_list"
 # Both statements are sent in one message: a web process that stops between them would hold the
-# lock, and all writers would wait. lock_timeout does not serve: it begins again for each writer
-# that PostgreSQL waits for.
+# lock, and all writers would wait. A lock_timeout would not limit the wait: it begins again for
+# each writer that PostgreSQL waits for.
 _RAISE_HORIZON: Final = f"""
 SET LOCAL statement_timeout = '{HORIZON_WAIT}';
 UPDATE feed_horizon SET given_to = greatest(given_to, %(moment)s)
@@ -270,7 +270,7 @@ def fetch_batches(cursor: LateCursor) -> list[LateVersionBatch]:
     return [LateVersionBatch(*row[2:]) for row in rows if row[2] is not None]
 
 
-# The night and `migrate`.
+# The nightly removal, and the receiver of `migrate`.
 
 _REMOVE: Final[LiteralString] = """
 DELETE FROM late_batch WHERE position = ANY(ARRAY(

@@ -1,4 +1,4 @@
-"""Reads which messages arrived and are in quarantine. Their table belongs to ingest.
+"""Queries the table of the messages in quarantine, which belongs to ingest.
 
 The functions here do not know the viewer. history.timeline.open_messages calls them for documents,
 and leaves out the messages that the viewer may not know of. Pages and commands for operators call
@@ -19,7 +19,8 @@ from history.store.versions import EntityRef
 
 # How many messages one query returns at most: a document may have a million bad messages.
 MAX_MESSAGES = 1_000
-# The largest number that fits into the column `version`. A request may name a larger one.
+# The largest number that fits into the bigint parameters of the query for versions. A request may
+# name a larger one.
 LARGEST_VERSION = 2**63 - 1
 
 _COLUMNS = """
@@ -65,11 +66,12 @@ _MESSAGE_STORED_AS_VERSION = f"""
 
 # Is true of an open message. Two indexes have the same condition.
 _OPEN = "q.status IN ('new', 'retrying', 'failed')"
-# Returns the open messages about documents, and about children of applications. Each row also has
-# two figures, so that there is at least one row, without a message if there are none. `nameless` is
-# the number of messages that do not name a document. `has_other_children` is whether there are
-# messages about children that do not name one of the applications: they may be about children of
-# these all the same, but only the ids of the children can find them.
+# Returns the open messages about some documents, and about children of some applications. Each row
+# begins with two values about other open messages; without any message there is one row with only
+# these values. `nameless` is the number of messages that do not name a document.
+# `has_other_children` is whether there are messages about children that do not name one of the
+# applications. Such a message may be about a child of one of them all the same: then it can be
+# found only by the id of the child.
 _OPEN_MESSAGES = f"""
     WITH chosen AS (
         SELECT message.id FROM unnest(%(kinds)s::text[], %(ids)s::text[]) AS document(kind, id)
@@ -90,7 +92,7 @@ _OPEN_MESSAGES = f"""
         SELECT
             (SELECT count(*) FROM (
                 SELECT FROM ingest_quarantine q
-                WHERE q.entity = ANY(%(of)s::text[]) AND q.entity_id = ''
+                WHERE q.entity = ANY(%(counted_kinds)s::text[]) AND q.entity_id = ''
                     AND {_OPEN} LIMIT {MAX_MESSAGES}
             ) AS message) AS nameless,
             (SELECT count(*) = {MAX_MESSAGES} OR coalesce(
@@ -114,9 +116,9 @@ _OPEN_MESSAGE_COUNT = f"""
 
 
 class OpenMessageRows(NamedTuple):
-    """Messages in quarantine, as make_open_messages_query finds them."""
+    """The result of the query of make_open_messages_query."""
 
-    messages: list[QuarantinedMessage]
+    messages: list[QuarantinedMessage]  # the open messages about the documents and applications
     # whether children may have messages that do not name the application, see _OPEN_MESSAGES
     may_have_nameless_children: bool
     nameless: int  # how many messages of the kinds do not name a document
@@ -131,7 +133,7 @@ def make_open_messages_query(
         kinds: The query also counts the open messages of these kinds that do not name a document.
     """
     values = {
-        "of": [entity.name for entity in kinds],
+        "counted_kinds": [entity.name for entity in kinds],
         "kinds": [entity.name for entity, _ in documents],
         "ids": [id for _, id in documents],
         "applications": list(applications),
@@ -142,17 +144,17 @@ def make_open_messages_query(
 
 def decode_open_messages(rows: Sequence[tuple[Any, ...]]) -> OpenMessageRows:
     """Decode the rows that the query of make_open_messages_query returned."""
-    nameless, other_count = rows[0][:2]
+    nameless, has_other_children = rows[0][:2]
     messages = [_make_message(row[2:]) for row in rows if row[2] is not None]
-    return OpenMessageRows(messages, other_count, nameless)
+    return OpenMessageRows(messages, has_other_children, nameless)
 
 
 def count_open_messages(entity: EntityKind, since: date | None, until: date | None) -> int:
-    """Return how many messages in quarantine are about versions of these days.
+    """Return how many open messages are about versions of these days.
 
     Args:
         since: The first day of the versions. None: no limit.
-        until: The day after the last one. None: no limit.
+        until: The day after the last day of the versions. None: no limit.
     """
     deadline.check()
     with connection.cursor() as cursor:
@@ -214,4 +216,4 @@ def _fetch(statement: str, values: list[Any]) -> list[QuarantinedMessage]:
 
 
 def _make_message(row: tuple[Any, ...]) -> QuarantinedMessage:
-    return QuarantinedMessage(*row[:-3], MessagePosition(*row[-3:]))  # type: ignore[call-arg] # nine and three
+    return QuarantinedMessage(*row[:-3], MessagePosition(*row[-3:]))  # type: ignore[call-arg] # all fields

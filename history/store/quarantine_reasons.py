@@ -1,4 +1,4 @@
-"""A text for people for each member of ingest's Reason: why a message could not be stored."""
+"""For each Reason of ingest, a text for people that says why a message could not be stored."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -48,7 +48,7 @@ class OpenMessages:
     """The messages in quarantine that are about some documents and that the viewer may know of."""
 
     messages: Sequence[QuarantinedMessage] = ()  # newest first, at most MAX_MESSAGES
-    has_more: bool = False  # whether there are more
+    has_more: bool = False  # whether there are more such messages than in `messages`
     nameless: int = 0  # how many messages of the kinds do not name a document; at most MAX_MESSAGES
     # the applications of each child, by the kind and id of the child
     owners: Mapping[tuple[str, str], Collection[str]] = field(default_factory=dict)

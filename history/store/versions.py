@@ -77,8 +77,8 @@ class VersionNumberRef(NamedTuple):
     version: int
 
 
-class DamagedPlace(NamedTuple):
-    """A version, or a whole document, that cannot be read."""
+class DamagedRef(NamedTuple):
+    """A reference to a version that cannot be read, or to a document that cannot be read at all."""
 
     entity: EntityKind
     id: str
@@ -89,8 +89,8 @@ class DamagedPlace(NamedTuple):
         return EntityRef(self.entity, self.id)
 
 
-# What cannot be read, with the errors.
-Damaged: TypeAlias = dict[DamagedPlace, Exception]
+# The versions and documents that cannot be read, each with its error.
+Damaged: TypeAlias = dict[DamagedRef, Exception]
 
 
 LoginKind: TypeAlias = Literal["person", "service", "unknown"]
@@ -121,7 +121,8 @@ class SourceRow(NamedTuple):
     client_id: str
     author: str | None
     product_instance_id: str | None
-    data: bytes  # the snapshot as JSON text in UTF-8, shortened; b"null" for a deletion without one
+    # the snapshot as JSON text in UTF-8, after jsonb.shorten_zeros; b"null" if a deletion has none
+    data: bytes
     id: str
     entity: EntityKind
     is_from_old_service: bool = False
@@ -146,7 +147,7 @@ class SourceRow(NamedTuple):
 
 
 class VersionRow(SourceRow):
-    """One version that the viewer may see, with masked values already replaced.
+    """One version that the viewer may see. The values of its marked fields are masked.
 
     Only ViewerPolicy makes these.
     """
@@ -191,7 +192,8 @@ class SourceAnswer(Generic[Content]):
     Only `ViewerPolicy.release` reads `unreleased`.
     """
 
-    unreleased: Content | Exception  # a DamagedBlockError if the source could not read it
+    # the answer, or the DamagedBlockError with which the source could not read it
+    unreleased: Content | Exception
     revealed_documents: Collection[EntityRef] = ()  # the answer reveals that they exist
     revealed_applications: Collection[str] = ()  # the answer reveals that they exist
 
@@ -225,7 +227,8 @@ class VersionWithPrevious(NamedTuple):
 
     row: VersionRow
     previous: VersionRow | None  # None if the store has none
-    trusted: bool = True  # see VersionIndex.has_trusted_times
+    # whether the moments of the document grow with its numbers, see VersionIndex.has_trusted_times
+    trusted: bool = True
 
     @property
     def entity(self) -> EntityKind:

@@ -26,7 +26,7 @@ from history.store.late_list import LateCursor, LateListGoneError
 from history.store.versions import (
     FIRST,
     LAST,
-    DamagedPlace,
+    DamagedRef,
     TimelinePosition,
 )
 from history.timeline import absence, budget
@@ -109,7 +109,7 @@ class ChangesPage(NamedTuple):
     span: tuple[datetime, datetime]  # since (included) and until of the list
     # All changes up to this moment are on this page or on earlier pages. None for the late list.
     read_to: datetime | None
-    damaged: tuple[DamagedPlace, ...] = ()  # damaged versions that the page leaves out
+    damaged: tuple[DamagedRef, ...] = ()  # damaged versions that the page leaves out
 
 
 def fetch_changes_page(reader: HistoryReader, query: ChangesQuery) -> ChangesPage:

@@ -18,7 +18,7 @@ from history.documents.record import ID_LENGTH
 from history.kinds.entities import ENTITIES, EntityKind
 from history.store.versions import (
     Damaged,
-    DamagedPlace,
+    DamagedRef,
     EntityRef,
     TimelinePosition,
     VersionRow,
@@ -55,7 +55,7 @@ class TimelinePage:
     next_token: str | None  # None on the last page
     # The damaged versions that a page of an application leaves out. Versions that would be compared
     # with a damaged one are left out too.
-    damaged: tuple[DamagedPlace, ...] = ()
+    damaged: tuple[DamagedRef, ...] = ()
 
 
 def fetch_page(reader: HistoryReader, query: TimelineQuery) -> TimelinePage:

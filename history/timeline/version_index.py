@@ -20,7 +20,7 @@ from history.store.versions import (
     CLOCK_TOLERANCE,
     FIRST,
     LAST,
-    DamagedPlace,
+    DamagedRef,
     EntityRef,
     VersionKey,
     VersionRef,
@@ -184,7 +184,7 @@ def generate_pairs(
                 indexes[ref.entity_ref].has_trusted_times,
             )
             for ref, previous in pairs[:ready_count]
-            if ref in rows and not (previous and DamagedPlace(*previous) in reader.damaged)
+            if ref in rows and not (previous and DamagedRef(*previous) in reader.damaged)
         ]:
             yield batch
 

@@ -14,7 +14,7 @@ from history.store import late_list
 from history.store.blocks.queries import build_damage_error
 from history.store.late_list import LateCursor, LateVersionBatch
 from history.store.versions import (
-    DamagedPlace,
+    DamagedRef,
     EntityRef,
     TimelinePosition,
     VersionKey,
@@ -120,7 +120,7 @@ def _list_visible(
         ref = change.ref
         if change.is_damaged:
             error = build_damage_error(ref.entity.table, ref.id, ref.key.updated_at)
-            reader.store_lists.note_damage(DamagedPlace(ref.entity, ref.id, None), error)
+            reader.store_lists.note_damage(DamagedRef(ref.entity, ref.id, None), error)
         else:
             refs.append(ref)
     ids: defaultdict[EntityKind, dict[str, None]] = defaultdict(dict)

@@ -126,7 +126,7 @@ def test_each_check_has_same_limit_and_severity_as_its_alert_rule() -> None:
 
 def test_every_alert_rule_about_current_values_has_a_check() -> None:
     checked = {*(check.alert for check in CHECKS), *jobs.LATE_AFTER}
-    local_rows = "|".join(map(re.escape, REGISTER.described))
+    local_rows = "|".join(map(re.escape, REGISTER.descriptions))
     requested = {
         alert
         for alert, rule in load_rules().items()

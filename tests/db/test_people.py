@@ -39,7 +39,7 @@ def test_people_import_counts_added_changed_and_unchanged_people(
 @pytest.mark.parametrize(
     "text, sentence",
     [
-        ("", "line 1: the header must be login,full_name,kind; it is nothing"),
+        ("", "line 1: the header must be login,full_name,kind; it is empty"),
         ("login,name\n", "line 1: the header must be login,full_name,kind; it is login,name"),
         (HEADER + "a,A,person\n,B,person\n", "line 3: login is empty"),
         (HEADER + ",B,person\nc,,person\n", "login is empty\nline 3: full_name is empty"),

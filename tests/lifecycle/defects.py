@@ -113,7 +113,7 @@ def _filled_in_place(replace: Replace) -> None:
             raise psycopg.OperationalError(f"ForeignTableError: {error}") from error
 
     replace(restore, "_restore_rows", fill)
-    replace(days.DayTable, "ours", days.DayTable.marked)
+    replace(days.DayTable, "is_created_by_annals", days.DayTable.is_droppable)
     replace(missing_days, "REFUSED_ERRORS", (errors.InsufficientPrivilege,))
     replace(transaction.BatchWriter, "write", stop_at_foreign_table)
 

@@ -78,7 +78,7 @@ OF_ORDER = {
     f'{T}kind = "sum"': "Invalid enum value 'sum' - at `$.label[0].kind`.",
     f'{T}words = {{ A = {{ en = "a" }} }}': 'label "/t" has words, but only a label '
     'with kind = "enum" may have them.',
-    T.replace("/t", "/t/0") + "sensitive = true": 'label "/t/0": 0 is one place of a list, but',
+    T.replace("/t", "/t/0") + "sensitive = true": 'label "/t/0": 0 is one position in a list, but',
 }
 # The names and values that would have been valid, and the nearest.
 TYPES = 'envelope = { form = "debezium", types = { c = "CREATE", u = "UPDTAE" } }'

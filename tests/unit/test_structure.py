@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 
 APPS = {"annals": annals_metrics, "history": history_metrics, "ingest": ingest_metrics}
 REGISTERS = [module.REGISTER for module in APPS.values()]
-ALL = {name: metric for register in REGISTERS for name, metric in register.described.items()}
+ALL = {name: metric for register in REGISTERS for name, metric in register.descriptions.items()}
 SAMPLES = {sample: metric for metric in ALL.values() for sample in metric.list_sample_names()}
 NAME = re.compile(r"\bannals_\w+")
 # A name with what stands between its braces.

@@ -55,8 +55,8 @@ class JournalFilters:
 def list_opened_timelines(user: User, **_: Any) -> Iterable[tuple[str, str]]:
     """Return the kind and id of the timelines that a login opened, the newest first.
 
-    A receiver of history.common.signals.looks_back. If the journal cannot be read, it returns an
-    empty list, because the start page must not fail for that reason.
+    A receiver of history.common.signals.opened_documents_requested. If the journal cannot be read,
+    it returns an empty list, because the start page must not fail for that reason.
     """
     entries = JournalEntry.objects.filter(
         login=user.get_username(),

@@ -19,12 +19,12 @@ from history.admin.components.headline import get_headline, get_status, limit_to
 from history.admin.components.search_results import make_groups
 from history.admin.reading_aids import sentences
 from history.common import clock
-from history.common.signals import looks_back
+from history.common.signals import opened_documents_requested
 from history.kinds.entities import BY_NAME, ENTITIES
 from history.policy import access_record
 from history.policy.need_to_know import NeedToKnowError, RuleFailedError
 from history.store.blocks.codec import DamagedBlockError
-from history.store.versions import DamagedPlace, EntityRef
+from history.store.versions import DamagedRef, EntityRef
 from history.timeline import HistoryReader, Include, OpenMessagesQuestion, Version
 
 MAX_LINES = 6  # how many documents have a line; the others are links
@@ -91,7 +91,7 @@ def _list_opened(request: HttpRequest) -> list[EntityRef]:
     They were opened in this session or in earlier ones.
     """
     opened = dict.fromkeys(page_head.list_opened(request))
-    answers: Iterable[tuple[Any, Any]] = looks_back.send(None, user=request.user)
+    answers: Iterable[tuple[Any, Any]] = opened_documents_requested.send(None, user=request.user)
     for _receiver, before in answers:
         opened |= {EntityRef(BY_NAME[name], id): None for name, id in before if name in BY_NAME}
     return list(opened)[: page_head.MAX_OPENED]
@@ -117,7 +117,7 @@ def _load_last_versions(
             yield document, None
         except DamagedBlockError as error:
             # A login that may not see the document gets another error before this one.
-            page_reader.damaged[DamagedPlace(*document, None)] = error
+            page_reader.damaged[DamagedRef(*document, None)] = error
             yield document, None
         except (NeedToKnowError, RuleFailedError):
             closed = (

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from history.common.signals import NotJournaledError, begins
+from history.common.signals import NotJournaledError, export_begins
 from history.common.text_tables import pluralize
 from history.kinds.entities import BY_NAME, EntityKind
 from history.management.numbers import parse_day
@@ -104,7 +104,7 @@ class Command(BaseCommand):
             quarantined_count = quarantine_queries.count_open_messages(
                 entity, *_get_span(days, missing)
             )
-            begins.send(type(self), entity=entity, days=days, options=options)
+            export_begins.send(type(self), entity=entity, days=days, options=options)
             sums = _export_days(self, export, days, options)
         except BrokenPipeError:
             raise  # the reader of standard output has left

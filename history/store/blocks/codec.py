@@ -32,7 +32,8 @@ NULL_SNAPSHOT: Final = b"null"
 DICTIONARY_NUMBER_BYTES: Final = 4
 _MAGIC: Final = zstandard.FRAME_HEADER
 # This bit in the number of the dictionary says that the last bytes of `keys` are a checksum of the
-# row. Blocks of the first form do not have it. In both forms zstd adds a checksum of the snapshots.
+# row. Blocks that early releases wrote have neither the bit nor the checksum. In all blocks, zstd
+# adds a checksum of the snapshots.
 _CHECKED: Final = 1 << 31
 CHECKSUM: Final = 4  # bytes
 # Bytes. PostgreSQL does not store larger values.
@@ -54,15 +55,15 @@ class BlockColumns(NamedTuple):
     """The columns that only a block has. In a plain row they are NULL.
 
     Attributes:
-        unpacked: How many bytes the snapshots have.
+        unpacked: How many bytes the unpacked snapshots have, with the separators between them.
         keys: Eight bytes for each version except the newest, in the order of numbers: five for the
             microseconds from the moment of the version to the moment of the newest one, and one
             each for the type, the service and the author. The checksum of the row is at the end.
         versions: The numbers of all versions. None: every number is one higher than the number
             before it.
-        names: A line for each service and author that differs from the row's own. For its service
-            and author, a version has the number of the line in `keys`, from 1 on; 0 means the
-            row's own. An empty line means that the version has no author.
+        names: A line for each service and author that differs from the row's own. `keys` has the
+            number of the line, counted from 1, for the service and the author of each version; 0
+            means the row's own. An empty line means that the version does not have an author.
         packed: The number of the dictionary, and the compressed snapshots.
     """
 
@@ -74,7 +75,7 @@ class BlockColumns(NamedTuple):
 
 
 class BlockPacker:
-    """Packs rows into blocks."""
+    """Packs rows into blocks, with one dictionary or none."""
 
     def __init__(self, dictionary: Dictionary | None) -> None:
         data = None if dictionary is None else dictionary.data
@@ -88,7 +89,7 @@ class BlockPacker:
         """Pack versions of one document and day into a block.
 
         Args:
-            rows: The versions in the order of number and moment. See split_into_blocks.
+            rows: One portion of split_into_blocks.
 
         Returns:
             The row of the block without its snapshot, and the columns of the block. If the snapshot
@@ -122,9 +123,12 @@ class BlockPacker:
 
 
 def split_into_blocks(rows: Iterable[CanonicalRow]) -> Iterator[list[CanonicalRow]]:
-    """Yield the rows of one document and day, in the order of number and moment, as blocks.
+    """Yield the rows of one document and day in portions, each for one block.
 
-    Only the rows of one block are in memory.
+    Only the rows of one portion are in memory.
+
+    Args:
+        rows: The rows in the order of number and moment.
     """
     block: list[CanonicalRow] = []
     size = 0
@@ -159,8 +163,9 @@ def compute_checksum(
 ) -> bytes:
     """Return the checksum of the columns of a block except `packed`.
 
-    It is the beginning of a SHA-256 over these columns in the form that PostgreSQL's record_send
-    gives them. So SQL can compute it too: `_IS_CHECKSUM_RIGHT` of history.store.blocks.queries.
+    The checksum is the beginning of a SHA-256 over the bytes that PostgreSQL's record_send makes
+    from these columns. So SQL can compute it, too: `_IS_CHECKSUM_RIGHT` of
+    history.store.blocks.queries.
 
     Args:
         row: The block's own row. Its snapshot is ignored.

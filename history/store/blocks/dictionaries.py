@@ -1,4 +1,4 @@
-"""Dictionaries: what the snapshots of a kind have in common, so that blocks need not repeat it.
+"""Dictionaries: the bytes that snapshots of a kind share, so that blocks need not repeat them.
 
 The number of a dictionary is computed from its content, so a changed dictionary is not taken for
 the original. Dictionaries are never removed from the table pack_dictionary. So every backup has all
@@ -62,7 +62,8 @@ def decompress(dictionary: Dictionary | None, packed: bytes) -> bytes:
     number = 0 if dictionary is None else dictionary.number
     if (decompress_frame := _THREAD_DECOMPRESSORS.by_number.get(number)) is None:
         data = None if dictionary is None else dictionary.data
-        # Bytes after the frame are its checksum, even if the frame's flag for it was damaged.
+        # Bytes after the frame mean that the flag for the frame's checksum is damaged. By default,
+        # they would be ignored.
         decompress_frame = partial(
             zstandard.ZstdDecompressor(dict_data=data).decompress, allow_extra_data=False
         )
@@ -81,7 +82,7 @@ def get_dictionary(number: int) -> Dictionary | None:
     """Return the dictionary with this number, or None if the number is 0: no dictionary is needed.
 
     Raises:
-        MissingDictionaryError: `read_new_dictionaries` has not found a dictionary of this number.
+        MissingDictionaryError: `read_new_dictionaries` has not read a dictionary with this number.
     """
     if not number:
         return None
@@ -102,7 +103,7 @@ def read_new_dictionaries(connection: Connection) -> None:
 
 
 def load_newest_dictionary(connection: Connection, table: str) -> Dictionary | None:
-    """Return the newest dictionary of a table, or None. Days of the table are packed with it."""
+    """Return the newest dictionary of a table, with which days are packed, or None."""
     read_new_dictionaries(connection)
     row = connection.execute(_NEWEST, [table]).fetchone()
     return None if row is None else get_dictionary(row[0])

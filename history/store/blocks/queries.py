@@ -1,7 +1,7 @@
 """Reads the plain rows and blocks of a table as versions.
 
-`build_versions_query` does it in SQL. It cannot unpack snapshots: a version in a block comes with
-the column `packed` of the block. `iterate_versions` does it in Python, with the snapshots.
+`build_versions_query` does this in SQL, which cannot unpack snapshots: a version in a block comes
+with the column `packed` of the block. `iterate_versions` does it in Python, with the snapshots.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ BLOCK_TYPES: Final = ("int4", "bytea", "int4[]", "text", "bytea")
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
-# The moment of a version in `keys`. The argument is where its eight bytes begin.
+# In SQL, the moment of a version in `keys`. {} is the position at which its eight bytes begin.
 _MOMENT: Final = """updated_at
     - ('x' || encode(substr(keys, {}, 5), 'hex'))::bit(40)::bigint * interval '1 microsecond'"""
 OLDEST: Final = f"CASE WHEN octet_length(keys) >= 8 THEN {_MOMENT.format(1)} END"
 """The moment of the oldest version of a block, in SQL. NULL if the row has one version."""
 
-# Whether a block has the checksum that codec.compute_checksum computes for it. Also true of a block
-# of the first form, which has no checksum.
+# In SQL, whether a block has the checksum that codec.compute_checksum computes for it. Also true of
+# a block without a checksum, from an early release.
 _IS_CHECKSUM_RIGHT: Final = f"""((mod(octet_length(keys), 8) = {CHECKSUM}) IS NOT true OR
         substr(keys, octet_length(keys) - {CHECKSUM - 1}) = substr(sha256(record_send(ROW(
             version, updated_at, type, unpacked, id, client_id, author, {{product}},
             substr(keys, 1, octet_length(keys) - {CHECKSUM}), versions, names))), 1, {CHECKSUM}))"""
-# How many versions a row has; 0 if it is damaged.
+# In SQL, how many versions a row has; 0 if the row is damaged.
 _COUNT: Final = f"""CASE WHEN packed IS NULL THEN (data IS NOT NULL)::int WHEN {_IS_CHECKSUM_RIGHT}
         THEN coalesce(octet_length(keys), 0) / 8 + 1 ELSE 0 END"""
 
-# The last moment of the UTC day of a row.
+# In SQL, the last moment of the UTC day of a row.
 _DAY_END: Final = (
     "date_bin('24 hours', updated_at, 'epoch'::timestamptz) + interval '23:59:59.999999'"
 )
@@ -61,8 +61,8 @@ FIRST_KEY: Final = f"""coalesce(versions[1], version - coalesce(octet_length(key
 """The number and the moment of the first version of a row, in SQL."""
 
 # Selects each version of a table.
-# stored_at and stored_version are updated_at and version of the row that has the version: the row
-# itself, or its block. Without a condition on stored_at PostgreSQL reads every day.
+# stored_at and stored_version are updated_at and version of the stored row that has the version: a
+# plain row or a block. Without a condition on stored_at PostgreSQL reads every day.
 # position is the position of the version in its block, from 1. A damaged row is selected as one
 # version with the position 0, the highest possible number, and the last moment of its day.
 # FROM (VALUES (1)) is for Citus: in a statement to several shards, it accepts the function of the
@@ -124,12 +124,12 @@ def iterate_versions(
 ) -> Iterator[CanonicalRow]:
     """Yield the rows of a table as versions.
 
-    The versions of a document come in the order of number and moment. In memory are only one plain
-    row, and the versions of blocks that overlap. Call `read_new_dictionaries` before.
+    The versions of a document come in the order of number and moment. Only one plain row, and the
+    versions of blocks that overlap, are in memory. Call `read_new_dictionaries` first.
 
     Args:
-        stored: Rows with BLOCK_COLUMNS at the end, in the order of id and FIRST_KEY. If they have
-            another order, the versions come in the order of their rows.
+        stored: Rows with BLOCK_COLUMNS at the end, in the order of id and FIRST_KEY. If the rows
+            have another order, the versions come in the order of the rows.
         convert: Makes the row to yield from each version of a block. It must keep the first three
             values.
         on_damage: Called with the error of each row that cannot be read. These rows are left out.

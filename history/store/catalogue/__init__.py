@@ -1,1 +1,1 @@
-"""Names for people: the full names of logins, and the labels of fields."""
+"""Readable names: the full names of logins, and the labels of fields."""

@@ -1,6 +1,6 @@
-"""The catalogue of labels: the names of the fields of snapshots, and which fields are marked.
+"""The catalogue of labels: the names of fields, and which fields are marked as sensitive.
 
-It is stored in the database.
+The labels are rows of the table of FieldLabel.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ class LabelCatalogue:
 
     def __init__(self, entries: Iterable[FieldLabel] = ()) -> None:
         self._trees: dict[str, _PatternNode] = {}
-        # Caching a method would make a cycle, and keep a replaced catalogue in memory for long.
+        # Returns the label of a path, see _find_label. Not a method: its cache would refer to the
+        # catalogue, and keep a replaced catalogue in memory for long.
         self.find: Final = lru_cache(MAX_REMEMBERED_PATHS)(partial(_find_label, self._trees))
         self._sensitive = {
             kind.name: {
@@ -108,8 +109,11 @@ class LabelCatalogue:
     def find_by_name(self, text: str, entities: Collection[str]) -> dict[str, FieldText]:
         """Return the labels with the name `text` in either language, by path, in path order.
 
-        If no label has exactly this name, return the labels with names that contain `text`, but
-        none of technical fields. Upper and lower case are the same.
+        If no label has exactly this name, return the labels with names that contain `text`, except
+        those of technical fields. Upper and lower case are the same.
+
+        Args:
+            entities: The names of the kinds. Labels for every kind are found, too.
         """
         search_text = text.strip().casefold()
         entries = (entry for entry in self._named if not entry[0] or entry[0] in entities)
@@ -122,7 +126,7 @@ class LabelCatalogue:
 
 
 def _find_label(trees: Mapping[str, _PatternNode], entity: str, path: str) -> FieldText | None:
-    """Return the label for a pointer or key path in the snapshots of a kind."""
+    """Return the label of a field in the snapshots of a kind, or None."""
     segments = path.split("/")[1:]
     for tree in (trees.get(entity), trees.get("")):
         label = _descend(tree, segments) if tree else None
@@ -143,7 +147,7 @@ def _descend(node: _PatternNode, segments: list[str]) -> FieldText | None:
 
 
 class _CatalogueCache:
-    """Keeps the catalogue for FRESH_SECONDS, then reads it again: other processes may edit it."""
+    """The catalogue of this process. It is read again after FRESH_SECONDS: others may edit it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -171,7 +175,7 @@ def get_catalogue() -> LabelCatalogue:
 
 
 def forget_catalogue(**_: object) -> None:
-    """Forget the cached catalogue, so that its next use reads it again. Also a signal receiver."""
+    """Forget the cached catalogue, so that get_catalogue reads it again. A signal receiver."""
     _cache.forget()
 
 

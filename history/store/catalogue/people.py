@@ -65,10 +65,10 @@ _ESCAPED: Final = r"\\\g<0>"
 
 
 def find_by_name(text: str) -> list[NamedLogin]:
-    """Return at most 100 people and services that a text may mean. Runs one query.
+    """Return at most 100 people and services by login or by parts of their full names.
 
     If the text is a login, only that login is returned. Otherwise a full name matches if it
-    contains each word of the text, in any order. The text must not be empty.
+    contains each word of the text, in any order. The text must not be empty. Runs one query.
     """
     words = _split_words(text)
     patterns = [f"%{_LIKE_SIGN.sub(_ESCAPED, word)}%" for word in sorted(words)]
@@ -90,7 +90,7 @@ class PeopleFileError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PeopleImport:
-    """How many logins an import added, changed and left unchanged."""
+    """The result of an import: how many logins it added, changed and left unchanged."""
 
     added: int
     changed: int
@@ -136,9 +136,9 @@ def _parse_file(text: str) -> dict[str, Person]:
     reader = csv.DictReader(StringIO(text, newline=""))
     header = tuple(name.strip() for name in reader.fieldnames or ())
     if sorted(header) != sorted(COLUMNS):
-        found_header = ",".join(header) or "nothing"
+        header_text = ",".join(header) or "empty"
         raise PeopleFileError(
-            f"line 1: the header must be {','.join(COLUMNS)}; it is {found_header}"
+            f"line 1: the header must be {','.join(COLUMNS)}; it is {header_text}"
         )
     reader.fieldnames = list(header)
     people: dict[str, Person] = {}
@@ -183,8 +183,8 @@ def _generate_row_problems(row: dict[str, str | None]) -> Iterator[str]:
 def remember_login(login: str, full_name: str, identity: str) -> None:
     """Store the full name of a person who logged in.
 
-    A name that the bank entered, or that was stored for another identity, is not replaced. A name
-    that is too long for the table is not stored.
+    A name from an import or a screen, or one that was stored for another identity, is not replaced.
+    A name that is too long for the table is not stored.
 
     Args:
         identity: Identifies the person at the identity provider, in at most 40 characters.
@@ -201,8 +201,8 @@ def remember_login(login: str, full_name: str, identity: str) -> None:
             if not created:
                 Person.objects.filter(login=login, written_by=identity).update(full_name=full_name)
     except OperationalError:
-        # In a cluster each node has a copy of the table. A node that is away must not keep people
-        # from logging in.
+        # In a cluster each node has a copy of the table. People must be able to log in while a node
+        # does not answer.
         log.warning(
             "the full name of the login %r was not stored: a node of the database does not answer",
             login,

@@ -17,8 +17,8 @@ _PREPARED: Final = "_annals_plans"
 def prepare_session(connection: psycopg.Connection[Any]) -> None:
     """Complete the settings of a session and announce which form of data it reads.
 
-    Does this once for each connection. On a cluster it lets PostgreSQL make custom plans, too
-    (plan_cache_mode auto): with a generic plan PostgreSQL cannot choose the shard.
+    Does this once for each connection. On a cluster it also sets plan_cache_mode to auto, because
+    PostgreSQL cannot choose the shard with a generic plan.
 
     Raises:
         psycopg.Error: The server refuses a setting.
@@ -37,12 +37,13 @@ def prepare_session(connection: psycopg.Connection[Any]) -> None:
 
 # If a connection worked this recently, only its socket is checked, which shows most failures.
 TRUSTED_S: Final = 5.0
+# How long the server may take to accept a connection.
 REACHED_S: Final = 2
 _CHECKED: Final = "_annals_checked"
 
 
 def is_working(pool: Any, connection: psycopg.Connection[Any]) -> bool:
-    """Return whether a connection from this pool works. Close a connection that does not."""
+    """Return whether a connection from this pool works. Close it if it does not."""
     now = time.monotonic()
     try:
         if now - getattr(connection, _CHECKED, -TRUSTED_S) >= TRUSTED_S or _has_input(connection):
@@ -66,18 +67,18 @@ class DatabaseWrapper(base.DatabaseWrapper):
         """Return a connection that works, from the pool if there is one.
 
         Raises:
-            psycopg.OperationalError: The server does not answer. Raised at once. The pool itself
-                would retry until its timeout, and not say why it could not connect.
+            psycopg.OperationalError: The server does not answer. The error is raised at once and
+                says why. The pool itself would retry until its timeout, and not say why.
         """
         while True:
             if self.pool is not None and not self.pool.get_stats()["pool_available"]:
                 psycopg.connect(**{**conn_params, "connect_timeout": REACHED_S}).close()
             connection = super().get_new_connection(conn_params)
-            with ExitStack() as unless_good:
-                unless_good.callback(self._give_back, connection)
+            with ExitStack() as cleanup:
+                cleanup.callback(self._give_back, connection)
                 if self.pool is None or is_working(self.pool, connection):
                     prepare_session(connection)
-                    unless_good.pop_all()
+                    cleanup.pop_all()
                     return connection
 
     def _configure_connection(self, connection: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The forms of data: which one this release reads, and which connected processes cannot read it.
+"""Announces the form of data that this release reads, and finds sessions that cannot read it.
 
 A form of data may be written once every connected process can read it. Two facts show that:
 
@@ -20,7 +20,8 @@ import psycopg
 
 from history.common.complaints import ExplainedError
 
-# Raise it by one with the first release that writes rows which earlier releases cannot read.
+# The form of data of this release. Raise FORM by one with the first release that writes rows which
+# earlier releases cannot read.
 # 1: each version is a row. 2: versions of a finished day can be in blocks.
 FORM: Final = 2
 
@@ -30,20 +31,23 @@ _MARKED: Final = r"^form_(\d+)_needs_stop$"
 # for that, pages and commands that only show who is connected wait SHOWN_S.
 ANNOUNCED_S: Final = 5.0
 SHOWN_S: Final = 0.5
-_LOOK_AGAIN_S: Final = 0.25
+_POLL_S: Final = 0.25
 
 _ANNOUNCE: Final = f"SELECT pg_advisory_lock_shared({SPACE}, {FORM})".encode()
-# A new database has no such table, and a login without rights may not read it.
-_MAY_LOOK: Final = """
+# Returns whether the table of the mark exists and the login may read it. A new database does not
+# have the table.
+_MAY_READ_MARK: Final = """
 SELECT coalesce(has_table_privilege(to_regclass('public.django_migrations'), 'SELECT'), false)
 """
+# Returns the form with which the database is marked.
 _MARK: Final = """
 SELECT max((regexp_match(name, %s))[1]::int) FROM public.django_migrations WHERE app = 'history'
 """
+# Returns the sessions of Annals that have not announced the form of this release.
 # Every login may read these columns. The address of another login's session is empty unless the
 # reader has pg_read_all_stats. DATABASE_URL may give a process another application_name, so
-# sessions of the logins of the web and of the consumer count, too. The login that created these two
-# roles also has them, with ADMIN OPTION: it is left out.
+# sessions of the logins of the web and of the consumer count, too. The login that created the roles
+# of these two is also a member of them, with ADMIN OPTION: it is left out.
 _UNREADY: Final = """
 SELECT a.pid, coalesce(a.application_name, ''), a.usename, coalesce(host(a.client_addr), '')
 FROM pg_stat_activity a
@@ -66,7 +70,7 @@ class NewerFormError(psycopg.OperationalError):
 
 
 class EarlierReleaseError(ExplainedError, RuntimeError):
-    """Raised when sessions of an earlier release are connected, which cannot read this form.
+    """Raised when connected sessions of an earlier release cannot read the form of this release.
 
     The message names the sessions and says what to do.
     """
@@ -87,13 +91,13 @@ class UnreadySession:
 
 
 def open_session(connection: psycopg.Connection[Any]) -> None:
-    """Announce that the session reads the form of this release, then look for a newer form.
+    """Announce that the session reads the form of this release, and check the mark of the database.
 
     Raises:
         NewerFormError: The database is marked with a form that this release does not read.
     """
     announce(connection)
-    if connection.execute(_MAY_LOOK).fetchone() != (True,):
+    if connection.execute(_MAY_READ_MARK).fetchone() != (True,):
         return  # the checks of migrations and rights report this
     if (marked := find_mark(connection)) is not None and marked > FORM:
         raise NewerFormError(
@@ -109,14 +113,14 @@ def announce(connection: psycopg.Connection[Any]) -> None:
     Raises:
         psycopg.OperationalError: The server did not answer as expected.
     """
-    # By libpq itself: psycopg would begin a transaction, which a pool does not allow at this place.
+    # Uses libpq directly: psycopg would begin a transaction, and the pool does not allow one here.
     result = connection.pgconn.exec_(_ANNOUNCE)
     if result.status != psycopg.pq.ExecStatus.TUPLES_OK:
         raise psycopg.OperationalError(result.get_error_message())
 
 
 def find_mark(connection: psycopg.Connection[Any]) -> int | None:
-    """Return the newest form of rows that the database may have; None if all are plain rows."""
+    """Return the form with which the database is marked; None if all its rows are plain rows."""
     row = connection.execute(_MARK, [_MARKED]).fetchone()
     return None if row is None else row[0]
 
@@ -133,14 +137,14 @@ def find_unready(
     until = time.monotonic() + wait_s
     sessions = _list_unannounced(connection)
     while sessions and time.monotonic() < until:
-        time.sleep(_LOOK_AGAIN_S)
+        time.sleep(_POLL_S)
         pids = {session.pid for session in sessions}
         sessions = [session for session in _list_unannounced(connection) if session.pid in pids]
     return sessions
 
 
 def explain_wait(sessions: list[UnreadySession]) -> str:
-    """Return what packing waits for, as a sentence for people; empty if it does not wait."""
+    """Return a sentence that says which sessions packing waits for; empty if there are none."""
     if not sessions:
         return ""
     return (
@@ -151,7 +155,7 @@ def explain_wait(sessions: list[UnreadySession]) -> str:
 
 
 def activate(connection: psycopg.Connection[Any]) -> None:
-    """Mark the database with the form of this release, so that rows of it can be written.
+    """Mark the database with the form of this release, so that rows in this form can be written.
 
     Raises:
         EarlierReleaseError: A session of an earlier release is connected.
@@ -164,7 +168,7 @@ def activate(connection: psycopg.Connection[Any]) -> None:
         [f"form_{FORM}_needs_stop"],
     )
     try:
-        # An earlier release that connected before the mark has not seen it.
+        # A process of an earlier release that connected before this INSERT has not seen the mark.
         _refuse_unready(connection)
     except EarlierReleaseError:
         withdraw_mark(connection)

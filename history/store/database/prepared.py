@@ -62,7 +62,7 @@ def _execute(
         return cursor.execute(statement, values, prepare=True).fetchall()
     except psycopg.errors.FeatureNotSupported:
         # A migration gave a column another type, so statements must be prepared again. If a
-        # transaction is open, its rollback does the same.
+        # transaction is open, the error ends it, and psycopg prepares again after the rollback.
         if cursor.connection.info.transaction_status != TransactionStatus.IDLE:
             raise
         cursor.execute("DEALLOCATE ALL")  # psycopg forgets what it has prepared, too
@@ -71,7 +71,7 @@ def _execute(
 
 @cache
 def _number_parameters(text: str) -> tuple[str, Sequence[str]]:
-    """Replace the named parameters of a text by numbers. Return the names in their order, too.
+    """Replace the named parameters of a statement by numbers. Also return the names in order.
 
     psycopg itself would search the whole text for names at each call.
     """

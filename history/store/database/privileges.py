@@ -32,7 +32,10 @@ ORDER BY 1
 
 
 def iterate_rights(table: str, rights: str) -> Iterator[Right]:
-    """Yield each right in a list that is written as in GRANT: "INSERT, UPDATE (name, kind)"."""
+    """Yield the rights in a list that is written as in GRANT: "INSERT, UPDATE (name, kind)".
+
+    A right on several columns is yielded once for each column.
+    """
     for right, columns in _RIGHT.findall(rights):
         yield from ((table, right, column) for column in (columns.split(", ")))
 
@@ -94,7 +97,7 @@ def explain_wrong_login(connection: psycopg.Connection[Any]) -> str | None:
 def warn_in_background(
     connect: Callable[[], psycopg.Connection[Any]], rights: Iterable[Right] = ()
 ) -> None:
-    """Check the login of this process in a thread, so that nothing waits for the database.
+    """Check the login of this process in a thread, so that the caller need not wait.
 
     Logs a warning if the login has too many rights, and an error if it lacks one of `rights`.
     """

@@ -1,15 +1,16 @@
-"""The settings that Annals makes in each of its sessions in PostgreSQL."""
+"""The settings of PostgreSQL that Annals sets in each of its sessions."""
 
 from collections.abc import Mapping
 from typing import Any, Final
 
 import psycopg
 
-# A setting that PostgreSQL only stores. A session that does not have it has lost all its options.
+# A setting without effect in PostgreSQL. If a session does not have it, something has dropped all
+# settings of the session.
 SESSION_MARK: Final = "annals.session"
 
-# A login may have other values of these settings, with which Annals would fail, answer wrongly or
-# lose sessions.
+# The settings of each session. With other values, which a login may have, Annals would fail, answer
+# wrongly or lose sessions.
 SESSION: Final[Mapping[str, str]] = {
     "timezone": "UTC",
     "datestyle": "ISO, MDY",
@@ -19,7 +20,7 @@ SESSION: Final[Mapping[str, str]] = {
     "default_transaction_isolation": "read committed",
     "idle_session_timeout": "0",
     "exit_on_error": "off",
-    # With this value PostgreSQL reads list parameters as psycopg writes them.
+    # With these two values PostgreSQL reads list parameters as psycopg writes them.
     "standard_conforming_strings": "on",
     "array_nulls": "on",
     "temp_buffers": "8MB",
@@ -72,7 +73,8 @@ def build_options(parameters: Mapping[str, str]) -> str:
 def remove_time_limit(connection: psycopg.Connection[Any]) -> None:
     """Remove the login's limit on the duration of transactions from a new session.
 
-    This is not an option of the connection: servers before PostgreSQL 17 do not know it.
+    The limit cannot be an option of the connection, because servers before PostgreSQL 17 do not
+    know it and would refuse the connection.
 
     Raises:
         psycopg.Error: The server does not answer.

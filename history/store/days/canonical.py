@@ -61,7 +61,7 @@ def build_stored_order(connection: Connection, entity: EntityKind) -> sql.Compos
 
 
 def encode_row(row: Sequence[Any]) -> bytes:
-    """Return the canonical bytes of one row. A text in it can be given as bytes."""
+    """Return the canonical bytes of one row. A text in the row may be a str, or bytes in UTF-8."""
     parts = []
     for value in row:
         if type(value) is int:
@@ -95,7 +95,7 @@ def build_encoding(rows: DayRows) -> sql.SQL:
 
 @dataclass(frozen=True, slots=True)
 class RowRange:
-    """Consecutive rows of a day."""
+    """A range of consecutive rows of a day, in the canonical order."""
 
     first: tuple[str, int]  # id and version of the first row
     last: tuple[str, int]  # id and version of the last row
@@ -121,7 +121,8 @@ class DayDigest:
         """Add the next row.
 
         Args:
-            row_hash: The SHA-256 of its canonical bytes.
+            id: With `version`, the display key of the row (see DayRows).
+            row_hash: The SHA-256 of the canonical bytes of the row.
         """
         self._last = (id, version)
         if self._count == 0:
@@ -178,8 +179,9 @@ def stream_versions(
 def stream_hashes(
     connection: Connection, rows: DayRows, source: sql.Composable
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the id, the number and the SHA-256 of each row of a table in the canonical order.
+    """Yield the display key and the SHA-256 of each row of a table in the canonical order.
 
+    The display key is two values, see DayRows. The versions of a block are yielded as rows.
     PostgreSQL hashes plain rows, and this process hashes the versions in blocks.
     """
     if isinstance(rows, EntityKind):
@@ -212,13 +214,13 @@ def _copy_rows(
     convert: Callable[[CanonicalRow], CanonicalRow] | None = None,
     on_damage: Callable[[DamagedBlockError], None] | None = None,
 ) -> Generator[CanonicalRow]:
-    """Stream the rows of a table by one COPY. Each block is streamed as its versions.
+    """Stream the rows of a table by one COPY. A block is streamed as a row for each version.
 
     Args:
         select: The select list of plain rows: all columns except the snapshot, then a value of the
             type `last_type`, such as the snapshot as text or a hash.
-        convert: Makes a row of this form from a version in a block. The version ends with its
-            snapshot.
+        convert: Makes a row of this form from a version in a block. The last value of the version
+            is its snapshot. None: the version itself is the row.
     """
     query = sql.SQL("COPY (SELECT {}, {} FROM {}{}) TO STDOUT (FORMAT BINARY)").format(
         select,
@@ -228,7 +230,7 @@ def _copy_rows(
     )
     dictionaries.read_new_dictionaries(connection)
     child = () if entity.parent is None else ("text",)
-    # COPY takes its snapshot before it waits for a lock.
+    # The table is locked first: COPY takes PostgreSQL's snapshot before it waits for a lock.
     with lock_source(connection, source), connection.cursor() as cursor, cursor.copy(query) as copy:
         copy.set_types(
             [

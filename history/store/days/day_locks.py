@@ -84,11 +84,13 @@ def retry_lock(attempt: Callable[[], T], wait_s: float) -> T:
                 raise
         except errors.InternalError_ as error:
             if was_refused and _LOST_SAVEPOINT in str(error):
-                raise errors.LockNotAvailable("a transaction that uses it stays open") from error
+                raise errors.LockNotAvailable(
+                    "a transaction that uses the table stays open"
+                ) from error
             if _SHARDS_MOVE not in str(error):
                 raise
             if time.monotonic() > deadline:
                 raise errors.LockNotAvailable(
-                    "shards are being moved to other nodes; run it again later"
+                    "shards are being moved to other nodes; run the command again later"
                 ) from error
         time.sleep(random.uniform(0.02, 0.1))  # noqa: S311 - spread, not secrecy

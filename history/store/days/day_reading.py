@@ -1,4 +1,4 @@
-"""Reads a day in one state, by locking its table before PostgreSQL takes the snapshot.
+"""Reads a day consistently, by locking its table before PostgreSQL takes the snapshot.
 
 In this module a snapshot is PostgreSQL's. The table of a day is replaced when the day is packed,
 unpacked or restored. A transaction with a snapshot from before the replacement sees an empty table.
@@ -24,16 +24,16 @@ from history.store.days.days import DayState, DayTable
 Connection = psycopg.Connection[Any]
 
 _LOCK: Final[LiteralString] = "LOCK TABLE {} IN ACCESS SHARE MODE"
-# Whether the transaction's snapshot has a table. The cast to regclass reads the newest catalogue,
-# but the query reads the catalogue of the snapshot.
+# Returns whether the transaction's snapshot has a table. The cast to regclass reads the newest
+# catalogue, but the query reads the catalogue of the snapshot.
 _IN_SNAPSHOT: Final[LiteralString] = "SELECT EXISTS (SELECT FROM pg_class WHERE oid = {}::regclass)"
 
 
 @contextmanager
 def open_day(connection: Connection, table: str, day: date) -> Iterator[DayTable]:
-    """Open a day for reading in one state: all queries of the `with` statement see the same rows.
+    """Open a day for consistent reading: all queries of the `with` block see the same rows.
 
-    The table of the day is locked until the `with` statement ends, so it cannot be replaced or
+    The table of the day is locked until the `with` block ends, so it cannot be replaced or
     dropped. It may have been replaced while the function waited for the lock; the yielded DayTable
     is the one that the queries see. On a cluster, a node takes its lock and its snapshot only at
     the first query of the day's table.
@@ -53,12 +53,12 @@ def open_day(connection: Connection, table: str, day: date) -> Iterator[DayTable
                     connection.execute(sql.SQL(_LOCK).format(former_day_table.child))
                 except errors.UndefinedTable:  # dropped while we waited
                     raise psycopg.Rollback from None
-            # The first query: it takes the snapshot.
+            # The first query of the transaction: PostgreSQL takes the snapshot now.
             day_table = days.locate_day(connection, table, day)
             if not is_distributed and (former_day_table.state is DayState.ABSENT) != (
                 day_table.state is DayState.ABSENT
             ):
-                raise psycopg.Rollback  # made or dropped since we looked
+                raise psycopg.Rollback  # created or dropped since the first locate_day
             yield day_table
             return
 

@@ -1,4 +1,4 @@
-"""The SQL that creates and drops the partition of one UTC day. Needs only psycopg."""
+"""Finds, creates, replaces and drops the partition of one UTC day. Needs only psycopg."""
 
 import re
 import time
@@ -26,22 +26,26 @@ from history.store.days.day_locks import (
 )
 from history.store.days.day_locks import retry_lock as retry_lock
 
-# Rows stay whole and uncompressed if a page can hold them: compressing costs most (decision 31).
+# Rows stay whole and uncompressed if a page can hold them, because compressing documents is the
+# largest part of storing them (docs/decisions/0031-compression.md).
 WHOLE_ROWS = sql.SQL("toast_tuple_target = 8160")
-# psqlextra's comment on a partition that a program created: one without it is never dropped.
+# psqlextra's comment on a partition that a program created. Annals never drops a partition without
+# this comment.
 MARK = "psqlextra_auto_partitioned"
-# The comment on a partition that was restored from the archive: it stays until it is released.
+# The comment on a partition that was restored from the archive. `maintain` does not drop it before
+# `release_day`.
 RESTORED = "annals_restored"
 
-# How long a swap that holds the locks of the tables waits for autovacuum to leave their TOAST
-# tables.
+# A swap replaces the table of a day by another one. Once it has the locks of both tables, it waits
+# this long for autovacuum to leave their TOAST tables.
 SWAP_TIMEOUT_MS = 5_000
-# How long a swap on a cluster waits for a lock in its first attempt, and in all later ones. First
-# as long as pages of applications take there; then long enough for PostgreSQL to cancel an
-# autovacuum of the day, which it does after deadlock_timeout (1 s).
+# How long a swap on a cluster waits for a lock in its first attempt, and in all later attempts. The
+# first wait is as long as pages of applications take on a cluster. The later ones are long enough
+# for PostgreSQL to cancel an autovacuum of the day, which it does after deadlock_timeout (1 s).
 CLUSTER_WAITS_MS = 500, 2_000
-# How long a swap may be silent while it holds these locks. A process that is frozen, or cut off
-# from the server, would stop all readers and writers. Between its statements it needs milliseconds.
+# A swap that holds its locks and sends no statement for this long is ended: its process may be
+# frozen or cut off from the server, and all readers and writers wait. Usually a swap needs
+# milliseconds between two statements.
 SILENT_MS = 30_000
 
 Connection = psycopg.Connection[Any]
@@ -62,7 +66,8 @@ WHERE parent.oid = %(table)s::regclass
 """
 
 # Selects the days that an attached partition covers completely.
-# Reading the bounds of all partitions would take longer than storing some thousands of rows.
+# It reads only the bounds of partitions with the name of a requested day, or with a name that is
+# not of a day: the bounds of all partitions would take longer than storing some thousands of rows.
 # pg_get_expr gets 0 instead of the table's oid, see history.retention.catalog.
 _ATTACHED = """
 WITH part AS MATERIALIZED (
@@ -100,7 +105,7 @@ ORDER BY lasting, former
 
 
 class DayState(Enum):
-    """Whether the table of a day exists and is a partition."""
+    """The state of the table of a day: whether it exists, and whether it is a partition."""
 
     ABSENT = "absent"
     ATTACHED = "attached"
@@ -121,32 +126,31 @@ class DefaultPartitionError(ForeignTableError):
         )
         super().__init__(
             f"the default partition {default_table} of {table} has rows of {day}, so that day "  # noqa: S608 - for people
-            "can have no "
-            "partition of its own. Annals makes no default partition. As the owner of the tables: "
-            f"ALTER TABLE {table} DETACH PARTITION {default_table}; then `annals partitions "
-            "maintain`; "
+            "cannot have a partition of its own. Annals does not make default partitions. As the "
+            f"owner of the tables: ALTER TABLE {table} DETACH PARTITION {default_table}; then "
+            "`annals partitions maintain`; "
             f"then move its rows back by INSERT INTO {table} SELECT * FROM {default_table}, "
             "and drop it"
         )
 
 
 class DayTable(NamedTuple):
-    """The table of one day, and what belongs to it. All names are quoted and have a schema."""
+    """The names and the state of the table of one day. All names are quoted and have a schema."""
 
     parent: sql.Identifier  # the partitioned table
     child: sql.Identifier  # the table of the day
-    new: sql.Identifier  # a table that is to replace the child
+    new: sql.Identifier  # the table that replaces the child in a swap; it need not exist
     state: DayState
     comment: str | None
     key: sql.Identifier  # the column that says to which day a row belongs
 
     @property
-    def marked(self) -> bool:
+    def is_droppable(self) -> bool:
+        """Whether Annals created the table and did not restore it from the archive."""
         return self.comment == MARK
 
     @property
-    def ours(self) -> bool:
-        """Whether Annals created the table."""
+    def is_created_by_annals(self) -> bool:
         return self.comment in (MARK, RESTORED)
 
 
@@ -156,7 +160,7 @@ def build_partition_name(table: str, day: date) -> str:
 
 
 def compute_bounds(day: date) -> tuple[str, str]:
-    """Return the first moments of the day and of the next day, with the offset."""
+    """Return the first moments of the day and of the next day as texts with an offset."""
     return f"{day.isoformat()} 00:00:00+00", f"{(day + timedelta(1)).isoformat()} 00:00:00+00"
 
 
@@ -179,7 +183,7 @@ def create_partition(
 
     def attempt() -> bool:
         if locate_day(connection, table, day).state is DayState.PENDING:
-            # A drop that is running holds this lock: it completes its detach itself.
+            # A running drop holds this lock, and completes its detach itself.
             with hold_day_lock(connection, name):
                 if locate_day(connection, table, day).state is DayState.PENDING:
                     finalize_detach(connection, table, day)
@@ -190,7 +194,7 @@ def create_partition(
                 return False
             if day_table.state is DayState.ABSENT:
                 create_detached_table(connection, day_table, day)
-            elif not day_table.ours:
+            elif not day_table.is_created_by_annals:
                 raise ForeignTableError(f"{name} is a table that Annals did not create")
             attach_table(connection, day_table, day)
             return True
@@ -212,8 +216,8 @@ def drop_partition(
     mode.
 
     Args:
-        confirm: Called when nobody can write to the day any more. If it raises, the day is attached
-            again.
+        confirm: Called when the day is detached, so that no writer can add rows to it. If it
+            raises, the day is attached again.
         report_wait: Called with the seconds that the detach took, including the wait for locks.
 
     Raises:
@@ -229,7 +233,7 @@ def drop_partition(
             day_table = locate_day(connection, table, day)
             if day_table.state is DayState.ABSENT:
                 return False
-            if not day_table.marked:
+            if not day_table.is_droppable:
                 raise ForeignTableError(f"{name} is a partition that Annals did not create")
             if day_table.state is DayState.ATTACHED:
                 _detach_table(connection, day_table, wait_s)
@@ -379,7 +383,8 @@ def attach_table(connection: Connection, day_table: DayTable, day: date) -> None
     distribution.free_coordinator(connection, day_table.child)
 
 
-# In the message of a node, in the quotes of any language: a table and the number of its shard.
+# Matches the name of a shard in the message of a node: a table and a number, in the quotes of any
+# language.
 _SHARD_NAME: Final = re.compile(r'["«](.+)_\d+["»]')
 
 
@@ -424,7 +429,7 @@ def replace_table(
 
     Raises:
         psycopg.errors.LockNotAvailable: The lock was not available for LOCK_WAIT_S seconds.
-        ForeignTableError: Annals did not make the partition.
+        ForeignTableError: Annals did not create the partition.
     """
     if distribution.is_distributed(connection):
         replace_distributed_table(connection, table, day, merge=merge)
@@ -442,7 +447,8 @@ def replace_table(
 
     limit_silence(connection)
     retry_lock(lock, LOCK_WAIT_S)
-    # Not in a savepoint: COPY can freeze rows only in the transaction that made their table.
+    # The swap is not in a savepoint: COPY can freeze rows only in the transaction that made their
+    # table.
     connection.execute(f"SET LOCAL lock_timeout = {SWAP_TIMEOUT_MS}".encode())
     _swap_tables(connection, table, day, merge)
 
@@ -473,7 +479,7 @@ def replace_distributed_table(
     def swap() -> None:
         with connection.transaction():
             limit_silence(connection)
-            # Before the DETACH: it and all later statements must use the same connections.
+            # Set before the DETACH, which must use the same connections as all later statements.
             distribution.use_one_connection(connection)
             prepare()
             lock_day(connection, build_partition_name(table, day), next(waits_ms))
@@ -500,7 +506,7 @@ def _swap_tables(
     """
     day_table = locate_day(connection, table, day)
     if day_table.state is not DayState.ABSENT:
-        if not day_table.ours:
+        if not day_table.is_created_by_annals:
             raise ForeignTableError(
                 f"{build_partition_name(table, day)} is a table that Annals did not create"
             )
@@ -534,7 +540,7 @@ def _rename_indexes(connection: Connection, child: sql.Identifier, name: str) ->
 
 
 def _attach_again(connection: Connection, day_table: DayTable, day: date) -> None:
-    """Undo a detach. If the locks are not available, the next run of maintain does it."""
+    """Undo a detach. If the locks are not available, the next run of `maintain` undoes it."""
     with (
         suppress(errors.LockNotAvailable),
         override_lock_timeout(connection, LOCK_TIMEOUT_MS),

@@ -1,8 +1,8 @@
 """Finds versions that a packed day has twice: in a block, and in another row or block.
 
 Since release 0.2 a packed day refuses a row with such a version
-(history.store.days.table_swap.guard_table). Days of earlier releases may have some, and `partitions
-repair` removes them.
+(history.store.days.table_swap.guard_table). Days that an earlier release packed may have such
+versions; `partitions repair` removes them.
 """
 
 from datetime import datetime

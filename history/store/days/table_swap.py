@@ -28,10 +28,11 @@ from history.store.days.canonical import Connection, list_columns, stream_versio
 from history.store.days.day_locks import retry_lock, set_short_lock_timeout
 from history.store.days.days import DayTable
 
-# A row of a new table: a plain one, or the row of a block with its columns.
+# A row of a new table: a plain row and None, or the row of a block and the columns of the block.
 StoredRow: TypeAlias = tuple[CanonicalRow, BlockColumns | None]
 
-_EPOCH: Final = 946_684_800_000_000  # of COPY's moments: 2000, in microseconds since 1970
+# COPY counts moments from the year 2000, which is this many microseconds after 1970.
+_EPOCH: Final = 946_684_800_000_000
 # How many keys of missing rows one statement returns, at most.
 KEYS_AT_ONCE: Final = 5_000
 # How many bytes of snapshots are in memory while missing rows are copied, at most. A larger
@@ -50,27 +51,27 @@ CREATE OR REPLACE TRIGGER annals_note_truncate AFTER TRUNCATE ON {table}
 ALTER TABLE {table} ENABLE ALWAYS TRIGGER annals_note_change;
 ALTER TABLE {table} ENABLE ALWAYS TRIGGER annals_note_truncate
 """
-# Removes these triggers.
+# Removes the triggers of _CREATE_TRIGGERS.
 _DROP_TRIGGERS: Final[LiteralString] = """
 DROP TRIGGER IF EXISTS annals_note_change ON {table};
 DROP TRIGGER IF EXISTS annals_note_truncate ON {table}
 """
-# Returns the fields of TableWatch. If somebody disables a trigger, or enables it again, PostgreSQL
-# writes its row in the catalogue anew: xmin changes.
+# Returns the fields of TableWatch. If somebody disables or enables a trigger, PostgreSQL writes the
+# trigger's row in the catalogue anew, so that its xmin changes.
 _WATCHED_STATE: Final[LiteralString] = """
 SELECT c.oid::bigint, pg_relation_filenode(c.oid)::bigint, coalesce((
     SELECT string_agg(concat_ws(' ', t.oid, t.xmin, t.tgenabled), ', ' ORDER BY t.oid)
     FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgname = ANY(%(triggers)s)), '')
 FROM pg_class c WHERE c.oid = %(table)s::regclass
 """
-# Returns the tables that have these triggers.
+# Returns the tables that have the triggers of _CREATE_TRIGGERS.
 _TABLES_WITH_TRIGGERS: Final[LiteralString] = """
 SELECT DISTINCT n.nspname, c.relname FROM pg_trigger t
 JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE t.tgname = ANY(%s)
 """
-# Deletes the notes about tables without these triggers. Such a table was dropped, or another table
-# has its OID since a dump was restored.
+# Deletes the notes about tables without the triggers of _CREATE_TRIGGERS. Such a table was dropped,
+# or another table has its OID since a dump was restored.
 _DELETE_STRAY_NOTES: Final[LiteralString] = """
 DELETE FROM changed_row WHERE NOT EXISTS (
     SELECT FROM pg_trigger t WHERE t.tgname = ANY(%s) AND t.tgrelid = changed_row.partition::oid)
@@ -82,7 +83,7 @@ CREATE OR REPLACE TRIGGER annals_refuse_packed
     FOR EACH ROW EXECUTE FUNCTION annals_refuse_packed();
 ALTER TABLE {table} ENABLE ALWAYS TRIGGER annals_refuse_packed
 """
-# Returns the packed days without this trigger.
+# Returns the packed days without the trigger of _CREATE_GUARD.
 _UNGUARDED_DAYS: Final[LiteralString] = """
 SELECT "table", day FROM sealed_day
 WHERE packed_at IS NOT NULL AND to_regclass("table" || to_char(day, '_YYYYMMDD')) IS NOT NULL
@@ -96,8 +97,8 @@ _INSERTED_ROWS: Final[LiteralString] = (
 )
 # Returns the keys of all plain rows of the old table.
 _PLAIN_ROWS: Final[LiteralString] = "SELECT id, updated_at, version FROM {old} WHERE packed IS NULL"
-# Returns the rows among `keys` that the new table lacks, and the size of each snapshot. Begins
-# after the key (id, moment, version).
+# Returns the rows among `keys` that the new table lacks, and the size of each snapshot. Returns
+# only rows after the key (id, moment, version), in the order of the keys.
 _MISSING_ROWS: Final[LiteralString] = """
 SELECT key.id, key.updated_at, key.version, coalesce(octet_length(old.data::text), 0)
 FROM ({keys}) AS key JOIN {old} AS old USING (id, updated_at, version)
@@ -110,10 +111,10 @@ ORDER BY key.id, key.updated_at, key.version LIMIT {limit}
 """
 # A key before all keys.
 _BEFORE_FIRST: Final = ("", datetime(1, 1, 1, tzinfo=UTC), -1)
-# PostgreSQL counts the rows of a table by an index alone. Only in pages that may have invisible
-# rows it must read each row. A table is counted if these pages have at most this many bytes.
+# PostgreSQL counts the rows of a table by an index alone, except in pages that may have invisible
+# rows: there it must read each row. A table is counted if these pages have at most this many bytes.
 UNKNOWN_BYTES: Final = 64 * 1024 * 1024
-# Returns the bytes of a table in such pages.
+# Returns how many bytes the pages of a table have that may have invisible rows.
 _PARTLY_VISIBLE_BYTES: Final[LiteralString] = (
     "SELECT pg_relation_size(oid) - relallvisible::bigint * current_setting('block_size')::int"
     " FROM pg_class WHERE oid = %s::regclass"
@@ -129,11 +130,11 @@ class ChangedMeanwhileError(errors.LockNotAvailable):
 
 @dataclass(frozen=True, slots=True)
 class TableWatch:
-    """The state of a day's old table when the building of its new one began."""
+    """The state of a day's old table at the time when the building of the new table began."""
 
     partition: int  # the OID of the table
-    file: int  # the number of its file; another one after PostgreSQL has rewritten the table
-    triggers: str  # the identity of the triggers; another one after somebody has touched them
+    file: int  # the number of the table's file; changes when PostgreSQL rewrites the table
+    triggers: str  # the identity of the triggers; changes when somebody changes a trigger
 
     def add_noted_rows(
         self, connection: Connection, entity: EntityKind, day_table: DayTable
@@ -211,8 +212,8 @@ def watch_table(connection: Connection, day_table: DayTable) -> Iterator[TableWa
 def remove_leftover_triggers(connection: Connection) -> None:
     """Remove the triggers of a process that was killed. Needs the run lock.
 
-    A locked table keeps its triggers until the next call. They do no harm, but note changes that
-    nobody needs. Notes about tables that do not exist any more are deleted, too.
+    A locked table keeps its triggers until the next call. They are harmless, but note changes that
+    are not needed. Notes about tables that no longer exist are deleted, too.
     """
     for schema, name in connection.execute(_TABLES_WITH_TRIGGERS, [list(_TRIGGERS)]).fetchall():
         with suppress(errors.LockNotAvailable, errors.DeadlockDetected):
@@ -308,6 +309,7 @@ def write_rows(
     """Write rows to a table. Return their number.
 
     Args:
+        writer: Makes the object through which psycopg sends the data. None: psycopg's own.
         frozen: Whether to write the rows as frozen. Then a transaction that began before the new
             table replaced the old one sees the rows, too; otherwise it would see an empty day.
             Frozen rows can be written only to a table that this transaction has made.

@@ -42,7 +42,10 @@ class Window:
 
 
 def compute_day(microseconds: int) -> date:
-    """Return the UTC day of a moment in microseconds since the epoch."""
+    """Return the UTC day of a moment in microseconds since the epoch.
+
+    The day of a moment before the year 1 is the first day of that year.
+    """
     return EPOCH + timedelta(days=max(microseconds // MICROSECONDS_PER_DAY, _FIRST_DAY))
 
 

@@ -1,4 +1,4 @@
-"""Whether the tables of versions are distributed over a Citus cluster, and by which columns.
+"""Tells whether the tables of versions are distributed over a Citus cluster.
 
 See docs/citus.md and docs/decisions/0028-cluster.md.
 """
@@ -23,7 +23,7 @@ DISTRIBUTED_BY: Final[Mapping[str, str]] = {
     "gap_pending": "id",
     "search_key": "value",
 }
-# Each node has a copy of these: statements about versions join them.
+# Each node has a copy of these tables, because queries for versions join them.
 COPIED: Final = frozenset({"history_person"})
 
 _HAS_CITUS: Final[LiteralString] = (
@@ -41,8 +41,8 @@ JOIN pg_dist_node USING (nodeid) ORDER BY nodeid
 """
 _ON_WORKER: Final[LiteralString] = "SELECT groupid <> 0 FROM pg_dist_local_group"
 
-# By host, port and name of the database: whether it is distributed. None: it has the extension but
-# was not distributed when this process asked.
+# By host, port and name of the database: whether its tables are distributed. None: it has the
+# extension, but its tables were not distributed when this process asked.
 _answers_by_database: dict[tuple[object, ...], bool | None] = {}
 
 
@@ -50,8 +50,8 @@ class NodeAnswer(NamedTuple):
     """The answer of a node of a cluster."""
 
     node: str  # host and port
-    worker: bool
-    success: bool
+    worker: bool  # False: the coordinator
+    success: bool  # whether the query succeeded
     result: str  # the value as text, or the reason why the query failed
 
 
@@ -93,7 +93,7 @@ def is_distributed_table(connection: Connection, table: str) -> bool:
 def forget_plain_answer(connection: Connection) -> None:
     """Remove "not distributed" from the cached answers, so that `is_distributed` asks again.
 
-    Called when a process opens a connection: an operator may have distributed the tables meanwhile.
+    Call it when a process opens a connection: the tables may have been distributed meanwhile.
     """
     if not _answers_by_database.get(_identify_database(connection), True):
         forget_answer(connection)
@@ -151,8 +151,8 @@ def use_one_connection(connection: Connection) -> None:
 def free_coordinator(connection: Connection, table: sql.Identifier) -> None:
     """Free the disk space that a distributed table still has on the coordinator.
 
-    A table that got rows before it was distributed still has them there. Does nothing if the tables
-    are not distributed.
+    A table that had rows before it was distributed keeps a copy of them on the coordinator. Does
+    nothing if the tables are not distributed.
     """
     if not is_distributed(connection):
         return

@@ -10,9 +10,9 @@ from psycopg import sql
 
 from history.store import distribution
 
-# Measures the shards on one node. The name of a shard is the table's name with a number. The mark
-# has counts of inserted rows, which PostgreSQL may update up to a minute after a commit. A crash or
-# failover resets the counts: then the other parts of the mark differ.
+# Measures the shards on one node. The name of a shard is the table's name with a number. The text
+# for DiskUse.mark has counts of inserted rows, which PostgreSQL may update up to a minute after a
+# commit. A crash or failover resets the counts: then the other parts of the text differ.
 _OF_NODE: Final[LiteralString] = """
 SELECT coalesce(json_object_agg(name, figures), '{{}}') FROM (
     SELECT whole.relname AS name, json_build_array(
@@ -34,7 +34,7 @@ SELECT coalesce(json_object_agg(name, figures), '{{}}') FROM (
     JOIN pg_class part ON part.relnamespace = whole.relnamespace AND part.relkind = 'r'
         AND part.relname = whole.relname || '_' || shardid
     WHERE whole.relname = ANY({names}) AND whole.relkind = 'r' GROUP BY whole.relname
-) AS found
+) AS measured
 """
 
 

@@ -1,9 +1,9 @@
 """The rows of search_key by which the children of an application are found on a cluster.
 
-A child names its application in each of its versions. On one server an index finds the children; on
-a cluster every shard would have to look. So search_key has a row for each child of an application,
-on the application's shard. The row has the first and the newest day on which a version of the child
-names the application.
+A child names its application in each of its versions. On one server an index finds the children. On
+a cluster every shard would have to be searched. So search_key has a row for each child of an
+application, on the application's shard. The row has the first and the newest day on which a version
+of the child names the application.
 
 The consumer adds the children of the versions that it stores. `annals search index` adds the
 children of older versions, and then writes MARK into django_migrations. Without this mark the rows
@@ -37,7 +37,7 @@ class ChildRow(NamedTuple):
 
 
 class NewChildren:
-    """Collects the children that versions name, with the days of the versions.
+    """The children among the documents of some versions, with the days of these versions.
 
     A child is left out if it is known that search_key has it with this day.
 
@@ -56,7 +56,7 @@ class NewChildren:
         self.fingerprints: set[int] = set()
 
     def add_record(self, record: Record) -> None:
-        """Add the document of a record if it is a child. Do nothing if it is an application."""
+        """Add the document of a record if it is a child; otherwise do nothing."""
         self.add(record.entity, record.id, record.product_instance_id, record.updated_at)
 
     def add(self, entity: str, id: str, application: str | None, updated_at: int) -> None:
@@ -94,7 +94,7 @@ def upsert_children(connection: psycopg.Connection[Any], children: list[ChildRow
     """Store children on a cluster, inside the caller's transaction.
 
     Args:
-        children: The children in the order of ChildRow.
+        children: The children in ascending order, as NewChildren.list_rows returns them.
     """
     insert_distributed(
         connection,

@@ -13,7 +13,7 @@ from history.documents.record import Record
 from history.kinds.entities import BY_NAME, ENTITIES, SEARCH_VALUE_LENGTH
 from history.store.days.window import MICROSECONDS_PER_DAY
 
-# Includes text that is not Unicode: PostgreSQL will refuse such a snapshot.
+# The errors of a snapshot that cannot be decoded. PostgreSQL will refuse one that is not Unicode.
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -40,19 +40,19 @@ KeyFingerprint = int
 
 
 class KnownFingerprints(Protocol):
-    """By the id of a document, the fingerprint of the business keys that were stored last."""
+    """The fingerprints of the business keys that were stored last, by the id of the document."""
 
     def get(self, id: str, /) -> KeyFingerprint | None: ...
 
 
-# A letter and its mark are one character, which is what keyboards produce.
+# The Unicode form of stored values: a letter with an accent is one character, as keyboards make it.
 STORED_FORM: Final = "NFC"
 NONE_KNOWN: KnownFingerprints = {}
 _encode = msgspec.json.Encoder().encode
 
 
 class NewSearchKeys:
-    """Collects the business keys of records, with the days of the records.
+    """The business keys of some records, with the days of the records.
 
     The keys of a record are left out if it is known that search_key has them with this day.
 
@@ -92,8 +92,7 @@ class NewSearchKeys:
                 values = _decode_one_by_one(record, lookup)
         text = _encode(decoded) if values is None else repr(values)
         id, day = record.id, record.updated_at // MICROSECONDS_PER_DAY
-        # The text is hashed: the numbers -1 and -2 have the same hash, and an absent value
-        # must differ from its name.
+        # The text is hashed and not the values: in Python -1 and -2 have the same hash.
         fingerprint = hash((record.entity, day, text))
         if self.fingerprints.get(id) == fingerprint or self._known.get(id) == fingerprint:
             return
@@ -121,7 +120,7 @@ def _decode_one_by_one(record: Record, lookup: PointerLookup) -> KeyValues:
 
 
 def _decode_one(pointer: str, data: bytes | memoryview) -> object:
-    """Return one value, or None if it does not have the expected type."""
+    """Return the value at a pointer, or None if it does not have the expected type."""
     try:
         (value,) = _make_lookup((pointer,))(data)
     except UNREADABLE:

@@ -18,7 +18,7 @@ from history.kinds.entities import EntityKind
 from history.store.blocks.codec import DamagedBlockError
 from history.store.versions import (
     ApplicationPage,
-    DamagedPlace,
+    DamagedRef,
     EntityRef,
     FetchedVersions,
     NewestVersions,
@@ -191,7 +191,7 @@ class MergedSource:
 
     def _is_damaged(self, entity_ref: EntityRef) -> bool:
         """Return whether the keys of a document cannot be read from the tables."""
-        return DamagedPlace(*entity_ref, None) in (self.tables.damaged or {})
+        return DamagedRef(*entity_ref, None) in (self.tables.damaged or {})
 
     # Merging the tables and the supplements.
 

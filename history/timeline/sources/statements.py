@@ -26,7 +26,7 @@ from history.store.database.prepared import FetchedRows, Statement, Values
 from history.store.versions import (
     LAST,
     Damaged,
-    DamagedPlace,
+    DamagedRef,
     FetchedVersions,
     LoginKind,
     LoginNames,
@@ -206,7 +206,7 @@ def decode_rows(
         if text is None:
             if row.position is not None:  # the later versions of the block cannot be trusted
                 block = block._replace(error=error)
-            note_damage(damaged, DamagedPlace(entity, row.id, key), error)
+            note_damage(damaged, DamagedRef(entity, row.id, key), error)
             continue
         fetched.rows.append(
             SourceRow(
@@ -264,7 +264,7 @@ def _find_text(
 
 def note_damage(
     damaged: Damaged | None,
-    place: DamagedPlace,
+    place: DamagedRef,
     error: Exception | None,
 ) -> None:
     """Add what cannot be read to `damaged`. If `damaged` is None, raise the error."""

@@ -15,7 +15,7 @@ from history.store.blocks.codec import DamagedBlockError
 from history.store.database.prepared import FetchedRows, Statement
 from history.store.versions import (
     Damaged,
-    DamagedPlace,
+    DamagedRef,
     EntityRef,
     NewestVersion,
     SourceRow,
@@ -278,7 +278,7 @@ class StoreLists:
         """Return the keys of all versions of these documents. See TableSource.fetch_keys."""
         return TableSource(self.fields, self.damaged).fetch_keys(entity, ids)
 
-    def note_damage(self, place: DamagedPlace, error: DamagedBlockError) -> None:
+    def note_damage(self, place: DamagedRef, error: DamagedBlockError) -> None:
         """Note in `damaged` what a list lacks because a row is damaged."""
         statements.note_damage(self.damaged, place, error)
 

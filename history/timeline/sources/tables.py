@@ -19,7 +19,7 @@ from history.store.versions import (
     LAST,
     ApplicationPage,
     Damaged,
-    DamagedPlace,
+    DamagedRef,
     EntityRef,
     FetchedVersions,
     NewestVersions,
@@ -178,7 +178,7 @@ class TableSource:
         ):
             if damaged_at is not None:
                 error = build_damage_error(entity.table, id, damaged_at)
-                statements.note_damage(self.damaged, DamagedPlace(entity, id, None), error)
+                statements.note_damage(self.damaged, DamagedRef(entity, id, None), error)
                 return NewestVersions([], [])
             bounded_row = BoundedRow._make(row)
             if numbers is not None:
@@ -332,7 +332,7 @@ class TableSource:
                 broken[EntityRef(entity, id)] = updated_at
         for entity_ref, moment in broken.items():
             error = build_damage_error(entity_ref.entity.table, entity_ref.id, moment)
-            statements.note_damage(self.damaged, DamagedPlace(*entity_ref, None), error)
+            statements.note_damage(self.damaged, DamagedRef(*entity_ref, None), error)
             del keys_by_document[entity_ref]
         return {EntityRef(*document): sorted(keys) for document, keys in keys_by_document.items()}
 
