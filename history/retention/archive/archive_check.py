@@ -28,7 +28,7 @@ RowCallback = Callable[[ArchivedRow, bytes], None]
 
 
 def describe_file(store: ArchiveStore, name: str) -> ArchivedFile:
-    """Describe a file by its bytes and rows.
+    """Return what the manifest must say about a file: its size, checksums, row count and ids.
 
     Raises:
         FileNotFoundError: The file does not exist.
@@ -43,7 +43,7 @@ def find_damage(
 ) -> str | None:
     """Compare a file with its entry in the manifest, and return what is wrong, or None.
 
-    Reads the bytes of the file, then its rows, with one row group in memory.
+    Reads the file twice: its bytes, then its rows, with one row group in memory.
 
     Args:
         expected_file: The entry in the manifest.
@@ -89,7 +89,7 @@ def find_fault(store: ArchiveStore, manifest: Manifest) -> str | None:
 def _describe_rows(
     store: ArchiveStore, name: str, size: int, sha256: str, on_row: RowCallback = lambda *_: None
 ) -> ArchivedFile:
-    """Describe a file by its rows.
+    """Describe a file by its rows. The caller knows its size and SHA-256.
 
     Raises:
         ArchiveError: The file has no rows, or is not a file of the archive.
@@ -115,6 +115,7 @@ def _describe_rows(
     return ArchivedFile(name, rows, size, sha256, digest.hexdigest(), first, last)
 
 
+# How many times a day is read at most, if it is archived again while it is read.
 MOST_ATTEMPTS = 3
 
 
@@ -170,7 +171,7 @@ def check_archived_days(
 
 
 def _check_day(store: ArchiveStore, table: str, day: date) -> ArchiveCheckResult | None:
-    """Check a day. Return None if it is not archived any more."""
+    """Check a day. Return None if the day is not archived any more."""
     for _ in range(MOST_ATTEMPTS):
         archived_day = ArchivedDay.objects.filter(table=table, day=day).first()
         if archived_day is None:
@@ -187,7 +188,7 @@ def _check_day(store: ArchiveStore, table: str, day: date) -> ArchiveCheckResult
             id=archived_day.id, archived_at=archived_day.archived_at
         )
         if fault is None or same_generation.exists():
-            break  # otherwise the day was archived again or removed meanwhile: check once more
+            break  # in the other case the day was archived again or removed meanwhile
     return result
 
 

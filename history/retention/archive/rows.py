@@ -12,29 +12,28 @@ from history.retention.archive import manifest
 from history.retention.archive.manifest import Manifest
 from history.retention.archive.parquet import ArchivedRow, hash_row
 from history.retention.archive.store import ArchiveError, ArchiveStore
-from history.store.days.canonical import Connection, DayDigest, compute_digest
-from history.store.days.canonical import stream_versions as table_rows
+from history.store.days.canonical import Connection, DayDigest, compute_digest, stream_versions
 
 
 @dataclass(frozen=True, slots=True)
 class MergedDayRows:
-    """The rows of a day: those of its table (`source`) and those in the archive (`archived`)."""
+    """The rows of a day: the rows of its table, merged with its archived rows."""
 
     connection: Connection
     store: ArchiveStore
     entity: EntityKind
-    source: sql.Composable
-    archived: Manifest | None = None
+    source: sql.Composable  # the table of the day
+    archived: Manifest | None = None  # the manifest of the archived rows; None: leave these out
 
     @contextmanager
     def read_in_order(self) -> Iterator[Iterator[ArchivedRow]]:
-        """Stream each row once, in the order of the files.
+        """Yield a stream with each row once, in the order in which the archive stores rows.
 
         Raises:
             ArchiveError: A row of the table differs from the archived row with the same key. Or, at
                 the end: the archived rows do not have the digest that the manifest names.
         """
-        with closing(table_rows(self.connection, self.entity, self.source)) as rows:
+        with closing(stream_versions(self.connection, self.entity, self.source)) as rows:
             if self.archived is None:
                 yield rows
             else:
