@@ -70,19 +70,20 @@ class FormedRow(NamedTuple):
 # Called with the versions of one document. Yields the rows of the new table that store them.
 FormRows: TypeAlias = Callable[[Iterable[CanonicalRow]], Iterable[FormedRow]]
 
-# Called with the number of versions that were done since the last call.
+# Called with the number of versions that were packed or unpacked since the last call.
 ReportRows = Callable[[int], None]
 
 # A day is packed again when more than this share of its rows came late.
 LATE_SHARE: Final = 0.01
 # A new dictionary is trained when the ratio of a day (see `_FilledTable.ratio`) is this many times
-# the ratio of the first day that was packed with the present one.
+# the ratio of the first day that was packed with the present dictionary.
 WORSE: Final = 1.1
 # A dictionary is trained with at most this many snapshots, and this many bytes of snapshots.
 # zstd gains nothing from more than a hundred times the size of the dictionary.
 SAMPLES: Final = 4_000
 SAMPLE_BYTES: Final = 100 * dictionaries.DICTIONARY_BYTES
-ROWS_AT_ONCE: Final = 500  # from one report and pause to the next
+# Progress is reported, and the rate of packing is checked, each time after this many versions.
+ROWS_AT_ONCE: Final = 500
 
 
 # Notes when the attempt to pack a day began.
@@ -164,7 +165,8 @@ def find_due_days(
     return sorted(due_days, key=lambda table_day: failed_at.get(table_day, 0.0))
 
 
-# A partition without rows has at most this size: 88 KB of indexes, on a cluster for each shard.
+# A partition without rows takes less than this on disk: it has 88 KB of indexes. On a cluster, this
+# holds for each shard.
 _EMPTY_BYTES: Final = 128 * 1024
 
 
@@ -338,7 +340,7 @@ class DayRewrite:
             use = cluster_swap.measure_table(self._connection, day_table.child)
             share = min(2 * SAMPLES / max(1, use.rows), 2 * SAMPLE_BYTES / max(1, use.table))
             percent: sql.Composable = sql.Literal(min(100.0, 100.0 * share))
-            # Otherwise the rows come shard by shard, and LIMIT would cut off the last shards.
+            # Without ORDER BY the rows come shard by shard, and LIMIT cuts off the last shards.
             order = sql.SQL("ORDER BY hashtextextended(id, version)")
         else:
             percent = sql.SQL(
@@ -441,7 +443,8 @@ class DayRewrite:
         if self._is_distributed():
             return self._replace_on_cluster(day_table, form_rows, packed=packed)
         connection, entity, day = self._connection, self._entity, self._day
-        # The swap waits for these transactions too. Fail before the work and not after it.
+        # The swap waits for these transactions anyway. If one of them stays open, fail now and not
+        # after the work.
         late_rows.wait_for_others(connection, [day_table.parent, day_table.child])
         with table_swap.watch_table(connection, day_table) as watch, connection.transaction():
             distribution.use_one_connection(connection)
@@ -453,8 +456,8 @@ class DayRewrite:
             if packed:
                 table_swap.guard_table(connection, day_table.new)
             before, after = self.measure_table(day_table.child), self.measure_table(day_table.new)
-            # Copy the rows that came meanwhile, before the swap takes its lock. Under the lock
-            # only the rows that come from now on are left to copy.
+            # Copy the rows that came meanwhile before the swap takes its lock. Then few rows are
+            # left to copy under the lock.
             rows = filled.versions + watch.add_noted_rows(connection, entity, day_table)
             was_packed = days.is_packed(connection, entity.table, day)
 
@@ -517,7 +520,7 @@ class DayRewrite:
     ) -> Iterator[StoredRow]:
         """Yield the rows of the new table, and count them in `filled`.
 
-        Pauses if more versions per second are packed than the rate of this rewrite allows.
+        Pauses if more versions were packed per second than the rate of this rewrite allows.
         """
         pace = _Pace(self._progress, self._rate)
         for _, document_rows in groupby(self.refuse_doubled(rows), itemgetter(0)):
@@ -528,7 +531,7 @@ class DayRewrite:
         pace.report_rest()
 
     def refuse_doubled(self, rows: Iterable[CanonicalRow]) -> Iterator[CanonicalRow]:
-        """Yield the rows unchanged, and check that no two in sequence have the same key.
+        """Yield the rows unchanged, and check that no two successive rows have the same key.
 
         Args:
             rows: Versions in the order of their keys.
@@ -578,7 +581,7 @@ class DayRewrite:
     def prove_equal_versions(
         self, watch: TableWatch, old: DayTable, versions: int, was_packed: bool
     ) -> None:
-        """Copy the noted rows that the new table lacks, and prove that both have the same versions.
+        """Copy the noted rows that the new table lacks. Prove that both tables have equal versions.
 
         Call it while all writers are locked out.
 
@@ -611,8 +614,9 @@ class DayRewrite:
     ) -> _Replacement:
         """Replace the table of a day on a cluster. See `_replace_table`.
 
-        On a cluster there are no triggers. Instead the keys of the old table are digested before it
-        is read and again under the lock of the swap: different digests show that rows changed.
+        On a cluster there are no triggers. Instead the keys of the old table are digested twice:
+        before the table is read, and under the lock of the swap. Different digests show that rows
+        changed.
         """
         connection, entity, day = self._connection, self._entity, self._day
         before = cluster_swap.measure_table(connection, day_table.child).bytes
@@ -702,7 +706,7 @@ class DayRewrite:
 
 
 class _Replacement(NamedTuple):
-    """A day's table that was replaced by a new one."""
+    """The result of replacing a day's table, and how well the new table is compressed."""
 
     result: RewriteResult
     ratio: float  # see `_FilledTable.ratio`
@@ -737,7 +741,7 @@ class _FilledTable:
 
 @dataclass(slots=True)
 class _Pace:
-    """Reports the finished versions every ROWS_AT_ONCE versions, and pauses to keep to a rate."""
+    """Counts finished versions. Reports them every ROWS_AT_ONCE, and pauses to keep to a rate."""
 
     report: ReportRows
     rate: int  # versions a second; 0: as fast as possible

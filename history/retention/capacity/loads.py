@@ -1,4 +1,4 @@
-"""Computes the disk space for all days from the load of one day, which is measured or given."""
+"""Computes the disk space for all days from the load of one day, measured or given."""
 
 from __future__ import annotations
 
@@ -21,19 +21,21 @@ from history.store.distribution.disk_use import measure_disk_use
 
 SECONDS_PER_DAY: Final = 86_400
 SAMPLE_DAYS: Final = 7
-# Bytes on disk for each byte of the simulator's messages, with TOAST and pglz. Measured were 1.02,
-# times 2,119 / 1,856 (decision 31).
+# Bytes on disk for each byte of the simulator's messages, with TOAST. With pglz 1.02 were measured.
+# Since decision 31 rows are compressed less, so this is multiplied by 2,119 / 1,856.
 DATA_PER_MESSAGE_BYTE: Final = 1.17
-# Bytes of index for each row, with random keys, by whether it is the main kind.
-INDEX_PER_ROW: Final = {True: 80.0, False: 155.0}  # the root kind has one index, the others two
+# Bytes of indexes for each row, with random keys. The tables of children have a second index.
+INDEX_PER_ROW: Final = 80.0
+INDEX_PER_CHILD_ROW: Final = 155.0
 # The size of a packed day as a share of its plain size. `python -m benchmarks pack` prints it for a
 # simulated day of all kinds.
 PACKED_SHARE: Final = 0.079
-# How many plain days there are besides those that wait for packing: today, and a day being packed.
+# How many days are plain besides the days that wait for packing: today, and a day being packed.
 PLAIN_DAYS: Final = 2
-# Share added for vacuum, for sorting a day that is sealed or archived, and for time to react.
+# This share is added for vacuum, for sorting a day that is sealed or archived, and so that people
+# have time to react.
 RESERVE: Final = 0.2
-# Share of messages of the root kind, and their size relative to the mean of all messages.
+# The root kind's share of all messages, and the size of its messages relative to the mean size.
 ROOT_SHARE: Final = 0.8
 ROOT_SIZE: Final = 1.14
 
@@ -88,10 +90,7 @@ class TableLoad:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredLoads:
-    """Rows per day and bytes per row of all tables.
-
-    Measured on the days from `since` to `until`, both included.
-    """
+    """The loads of all tables, measured on the days from `since` to `until`, both included."""
 
     loads: list[TableLoad]
     since: date
@@ -115,7 +114,7 @@ def from_rate(rps: float, average_bytes: float) -> list[TableLoad]:
     def load(entity: EntityKind) -> TableLoad:
         rows = rps * SECONDS_PER_DAY * (root_share if entity.root else share)
         bytes_ = average_bytes * (root_size if entity.root else child_size)
-        index = INDEX_PER_ROW[entity.parent is None]
+        index = INDEX_PER_ROW if entity.parent is None else INDEX_PER_CHILD_ROW
         return TableLoad(entity.table, rows, bytes_ * DATA_PER_MESSAGE_BYTE, index)
 
     return [load(entity) for entity in ENTITIES]

@@ -1,4 +1,4 @@
-"""Chooses the days of an export, and finds where their rows are and which days are missing."""
+"""Chooses the days of an export: where the rows of each day are, and which days are missing."""
 
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -22,7 +22,7 @@ class ExportDay:
 
     name: str  # of the day's partition
     day: date
-    part: Partition | None  # its table; None if it does not have one
+    part: Partition | None  # the partition or detached table that can have rows of the day
     archived: int | None  # how many rows the archive has; None if the day is not archived
 
     @property
@@ -36,7 +36,8 @@ class ExportDay:
         Args:
             table: The partitioned table.
         """
-        # Read by its name: a day that `maintain` drops meanwhile is an error, not an empty day.
+        # The query names the day's own table. If `maintain` drops it meanwhile, the query fails. A
+        # query of the partitioned table would return no rows.
         if self.part and (self.part.day or self.part.state is not DayState.ATTACHED):
             return sql.Identifier(self.part.name)
         start, end = map(sql.Literal, compute_bounds(self.day))
@@ -68,7 +69,7 @@ def choose_days(
         until: The day after the last one. None: today, which still gets rows.
     """
     parts = catalog.read_partitions(connection, [entity.table])
-    parts.sort(key=lambda part: part.day is None)  # the table of a day before a default partition
+    parts.sort(key=lambda part: part.day is None)  # prefer a day's own table to a default partition
     archive = dict(ArchivedDay.objects.filter(table=entity.table).values_list("day", "rows"))
     window = Window.at(clock.now(), settings.ANNALS.retention_days, 0)
     starts = [part.start.date() if part.start else part.day for part in parts]

@@ -27,13 +27,14 @@ from history.store.days import days, doubled_versions
 from history.store.days.canonical import Connection, DayDigest, compute_digest
 from history.store.days.days import DayState
 
+# Stands in the first seal of a table in place of the previous seal.
 GENESIS = "0" * 64
 # A day can be sealed from this many days after its beginning, and packed one day later. Until then
 # its rows may still be on their way, and a clock may be wrong.
 YOUNGEST_DAYS = 2
 
 
-# Called with days (table and day). Returns those that may still get rows, each with the reason.
+# Called with days (table and day). Returns the days that may still get rows, each with the reason.
 FindWaitingDays = Callable[[Collection[tuple[str, date]]], Mapping[tuple[str, date], str]]
 
 # Returns the newest seal of a table.
@@ -82,7 +83,7 @@ def find_days_to_seal(
     Args:
         existing: The partitions of `tables`.
         after_days: How many days after its end a day is finished. 0: no day is sealed.
-        find_waiting: Finds the days that may still get rows, which are not sealed yet.
+        find_waiting: Finds the days that may still get rows. These days are not sealed yet.
     """
     if not after_days:
         return DaysToSeal([], {})
@@ -111,7 +112,7 @@ def find_days_to_seal(
 
 
 def seal_days(table_days: Sequence[tuple[DayRows, date]]) -> Iterator[SealAttempt]:
-    """Seal days one by one. A failed day does not stop the next ones.
+    """Seal days one by one, and yield the result of each. A failed day does not stop the others.
 
     Needs the run lock. If a connection is lost, the lock is taken again.
     """
