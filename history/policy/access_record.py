@@ -20,8 +20,8 @@ class UnmaskedValue(NamedTuple):
 class AccessRecord:
     """What one request has read and shown so far."""
 
-    # The ids of the applications that were read, and of the applications that own children that were
-    # read, in the order of reading.
+    # The ids of the applications that were read, and of those with children that were read, in the
+    # order of reading.
     applications: dict[str, None] = field(default_factory=dict)
     unmasked: UnmaskedValue | None = None
     reason: str = ""  # why the value was unmasked, in the person's words

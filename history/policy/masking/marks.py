@@ -55,8 +55,8 @@ class _WalkState:
     """The state of a walk at one value of a snapshot: all nodes that the value's path matches."""
 
     mark: str  # the marked path that ends at this value, or empty
-    # a marked path that continues below this value, or empty; if it is set, a text or number here is
-    # masked
+    # a marked path that continues below this value, or empty; if it is set, a text or number here
+    # is masked
     value: str = ""
     # a marked path that continues below this value, but not into a list, or empty; if it is set, a
     # list here is masked
@@ -150,8 +150,9 @@ def _make_state(
     """Return the state of a walk at these nodes, or None if `nodes` is empty.
 
     Args:
-        nodes: The nodes that the path of the value matches. The function adds each `**` node directly
-            below one of them: the path matches it too, because `**` can stand for zero segments.
+        nodes: The nodes that the path of the value matches. The function adds each `**` node
+            directly below one of them: the path matches it too, because `**` can stand for zero
+            segments.
         states: All states made so far, by the ids of their nodes. The function adds new states.
     """
     for node in nodes:  # the list grows during the loop
