@@ -27,7 +27,8 @@ class StoreCompleteness:
     complete_to: datetime | None  # everything sent up to this moment was read; None if not known
     lag_messages: int | None  # how many messages are sent but not read yet; None if not known
     halted: bool  # whether reading stopped because of too many bad messages
-    silence: Silence | None  # the most important silence of the topics of these kinds
+    # since when news of the topics of these kinds is missing, and why; None if no news is missing
+    silence: Silence | None
     retention_start: datetime  # versions from before this moment are not kept
     read_at: datetime  # when this was read from the database
     stored: bool = True  # whether no message of these kinds is in quarantine

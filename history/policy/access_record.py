@@ -28,7 +28,7 @@ class AccessRecord:
     refused: str = ""  # why the viewer may not see `applications`; empty if the viewer may
     hidden: tuple[str, ...] = ()  # ids of applications that a list leaves out for this viewer
     # True: the journal gets one entry for the whole answer, not one for each application, because
-    # the answer is about a person or a period
+    # the answer is about a person or a span of time
     is_one_entry: bool = False
     # The filters of a page of changes by parameter name. The journal has these values with resolved
     # moments and logins, and not the texts in the request.

@@ -17,11 +17,12 @@ from history.store.days.days import (
 )
 from history.store.distribution.disk_use import measure_disk_use
 
-# Selects the partitions of some tables, and the detached tables that have the name of a day. Such a
-# table was detached and not dropped yet, if Annals marked it. pg_get_expr prints the bounds in the
-# time zone of the session, and the cast to timestamptz reads them in the same one. pg_get_expr is
-# called with 0 instead of the table's oid, which it does not need because a bound has no columns.
-# With the oid it would return NULL for a table that was swapped since PostgreSQL's snapshot.
+# Selects the partitions of some tables, and the detached tables that have the name of a day. If
+# Annals marked such a table, it was detached and not dropped yet. pg_get_expr prints the bounds in
+# the time zone of the session, and the cast to timestamptz reads them in the same time zone.
+# pg_get_expr gets 0 instead of the table's oid: it does not need the oid, because a bound has no
+# columns. With the oid it would return NULL for a table that was swapped since PostgreSQL's
+# snapshot.
 _LIST_PARTITIONS: Final = """
 WITH parent AS (
     SELECT c.oid, c.relname, c.relnamespace
@@ -140,7 +141,7 @@ def find_missing_tables(connection: BaseDatabaseWrapper, tables: Sequence[str]) 
 
 
 def find_filled(names: Sequence[str]) -> set[str]:
-    """Return the names of the partitions that have a row."""
+    """Return the names of the partitions that have at least one row."""
     filled = set()
     with default_connection.cursor() as cursor:
         for name in names:

@@ -75,7 +75,7 @@ class KeyDigest(NamedTuple):
 
 
 class IdRange(NamedTuple):
-    """A range of ids, in the order of the database."""
+    """A range of ids, in the order in which the database sorts ids."""
 
     above: str | None = None  # excluded; None: the range begins with the first id
     up_to: str | None = None  # included; None: the range ends with the last id
@@ -97,7 +97,7 @@ ALL_IDS: Final = IdRange()
 
 
 class NodeUse(NamedTuple):
-    """How many bytes of a node the database takes, and one of its tables."""
+    """The bytes that the database takes on one node, and the bytes that one table takes there."""
 
     node: str | None  # host and port; None: there is only one server
     database: int
@@ -125,7 +125,8 @@ def allow_memory(connection: Connection) -> None:
 def create_new_table(connection: Connection, day_table: DayTable, day: date) -> None:
     """Create and distribute the new table of a day, in the caller's transaction.
 
-    Its shards are on the nodes of the parent's shards, so that ATTACH does not move rows later.
+    Each shard is placed on the node with the same shard of the parent, so that ATTACH does not move
+    rows later.
     """
     distribution.use_one_connection(connection)
     connection.execute("SELECT set_config('work_mem', %s, true)", [_WORK_MEMORY])
@@ -140,7 +141,7 @@ def create_new_table(connection: Connection, day_table: DayTable, day: date) -> 
 def hash_rows(
     connection: Connection, entity: EntityKind, table: sql.Identifier, ranges: Iterable[IdRange]
 ) -> bytes:
-    """Return the SHA-256 of the bytes that one binary COPY of these rows sends.
+    """Return the SHA-256 of the bytes that one binary COPY of the rows in all ranges sends.
 
     The nodes return rows in any order. So the rows of each range are sorted again in the order in
     which they were written.

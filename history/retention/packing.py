@@ -4,7 +4,7 @@ Begin with `pack_day`. It builds a new table beside the table of the day, and sw
 short transaction:
 
 - Each block is unpacked and compared with its rows before it is written.
-- The new table is read back and compared with what was sent.
+- The new table is read back and compared with the rows that were sent.
 - Triggers note the rows that change meanwhile. Under the lock of the swap both tables are proved to
   have the same versions (history.store.days.table_swap).
 
@@ -128,14 +128,14 @@ class RewriteResult:
     """The result of packing or unpacking a day."""
 
     rows: int  # versions of the day
-    before: int  # bytes of its old table with indexes
-    after: int  # bytes of its new table with indexes
+    before: int  # bytes of the old table of the day, with indexes
+    after: int  # bytes of the new table, with indexes
 
 
 def find_due_days(
     existing: Iterable[Partition], today: date, after_days: int
 ) -> list[tuple[str, date]]:
-    """Return table and day of each day to pack: a plain day, or a packed one with many late rows.
+    """Return table and day of each day to pack: plain days, and packed days with many late rows.
 
     The newest day comes first. Days with a failed attempt come last, the oldest attempt first.
 
@@ -219,8 +219,8 @@ def pack_day(
         rate: How many versions to pack per second. 0: as many as possible.
 
     Raises:
-        NotPackableError: The day is too young by the clock of this machine or of the server, does
-            not exist, has a version twice, or needs more disk than is free.
+        NotPackableError: The day is too young by the clock of this machine or of the server, has no
+            partition that Annals made, has a version twice, or needs more disk than is free.
         EarlierReleaseError: A process is connected that cannot read blocks.
         SealedDayChangedError: The day is not as it was sealed.
         psycopg.errors.LockNotAvailable: Rows were changed meanwhile, or a transaction stays open. A
@@ -469,7 +469,7 @@ class DayRewrite:
         return _Replacement(RewriteResult(rows, before, after), filled.ratio)
 
     def fill_table(self, day_table: DayTable, form_rows: FormRows) -> _FilledTable:
-        """Write the versions of the day to its new table, and compare the table with what was sent.
+        """Write the versions of the day to its new table. Check that the table has what was sent.
 
         Raises:
             WrongRowsError: The new table has other rows than were sent.
@@ -567,7 +567,7 @@ class DayRewrite:
         return sent_hash.digest()
 
     def _hash_stored_rows(self, new: sql.Identifier, ranges: Sequence[IdRange]) -> bytes:
-        """Return the SHA-256 of the rows of a new table, read in the order of writing."""
+        """Return the SHA-256 of the rows of a new table, in the order of `_write_rows`."""
         if self._is_distributed():
             return cluster_swap.hash_rows(self._connection, self._entity, new, ranges)
         table_hash = hashlib.sha256()

@@ -49,7 +49,7 @@ SPARE_DAYS = 7
 
 @dataclass(frozen=True, slots=True)
 class PartitionPolicy:
-    """Which days should have a partition."""
+    """The rules that say which days should have a partition."""
 
     window: Window
     today: date  # the current UTC day
@@ -177,7 +177,10 @@ class DayPartition(PostgresPartition):
 
 @dataclass(frozen=True)
 class DayStrategy(PostgresPartitioningStrategy):
-    """Creates the missing days of a window and drops the days before it."""
+    """Chooses which days of a table to create, to drop and to keep.
+
+    Missing days of the window are created. Days before the window are dropped, unless they are held.
+    """
 
     table: str
     window: Window
@@ -281,7 +284,7 @@ class DayChange(NamedTuple):
 
 @dataclass
 class DayPlan(PostgresModelPartitioningPlan):
-    """Which days of one table are created, dropped and kept."""
+    """The plan of one table: which days are created, dropped and kept."""
 
     creations: list[DayPartition] = field(default_factory=list)  # type: ignore[assignment]  # most urgent first
     deletions: list[DayPartition] = field(default_factory=list)  # type: ignore[assignment]  # oldest first

@@ -39,7 +39,7 @@ from history.store.search_index.upsert import upsert_keys
 # How many pages one short transaction reads: 4 MB, about 2,000 versions or 30,000 keys.
 PAGES_AT_ONCE = 512
 
-# Selects name, number of pages and oid of each of these tables that exists.
+# Selects name, number of pages and oid of each named table that exists.
 _MEASURE_TABLES = """
 SELECT name, ceil(pg_relation_size(oid) / current_setting('block_size')::numeric)::int AS pages,
     oid::bigint

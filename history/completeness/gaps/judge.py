@@ -66,8 +66,8 @@ UPDATE {document} d SET judged = v.lowest, begun = v.begun, since = v.since
 FROM unnest(%s::varchar[], %s::int[], %s::bool[], %s::timestamptz[]) AS v(id, lowest, begun, since)
 WHERE d.entity = %s AND d.id = v.id
 """
-# The missing versions that are gaps, because both neighbours are stored within the window. If a
-# neighbour is not, retention may have removed the missing versions too.
+# Selects the missing versions that are gaps, because both neighbours are stored within the window.
+# If a neighbour is not stored there, retention may have removed the missing versions, too.
 _WANTED: Final = """
 CREATE TEMP TABLE gap_wanted ON COMMIT DROP AS
 WITH hole AS (

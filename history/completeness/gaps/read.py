@@ -53,11 +53,11 @@ class GapFigures(Answer, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class GapTotals:
-    """The totals of the latest run of `annals gaps`."""
+    """The totals of all gaps that `annals gaps` has found."""
 
-    looked_at: datetime | None  # when the run began; None before the first
+    looked_at: datetime | None  # when the latest run began; None before the first run
     gaps: int  # how many gaps are open
-    missing: int  # how many versions are missing in these
+    missing: int  # how many versions are missing in the open gaps
     arrived: int  # how many missing versions have arrived since
 
     def to_answer(self) -> GapFigures:
@@ -113,7 +113,7 @@ def fetch_totals() -> GapTotals:
         run.started_at if run else None,
         gaps,
         missing,
-        # An earlier release wrote "recovered" for versions that arrived after Annals asked.
+        # An earlier release wrote "recovered" for versions that Annals had asked a service to send.
         sum(totals_by_outcome.get(outcome, (0, 0))[1] for outcome in ("arrived", "recovered")),
     )
 

@@ -171,5 +171,5 @@ def scan_day(changed: ChangedDay) -> bool:
 
 
 def lock_gaps(cursor: Any) -> None:
-    """Take the lock of gap runs until the end of the transaction. Waits for other runs."""
+    """Lock out other runs of `annals gaps` until the transaction ends. Waits for the lock."""
     cursor.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])

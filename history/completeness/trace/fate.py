@@ -82,7 +82,7 @@ class PossibleFates(NamedTuple):
     lost: int  # how many the broker deleted before they were read
     expired: int  # how many were older than retention when they were read
     complete_to: datetime | None  # everything sent up to this moment was read; None if not known
-    silence: Silence | None  # the most important silence of the topics
+    silence: Silence | None  # since when news of the topics is missing; None if none is missing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,7 +362,7 @@ def _make_read_fate(position: MessagePosition, read_range: _ReadRange) -> Fate:
 
 
 def _is_within(bounds: Sequence[int], offset: int) -> bool:
-    """Return whether an offset is in one of some ranges of offsets.
+    """Return whether an offset is in one of several ranges of offsets.
 
     Args:
         bounds: The start and the end of the first range, of the second one, and so on. An end does

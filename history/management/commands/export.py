@@ -163,7 +163,7 @@ def _get_span(
 
 
 def _refuse_missing_days(entity: EntityKind, since: date | None, until: date | None) -> None:
-    """Raise CommandError if the command line names days: the export found none of these days."""
+    """Raise CommandError if the command line names days. Call it if none of these days exists."""
     if since and until and since >= until:
         raise CommandError(
             f"--from {since} must be before --to {until}. --to is the day after the last day to "
@@ -181,7 +181,7 @@ def _refuse_missing_days(entity: EntityKind, since: date | None, until: date | N
 def _export_days(
     command: BaseCommand, export: ExportJob, days: Sequence[ExportDay], options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Export the days. Return the numbers of days and rows, and which could not be exported.
+    """Export the days. Return the numbers of days and rows, failed days, and unreadable rows.
 
     Without --json, a failed day is also reported as soon as it fails.
     """

@@ -97,7 +97,7 @@ class MarkedPaths:
         return snapshot if self._root is None else _mask_value(snapshot, self._root, replace)
 
     def is_below_mark(self, steps: Sequence[PathSegment]) -> bool:
-        """Return whether a path leads into a marked part, by at least one segment."""
+        """Return whether a path leads at least one segment into a marked part."""
         state = self._root
         for step in steps:
             if state is None or state.mark:

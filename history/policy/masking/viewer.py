@@ -65,7 +65,7 @@ def has_permission(user: Caller | None, permission: str) -> bool:
 def has_explicit_permission(user: Caller | None, permission: str) -> bool:
     """Return whether the permission was granted to this login or to one of its groups.
 
-    A superuser does not have it for that reason alone.
+    To be a superuser is not enough.
     """
     return _is_granted(user, permission, is_explicit=True)
 

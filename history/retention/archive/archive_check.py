@@ -75,7 +75,10 @@ def find_damaged_file(store: ArchiveStore, manifest: Manifest) -> str | None:
 
 
 def find_fault(store: ArchiveStore, manifest: Manifest) -> str | None:
-    """Return what is wrong with the files of an archived day or with all its rows, or None."""
+    """Return what is wrong with the files of an archived day, or None.
+
+    Checks each file, and then the digest of the rows of all files.
+    """
     whole = DayDigest()
     for file in manifest.files:
         if fault := find_damage(store, file, lambda row, hashed: whole.add(row[0], row[1], hashed)):
@@ -89,7 +92,7 @@ def find_fault(store: ArchiveStore, manifest: Manifest) -> str | None:
 def _describe_rows(
     store: ArchiveStore, name: str, size: int, sha256: str, on_row: RowCallback = lambda *_: None
 ) -> ArchivedFile:
-    """Describe a file by its rows. The caller knows its size and SHA-256.
+    """Read the rows of a file, and describe the file with them and the given size and SHA-256.
 
     Raises:
         ArchiveError: The file has no rows, or is not a file of the archive.
@@ -134,7 +137,7 @@ class ArchiveCheckResult:
 def list_days_to_check(
     entity: EntityKind | None = None, day: date | None = None
 ) -> QuerySet[ArchivedDay]:
-    """Return archived days: first those with a fault, then the least recently checked ones."""
+    """Return archived days: first the days with a fault, then the days checked longest ago."""
     archived_days = ArchivedDay.objects.all()
     if entity is not None:
         archived_days = archived_days.filter(table=entity.table)
@@ -187,8 +190,9 @@ def _check_day(store: ArchiveStore, table: str, day: date) -> ArchiveCheckResult
         same_generation = ArchivedDay.objects.filter(
             id=archived_day.id, archived_at=archived_day.archived_at
         )
+        # If the day was archived again or removed meanwhile, the fault proves nothing: check again.
         if fault is None or same_generation.exists():
-            break  # in the other case the day was archived again or removed meanwhile
+            break
     return result
 
 

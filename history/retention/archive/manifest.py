@@ -42,7 +42,7 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
     table_bytes: Count  # the size of the day in PostgreSQL, with indexes and TOAST
     archived_at: datetime
     files: tuple[ArchivedFile, ...]
-    generation: Count = 1  # how many times the files have been written; again when rows come later
+    generation: Count = 1  # how many times the files of the day have been written
     format: int = FORMAT
 
     @property
@@ -94,7 +94,7 @@ def delete_unneeded_files(
     store: ArchiveStore, table: str, day: date, needed: Iterable[ArchivedFile]
 ) -> None:
     """Delete the Parquet files of a day, also unfinished ones, unless they are in `needed`."""
-    store.delete(f"{build_day_folder(table, day)}/progress.json")  # earlier releases wrote it
+    store.delete(f"{build_day_folder(table, day)}/progress.json")  # from an earlier release
     needed_names = {file.name for file in needed}
     for name in store.list_names(build_day_folder(table, day)):
         if ".parquet" in name and name not in needed_names:

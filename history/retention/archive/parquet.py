@@ -1,4 +1,7 @@
-"""Writes and reads the Parquet files of the archive: rows in order, row groups found by an id."""
+"""Writes and reads the Parquet files of the archive.
+
+Their rows are sorted by id, so the row groups that may contain an id are found without a scan.
+"""
 
 import hashlib
 from collections.abc import Iterator, Sequence

@@ -125,7 +125,7 @@ def _load_archived_rows(
     new: sql.Identifier,
     stored_manifest: Manifest,
 ) -> None:
-    """Load the archived rows and compare their digest with the manifest's."""
+    """Copy the archived rows to the new table. Check that they have the digest of the manifest."""
     names = list_columns(entity)
     # Frozen rows are visible to transactions that began before them, too. See
     # history.store.days.table_swap.
@@ -141,7 +141,7 @@ def _load_archived_rows(
 
 
 class _RestoreMerge:
-    """Copies to the new table of a day the rows that only its old table has.
+    """Copies rows from the old table of a day to the new one: the rows that the archive lacks.
 
     Args:
         watch: Knows which rows of the old table have changed, so that `settle` compares only these.
@@ -156,7 +156,7 @@ class _RestoreMerge:
         self._watch = watch
 
     def settle(self, day_table: days.DayTable) -> None:
-        """Copy the rows that the old table got since it was copied, and prove that none is missing.
+        """Copy the rows that the old table got after `add_all_rows`. Prove that none is missing.
 
         Call it while all writers are locked out.
 

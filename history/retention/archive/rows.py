@@ -17,13 +17,13 @@ from history.store.days.canonical import Connection, DayDigest, compute_digest, 
 
 @dataclass(frozen=True, slots=True)
 class MergedDayRows:
-    """The rows of a day: the rows of its table, merged with its archived rows."""
+    """The rows of a day: the rows of the day's table, merged with the archived rows of the day."""
 
     connection: Connection
     store: ArchiveStore
     entity: EntityKind
     source: sql.Composable  # the table of the day
-    archived: Manifest | None = None  # the manifest of the archived rows; None: leave these out
+    archived: Manifest | None = None  # the manifest of the archived rows; None: only the table
 
     @contextmanager
     def read_in_order(self) -> Iterator[Iterator[ArchivedRow]]:

@@ -21,7 +21,7 @@ from history.store.distribution.disk_use import measure_disk_use
 
 SECONDS_PER_DAY: Final = 86_400
 SAMPLE_DAYS: Final = 7
-# Bytes on disk for each byte of the simulator's messages, with TOAST. With pglz 1.02 were measured.
+# Bytes on disk for each byte of the simulator's messages, with TOAST. 1.02 were measured with pglz.
 # Since decision 31 rows are compressed less, so this is multiplied by 2,119 / 1,856.
 DATA_PER_MESSAGE_BYTE: Final = 1.17
 # Bytes of indexes for each row, with random keys. The tables of children have a second index.
@@ -48,7 +48,7 @@ FROM unnest(%s::text[]) AS name
 
 @dataclass(frozen=True, slots=True)
 class DiskNeed:
-    """Bytes on disk, without WAL."""
+    """How many bytes on disk something needs, without WAL."""
 
     data: float = 0.0
     index: float = 0.0
@@ -67,7 +67,7 @@ class DiskNeed:
 
 @dataclass(frozen=True, slots=True)
 class TableLoad:
-    """The rows that one table receives in a day."""
+    """How many rows one table receives in a day, and how large they are."""
 
     table: str
     rows_per_day: float

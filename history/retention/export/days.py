@@ -18,7 +18,7 @@ from history.store.days.window import Window
 
 @dataclass(frozen=True, slots=True)
 class ExportDay:
-    """One day to export. Rows that are in its table and in the archive are exported once."""
+    """One day to export. A row that is both in its table and in the archive is exported once."""
 
     name: str  # of the day's partition
     day: date

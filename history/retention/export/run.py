@@ -138,7 +138,7 @@ def _to_file(export: ExportJob, day: ExportDay, folder: Path) -> ExportedDay:
 def _write_day(
     export: ExportJob, day: ExportDay, output: ExportWriter, pg_connection: Connection
 ) -> ExportedDay:
-    """Write the rows of a day that can be read."""
+    """Write the rows of a day, except rows that cannot be read."""
     row_count = 0
     damaged: list[str] = []
     with closing(
@@ -198,7 +198,7 @@ def _read_archived_rows(
 
 
 def _count_rows(export: ExportJob, day: ExportDay, pg_connection: Connection) -> int | None:
-    """Count the rows of a day. Return None if both the table and the archive may have some."""
+    """Count the rows of a day. Return None if both table and archive may have rows of it."""
     if day.part is None:
         return day.archived
     return (

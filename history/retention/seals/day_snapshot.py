@@ -18,7 +18,7 @@ from history.store.days.canonical import Connection
 from history.store.days.day_reading import open_day
 
 T = TypeVar("T")
-# How often the rows of a day on a cluster are read until no row came meanwhile.
+# On a cluster `run_in_one_state` calls `work` at most this many times, if late rows come meanwhile.
 ROUNDS: Final = 3
 # How long `stop_writers` waits for its lock, as a statement_timeout. New writers wait behind it.
 # lock_timeout would not do: it counts on one node only.
@@ -41,7 +41,7 @@ def run_in_one_state(
 ) -> T:
     """Call `work` with the table of a day, in a transaction that sees one state of the day.
 
-    On a cluster a transaction may see each node at another moment. So `work` is called again if
+    On a cluster a transaction may see the nodes at different moments. So `work` is called again if
     late rows were noted meanwhile. Needs a `connection` in autocommit mode.
 
     Returns:

@@ -79,7 +79,7 @@ def wait_for_others(
         mode: The mode of the lock, as a pattern of LIKE.
 
     Raises:
-        psycopg.errors.LockNotAvailable: One of them stays open.
+        psycopg.errors.LockNotAvailable: One of these transactions stays open.
     """
     deadline = time.monotonic() + days.LOCK_WAIT_S
     names = [table.as_string(connection) for table in tables]
@@ -99,7 +99,7 @@ def wait_for_transactions(connection: Connection) -> None:
     """Wait until all other transactions of this database that are open now have ended.
 
     Raises:
-        psycopg.errors.LockNotAvailable: One of them stays open.
+        psycopg.errors.LockNotAvailable: One of these transactions stays open.
     """
     deadline = time.monotonic() + days.LOCK_WAIT_S
     transactions = set(connection.execute(_TRANSACTIONS))
@@ -124,7 +124,7 @@ def count_late_rows(connection: Connection, table: str, day: date) -> int:
 
 
 def count_late_rows_since(table: str, day: date, moment: datetime) -> int:
-    """Return how many late rows the day has got after a moment."""
+    """Return how many late rows have entered the day since a moment."""
     return LateRow.objects.filter(table=table, day=day, noted_at__gt=moment).count()
 
 

@@ -62,7 +62,7 @@ class DaysToSeal(NamedTuple):
 
 
 class SealAttempt(NamedTuple):
-    """The result of sealing one day in a run."""
+    """The result of an attempt to seal one day."""
 
     day_rows: DayRows
     day: date
@@ -227,9 +227,10 @@ def add_seal(connection: Connection, table: str, day: date, day_digest: DayDiges
 
 
 def compute_seal(previous: str, table: str, day: date, rows: int, digest: str) -> str:
-    """Return the seal of a day: the SHA-256, in hex, of the previous seal and the values below.
+    """Return the seal of a day: the SHA-256, in hex, of the arguments.
 
     Args:
+        previous: The previous seal of the table.
         rows: The number of rows.
         digest: The digest of the rows, in hex.
     """

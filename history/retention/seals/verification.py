@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import psycopg
@@ -202,7 +202,7 @@ def _compare_day(connection: Connection, day_rows: DayRows, day_seal: DaySeal) -
     """Compare a day with its seal.
 
     If they differ and the table is distributed, compare again in one state of all nodes: the first
-    comparison may have read each node at another moment.
+    comparison may have read the nodes at different moments.
     """
     with open_day(connection, day_rows.table, day_seal.day) as day_table:
         verdict = _compare_in_snapshot(connection, day_rows, day_seal, day_table)
@@ -326,18 +326,21 @@ def record_check(table: str, started_at: datetime, days: int, faults: int) -> No
     )
 
 
-def load_latest_checks() -> Iterator[tuple[str, datetime, int | None]]:
-    """Yield the latest complete check of each table that was checked or has seals.
+class LatestCheck(NamedTuple):
+    """The latest check of all sealed days of a table."""
 
-    Yields:
-        The table, the moment when the check began, and the number of faults: the days that differ,
-            plus one if the chain is broken. For a table that was never checked: the moment of its
-            first seal, and None.
-    """
+    table: str
+    began_at: datetime  # if the table was never checked: the moment of its first seal
+    # the number of days that differ, plus one if the chain is broken; None if never checked
+    faults: int | None
+
+
+def load_latest_checks() -> Iterator[LatestCheck]:
+    """Yield the latest check of each table that was checked or has seals."""
     checked = {table_check.table: table_check for table_check in VerifiedTable.objects.all()}
     sealed = DaySeal.objects.values("table").annotate(first=Min("sealed_at")).order_by("table")
     for row in sealed:
         if row["table"] not in checked:
-            yield row["table"], row["first"], None
+            yield LatestCheck(row["table"], row["first"], None)
     for table, check in checked.items():
-        yield table, check.started_at, check.faults
+        yield LatestCheck(table, check.started_at, check.faults)
