@@ -300,7 +300,7 @@ class DayRewrite:
             if free < needed:
                 node = f" on {use.node}" if use.node else ""
                 raise NotPackableError(
-                    f"{self._entity.table} {self._day} is not packed: this needs "
+                    f"{self._entity.table} {self._day} is not packed: packing needs "
                     f"{format_size(needed)} of disk{node}"
                     f" for a while, and {format_size(free)} of ANNALS_DISK_GB are free"
                 )

@@ -179,7 +179,7 @@ class DayPartition(PostgresPartition):
 class DayStrategy(PostgresPartitioningStrategy):
     """Chooses which days of a table to create, to drop and to keep.
 
-    Missing days of the window are created. Days before the window are dropped, unless they are held.
+    Missing days of the window are created. Days before the window are dropped unless they are held.
     """
 
     table: str

@@ -197,7 +197,7 @@ def _read_created_at(
             position - 1
         ]
     except DamagedBlockError as error:
-        log.warning("cannot tell whether %s %s has older versions: %s", entity.name, id, error)
+        log.warning("it is unknown whether %s %s lacks older versions: %s", entity.name, id, error)
         return None
     cursor.execute("SELECT %s::jsonb->>%s::text", [text.decode(), entity.created_at])
     [(created_text,)] = cursor.fetchall()

@@ -209,7 +209,7 @@ def _export_days(
             for complaint in exported_day.damaged:
                 damaged.append({"name": exported_day.day.name, "why": complaint})
                 lines.append(
-                    f"{exported_day.day.name} exported without versions that cannot be read: "
+                    f"{exported_day.day.name} was exported without versions that cannot be read: "
                     f"{complaint}"
                 )
             if not options["json"]:

@@ -63,9 +63,7 @@ def find_damage(
         return str(error)
     is_equal = expected_file == stored_file
     return (
-        None
-        if is_equal
-        else f"{expected_file.name} has other rows than its manifest says, or other ids"
+        None if is_equal else f"{expected_file.name} has other rows or ids than its manifest says"
     )
 
 
@@ -225,17 +223,23 @@ def _compare_database(
             and stored_manifest.archived_at > archived_day.archived_at
         )
         if newer and in_table:
-            return None, "manifest; maintain was interrupted, its next run records it"
+            return (
+                None,
+                "manifest; maintain was interrupted, and its next run records this manifest",
+            )
         counts = f"{pluralize(stored_manifest.rows, 'row')}, the database {archived_day.rows}"
-        return f"the manifest names {counts}; their digests differ", "manifest"
+        return f"the manifest names {counts}, and the digests differ", "manifest"
     fault, note = _compare_seals(archived_day, stored_manifest, in_table)
     if (
         fault is None
         and msgspec.convert(archived_day.files, tuple[ArchivedFile, ...]) != stored_manifest.files
     ):
         if stored_manifest.archived_at > archived_day.archived_at and in_table:
-            return None, "manifest; maintain was interrupted, its next run records it"
-        return "the manifest names other files than the database, or other ids in them", "manifest"
+            return (
+                None,
+                "manifest; maintain was interrupted, and its next run records this manifest",
+            )
+        return "the manifest names other files or ids than the database", "manifest"
     return fault, note
 
 

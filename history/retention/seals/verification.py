@@ -45,7 +45,7 @@ def find_fault_after_sealing(day_seal: DaySeal) -> str | None:
         return _LATE
     seals_of_day = DaySeal.objects.filter(table=day_seal.table, day=day_seal.day)
     if seals_of_day.values("digest").distinct().count() > 1:
-        return "it was sealed again with other rows"
+        return "the day was sealed again with other rows"
     return None
 
 
@@ -287,7 +287,7 @@ def _compare_dropped(day_rows: DayRows, day_seal: DaySeal, fault: str) -> tuple[
     ).exists()
     kept_days = timedelta(days=day_rows.closing.kept_days if day_rows.closing else 0)
     if dropped and day_rows.closing and day_seal.day >= clock.now().date() - kept_days:
-        return "it was dropped before its retention was over", "dropped, not archived"
+        return "the day was dropped before its retention was over", "dropped, not archived"
     return (None, "dropped, not archived") if dropped else (fault, "not archived")
 
 
