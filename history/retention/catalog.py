@@ -120,13 +120,13 @@ def read_partitions(connection: BaseDatabaseWrapper, tables: Iterable[str]) -> l
     # If a node does not answer, all partitions are listed, but their sizes lack the shards of this
     # node.
     disk_uses = measure_disk_use(
-        connection.connection, [part.name for part in partitions], whole=False
+        connection.connection, [partition.name for partition in partitions], whole=False
     )
     return [
-        replace(part, rows=disk_use.rows, bytes=disk_use.bytes, shards=len(disk_use.shards))
-        if (disk_use := disk_uses.get(part.name))
-        else part
-        for part in partitions
+        replace(partition, rows=disk_use.rows, bytes=disk_use.bytes, shards=len(disk_use.shards))
+        if (disk_use := disk_uses.get(partition.name))
+        else partition
+        for partition in partitions
     ]
 
 

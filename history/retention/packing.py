@@ -149,14 +149,14 @@ def find_due_days(
     end = today - timedelta(days=max(after_days, YOUNGEST_DAYS))
     plain_days: dict[str, tuple[str, date]] = {}  # by the name of the partition
     due_days = []
-    for part in existing:
-        if part.day and part.day < end and part.state is DayState.ATTACHED:
-            table_day = part.table, part.day
+    for partition in existing:
+        if partition.day and partition.day < end and partition.state is DayState.ATTACHED:
+            table_day = partition.table, partition.day
             if table_day not in packed_at:
-                plain_days[part.name] = table_day
+                plain_days[partition.name] = table_day
                 continue
             late = late_rows.count_late_rows_since(*table_day, packed_at[table_day])
-            if late > LATE_SHARE * part.rows:
+            if late > LATE_SHARE * partition.rows:
                 due_days.append(table_day)
     due_days += [plain_days[name] for name in find_filled(list(plain_days))]
     due_days.sort(key=itemgetter(1), reverse=True)
@@ -190,10 +190,12 @@ def find_overdue_days(
     packed_at = dict(_load_packed_days())
     end = today - timedelta(days=max(after_days, YOUNGEST_DAYS) + 1)
     return [
-        (part.table, part.day)
-        for part in existing
-        if part.day and part.day < end and part.bytes > _EMPTY_BYTES * part.shards
-        if (part.table, part.day) not in packed_at
+        (partition.table, partition.day)
+        for partition in existing
+        if partition.day
+        and partition.day < end
+        and partition.bytes > _EMPTY_BYTES * partition.shards
+        if (partition.table, partition.day) not in packed_at
     ]
 
 

@@ -179,7 +179,7 @@ def load_statuses(
 
 def _build_status(plan: DayPlan, today: date) -> PartitionStatus:
     strategy = plan.strategy
-    missing_days = {part.day for part in plan.creations}
+    missing_days = {partition.day for partition in plan.creations}
     ahead = -1
     while ahead < (strategy.window.newest - today).days:
         if today + timedelta(days=ahead + 1) in missing_days:
@@ -187,8 +187,8 @@ def _build_status(plan: DayPlan, today: date) -> PartitionStatus:
         ahead += 1
     return PartitionStatus(
         table=strategy.table,
-        bytes=sum(part.bytes for part in strategy.existing),
+        bytes=sum(partition.bytes for partition in strategy.existing),
         ahead=ahead,
-        missing=sum(part.day < strategy.window.newest for part in plan.creations),
+        missing=sum(partition.day < strategy.window.newest for partition in plan.creations),
         overdue=len(plan.deletions),
     )

@@ -261,7 +261,9 @@ def find_oldest_searchable_day(partitions: Iterable[Partition], oldest: date) ->
         oldest: The oldest day of the window.
     """
     days = [
-        part.day for part in partitions if part.state is DayState.ATTACHED and not part.restored
+        partition.day
+        for partition in partitions
+        if partition.state is DayState.ATTACHED and not partition.restored
     ]
     return min([oldest, *(day for day in days if day is not None)])
 

@@ -108,8 +108,8 @@ def _merge_lines(lines: Iterable[PlanLine]) -> Iterator[tuple[int, PlanLine]]:
             sum(partition.rows for partition in partitions),
             sum(partition.bytes for partition in partitions),
         )
-        whole = replace(partitions[0], end=partitions[-1].end, rows=rows, bytes=bytes)
-        yield len(merged_lines), merged_lines[0]._replace(partition=whole)
+        whole_partition = replace(partitions[0], end=partitions[-1].end, rows=rows, bytes=bytes)
+        yield len(merged_lines), merged_lines[0]._replace(partition=whole_partition)
 
 
 def _format_moment(moment: datetime | None) -> str:

@@ -50,18 +50,22 @@ def find_changed_days(window: Window) -> list[ChangedDay]:
 
     Also delete the marks of partitions that do not exist any more.
     """
-    parts = [
-        part
-        for part in catalog.read_partitions(connection, BY_TABLE)
-        if part.state is DayState.ATTACHED
+    partitions = [
+        partition
+        for partition in catalog.read_partitions(connection, BY_TABLE)
+        if partition.state is DayState.ATTACHED
     ]
-    marks = _fetch_marks([part.name for part in parts])
+    marks = _fetch_marks([partition.name for partition in partitions])
     start = datetime.combine(window.oldest, time(), UTC)
     days = {
-        (part.table, day.day): day
-        for part in parts
-        if part.start is not None and part.end is not None and part.name in marks
-        for day in [ChangedDay(BY_TABLE[part.table], part.start, part.end, marks[part.name])]
+        (partition.table, day.day): day
+        for partition in partitions
+        if partition.start is not None and partition.end is not None and partition.name in marks
+        for day in [
+            ChangedDay(
+                BY_TABLE[partition.table], partition.start, partition.end, marks[partition.name]
+            )
+        ]
     }
     known_marks = {(gap_day.table, gap_day.day): gap_day.mark for gap_day in GapDay.objects.all()}
     for table, day in known_marks.keys() - days.keys():

@@ -58,8 +58,8 @@ class Command(BaseCommand):
         if options["rps"] is not None:
             loads, basis = from_rate(options["rps"], options["avg_bytes"]), "given figures"
         else:
-            parts = catalog.read_partitions(connection, [entity.table for entity in ENTITIES])
-            measurement = measure_loads(connection, parts, clock.now().date())
+            partitions = catalog.read_partitions(connection, [entity.table for entity in ENTITIES])
+            measurement = measure_loads(connection, partitions, clock.now().date())
             if measurement is None:
                 raise CommandError(
                     "No complete day has plain rows yet: give --rps and --avg-bytes."

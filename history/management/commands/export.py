@@ -91,7 +91,7 @@ class Command(BaseCommand):
 
         entity = BY_NAME[options["entity"]]
         url = settings.ANNALS.archive_url
-        begun = time.monotonic()
+        began = time.monotonic()
         try:
             store = ArchiveStore(url) if url else None
             days, missing = choose_days(entity, options["from"], options["to"])
@@ -113,7 +113,7 @@ class Command(BaseCommand):
                 f"the export failed: {_explain_error(error)}", returncode=2
             ) from error
         sums["quarantined"] = quarantined_count
-        sums["seconds"] = round(time.monotonic() - begun, 3)
+        sums["seconds"] = round(time.monotonic() - began, 3)
         sums["missing"] = [
             {
                 "first": str(missing_days.first),

@@ -77,11 +77,13 @@ def find_fault(store: ArchiveStore, manifest: Manifest) -> str | None:
 
     Checks each file, and then the digest of the rows of all files.
     """
-    whole = DayDigest()
+    day_digest = DayDigest()
     for file in manifest.files:
-        if fault := find_damage(store, file, lambda row, hashed: whole.add(row[0], row[1], hashed)):
+        if fault := find_damage(
+            store, file, lambda row, row_hash: day_digest.add(row[0], row[1], row_hash)
+        ):
             return fault
-    is_equal = (whole.rows, whole.finish()) == (manifest.rows, manifest.digest)
+    is_equal = (day_digest.rows, day_digest.finish()) == (manifest.rows, manifest.digest)
     return (
         None if is_equal else "the rows of the files are not the rows that the manifest describes"
     )

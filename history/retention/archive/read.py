@@ -31,10 +31,10 @@ def read_versions(store: ArchiveStore, entity: EntityKind, id_: str) -> list[Sou
     while True:
         try:
             with ThreadPoolExecutor(READERS) as pool:
-                parts = list(
+                versions_by_file = list(
                     pool.map(lambda name: list(_read_file(store, name, entity, id_)), names)
                 )
-            return [version for part in parts for version in part]
+            return [version for versions in versions_by_file for version in versions]
         except FileNotFoundError:
             # `maintain` may have replaced files of a day since the database named them.
             former_names, names = names, _list_files(entity, id_)

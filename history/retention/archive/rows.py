@@ -43,11 +43,11 @@ class MergedDayRows:
         """Compute the digest of all rows. PostgreSQL hashes them if all are in the table."""
         if self.archived is None:
             return compute_digest(self.connection, self.entity, self.source).finish()
-        whole = DayDigest()
+        digest = DayDigest()
         with self.read_in_order() as rows:
             for row in rows:
-                whole.add(row[0], row[1], hash_row(row))
-        return whole.finish()
+                digest.add(row[0], row[1], hash_row(row))
+        return digest.finish()
 
 
 def merge_rows(
@@ -58,16 +58,16 @@ def merge_rows(
     Raises:
         ArchiveError: Two rows have the same key and different contents.
     """
-    last: ArchivedRow | None = None
+    previous: ArchivedRow | None = None
     for row in heapq.merge(archived, table, key=_build_sort_key):
-        if last is not None and row[:3] == last[:3]:
-            if tuple(row) != tuple(last):
+        if previous is not None and row[:3] == previous[:3]:
+            if tuple(row) != tuple(previous):
                 raise ArchiveError(
                     f"{row[0]} version {row[1]} differs from its archived row. Correct the table, "
                     "or give up the archived rows of this day with `partitions forget`"
                 )
             continue
-        last = row
+        previous = row
         yield row
 
 

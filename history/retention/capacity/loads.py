@@ -121,7 +121,7 @@ def from_rate(rps: float, average_bytes: float) -> list[TableLoad]:
 
 
 def measure_loads(
-    connection: BaseDatabaseWrapper, parts: Sequence[Partition], today: date
+    connection: BaseDatabaseWrapper, partitions: Sequence[Partition], today: date
 ) -> MeasuredLoads | None:
     """Measure the loads on the last SAMPLE_DAYS complete days that have plain rows.
 
@@ -130,19 +130,26 @@ def measure_loads(
     """
     packed = set(SealedDay.objects.filter(packed_at__isnull=False).values_list("table", "day"))
     complete = [
-        part
-        for part in parts
-        if part.day and part.day < today and part.rows and (part.table, part.day) not in packed
+        partition
+        for partition in partitions
+        if partition.day
+        and partition.day < today
+        and partition.rows
+        and (partition.table, partition.day) not in packed
     ]
-    days = sorted({part.day for part in complete if part.day})[-SAMPLE_DAYS:]
+    days = sorted({partition.day for partition in complete if partition.day})[-SAMPLE_DAYS:]
     if not days:
         return None
     span = (days[-1] - days[0]).days + 1
     loads = []
     for entity in ENTITIES:
-        table_parts = [part for part in complete if part.table == entity.table and part.day in days]
-        rows = sum(part.rows for part in table_parts)
-        data, index = _measure_sizes(connection, [part.name for part in table_parts])
+        table_partitions = [
+            partition
+            for partition in complete
+            if partition.table == entity.table and partition.day in days
+        ]
+        rows = sum(partition.rows for partition in table_partitions)
+        data, index = _measure_sizes(connection, [partition.name for partition in table_partitions])
         if rows:
             loads.append(TableLoad(entity.table, rows / span, data / rows, index / rows))
     return MeasuredLoads(loads, days[0], days[-1])

@@ -170,7 +170,7 @@ def _read_rows(
     archived_rows = (
         None if day.archived is None else _read_archived_rows(export, day, pg_connection)
     )
-    if archived_rows is not None and day.part is None:
+    if archived_rows is not None and day.partition is None:
         yield from archived_rows
         return
     source = day.build_source(export.entity.table)
@@ -199,7 +199,7 @@ def _read_archived_rows(
 
 def _count_rows(export: ExportJob, day: ExportDay, pg_connection: Connection) -> int | None:
     """Count the rows of a day. Return None if both table and archive may have rows of it."""
-    if day.part is None:
+    if day.partition is None:
         return day.archived
     return (
         count_versions(pg_connection, day.build_source(export.entity.table))

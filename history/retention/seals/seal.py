@@ -91,10 +91,10 @@ def find_days_to_seal(
     sealed_or_archived = set(DaySeal.objects.values_list("table", "day"))
     sealed_or_archived |= set(ArchivedDay.objects.values_list("table", "day"))
     names = {
-        (part.table, part.day): part.name
-        for part in existing
-        if part.day and part.day < end and part.state is DayState.ATTACHED
-        if (part.table, part.day) not in sealed_or_archived
+        (partition.table, partition.day): partition.name
+        for partition in existing
+        if partition.day and partition.day < end and partition.state is DayState.ATTACHED
+        if (partition.table, partition.day) not in sealed_or_archived
     }
     filled_names = find_filled(list(names.values()))
     tables_by_name = {table.table: table for table in tables}
