@@ -37,7 +37,7 @@ class ViewerPolicy:
     load_snapshots: LoadSnapshots  # loads the snapshots by which the rule decides
 
     def release(self, answer: SourceAnswer[Content]) -> Content:
-        """Return the content of a source's answer, if the viewer may know of all its documents.
+        """Return the content of a source's answer, if the viewer may know of each document in it.
 
         Rows in the content must still pass through `apply`.
 
