@@ -365,7 +365,7 @@ class DayRewrite:
             rows=sql.Literal(2 * SAMPLES),
             most=sql.Literal(MOST_BYTES),
         )
-        # Django's own cursors do not return bytes as bytes.
+        # psycopg refuses binary results on the client-side cursors that Django uses.
         with psycopg.Cursor(self._connection, row_factory=tuple_row) as cursor:
             return _limit_samples(text for (text,) in cursor.stream(query, binary=True))
 
