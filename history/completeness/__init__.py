@@ -1,5 +1,5 @@
-"""Explains what is missing: versions that never arrived, and the fate of one message.
+"""Explains what is missing: messages that were not read, and versions that never arrived.
 
 Begin with complete_to.py, which says up to which moment the store is complete. gaps/ finds versions
-that never arrived. trace/ explains what became of one version or message.
+that never arrived. trace/ tells the fate of one version or message.
 """

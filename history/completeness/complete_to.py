@@ -1,6 +1,6 @@
 """Says up to which moment everything that was sent has been read, according to the ledger.
 
-Messages that were read but could not be stored are in quarantine.
+A message that was read is stored, or in quarantine if it cannot be stored.
 """
 
 from collections.abc import Iterable
@@ -27,8 +27,9 @@ class StoreCompleteness:
     complete_to: datetime | None  # everything sent up to this moment was read; None if not known
     lag_messages: int | None  # how many messages are sent but not read yet; None if not known
     halted: bool  # whether reading stopped because of too many bad messages
-    silence: Silence | None  # the most important silence of the topics of these kinds
-    retention_start: datetime  # versions before this moment are not kept
+    # since when news of the topics of these kinds is missing, and why; None if no news is missing
+    silence: Silence | None
+    retention_start: datetime  # versions from before this moment are not kept
     read_at: datetime  # when this was read from the database
     stored: bool = True  # whether no message of these kinds is in quarantine
 
@@ -41,14 +42,14 @@ class StoreCompleteness:
 
     @property
     def late(self) -> bool:
-        """Whether messages have been waiting to be read for longer than SILENT."""
+        """Whether messages wait to be read, for longer than SILENT or for an unknown time."""
         lag = self.lag_seconds
         return bool(self.lag_messages) and (lag is None or lag > SILENT.total_seconds())
 
 
-# A topic that was never read has one row of NULLs. If a topic was deleted and created again, its
-# newest row counts. A topic that did not exist when a consumer asked for it counts as read up to
-# that moment.
+# Selects a row for each topic partition. For a topic that was never read, this is one row of NULLs.
+# If a topic was deleted and created again, its newest row counts. A topic that did not exist when a
+# consumer asked for it counts as read up to that moment.
 _LEDGER = """
     SELECT DISTINCT ON (t.topic, l.partition)
         CASE WHEN a.topic IS NULL THEN l.high_watermark - l.next_offset ELSE 0 END,
@@ -65,7 +66,7 @@ _LEDGER = """
 
 
 def read_completeness(entities: Iterable[EntityKind]) -> StoreCompleteness:
-    """Return how complete the store is for these kinds: the worst topic partition decides."""
+    """Return how complete the store is for these kinds. The worst topic partition decides."""
     return _find_worst(prepared.fetch_rows(*_make_ledger_query(entities)))
 
 

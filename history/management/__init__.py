@@ -1,1 +1,1 @@
-"""Helpers for the commands of all apps: files to load, progress, numbers and days as arguments."""
+"""Helpers for the commands of all apps: to load files, show progress, and parse arguments."""

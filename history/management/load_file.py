@@ -1,4 +1,4 @@
-"""A command that loads a file into a catalogue, whole or not at all."""
+"""The base class of commands that load a file into a catalogue, whole or not at all."""
 
 from pathlib import Path
 from typing import Any, ClassVar
@@ -9,11 +9,11 @@ from history.common.complaints import FileError, read_bytes
 
 
 class LoadFileCommand(BaseCommand):
-    """`annals NAME ACTION FILE`. A subclass declares the action and its file, and loads the file.
+    """A command `annals NAME ACTION FILE`. A subclass declares ACTION and FILE, and loads the file.
 
     Attributes:
-        action: The name of the action, and its help text.
-        file: The name of the file in the help, and its help text.
+        action: ACTION, and its help text.
+        file: FILE as the help names it, and its help text.
     """
 
     action: ClassVar[tuple[str, str]]

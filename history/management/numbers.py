@@ -1,4 +1,4 @@
-"""Numbers and days as arguments of commands, with their bounds."""
+"""Parses the numbers and days in the arguments of commands, and checks their bounds."""
 
 from argparse import ArgumentTypeError
 from collections.abc import Callable
@@ -35,7 +35,11 @@ def _parse_number(kind: type[N], name: str, low: N, high: N, text: str) -> N:
 
 
 def parse_day(text: str) -> date:
-    """Read a day that is written as 2026-12-31."""
+    """Parse a day in the form 2026-12-31.
+
+    Raises:
+        ArgumentTypeError: The text has another form, or no later day exists.
+    """
     try:
         parsed = date.fromisoformat(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Progress of a long command: a bar on a terminal, nothing elsewhere."""
+"""Shows the progress of a long command: as a bar on a terminal, and not at all elsewhere."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""The record of what one request reads and shows, made for the access journal."""
+"""Records what one request reads and shows, for the access journal."""
 
 import re
 from collections.abc import Iterable
@@ -20,18 +20,18 @@ class UnmaskedValue(NamedTuple):
 class AccessRecord:
     """What one request has read and shown so far."""
 
-    # ids of the applications that were read, or that have children that were read; in the order of
-    # reading
+    # The ids of the applications that were read, and of those with children that were read, in the
+    # order of reading.
     applications: dict[str, None] = field(default_factory=dict)
     unmasked: UnmaskedValue | None = None
     reason: str = ""  # why the value was unmasked, in the person's words
-    refused: str = ""  # why the viewer may not see `applications`; empty if not refused
+    refused: str = ""  # why the viewer may not see `applications`; empty if the viewer may
     hidden: tuple[str, ...] = ()  # ids of applications that a list leaves out for this viewer
     # True: the journal gets one entry for the whole answer, not one for each application, because
-    # the answer is about a person or a period
+    # the answer is about a person or a span of time
     is_one_entry: bool = False
-    # The filters of a page of changes by parameter name, with resolved moments and logins. The
-    # journal has them instead of the texts in the request.
+    # The filters of a page of changes by parameter name. The journal has these values with resolved
+    # moments and logins, and not the texts in the request.
     question: dict[str, str] = field(default_factory=dict)
     listed: bool = False  # whether the start page lists documents that this login opened before
 

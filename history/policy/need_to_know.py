@@ -1,8 +1,8 @@
-"""Need-to-know beyond roles: which applications a viewer may see.
+"""Need-to-know: which applications a viewer may see, in addition to the permissions of the login.
 
-The setting ANNALS_NEED_TO_KNOW names a function, the rule, that decides. In each request, Annals
-asks the rule once about every application, before it shows anything of the application or of its
-children.
+The setting ANNALS_NEED_TO_KNOW names a function, the rule, that decides. Annals asks the rule
+before it shows anything of an application or of its children, at most once in a request about each
+application.
 
 UnusableRuleError  The setting does not name a function that can be the rule.
 NeedToKnowError    The rule does not let the viewer see an application.
@@ -30,14 +30,14 @@ log = logging.getLogger(__name__)
 
 SETTING: Final = "ANNALS_NEED_TO_KNOW"
 
-# Snapshots in memory at a time.
+# How many snapshots are loaded and given to the rule at a time.
 SNAPSHOTS_AT_ONCE: Final = 100
 
 # What the access journal writes about a refused request.
 REFUSED_BY_RULE: Final = "need-to-know"
 REFUSED_BY_FAILURE: Final = "need-to-know: the rule failed"
 
-# The metric by outcome: the rule refused an application, or the rule failed.
+# The counters of one metric: how often the rule refused an application, and how often it failed.
 _refused_by_rule = metrics.NEED_TO_KNOW_REFUSALS.labels("rule")
 _refused_by_failure = metrics.NEED_TO_KNOW_REFUSALS.labels("error")
 
@@ -52,7 +52,8 @@ class Application:
     document: Json
 
 
-# Returns True if the user may see the application and its children. Any other result refuses.
+# Returns True if the user may see the application and its children, otherwise False. With any other
+# result the rule has failed.
 NeedToKnowRule: TypeAlias = Callable[[Caller, Application], bool]
 
 # Returns the newest snapshot of each application, not masked, or None for an application without
@@ -69,7 +70,7 @@ class NeedToKnowError(PermissionDenied):
 
 
 class RuleFailedError(RuntimeError):
-    """Raised if the rule failed, so that it is unknown whether the viewer may see something."""
+    """Raised if the rule failed for an application, so that it is not known who may see it."""
 
 
 def check_permitted(
@@ -83,7 +84,7 @@ def check_permitted(
     """
     application_ids = set(applications)
     closed = application_ids - select_visible(viewer, application_ids, load_snapshots)
-    viewer.access.note_read(sorted(closed))  # the journal names what the attempt was about
+    viewer.access.note_read(sorted(closed))  # the journal names the refused applications, too
     if any(viewer.decided[application] is False for application in closed):
         viewer.access.refused = REFUSED_BY_RULE
         raise NeedToKnowError
@@ -94,7 +95,7 @@ def check_permitted(
 def select_visible(
     viewer: Viewer, applications: Collection[str], load_snapshots: LoadSnapshots
 ) -> set[str]:
-    """Return those `applications` that the viewer may see. A list leaves out the other ones.
+    """Return the subset of `applications` that the viewer may see, for example to shorten a list.
 
     If the rule fails for an application, that application is left out.
     """
@@ -133,8 +134,8 @@ def refuse_undecided(viewer: Viewer) -> None:
 def is_rule_applied(viewer: Viewer) -> bool:
     """Return whether the rule limits what this viewer may see.
 
-    It limits viewers of requests. Commands on the host have a viewer without a login, who may see
-    everything.
+    The rule, if there is one, limits the viewers of HTTP requests. A command on the host has a
+    viewer without a login, who may see everything.
     """
     return load_rule() is not None and viewer.user is not None
 

@@ -1,4 +1,4 @@
-"""The policy of one request: which rows and facts its viewer may see, and what is masked.
+"""The policy of one request: which rows and facts the viewer may see, and which values are masked.
 
 Every answer of a source passes through the policy before Annals computes anything from it. The
 policy asks the need-to-know rule, notes for the access journal which applications were read, and
@@ -27,7 +27,7 @@ FetchOwners: TypeAlias = Callable[[EntityKind, Collection[str]], Mapping[str, Co
 
 @dataclass(frozen=True, slots=True)
 class ViewerPolicy:
-    """Decides what the viewer of one request may see of the sources' answers.
+    """Decides for one request which content of the sources the viewer may see.
 
     A document may be seen if the need-to-know rule allows all applications that it belongs to.
     """
@@ -37,7 +37,7 @@ class ViewerPolicy:
     load_snapshots: LoadSnapshots  # loads the snapshots by which the rule decides
 
     def release(self, answer: SourceAnswer[Content]) -> Content:
-        """Return the content of a source's answer, if the viewer may know of all its documents.
+        """Return the content of a source's answer, if the viewer may know of each document in it.
 
         Rows in the content must still pass through `apply`.
 
@@ -56,7 +56,7 @@ class ViewerPolicy:
         return answer.unreleased
 
     def apply(self, rows: Iterable[SourceRow]) -> list[VersionRow]:
-        """Return the rows as the viewer may see them, grouped by kind.
+        """Return the rows with masks applied, grouped by kind, if the viewer may see all of them.
 
         Raises:
             NeedToKnowError, RuleFailedError: See need_to_know.check_permitted.
@@ -125,9 +125,9 @@ class ViewerPolicy:
     def select_tellable(self, messages: Collection[QuarantinedMessage]) -> list[QuarantinedMessage]:
         """Return the messages in quarantine that the viewer may know about.
 
-        The viewer must be allowed to see the application that the message names, and every
-        application that a stored version of its document names. A message without any application
-        is left out, because the rule has nothing to decide about.
+        The viewer must be allowed to see the application that a message names, and every
+        application that a stored version of the message's document names. A message without any
+        application is left out, because the rule has nothing to decide about.
         """
         if not messages or not need_to_know.is_rule_applied(self.viewer):
             return list(messages)
@@ -147,7 +147,7 @@ class ViewerPolicy:
     def _find_owners(
         self, messages: Collection[QuarantinedMessage]
     ) -> dict[MessagePosition, set[str]]:
-        """Return the applications that each message, or a stored version of its document, names."""
+        """Return for each message the applications that it or a version of its document names."""
         ids: defaultdict[EntityKind, set[str]] = defaultdict(set)
         for message in messages:
             if (entity := BY_NAME[message.entity]).parent is not None:
@@ -165,7 +165,7 @@ class ViewerPolicy:
         }
 
     def _select_with_snapshot(self, applications: set[str]) -> set[str]:
-        """Return those `applications` that have a snapshot and that the viewer may see.
+        """Return the subset of `applications` that have a snapshot and that the viewer may see.
 
         The rule decides by the snapshot. An application without a snapshot is returned only if the
         rule has allowed it earlier in this request.

@@ -17,11 +17,12 @@ from history.store.days.days import (
 )
 from history.store.distribution.disk_use import measure_disk_use
 
-# The partitions of some tables, and the tables with a day's name that were detached.
-# Bounds are printed and read in one session's time zone. A marked table with a day's name and no
-# parent was detached, and not dropped yet. pg_get_expr is called with 0, not with the table's oid.
-# A bound has no columns, so the oid is not needed. With an oid the function would return NULL for a
-# table that was swapped since PostgreSQL's snapshot.
+# Selects the partitions of some tables, and the detached tables that have the name of a day. If
+# Annals marked such a table, it was detached and not dropped yet. pg_get_expr prints the bounds in
+# the time zone of the session, and the cast to timestamptz reads them in the same time zone.
+# pg_get_expr gets 0 instead of the table's oid: it does not need the oid, because a bound has no
+# columns. With the oid it would return NULL for a table that was swapped since PostgreSQL's
+# snapshot.
 _LIST_PARTITIONS: Final = """
 WITH parent AS (
     SELECT c.oid, c.relname, c.relnamespace
@@ -62,7 +63,7 @@ class Partition:
     rows: int  # an estimate
     bytes: int  # on disk, with indexes and TOAST
     restored: bool = False  # brought back from the archive
-    shards: int = 1  # on a cluster: the tables on the nodes
+    shards: int = 1  # on a cluster: how many tables on the nodes make up the partition
 
     @property
     def day(self) -> date | None:
@@ -116,15 +117,16 @@ def read_partitions(connection: BaseDatabaseWrapper, tables: Iterable[str]) -> l
         partitions = [_to_partition(_CatalogueRow(*row)) for row in cursor.fetchall()]
     if not partitions:
         return partitions
-    # If a node does not answer, all partitions are listed, but the sizes do not include its share.
+    # If a node does not answer, all partitions are listed, but their sizes lack the shards of this
+    # node.
     disk_uses = measure_disk_use(
-        connection.connection, [part.name for part in partitions], whole=False
+        connection.connection, [partition.name for partition in partitions], whole=False
     )
     return [
-        replace(part, rows=disk_use.rows, bytes=disk_use.bytes, shards=len(disk_use.shards))
-        if (disk_use := disk_uses.get(part.name))
-        else part
-        for part in partitions
+        replace(partition, rows=disk_use.rows, bytes=disk_use.bytes, shards=len(disk_use.shards))
+        if (disk_use := disk_uses.get(partition.name))
+        else partition
+        for partition in partitions
     ]
 
 
@@ -139,7 +141,7 @@ def find_missing_tables(connection: BaseDatabaseWrapper, tables: Sequence[str]) 
 
 
 def find_filled(names: Sequence[str]) -> set[str]:
-    """Return the names of the partitions that have a row."""
+    """Return the names of the partitions that have at least one row."""
     filled = set()
     with default_connection.cursor() as cursor:
         for name in names:
@@ -151,11 +153,11 @@ def find_filled(names: Sequence[str]) -> set[str]:
 
 
 class _CatalogueRow(NamedTuple):
-    """A row that the query _LIST_PARTITIONS returns."""
+    """A row of the result of _LIST_PARTITIONS."""
 
     table: str
     name: str
-    pending: bool | None  # None: it is detached
+    pending: bool | None  # whether a detach was interrupted; None: the table is detached
     comment: str | None
     start: datetime | None
     end: datetime | None

@@ -1,4 +1,4 @@
-"""How a day's table is replaced on a Citus cluster: its new table, digests, ranges of ids.
+"""Helps to replace a day's table on a Citus cluster: the new table, digests, ranges of ids.
 
 Citus does not allow triggers on distributed tables, so no trigger notes the rows that change while
 the new table is filled. Instead Annals digests the keys of the old table twice: before it reads the
@@ -32,13 +32,15 @@ Connection = psycopg.Connection[Any]
 
 # How many bytes of a table are read and sorted at once.
 RANGE_BYTES: Final = 32 * 1024 * 1024
-# The memory for sorting them on the coordinator. With less it would write them to its disk twice.
+# work_mem for sorting RANGE_BYTES on the coordinator. With less memory the coordinator would write
+# the rows to its disk twice.
 _WORK_MEMORY: Final = "128MB"
 # How many sampled ids there are for each range. The bounds of the ranges are chosen from them.
 IDS_OF_RANGE: Final = 100
 
-# The sum of the hashes does not depend on the order in which the nodes return the rows. Of plain
-# rows only the primary key is read.
+# Counts the rows and versions of a table, and adds up a hash of each row. The sum does not depend
+# on the order in which the nodes return the rows. The hash of a row covers its primary key. If the
+# row is a block, the hash also covers the length of the block.
 _KEYS: Final[LiteralString] = """
 SELECT count(*), coalesce(sum({versions}), 0)::bigint,
     coalesce(sum(hash_record_extended(ROW(id, version, updated_at, {block}), 0)), 0)::text
@@ -73,10 +75,10 @@ class KeyDigest(NamedTuple):
 
 
 class IdRange(NamedTuple):
-    """A range of ids, in the order of the database."""
+    """A range of ids, in the order in which the database sorts ids."""
 
-    above: str | None = None  # excluded; None: from the first one
-    up_to: str | None = None  # included; None: to the last one
+    above: str | None = None  # excluded; None: the range begins with the first id
+    up_to: str | None = None  # included; None: the range ends with the last id
 
     def select_from(self, table: sql.Identifier) -> sql.Composable:
         """Build a FROM item with the rows of this range: a subquery, or the table itself."""
@@ -95,7 +97,7 @@ ALL_IDS: Final = IdRange()
 
 
 class NodeUse(NamedTuple):
-    """How many bytes the database, and one table of it, take on a node."""
+    """The bytes that the database takes on one node, and the bytes that one table takes there."""
 
     node: str | None  # host and port; None: there is only one server
     database: int
@@ -123,7 +125,8 @@ def allow_memory(connection: Connection) -> None:
 def create_new_table(connection: Connection, day_table: DayTable, day: date) -> None:
     """Create and distribute the new table of a day, in the caller's transaction.
 
-    Its shards are on the nodes of the parent's shards, so that ATTACH does not move rows later.
+    Each shard is placed on the node with the same shard of the parent, so that ATTACH does not move
+    rows later.
     """
     distribution.use_one_connection(connection)
     connection.execute("SELECT set_config('work_mem', %s, true)", [_WORK_MEMORY])
@@ -138,10 +141,10 @@ def create_new_table(connection: Connection, day_table: DayTable, day: date) -> 
 def hash_rows(
     connection: Connection, entity: EntityKind, table: sql.Identifier, ranges: Iterable[IdRange]
 ) -> bytes:
-    """Return the SHA-256 of the bytes that one binary COPY of these rows sends.
+    """Return the SHA-256 of the bytes that one binary COPY of the rows in all ranges sends.
 
-    The nodes return rows in any order, so the rows of each range are sorted in the order in which
-    they were written.
+    The nodes return rows in any order. So the rows of each range are sorted again in the order in
+    which they were written.
     """
     names = sql.SQL(", ").join(map(sql.Identifier, (*list_columns(entity), *queries.BLOCK_COLUMNS)))
     order = build_stored_order(connection, entity)

@@ -4,7 +4,7 @@ Begin with `pack_day`. It builds a new table beside the table of the day, and sw
 short transaction:
 
 - Each block is unpacked and compared with its rows before it is written.
-- The new table is read back and compared with what was sent.
+- The new table is read back and compared with the rows that were sent.
 - Triggers note the rows that change meanwhile. Under the lock of the swap both tables are proved to
   have the same versions (history.store.days.table_swap).
 
@@ -70,19 +70,20 @@ class FormedRow(NamedTuple):
 # Called with the versions of one document. Yields the rows of the new table that store them.
 FormRows: TypeAlias = Callable[[Iterable[CanonicalRow]], Iterable[FormedRow]]
 
-# Called with the number of versions that were done since the last call.
+# Called with the number of versions that were packed or unpacked since the last call.
 ReportRows = Callable[[int], None]
 
 # A day is packed again when more than this share of its rows came late.
 LATE_SHARE: Final = 0.01
 # A new dictionary is trained when the ratio of a day (see `_FilledTable.ratio`) is this many times
-# the ratio of the first day that was packed with the present one.
+# the ratio of the first day that was packed with the present dictionary.
 WORSE: Final = 1.1
 # A dictionary is trained with at most this many snapshots, and this many bytes of snapshots.
 # zstd gains nothing from more than a hundred times the size of the dictionary.
 SAMPLES: Final = 4_000
 SAMPLE_BYTES: Final = 100 * dictionaries.DICTIONARY_BYTES
-ROWS_AT_ONCE: Final = 500  # from one report and pause to the next
+# Progress is reported, and the rate of packing is checked, each time after this many versions.
+ROWS_AT_ONCE: Final = 500
 
 
 # Notes when the attempt to pack a day began.
@@ -127,14 +128,14 @@ class RewriteResult:
     """The result of packing or unpacking a day."""
 
     rows: int  # versions of the day
-    before: int  # bytes of its old table with indexes
-    after: int  # bytes of its new table with indexes
+    before: int  # bytes of the old table of the day, with indexes
+    after: int  # bytes of the new table, with indexes
 
 
 def find_due_days(
     existing: Iterable[Partition], today: date, after_days: int
 ) -> list[tuple[str, date]]:
-    """Return table and day of each day to pack: a plain day, or a packed one with many late rows.
+    """Return table and day of each day to pack: plain days, and packed days with many late rows.
 
     The newest day comes first. Days with a failed attempt come last, the oldest attempt first.
 
@@ -148,14 +149,14 @@ def find_due_days(
     end = today - timedelta(days=max(after_days, YOUNGEST_DAYS))
     plain_days: dict[str, tuple[str, date]] = {}  # by the name of the partition
     due_days = []
-    for part in existing:
-        if part.day and part.day < end and part.state is DayState.ATTACHED:
-            table_day = part.table, part.day
+    for partition in existing:
+        if partition.day and partition.day < end and partition.state is DayState.ATTACHED:
+            table_day = partition.table, partition.day
             if table_day not in packed_at:
-                plain_days[part.name] = table_day
+                plain_days[partition.name] = table_day
                 continue
             late = late_rows.count_late_rows_since(*table_day, packed_at[table_day])
-            if late > LATE_SHARE * part.rows:
+            if late > LATE_SHARE * partition.rows:
                 due_days.append(table_day)
     due_days += [plain_days[name] for name in find_filled(list(plain_days))]
     due_days.sort(key=itemgetter(1), reverse=True)
@@ -164,7 +165,8 @@ def find_due_days(
     return sorted(due_days, key=lambda table_day: failed_at.get(table_day, 0.0))
 
 
-# A partition without rows has at most this size: 88 KB of indexes, on a cluster for each shard.
+# A partition without rows takes less than this on disk: it has 88 KB of indexes. On a cluster, this
+# holds for each shard.
 _EMPTY_BYTES: Final = 128 * 1024
 
 
@@ -188,10 +190,12 @@ def find_overdue_days(
     packed_at = dict(_load_packed_days())
     end = today - timedelta(days=max(after_days, YOUNGEST_DAYS) + 1)
     return [
-        (part.table, part.day)
-        for part in existing
-        if part.day and part.day < end and part.bytes > _EMPTY_BYTES * part.shards
-        if (part.table, part.day) not in packed_at
+        (partition.table, partition.day)
+        for partition in existing
+        if partition.day
+        and partition.day < end
+        and partition.bytes > _EMPTY_BYTES * partition.shards
+        if (partition.table, partition.day) not in packed_at
     ]
 
 
@@ -217,8 +221,8 @@ def pack_day(
         rate: How many versions to pack per second. 0: as many as possible.
 
     Raises:
-        NotPackableError: The day is too young by the clock of this machine or of the server, does
-            not exist, has a version twice, or needs more disk than is free.
+        NotPackableError: The day is too young by the clock of this machine or of the server, has no
+            partition that Annals made, has a version twice, or needs more disk than is free.
         EarlierReleaseError: A process is connected that cannot read blocks.
         SealedDayChangedError: The day is not as it was sealed.
         psycopg.errors.LockNotAvailable: Rows were changed meanwhile, or a transaction stays open. A
@@ -298,7 +302,7 @@ class DayRewrite:
             if free < needed:
                 node = f" on {use.node}" if use.node else ""
                 raise NotPackableError(
-                    f"{self._entity.table} {self._day} is not packed: this needs "
+                    f"{self._entity.table} {self._day} is not packed: packing needs "
                     f"{format_size(needed)} of disk{node}"
                     f" for a while, and {format_size(free)} of ANNALS_DISK_GB are free"
                 )
@@ -338,7 +342,7 @@ class DayRewrite:
             use = cluster_swap.measure_table(self._connection, day_table.child)
             share = min(2 * SAMPLES / max(1, use.rows), 2 * SAMPLE_BYTES / max(1, use.table))
             percent: sql.Composable = sql.Literal(min(100.0, 100.0 * share))
-            # Otherwise the rows come shard by shard, and LIMIT would cut off the last shards.
+            # Without ORDER BY the rows come shard by shard, and LIMIT cuts off the last shards.
             order = sql.SQL("ORDER BY hashtextextended(id, version)")
         else:
             percent = sql.SQL(
@@ -361,7 +365,7 @@ class DayRewrite:
             rows=sql.Literal(2 * SAMPLES),
             most=sql.Literal(MOST_BYTES),
         )
-        # Django's own cursors do not return bytes as bytes.
+        # psycopg refuses binary results on the client-side cursors that Django uses.
         with psycopg.Cursor(self._connection, row_factory=tuple_row) as cursor:
             return _limit_samples(text for (text,) in cursor.stream(query, binary=True))
 
@@ -441,7 +445,8 @@ class DayRewrite:
         if self._is_distributed():
             return self._replace_on_cluster(day_table, form_rows, packed=packed)
         connection, entity, day = self._connection, self._entity, self._day
-        # The swap waits for these transactions too. Fail before the work and not after it.
+        # The swap waits for these transactions anyway. If one of them stays open, fail now and not
+        # after the work.
         late_rows.wait_for_others(connection, [day_table.parent, day_table.child])
         with table_swap.watch_table(connection, day_table) as watch, connection.transaction():
             distribution.use_one_connection(connection)
@@ -453,8 +458,8 @@ class DayRewrite:
             if packed:
                 table_swap.guard_table(connection, day_table.new)
             before, after = self.measure_table(day_table.child), self.measure_table(day_table.new)
-            # Copy the rows that came meanwhile, before the swap takes its lock. Under the lock
-            # only the rows that come from now on are left to copy.
+            # Copy the rows that came meanwhile before the swap takes its lock. Then few rows are
+            # left to copy under the lock.
             rows = filled.versions + watch.add_noted_rows(connection, entity, day_table)
             was_packed = days.is_packed(connection, entity.table, day)
 
@@ -466,7 +471,7 @@ class DayRewrite:
         return _Replacement(RewriteResult(rows, before, after), filled.ratio)
 
     def fill_table(self, day_table: DayTable, form_rows: FormRows) -> _FilledTable:
-        """Write the versions of the day to its new table, and compare the table with what was sent.
+        """Write the versions of the day to its new table. Check that the table has what was sent.
 
         Raises:
             WrongRowsError: The new table has other rows than were sent.
@@ -517,7 +522,7 @@ class DayRewrite:
     ) -> Iterator[StoredRow]:
         """Yield the rows of the new table, and count them in `filled`.
 
-        Pauses if more versions per second are packed than the rate of this rewrite allows.
+        Pauses if more versions were packed per second than the rate of this rewrite allows.
         """
         pace = _Pace(self._progress, self._rate)
         for _, document_rows in groupby(self.refuse_doubled(rows), itemgetter(0)):
@@ -528,7 +533,7 @@ class DayRewrite:
         pace.report_rest()
 
     def refuse_doubled(self, rows: Iterable[CanonicalRow]) -> Iterator[CanonicalRow]:
-        """Yield the rows unchanged, and check that no two in sequence have the same key.
+        """Yield the rows unchanged, and check that no two successive rows have the same key.
 
         Args:
             rows: Versions in the order of their keys.
@@ -564,7 +569,7 @@ class DayRewrite:
         return sent_hash.digest()
 
     def _hash_stored_rows(self, new: sql.Identifier, ranges: Sequence[IdRange]) -> bytes:
-        """Return the SHA-256 of the rows of a new table, read in the order of writing."""
+        """Return the SHA-256 of the rows of a new table, in the order of `_write_rows`."""
         if self._is_distributed():
             return cluster_swap.hash_rows(self._connection, self._entity, new, ranges)
         table_hash = hashlib.sha256()
@@ -578,7 +583,7 @@ class DayRewrite:
     def prove_equal_versions(
         self, watch: TableWatch, old: DayTable, versions: int, was_packed: bool
     ) -> None:
-        """Copy the noted rows that the new table lacks, and prove that both have the same versions.
+        """Copy the noted rows that the new table lacks. Prove that both tables have equal versions.
 
         Call it while all writers are locked out.
 
@@ -611,8 +616,9 @@ class DayRewrite:
     ) -> _Replacement:
         """Replace the table of a day on a cluster. See `_replace_table`.
 
-        On a cluster there are no triggers. Instead the keys of the old table are digested before it
-        is read and again under the lock of the swap: different digests show that rows changed.
+        On a cluster there are no triggers. Instead the keys of the old table are digested twice:
+        before the table is read, and under the lock of the swap. Different digests show that rows
+        changed.
         """
         connection, entity, day = self._connection, self._entity, self._day
         before = cluster_swap.measure_table(connection, day_table.child).bytes
@@ -702,7 +708,7 @@ class DayRewrite:
 
 
 class _Replacement(NamedTuple):
-    """A day's table that was replaced by a new one."""
+    """The result of replacing a day's table, and how well the new table is compressed."""
 
     result: RewriteResult
     ratio: float  # see `_FilledTable.ratio`
@@ -737,7 +743,7 @@ class _FilledTable:
 
 @dataclass(slots=True)
 class _Pace:
-    """Reports the finished versions every ROWS_AT_ONCE versions, and pauses to keep to a rate."""
+    """Counts finished versions. Reports them every ROWS_AT_ONCE, and pauses to keep to a rate."""
 
     report: ReportRows
     rate: int  # versions a second; 0: as fast as possible

@@ -49,12 +49,12 @@ SPARE_DAYS = 7
 
 @dataclass(frozen=True, slots=True)
 class PartitionPolicy:
-    """Which days should have a partition."""
+    """The rules that say which days should have a partition."""
 
     window: Window
     today: date  # the current UTC day
     find_held_days: FindHeldDays | None = None  # called with the days that are about to be dropped
-    hold_days: int = 0  # for how many days beyond the window a day can be held
+    hold_days: int = 0  # how many days before the window a day can still be held
 
     @classmethod
     def at(cls, now: datetime, find_held_days: FindHeldDays | None = None) -> PartitionPolicy:
@@ -76,9 +76,10 @@ class PartitionedTable:
     """A table with a partition for each UTC day."""
 
     model: type[PostgresPartitionedModel]
-    rows: DayRows  # its columns, for seals
-    # None: a table of versions, which follows the window of the policy. A number: another table,
-    # such as the access journal. Its past days are not created, and it is not archived.
+    rows: DayRows  # the table's name, and what seals must know about its rows
+    # None: the table has versions and keeps the days of the policy's window. A number: the table
+    # has other rows, such as the access journal. Its past days are not created, and it is not
+    # archived.
     retention_days: int | None = None
 
     @property
@@ -139,7 +140,7 @@ class DayPartition(PostgresPartition):
         self,
         model: type[PostgresPartitionedModel],
         schema_editor: PostgresSchemaEditor,
-        comment: str | None = None,  # noqa: ARG002 - psqlextra's signature; days marks by itself
+        comment: str | None = None,  # noqa: ARG002 - psqlextra passes it; days sets its own comment
     ) -> None:
         days.create_partition(schema_editor.connection.connection, model._meta.db_table, self.day)
 
@@ -176,7 +177,10 @@ class DayPartition(PostgresPartition):
 
 @dataclass(frozen=True)
 class DayStrategy(PostgresPartitioningStrategy):
-    """Creates the missing days of a window and drops the days before it."""
+    """Chooses which days of a table to create, to drop and to keep.
+
+    Missing days of the window are created. Days before the window are dropped unless they are held.
+    """
 
     table: str
     window: Window
@@ -280,7 +284,7 @@ class DayChange(NamedTuple):
 
 @dataclass
 class DayPlan(PostgresModelPartitioningPlan):
-    """Which days of one table are created, dropped and kept."""
+    """The plan of one table: which days are created, dropped and kept."""
 
     creations: list[DayPartition] = field(default_factory=list)  # type: ignore[assignment]  # most urgent first
     deletions: list[DayPartition] = field(default_factory=list)  # type: ignore[assignment]  # oldest first
@@ -316,9 +320,9 @@ class DayPlan(PostgresModelPartitioningPlan):
     ) -> Iterator[DayChange]:
         """Create and drop the days one by one, and yield the outcome of each.
 
-        A failed day does not stop the others, with one exception. A drop that waited in vain for an
-        open transaction is the last one for this table: the transaction would delay the next drops,
-        too. Needs the run lock.
+        If a day fails, the next days are tried, with one exception: if a drop waited in vain for an
+        open transaction, no further day of this table is dropped, because the transaction would
+        delay these drops, too. Needs the run lock.
 
         Args:
             check: Called before a day is dropped. Raises if the day must stay.

@@ -66,7 +66,7 @@ def repair_day(connection: Connection, entity: EntityKind, day: date) -> RepairR
     Raises:
         NotRepairableError: Annals did not make a partition for the day.
         SealedDayChangedError: The day is not as it was sealed, and would not be after the repair.
-        DamagedBlockError: A block of a document with doubled versions cannot be read.
+        DamagedBlockError: A block of a document that has a version twice cannot be read.
         psycopg.errors.LockNotAvailable: A transaction that writes to the day stays open.
     """
     day_table = days.locate_day(connection, entity.table, day)
@@ -119,7 +119,10 @@ def _repair_document(
     id: str,
     result: RepairResult,
 ) -> None:
-    """Replace the rows of one document by plain rows, one for each version."""
+    """Replace the rows of one document by plain rows, one for each version.
+
+    Adds the versions that the document had twice to `result`.
+    """
     rows_by_key: dict[tuple[int, int], CanonicalRow] = {}
     differing_rows: list[CanonicalRow] = []
     removed_hashes: Counter[bytes] = Counter()

@@ -30,7 +30,8 @@ WHERE locktype = 'advisory' AND d.datname = current_database()
 
 log = logging.getLogger(__name__)
 
-# The session that has the run lock, by Django's connection. Each thread has its own connection.
+# The psycopg session that has the run lock, by Django's connection. Each thread has a connection of
+# its own.
 _LOCK_SESSIONS: WeakKeyDictionary[BaseDatabaseWrapper, psycopg.Connection[Any]] = (
     WeakKeyDictionary()
 )
@@ -118,8 +119,8 @@ def _describe_holder(connection: BaseDatabaseWrapper) -> str:
             return ""
     pid, login, application = row
     return (
-        f": the session {pid} of the login {login!r} ({application!r}) has it. If that is no "
-        "run of yours, end it as an administrator of PostgreSQL: "
+        f": the session {pid} of the login {login!r} ({application!r}) has the run lock. If this "
+        "session should not run, end it as an administrator of PostgreSQL: "
         f"SELECT pg_terminate_backend({pid})"
     )
 
@@ -134,11 +135,11 @@ def _free_lock(connection: BaseDatabaseWrapper) -> None:
     if lock_session is None:
         return
     try:
-        # Not by Django's cursor: it runs no statement after an error. All locks are freed, because
-        # the session may hold this one more than once.
+        # Django's cursor may refuse a statement after an error, psycopg's does not. All locks are
+        # freed, because the session may hold the run lock more than once.
         if lock_session is connection.connection and connection.is_usable():
             lock_session.execute("SELECT pg_advisory_unlock_all()")
-            # That has also freed the lock by which the session announces its form of data.
+            # This has also freed the lock by which the session announces its form of data.
             forms.announce(lock_session)
             return
     except psycopg.Error as error:

@@ -42,10 +42,10 @@ class StepResult:
     dropped: list[str] = field(default_factory=list)
     sealed: list[str] = field(default_factory=list)
     packed: list[str] = field(default_factory=list)
-    packing_waits: str = ""  # why packing stopped although days are due; empty if it did not
+    packing_waits: str = ""  # why packing stopped although days are due; empty if it did not stop
     unsealed: list[UnsealedDay] = field(default_factory=list)
-    held: list[str] = field(default_factory=list)  # not dropped because they are held
-    busy: list[str] = field(default_factory=list)  # locked by others; the next run tries again
+    held: list[str] = field(default_factory=list)  # before the window, but held and so not dropped
+    busy: list[str] = field(default_factory=list)  # locked by other sessions; next run tries again
     broken: list[tuple[str, str]] = field(default_factory=list)  # name and error of each failure
     freed: int = 0  # bytes of the dropped days
     longest_detach: float = 0.0  # seconds, including the wait for locks
@@ -93,7 +93,7 @@ class StepResult:
         self.logins_removed += step.logins_removed
 
     def note_change(self, change: DayChange) -> None:
-        """Record that a day was created or dropped. If it was not, record the error."""
+        """Record that a day was created or dropped, or the error that prevented this."""
         names = self.created if change.action == "created" else self.dropped
         self.note_result(names, change.partition.full_name, change.error)
         if change.action == "dropped" and change.error is None:
@@ -101,10 +101,10 @@ class StepResult:
             self.longest_detach = max(self.longest_detach, round(change.waited, 3))
 
     def note_result(self, names: list[str], name: str, error: Exception | None) -> None:
-        """Record that a day was done. If it was not, record the error.
+        """Add a day to a list of this result if the day was done. Otherwise record the error.
 
         Args:
-            names: A list of this result. It gets the name if there is no error.
+            names: One of the lists of this result, for example `sealed`.
             name: The name of the day's partition.
         """
         if error is not None:
@@ -113,7 +113,7 @@ class StepResult:
             names.append(name)
 
     def note_failure(self, name: str, error: Exception) -> None:
-        """Record the error of a day or a step: `busy` if others hold a lock, otherwise `broken`."""
+        """Record the error of a day or a step: as `busy` if a lock was not free, else `broken`."""
         if isinstance(error, psycopg.errors.LockNotAvailable | psycopg.errors.DeadlockDetected):
             self.busy.append(name)
         else:
@@ -144,12 +144,12 @@ def record_run(result: StepResult, started_at: datetime, seconds: float) -> None
 
 
 def load_latest_run() -> MaintainRun | None:
-    """Return the latest run, also if days of it failed. None if no run is recorded."""
+    """Return the latest run, even if it failed for some days. None if no run is recorded."""
     return MaintainRun.objects.order_by("-started_at").first()
 
 
 def load_latest_flawless_run() -> MaintainRun | None:
-    """Return the latest run in which no day was busy or broken. None if there is none."""
+    """Return the latest run in which no day was busy or broken. None if no such run is recorded."""
     return MaintainRun.objects.filter(busy=0, broken=0).order_by("-started_at").first()
 
 
@@ -179,7 +179,7 @@ def load_statuses(
 
 def _build_status(plan: DayPlan, today: date) -> PartitionStatus:
     strategy = plan.strategy
-    missing_days = {part.day for part in plan.creations}
+    missing_days = {partition.day for partition in plan.creations}
     ahead = -1
     while ahead < (strategy.window.newest - today).days:
         if today + timedelta(days=ahead + 1) in missing_days:
@@ -187,8 +187,8 @@ def _build_status(plan: DayPlan, today: date) -> PartitionStatus:
         ahead += 1
     return PartitionStatus(
         table=strategy.table,
-        bytes=sum(part.bytes for part in strategy.existing),
+        bytes=sum(partition.bytes for partition in strategy.existing),
         ahead=ahead,
-        missing=sum(part.day < strategy.window.newest for part in plan.creations),
+        missing=sum(partition.day < strategy.window.newest for partition in plan.creations),
         overdue=len(plan.deletions),
     )

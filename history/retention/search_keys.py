@@ -1,7 +1,7 @@
 """Indexes versions that were stored before a business key was declared, and removes old keys.
 
-On a cluster, the module also adds the children of applications to search_key (see
-history.store.search_index.children). Partitions are read page by page.
+On a cluster, the module also lists the children of applications in the table search_key (see
+history.store.search_index.children). It reads each partition page by page.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -39,7 +39,7 @@ from history.store.search_index.upsert import upsert_keys
 # How many pages one short transaction reads: 4 MB, about 2,000 versions or 30,000 keys.
 PAGES_AT_ONCE = 512
 
-# The pages and oids of the tables that exist.
+# Selects name, number of pages and oid of each named table that exists.
 _MEASURE_TABLES = """
 SELECT name, ceil(pg_relation_size(oid) / current_setting('block_size')::numeric)::int AS pages,
     oid::bigint
@@ -47,7 +47,8 @@ FROM unnest(%(names)s::text[]) AS name
 CROSS JOIN LATERAL (SELECT to_regclass(quote_ident(name))::oid AS oid) AS part
 WHERE oid IS NOT NULL
 """
-# The rows of some pages of a partition. Of their snapshots only the members that have keys.
+# Selects the rows on some pages of a partition. From each snapshot it selects only the members that
+# contain business keys. A snapshot that is stored as a string is selected whole.
 _SELECT_ROWS = """
 SELECT id, version, (extract(epoch FROM updated_at) * 1000000)::bigint,
     convert_to((CASE WHEN jsonb_typeof(data) = 'string' THEN data
@@ -55,26 +56,26 @@ SELECT id, version, (extract(epoch FROM updated_at) * 1000000)::bigint,
     packed, {version_count}, {application}
 FROM {table} WHERE ctid >= %(first)s::tid AND ctid < %(end)s::tid
 """
-# Remove the old keys on some pages. A key that a consumer is storing again is locked: it stays.
-# By ctid each statement reads its pages once.
+# Removes the old keys on some pages. A key that a consumer is storing again is locked, and stays.
+# The outer DELETE names rows by ctid, so it does not read further pages.
 _REMOVE_KEYS = """
 DELETE FROM search_key WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM search_key
     WHERE ctid >= %(first)s::tid AND ctid < %(end)s::tid AND day < %(before)s
     FOR UPDATE SKIP LOCKED))
 """
-# The same on several nodes: removes the keys on these pages of each shard. Waits for locked keys.
+# Removes the old keys on a cluster, on these pages of each shard. Waits for locked keys.
 _REMOVE_KEYS_OF_SHARDS = """
 DELETE FROM search_key WHERE ctid >= %(first)s::tid AND ctid < %(end)s::tid AND day < %(before)s
 """
 
 
 class TableSize(NamedTuple):
-    """The size of a table, to read it page by page."""
+    """The size of a table, for reading it page by page."""
 
-    pages: int  # on several nodes: of the largest shard
-    shards: int
-    table: int  # oid
+    pages: int  # on a cluster: the pages of the largest shard
+    shards: int  # 1 if the database is not a cluster
+    oid: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +84,9 @@ class BackfillTarget:
 
     entity: EntityKind
     name: str
-    pages: int  # on several nodes: of the largest shard
-    shards: int
-    table: int  # the oid of the table that has the name; packing or unpacking gives it another one
+    pages: int  # on a cluster: the pages of the largest shard
+    shards: int  # 1 if the database is not a cluster
+    oid: int  # of the partition; packing or unpacking replaces the partition by one with a new oid
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +95,8 @@ class BackfillStep:
 
     pages: int
     rows: int
-    keys: int  # rows of search_key, new or seen again
-    damaged: tuple[str, ...] = ()  # what could not be read
+    keys: int  # how many different search keys the rows have
+    damaged: tuple[str, ...] = ()  # a complaint about each row that could not be read
 
 
 def list_targets() -> list[BackfillTarget]:
@@ -143,7 +144,7 @@ def backfill_target(target: BackfillTarget) -> Iterator[BackfillStep]:
     """Index a partition, and yield a step for each transaction.
 
     If the day is packed or unpacked meanwhile, its rows are on other pages, so indexing begins
-    again. It ends early if the partition is dropped.
+    again. If the partition is dropped meanwhile, indexing ends.
     """
     select = _make_select(target)
     first_page = 0
@@ -172,15 +173,15 @@ def backfill_target(target: BackfillTarget) -> Iterator[BackfillStep]:
 
 
 def _lock_if_same(target: BackfillTarget) -> bool:
-    """Lock the partition. Return False if its table was replaced since its pages were counted.
+    """Lock the partition. Return False if it was replaced since its pages were counted.
 
-    Packing or unpacking a day replaces its table.
+    Packing or unpacking a day replaces its partition. On a cluster the partition is not locked.
     """
     with connection.cursor() as cursor:
         if not distribution.is_distributed(connection.connection):
             cursor.execute(f'LOCK TABLE "{target.name}" IN ACCESS SHARE MODE')
         cursor.execute("SELECT %s::regclass::oid::bigint", [f'"{target.name}"'])
-        return bool(cursor.fetchone() == (target.table,))
+        return bool(cursor.fetchone() == (target.oid,))
 
 
 def _index_pages(
@@ -190,12 +191,12 @@ def _index_pages(
     damaged: list[str] = []
     with connection.cursor() as cursor:
         cursor.execute(select, _make_page_range(first_page, end_page))
-        for id, version, moment, data, packed, inside, application in cursor:
+        for id, version, moment, data, packed, version_count, application in cursor:
             texts_of_row = [data]
             new_children.add(target.entity.name, id, application, moment)
             try:
                 stored_at = EPOCH + timedelta(microseconds=moment)
-                if not inside:
+                if not version_count:
                     raise build_damage_error(target.entity.table, id, stored_at)
                 if packed is not None and target.entity.search:
                     texts_of_row = read_snapshots(
@@ -211,7 +212,7 @@ def _index_pages(
                 )
         rows = keys.list_rows()
         if rows:
-            # Sorted, as a consumer does it, so that the two do not deadlock.
+            # The keys are sorted. A consumer sorts its keys, too, so the two do not deadlock.
             with connection.wrap_database_errors:
                 upsert_keys(connection.connection, rows)
         child_rows = new_children.list_rows()
@@ -255,21 +256,23 @@ def find_oldest_searchable_day(partitions: Iterable[Partition], oldest: date) ->
     """Return the oldest day on which a search must find versions.
 
     Args:
-        partitions: The partitions of the tables of versions. Days before the window count only if
-            they are held, not if they were restored.
+        partitions: The partitions of the tables of versions. A day before the window counts while
+            it has a partition, for example because it is held. A restored day does not count.
         oldest: The oldest day of the window.
     """
     days = [
-        part.day for part in partitions if part.state is DayState.ATTACHED and not part.restored
+        partition.day
+        for partition in partitions
+        if partition.state is DayState.ATTACHED and not partition.restored
     ]
     return min([oldest, *(day for day in days if day is not None)])
 
 
 def remove_old_keys(connection: Connection, before: date) -> int:
-    """Remove the keys that no version has on the day `before` or later. Return how many.
+    """Remove the search keys that only versions before the day `before` have. Return how many.
 
-    Reads the whole table, unless an earlier run has recorded that it removed these keys. Needs
-    a `connection` in autocommit mode.
+    Reads the whole table search_key. Does nothing if an earlier run has recorded that it removed
+    these keys. Needs a `connection` in autocommit mode.
     """
     if MaintainRun.objects.filter(search_keys_before__gte=before).exists():
         return 0

@@ -1,4 +1,4 @@
-"""Partitions and plans as a table for people and as plain objects for JSON."""
+"""Formats partitions and plans: as a table for people, and as plain objects for JSON."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -27,7 +27,7 @@ def format_size(count: int) -> str:
 
 
 def build_partition_table(partitions: Iterable[Partition]) -> "Table":
-    """Return a table with a line for each partition."""
+    """Return a table for people with a line for each partition."""
     names = ("partition", "from (UTC)", "to (UTC)", "~rows", "bytes", "state", "ours")
     table = build_table(*names, right=NUMBERS)
     for partition in partitions:
@@ -44,12 +44,12 @@ def build_partition_table(partitions: Iterable[Partition]) -> "Table":
 
 
 def build_plan_table(lines: Iterable[PlanLine], unmerged: bool = False) -> "Table":
-    """Return a table with a line for each plan line.
+    """Return a table for people with the lines of a plan.
 
-    Consecutive lines of one table with the same action and reason are merged into one.
+    Consecutive lines with the same table, action and reason are merged into one line.
 
     Args:
-        unmerged: Whether each partition gets a line of its own.
+        unmerged: Whether each partition gets a line of its own instead.
     """
     names = ("table", "action", "partitions", "from (UTC)", "to (UTC)", "~rows", "bytes", "why")
     table = build_table(*names, right=NUMBERS)
@@ -102,14 +102,14 @@ def _merge_lines(lines: Iterable[PlanLine]) -> Iterator[tuple[int, PlanLine]]:
         How many lines were merged, and the merged line.
     """
     for _, group in groupby(lines, lambda line: (line.partition.table, line.action, line.reason)):
-        run = list(group)
-        partitions = [line.partition for line in run]
+        merged_lines = list(group)
+        partitions = [line.partition for line in merged_lines]
         rows, bytes = (
             sum(partition.rows for partition in partitions),
             sum(partition.bytes for partition in partitions),
         )
-        whole = replace(partitions[0], end=partitions[-1].end, rows=rows, bytes=bytes)
-        yield len(run), run[0]._replace(partition=whole)
+        whole_partition = replace(partitions[0], end=partitions[-1].end, rows=rows, bytes=bytes)
+        yield len(merged_lines), merged_lines[0]._replace(partition=whole_partition)
 
 
 def _format_moment(moment: datetime | None) -> str:

@@ -244,7 +244,7 @@ def test_verify_finds_day_that_was_dropped_before_its_retention_ended(
     journal_with_few_days.execute(
         'UPDATE sealed_day SET dropped_at = now() WHERE "table" = %s AND day = %s', [TABLE, day]
     )
-    assert_day_has_fault(day, "it was dropped before its retention was over")
+    assert_day_has_fault(day, "the day was dropped before its retention was over")
 
 
 @pytest.mark.parametrize("place", [1, 4])
@@ -320,7 +320,7 @@ def test_verify_finds_day_that_was_sealed_again_after_rows_were_deleted(
     )
     assert run("seal", str(day), "--entity", "journal")[0] == 2
     seal_day(journal_with_few_days, ROWS, day)
-    assert_day_has_fault(day, "it was sealed again with other rows")
+    assert_day_has_fault(day, "the day was sealed again with other rows")
 
 
 def test_verify_accepts_day_that_was_dropped_after_its_retention(

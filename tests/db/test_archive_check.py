@@ -164,7 +164,7 @@ def test_archive_check_finds_forged_rows(archive: ArchiveStore) -> None:
     )
     forged = forge(archive)
     assert find_faults(archive)[MIDDLE] == (
-        "the manifest names 4 rows, the database 4; their digests differ"
+        "the manifest names 4 rows, the database 4, and the digests differ"
     )
     ArchivedDay.objects.filter(day=MIDDLE).update(digest=forged.digest)
     assert find_faults(archive)[MIDDLE] == "the archived rows are not the sealed rows"

@@ -1,6 +1,7 @@
 """Decides which missing versions of a document are gaps, and opens and closes the gaps.
 
-history.timeline.absence decides what a viewer is told about a missing version.
+A missing version is a gap if it never arrived, and not if retention may have removed it. What a
+viewer is told about a missing version, history.timeline.absence decides.
 """
 
 import logging
@@ -22,19 +23,21 @@ DOCUMENTS_AT_ONCE = 2_000
 
 _SELECT_PENDING: Final = "SELECT id FROM gap_pending WHERE entity = %s ORDER BY id LIMIT %s"
 _DELETE_PENDING: Final = "DELETE FROM gap_pending WHERE entity = %s AND id = ANY(%s)"
-# In a cluster, a document's versions and its row in gap_document may be on different nodes, so both
-# are copied into temporary tables: here the documents, in _NEIGHBOURS the versions next to missing
-# ones, from the oldest row of each version.
+# In a cluster, a document's versions and its row in gap_document may be on different nodes. So both
+# are copied into temporary tables: this statement copies the rows of gap_document.
 _STATE: Final = """
 CREATE TEMP TABLE gap_state ON COMMIT DROP AS
 SELECT entity, id, versions, lowest, judged, begun, since FROM gap_document
 WHERE entity = %(entity)s AND id = ANY(%(ids)s)
 """
-# Single ids are looked up in the tables of many days, some of which have no statistics yet.
+# _NEIGHBOURS looks up single ids in the tables of many days. Some of these tables do not have
+# statistics yet, so PostgreSQL might choose to scan them.
 _DISABLE_SCANS: Final = """
 SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off
 """
 _ENABLE_JOINS: Final = "SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on"
+# Copies the stored versions next to missing versions, and the lowest version of each document that
+# has a new lowest version. If a number has several rows, the row with the oldest moment is copied.
 _NEIGHBOURS: Final = """
 CREATE TEMP TABLE gap_row ON COMMIT DROP AS
 WITH hole AS (
@@ -63,8 +66,8 @@ UPDATE {document} d SET judged = v.lowest, begun = v.begun, since = v.since
 FROM unnest(%s::varchar[], %s::int[], %s::bool[], %s::timestamptz[]) AS v(id, lowest, begun, since)
 WHERE d.entity = %s AND d.id = v.id
 """
-# The missing versions that are gaps, because both neighbours are stored within the window. If a
-# neighbour is not, retention may have removed the missing versions too.
+# Selects the missing versions that are gaps, because both neighbours are stored within the window.
+# If a neighbour is not stored there, retention may have removed the missing versions, too.
 _WANTED: Final = """
 CREATE TEMP TABLE gap_wanted ON COMMIT DROP AS
 WITH hole AS (
@@ -82,8 +85,8 @@ SELECT d.id, int8range(0, d.lowest), true, d.since, above.updated_at, above.clie
 FROM gap_state d JOIN gap_row AS above ON above.id = d.id AND above.version = d.lowest
 WHERE NOT d.begun AND d.lowest > 0 AND d.since >= %(edge)s
 """
-# Gaps that are unchanged stay open. A gap is closed if its versions arrived, or if nothing is known
-# about it any more. New gaps are opened.
+# Closes a gap if its versions arrived, or if retention may have removed them. A gap that has not
+# changed stays open.
 _CLOSE = """
 WITH stale AS (
     DELETE FROM version_gap g WHERE g.closed_at IS NULL AND g.entity = %(entity)s
@@ -108,6 +111,7 @@ WITH stale AS (
 UPDATE gap_wanted w SET found_at = s.found_at, asked_at = s.asked_at FROM stale s
 WHERE s.document = w.id AND w.missing && int8range(s.first, s.last, '[]')
 """
+# Opens new gaps.
 _OPEN = """
 INSERT INTO version_gap (entity, document, first, last, beginning, client_id, since, until,
     found_at, asked_at)
@@ -122,12 +126,15 @@ _DROP: Final = "DROP TABLE gap_wanted, gap_state, gap_row"
 
 
 def judge_documents(entity: EntityKind, edge: datetime) -> int:
-    """Judge at most DOCUMENTS_AT_ONCE pending documents of a kind, and return how many.
+    """Open and close the gaps of up to DOCUMENTS_AT_ONCE pending documents of a kind.
 
-    Runs in one transaction.
+    Runs in one transaction. A document is pending if its gaps must be decided again.
 
     Args:
         edge: Missing versions that may be older than this moment are not gaps.
+
+    Returns:
+        The number of documents. 0: no document is pending.
     """
     with transaction.atomic(), connection.cursor() as cursor:
         lock_gaps(cursor)
@@ -150,7 +157,10 @@ def judge_documents(entity: EntityKind, edge: datetime) -> int:
 
 
 def _judge_beginnings(cursor: Any, entity: EntityKind) -> None:
-    """Find out, for documents with a new lowest version, whether older versions are missing."""
+    """Store for documents with a new lowest version whether older versions are missing.
+
+    No older version is missing if the lowest one has number 0 or creates the document.
+    """
     cursor.execute(_LOWEST)
     columns: tuple[list[Any], ...] = ([], [], [], [])
     for id, lowest, kind, made_at, created, *block in cursor.fetchall():
@@ -169,15 +179,16 @@ def _judge_beginnings(cursor: Any, entity: EntityKind) -> None:
 def _read_created_at(
     cursor: Any, entity: EntityKind, id: str, packed: bytes | None, stored_at: Any, position: int
 ) -> str | None:
-    """Return the createdAt of a version in a block.
+    """Return the text of createdAt in the snapshot of a version in a block.
 
     Args:
         packed: The bytes of the block; None: the version is not in a block.
         stored_at: The moment of the block's row.
-        position: The number of the version in the block, from 1.
+        position: The place of the version in the block, from 1.
 
     Returns:
-        None if the snapshot does not have a createdAt, or the block is damaged.
+        None if the version is not in a block, its snapshot does not have createdAt, or the block is
+        damaged.
     """
     if packed is None:
         return None
@@ -186,7 +197,7 @@ def _read_created_at(
             position - 1
         ]
     except DamagedBlockError as error:
-        log.warning("cannot tell whether %s %s has older versions: %s", entity.name, id, error)
+        log.warning("it is unknown whether %s %s lacks older versions: %s", entity.name, id, error)
         return None
     cursor.execute("SELECT %s::jsonb->>%s::text", [text.decode(), entity.created_at])
     [(created_text,)] = cursor.fetchall()

@@ -1,4 +1,4 @@
-"""Reads the gaps: sums for metrics, pages for people."""
+"""Reads the version gaps: sums for metrics, pages for people."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from history.models import GapRun, VersionGap
 from history.store import quarantine_queries
 from history.store.quarantined_messages import QuarantinedMessage, VersionRange
 
-# How many services metrics name. Client ids come from messages, so there may be very many.
+# The metrics name at most this many services. Client ids come from messages, so there may be many.
 MAX_CLIENTS = 20
 OTHER_CLIENTS = "other"
 
@@ -27,14 +27,14 @@ WITH sums AS (
 SELECT entity, coalesce(named.client_id, %s), sum(gaps)::bigint, sum(versions)::bigint
 FROM sums LEFT JOIN named USING (client_id) GROUP BY 1, 2 ORDER BY 1, 4 DESC, 2
 """
-# By outcome. Open gaps have the outcome "".
+# Counts gaps and missing versions by outcome. Open gaps have the outcome "".
 _TOTALS = """
 SELECT outcome, count(*), sum(last::bigint - first + 1)::bigint FROM version_gap GROUP BY outcome
 """
 
 
 class GapSum(NamedTuple):
-    """How many open gaps a kind and service have, and how many versions these gaps have."""
+    """How many open gaps one kind and service have, and how many versions are missing in these."""
 
     entity: str
     client_id: str
@@ -53,12 +53,12 @@ class GapFigures(Answer, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class GapTotals:
-    """The totals of the latest run of `annals gaps`."""
+    """The totals of all gaps that `annals gaps` has found."""
 
-    looked_at: datetime | None  # when the run began; None before the first
+    looked_at: datetime | None  # when the latest run began; None before the first run
     gaps: int  # how many gaps are open
-    missing: int  # how many versions are missing in these
-    arrived: int  # how many versions of closed gaps arrived
+    missing: int  # how many versions are missing in the open gaps
+    arrived: int  # how many missing versions have arrived since
 
     def to_answer(self) -> GapFigures:
         looked_at = self.looked_at
@@ -89,7 +89,7 @@ class ListedGap:
     """A gap, with the quarantined messages that carry its missing versions."""
 
     gap: VersionGap
-    # by version number, ascending
+    # the messages by version number, ascending
     quarantined: Mapping[int, QuarantinedMessage]
 
 
@@ -113,7 +113,7 @@ def fetch_totals() -> GapTotals:
         run.started_at if run else None,
         gaps,
         missing,
-        # An earlier release wrote "recovered" for versions that arrived after Annals asked.
+        # An earlier release wrote "recovered" for versions that Annals had asked a service to send.
         sum(totals_by_outcome.get(outcome, (0, 0))[1] for outcome in ("arrived", "recovered")),
     )
 

@@ -1,4 +1,4 @@
-"""One run of `annals gaps`: reads the days that changed, then judges the documents in them."""
+"""Runs `annals gaps`: reads the days that changed, then opens and closes gaps."""
 
 import time as clocks
 from collections.abc import Callable
@@ -16,19 +16,21 @@ from history.store.versions import CLOCK_TOLERANCE
 
 REMOVED_AT_ONCE = 10_000
 
-# Both statements follow an index, so a run without work costs two short index scans.
+# Closes the gaps that retention has reached. _EXPIRE and _DELETE_CLOSED follow an index, so a run
+# without work costs two short index scans.
 _EXPIRE = """
 UPDATE version_gap SET closed_at = now(), outcome = 'expired'
 WHERE closed_at IS NULL AND since < %s
 """
-_FORGET = """
+_DELETE_CLOSED = """
 DELETE FROM version_gap WHERE id = ANY(ARRAY(
     SELECT id FROM version_gap WHERE closed_at < %s ORDER BY closed_at LIMIT %s))
 """
 _FORGET_DOCUMENTS = "DELETE FROM gap_document WHERE newest_day < %s"
 # A day is forgotten when it leaves the window. If the window moves back, the day is read again.
 _FORGET_DAYS = "DELETE FROM gap_day WHERE day < %s"
-_LOOK_AGAIN = """
+# Makes all documents with missing versions pending: `judge_documents` decides their gaps again.
+_MAKE_PENDING = """
 INSERT INTO gap_pending (entity, id)
 SELECT entity, id FROM gap_document WHERE lowest > 0 OR NOT versions @> range_merge(versions)
 ON CONFLICT DO NOTHING
@@ -48,7 +50,7 @@ class GapsOutcome:
     """The figures of one run of `annals gaps`."""
 
     days: int  # how many days were read
-    documents: int  # how many documents were judged
+    documents: int  # for how many documents the gaps were decided again
     expired: int  # how many gaps were closed because they left the window
     seconds: float
 
@@ -62,7 +64,7 @@ def find_gaps(
     two runs may run at once: each day, and each batch of documents, has a transaction of its own.
 
     Args:
-        report: Called after each day.
+        report: Called after each day that was read.
     """
     began = clocks.monotonic()
     days = documents = 0
@@ -70,7 +72,7 @@ def find_gaps(
     if last_run is not None and last_run.removed_before > window.oldest:
         # The window has moved back: gaps that were closed as expired are inside it again.
         with connection.cursor() as cursor:
-            cursor.execute(_LOOK_AGAIN)
+            cursor.execute(_MAKE_PENDING)
     for day in find_changed_days(window):
         days += scan_day(day)
         report()
@@ -90,9 +92,10 @@ def get_latest_run() -> GapRun | None:
 
 
 def _close_expired(window: Window, edge: datetime, now: datetime, last_run: GapRun | None) -> int:
-    """Close the gaps that retention has reached, and return how many.
+    """Close the gaps that retention has reached, and return how many were closed.
 
-    Also delete what earlier runs noted about days before the window.
+    Also delete the notes of earlier runs about days before the window, and the gaps that have been
+    closed for longer than the window.
 
     Args:
         edge: Versions before this moment may have been removed by retention.
@@ -108,7 +111,7 @@ def _close_expired(window: Window, edge: datetime, now: datetime, last_run: GapR
     while True:
         with transaction.atomic(), connection.cursor() as cursor:
             lock_gaps(cursor)
-            cursor.execute(_FORGET, [now - window_length, REMOVED_AT_ONCE])
+            cursor.execute(_DELETE_CLOSED, [now - window_length, REMOVED_AT_ONCE])
             if cursor.rowcount < REMOVED_AT_ONCE:
                 return expired
 

@@ -1,4 +1,4 @@
-"""Reads the version numbers in the days that got rows since they were last read."""
+"""Reads the version numbers of the days that got rows since they were last read."""
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
@@ -15,9 +15,10 @@ from history.store.days.days import ADVISORY_SPACE, DayState
 from history.store.days.window import Window
 from history.store.distribution.disk_use import measure_disk_use
 
-# A mark changes whenever a day gets rows, because it has PostgreSQL's count of inserted rows. The
-# other parts of the mark change if that count was reset. The count is up to a minute late: a day
-# may be read once too often, but not once too few.
+# Selects a mark for each partition. The mark changes when the day gets rows, because it contains
+# PostgreSQL's count of inserted rows. The other parts of the mark change if that count was reset.
+# The count may be up to a minute late. Then a day is read once more than needed, but never too
+# seldom.
 _MARKS = """
     SELECT name, concat_ws(' ', pg_relation_filenode(part), pg_relation_size(part),
         pg_stat_get_tuples_inserted(part),
@@ -45,19 +46,26 @@ class ChangedDay(NamedTuple):
 
 
 def find_changed_days(window: Window) -> list[ChangedDay]:
-    """Return the days of the window that got rows since `scan_day` read them, oldest first."""
-    parts = [
-        part
-        for part in catalog.read_partitions(connection, BY_TABLE)
-        if part.state is DayState.ATTACHED
+    """Return the days of the window that got rows since `scan_day` read them, newest first.
+
+    Also delete the marks of partitions that do not exist any more.
+    """
+    partitions = [
+        partition
+        for partition in catalog.read_partitions(connection, BY_TABLE)
+        if partition.state is DayState.ATTACHED
     ]
-    marks = _fetch_marks([part.name for part in parts])
+    marks = _fetch_marks([partition.name for partition in partitions])
     start = datetime.combine(window.oldest, time(), UTC)
     days = {
-        (part.table, day.day): day
-        for part in parts
-        if part.start is not None and part.end is not None and part.name in marks
-        for day in [ChangedDay(BY_TABLE[part.table], part.start, part.end, marks[part.name])]
+        (partition.table, day.day): day
+        for partition in partitions
+        if partition.start is not None and partition.end is not None and partition.name in marks
+        for day in [
+            ChangedDay(
+                BY_TABLE[partition.table], partition.start, partition.end, marks[partition.name]
+            )
+        ]
     }
     known_marks = {(gap_day.table, gap_day.day): gap_day.mark for gap_day in GapDay.objects.all()}
     for table, day in known_marks.keys() - days.keys():
@@ -83,7 +91,8 @@ def _fetch_marks(names: Sequence[str]) -> dict[str, str]:
         return dict(cursor.fetchall())
 
 
-# The advisory lock that every transaction of a run holds, so that two runs do not repeat work.
+# The advisory lock that every transaction of `annals gaps` holds. It keeps two runs from working on
+# the same day or document.
 LOCK = (ADVISORY_SPACE << 32) + 1
 
 # Without this, Citus refuses intermediate results above a gigabyte, such as the ids of a day.
@@ -166,5 +175,5 @@ def scan_day(changed: ChangedDay) -> bool:
 
 
 def lock_gaps(cursor: Any) -> None:
-    """Take the lock of gap runs until the end of the transaction. Waits for other runs."""
+    """Lock out other runs of `annals gaps` until the transaction ends. Waits for the lock."""
     cursor.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])

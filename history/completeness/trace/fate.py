@@ -1,4 +1,4 @@
-"""Finds out the fate of one version or message."""
+"""Finds out the fate of one version or message: `trace_version` and `trace_message`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class FateCause(Enum):
     STORED = FateState.STORED, "stored"
     STORED_FROM = FateState.STORED, "stored, the message is known"
     READ = FateState.STORED, "read and not noted as anything else"
-    READ_BEFORE_NOTES = FateState.STORED, "read before such offsets were noted"
+    READ_BEFORE_NOTES = FateState.STORED, "read before unstored messages were noted"
     REPEATED = FateState.REPEATED, "repeated"
     TOO_OLD = FateState.EXPIRED, "older than retention when it was read"
     REMOVED = FateState.EXPIRED, "removed by retention"
@@ -68,8 +68,8 @@ class VersionName(NamedTuple):
     """The kind, id and number of a version."""
 
     entity: str
-    id: str  # empty if a message does not say it
-    version: int | None  # None if a message does not say it
+    id: str  # empty if the message in quarantine does not have a valid id
+    version: int | None  # None if the message in quarantine does not have a valid version
 
 
 class PossibleFates(NamedTuple):
@@ -82,7 +82,7 @@ class PossibleFates(NamedTuple):
     lost: int  # how many the broker deleted before they were read
     expired: int  # how many were older than retention when they were read
     complete_to: datetime | None  # everything sent up to this moment was read; None if not known
-    silence: Silence | None  # the most important silence of the topics
+    silence: Silence | None  # since when news of the topics is missing; None if none is missing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,10 +92,10 @@ class Fate:
     cause: FateCause
     name: VersionName | None = None
     position: MessagePosition | None = None  # of the message with the version; None if not known
-    at: datetime | None = None  # when the cause happened; None if not known
+    at: datetime | None = None  # when this happened to the version or message; None if not known
     made_at: datetime | None = None  # updatedAt of a stored version
     settled_at: datetime | None = None  # when the message was stored or discarded from quarantine
-    reason: str = ""  # why the message is in quarantine, a member of ingest's Reason
+    reason: str = ""  # why the message is in quarantine: the name of a member of ingest's Reason
     detail: str = ""  # the reason as a sentence
     certain: bool = True  # False if the message may also have been repeated or expired
     may_be: PossibleFates | None = None  # only for a version that was never seen
@@ -128,7 +128,7 @@ def trace_version(reader: HistoryReader, entity: EntityKind, id: str, number: in
     If the version is stored, its fate is `stored`, also if it was in quarantine before.
 
     Args:
-        id: The id of the document. The caller has checked that a document can have it.
+        id: The id of the document. The caller has checked that it is a valid id.
 
     Raises:
         NeedToKnowError, RuleFailedError: See need_to_know.check_permitted.
@@ -207,7 +207,7 @@ def _make_stored_fate(
 ) -> Fate:
     """Make the fate of a stored version.
 
-    The message that brought the version is known only if the row entered a sealed day, or if the
+    Annals knows the message with the version only if the row entered a sealed day, or if the
     message was in quarantine first.
     """
     position, moment = _find_late_row(entity, name, key)
@@ -235,7 +235,7 @@ def _find_late_row(
 
 
 def _was_removed(reader: HistoryReader, entity: EntityKind, id: str, number: int) -> bool:
-    """Return whether retention removed this version, or the archive has it."""
+    """Return whether retention removed this version, or the archive may have it."""
     try:
         timeline.fetch_version(reader, entity, id, number, frozenset())
     except timeline.NotFoundError as error:
@@ -275,8 +275,8 @@ _UNSTORED_CAUSES = (FateCause.REPEATED, FateCause.TOO_OLD, FateCause.NO_MESSAGE)
 class BrokerBounds(NamedTuple):
     """The first offset and the end offset of a topic partition at the broker."""
 
-    low: int  # the first offset
-    end: int  # the offset after the last message
+    first_offset: int
+    end_offset: int  # the offset after the last message
     topic_id: str = ""  # the id that the broker gave to the topic; empty if not known
 
 
@@ -288,9 +288,9 @@ class _ReadRange(NamedTuple):
     next: int  # the offset that will be read next
     end: int | None  # the end offset at the broker; None if not known
     checked_at: datetime  # when a consumer last reported
-    # whether some messages that were read neither became rows nor are in quarantine
+    # whether some offsets that were read have neither a stored version nor a message in quarantine
     some_unstored: bool
-    noted_from: int  # ingest_unstored has all such messages from this offset on
+    noted_from: int  # ingest_unstored has all such offsets from this one on
 
 
 def trace_message(position: MessagePosition, broker: BrokerBounds | None = None) -> Fate:
@@ -299,7 +299,7 @@ def trace_message(position: MessagePosition, broker: BrokerBounds | None = None)
     If the topic was deleted and created again, the message is looked up in the new topic.
 
     Args:
-        broker: The offsets at the broker. None: use the end offset that the consumer noted last.
+        broker: The bounds at the broker. None: use the end offset that the consumer noted last.
     """
     topic_id = broker.topic_id if broker else ""
     row = _fetch_one(_LEDGER, {**position._asdict(), "topic_id": topic_id})
@@ -327,8 +327,8 @@ def _make_ahead_fate(
 ) -> Fate:
     """Make the fate of a message that the consumer has not reached."""
     cause, moment = FateCause.NOT_SENT, read_range.checked_at if read_range else None
-    end = broker.end if broker else read_range.end if read_range else None
-    if broker and position.offset < broker.low:
+    end = broker.end_offset if broker else read_range.end if read_range else None
+    if broker and position.offset < broker.first_offset:
         cause = FateCause.LOST
     elif end is not None and position.offset < end:
         cause = FateCause.UNREAD
@@ -351,10 +351,10 @@ def _find_unstored_fate(position: MessagePosition, partition_values: Sequence[An
 
 
 def _make_read_fate(position: MessagePosition, read_range: _ReadRange) -> Fate:
-    """Make the fate of a message that was read. Neither quarantine nor ingest_unstored has it.
+    """Make the fate of a message that was read and is neither in quarantine nor in ingest_unstored.
 
-    So the message was stored. This is not certain for an offset before `noted_from`, because
-    ingest_unstored may lack some messages before this offset.
+    So its version was stored. This is not certain for an offset before `noted_from`, because
+    ingest_unstored may lack offsets before `noted_from`.
     """
     is_certain = not read_range.some_unstored or position.offset >= read_range.noted_from
     cause = FateCause.READ if is_certain else FateCause.READ_BEFORE_NOTES
@@ -362,7 +362,7 @@ def _make_read_fate(position: MessagePosition, read_range: _ReadRange) -> Fate:
 
 
 def _is_within(bounds: Sequence[int], offset: int) -> bool:
-    """Return whether an offset is in one of some ranges of offsets.
+    """Return whether an offset is in one of several ranges of offsets.
 
     Args:
         bounds: The start and the end of the first range, of the second one, and so on. An end does

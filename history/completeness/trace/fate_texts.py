@@ -48,8 +48,8 @@ _OF_MESSAGE: Final[Mapping[FateCause, Any]] = {
     FateCause.READ: gettext_lazy("The message was read, and its version was stored."),
     FateCause.READ_BEFORE_NOTES: gettext_lazy(
         "The message was read. Its version was stored, or had been stored before, or was too old, "
-        "or was in quarantine until it was removed there: of messages that were read so long ago "
-        "only the sums are known."
+        "or was in quarantine until it was removed from there. For messages that were read so long "
+        "ago, only the sums are known."
     ),
     FateCause.REPEATED: gettext_lazy(
         "The message was read on {at}: its version was stored before."
@@ -69,10 +69,10 @@ _OF_MESSAGE: Final[Mapping[FateCause, Any]] = {
         "No message has this offset: it marks a transaction, or its message was removed."
     ),
     FateCause.NOT_SENT: gettext_lazy(
-        "There is no such message yet: the partition ends before it, or is not there."
+        "There is no such message yet: the partition ends before this offset, or does not exist."
     ),
     FateCause.BEFORE_FIRST: gettext_lazy(
-        "Nothing is known of the message: the reading began after it."
+        "Nothing is known of the message: Annals began to read at a later offset."
     ),
     FateCause.NEVER_READ: gettext_lazy(
         "Nothing is known of the message: its partition was never read."
@@ -96,7 +96,7 @@ def describe_fate(
     """Return sentences about a fate in the viewer's language, without content of a document.
 
     Args:
-        fill: Puts values into a template.
+        fill: Puts values into a template. For HTML it also escapes them.
         format_moment: Formats a moment.
     """
     version = fate.name.version if fate.name else None
@@ -125,34 +125,38 @@ def _describe_possible_fates(
         return []
     texts = []
     if possible.silence:
-        text = _("Nobody has read its topics since {at}: it may have been sent later.")
+        text = _(
+            "No consumer has read its topics since {at}. The version may have been sent later."
+        )
         if possible.silence.brokers:
-            text = _("Kafka has not answered since {at}: it may have been sent later.")
+            text = _("Kafka has not answered since {at}. The version may have been sent later.")
         texts.append(fill(text, at=format_moment(possible.silence.since)))
     elif possible.complete_to and not possible.unread and not possible.lost:
         text = _("Everything that was sent up to {at} has been read.")
         texts.append(fill(text, at=format_moment(possible.complete_to)))
     if possible.unread is None:
-        texts.append(_("How many messages of its topics are not read yet is not known."))
+        texts.append(_("It is not known how many messages of its topics are not read yet."))
     elif possible.unread:
         text = ngettext(
-            "{n} message of its topics is not read yet: it may be that one.",
-            "{n} messages of its topics are not read yet: it may be among them.",
+            "{n} message of its topics is not read yet. It may bring this version.",
+            "{n} messages of its topics are not read yet. One of them may bring this version.",
             possible.unread,
         )
         texts.append(fill(text, n=_format_number(possible.unread)))
     if possible.lost:
         text = ngettext(
-            "The broker deleted {n} message of its topics before it was read: it may be that one.",
-            "The broker deleted {n} messages of its topics before they were read: it may be among "
-            "them.",
+            "The broker deleted {n} message of its topics before it was read. It may have had this "
+            "version.",
+            "The broker deleted {n} messages of its topics before they were read. One of them may "
+            "have had this version.",
             possible.lost,
         )
         texts.append(fill(text, n=_format_number(possible.lost)))
     if possible.expired:
         text = ngettext(
-            "{n} message of its topics came after its retention: it may be that one.",
-            "{n} messages of its topics came after their retention: it may be among them.",
+            "{n} message of its topics came after its retention. It may have had this version.",
+            "{n} messages of its topics came after their retention. One of them may have had this "
+            "version.",
             possible.expired,
         )
         texts.append(fill(text, n=_format_number(possible.expired)))

@@ -1,4 +1,4 @@
-"""`annals capacity`: disk space for the history, from real partitions or given figures."""
+"""`annals capacity`: computes the disk space of the history, from partitions or given figures."""
 
 from __future__ import annotations
 
@@ -58,10 +58,12 @@ class Command(BaseCommand):
         if options["rps"] is not None:
             loads, basis = from_rate(options["rps"], options["avg_bytes"]), "given figures"
         else:
-            parts = catalog.read_partitions(connection, [entity.table for entity in ENTITIES])
-            measurement = measure_loads(connection, parts, clock.now().date())
+            partitions = catalog.read_partitions(connection, [entity.table for entity in ENTITIES])
+            measurement = measure_loads(connection, partitions, clock.now().date())
             if measurement is None:
-                raise CommandError("no complete day has rows yet. Give --rps and --avg-bytes.")
+                raise CommandError(
+                    "No complete day has plain rows yet: give --rps and --avg-bytes."
+                )
             loads, basis = measurement.loads, f"days {measurement.since} to {measurement.until}"
         after = options["pack_after_days"]
         if after is None:

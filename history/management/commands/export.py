@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 class Command(BaseCommand):
     help = (
         "Export the versions of one kind of entity, by whole days, from the table and the archive, "
-        "to files or standard output; exit 0: all days were exported, 1: some do not exist any "
-        "more, 2: it failed."
+        "to files or standard output; exit 0: all days were exported, 1: some days do not exist "
+        "any more or some versions cannot be read, 2: the export failed."
     )
     requires_system_checks: list[str] = []
 
@@ -91,7 +91,7 @@ class Command(BaseCommand):
 
         entity = BY_NAME[options["entity"]]
         url = settings.ANNALS.archive_url
-        begun = time.monotonic()
+        began = time.monotonic()
         try:
             store = ArchiveStore(url) if url else None
             days, missing = choose_days(entity, options["from"], options["to"])
@@ -99,21 +99,21 @@ class Command(BaseCommand):
                 _refuse_missing_days(entity, options["from"], options["to"])
             mask = _choose_mask(entity, options["unmasked"])
             export = ExportJob(entity, store, options["format"], mask)
-            # Counted before the rows are read: a message that leaves the quarantine meanwhile is
-            # counted, and may be in the files.
+            # The open messages are counted before the rows are read. If a message is stored
+            # meanwhile, it is counted, and its version may be in the files.
             quarantined_count = quarantine_queries.count_open_messages(
                 entity, *_get_span(days, missing)
             )
             export_begins.send(type(self), entity=entity, days=days, options=options)
             sums = _export_days(self, export, days, options)
         except BrokenPipeError:
-            raise  # the reader of standard output has left
+            raise  # the program that reads standard output has ended
         except (*FAILURES, NotJournaledError) as error:
             raise CommandError(
                 f"the export failed: {_explain_error(error)}", returncode=2
             ) from error
         sums["quarantined"] = quarantined_count
-        sums["seconds"] = round(time.monotonic() - begun, 3)
+        sums["seconds"] = round(time.monotonic() - began, 3)
         sums["missing"] = [
             {
                 "first": str(missing_days.first),
@@ -132,9 +132,9 @@ class Command(BaseCommand):
                 self.stderr.write(f"{entity.table} not exported: {missing_days}")
             if quarantined_count:
                 self.stderr.write(
-                    f"{entity.table} is not whole: "
+                    f"{entity.table}: the export is not complete. "
                     f"{pluralize(quarantined_count, 'message', 'messages')} of these days"
-                    " came and could not be stored; `annals quarantine list` has them."
+                    " could not be stored; `annals quarantine list` shows them."
                 )
         if sums["failed"]:
             sys.exit(2)
@@ -163,7 +163,7 @@ def _get_span(
 
 
 def _refuse_missing_days(entity: EntityKind, since: date | None, until: date | None) -> None:
-    """Raise CommandError if the command line names days and the table has none of these days."""
+    """Raise CommandError if the command line names days. Call it if none of these days exists."""
     if since and until and since >= until:
         raise CommandError(
             f"--from {since} must be before --to {until}. --to is the day after the last day to "
@@ -181,7 +181,7 @@ def _refuse_missing_days(entity: EntityKind, since: date | None, until: date | N
 def _export_days(
     command: BaseCommand, export: ExportJob, days: Sequence[ExportDay], options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Export the days. Return the numbers of days and rows, and what could not be exported.
+    """Export the days. Return the numbers of days and rows, failed days, and unreadable rows.
 
     Without --json, a failed day is also reported as soon as it fails.
     """
@@ -209,7 +209,8 @@ def _export_days(
             for complaint in exported_day.damaged:
                 damaged.append({"name": exported_day.day.name, "why": complaint})
                 lines.append(
-                    f"{exported_day.day.name} exported without what cannot be read: {complaint}"
+                    f"{exported_day.day.name} was exported without versions that cannot be read: "
+                    f"{complaint}"
                 )
             if not options["json"]:
                 for line in lines:
@@ -265,14 +266,15 @@ def _choose_mask(entity: EntityKind, reason: str | None) -> masking.KindMask | N
 
 
 def _refuse_own_key() -> None:
-    """Raise CommandError if no key is configured and this process would make one for the masks.
+    """Raise CommandError if ANNALS_SECRET_KEY is not set, except in a demo.
 
-    With such a key, equal values would get other tokens than on the screens and in the next export.
+    Annals would make a key for this process. With this key, a value would get another token than on
+    the screens and in the next export.
     """
     if settings.ANNALS.secret_key is None and not settings.ANNALS.demo:
         raise CommandError(
-            "ANNALS_SECRET_KEY is missing: the tokens of masked values are made with it. Set it to "
-            "the key that the web has, and export again.",
+            "ANNALS_SECRET_KEY is missing: Annals makes the tokens of masked values with it. Set "
+            "it to the key that the web has, and export again.",
             returncode=2,
         )
 

@@ -1,4 +1,4 @@
-"""`annals makemigrations`: adds no default partition to a partitioned model.
+"""`annals makemigrations`: makes migrations that do not add default partitions.
 
 A default partition with rows of a day would prevent the creation of this day (docs/decisions/0003).
 """

@@ -12,16 +12,16 @@ from history.common.text_tables import pluralize
 
 
 class Command(BaseCommand):
-    help = "Keep the table of business keys, by which documents are found."
+    help = "Maintain the table of business keys, by which documents are found."
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
         index = actions.add_parser(
             "index",
-            help="index the stored versions for keys that were declared after they were stored; "
-            "run it when all consumers have the new declaration. It may run next to them. On a "
-            "cluster it also lists the children of all applications: run it after `annals "
+            help="index stored versions by business keys that were declared later; run it when all "
+            "consumers have the new declaration. Consumers may go on meanwhile. On a cluster the "
+            "command also lists the children of all applications: run it after `annals "
             "distribute`, and after an update from a release that does not list them",
         )
         index.add_argument("--json", action="store_true", help="print JSON")

@@ -1,4 +1,7 @@
-"""Masking: replaces the marked parts of snapshots by tokens, unless the viewer may read them."""
+"""Masking: replaces the marked parts of snapshots by tokens, unless the viewer may read them.
+
+Begin with mask.py. marks.py finds the marked parts, viewer.py says what a viewer may read.
+"""
 
 from history.policy.masking.mask import (
     KindMask,

@@ -35,7 +35,7 @@ class _MarkNode:
     mark: str = ""  # the marked path that ends at this node, or empty
     inside: str = ""  # the alphabetically first path that continues below this node, or empty
     stays: bool = False  # whether this node is a `**`: a walk that goes down can stay on it
-    # whether the path has a name since its last `**`, so that it matches only few values
+    # whether the path to this node has a name after its last `**`, so that it matches few values
     named: bool = False
     below: dict[str, _MarkNode] = field(default_factory=dict)  # by segment
 
@@ -55,10 +55,11 @@ class _WalkState:
     """The state of a walk at one value of a snapshot: all nodes that the value's path matches."""
 
     mark: str  # the marked path that ends at this value, or empty
-    # the marked path that goes on below this value: a text or number here is masked; or empty
+    # a marked path that continues below this value, or empty; if it is set, a text or number here
+    # is masked
     value: str = ""
-    # the marked path that goes on below this value, but not into a list: a list here is masked; or
-    # empty
+    # a marked path that continues below this value, but not into a list, or empty; if it is set, a
+    # list here is masked
     items: str = ""
     # the state below each name that occurs in a marked path
     named: dict[str, _WalkState | None] = field(default_factory=dict)
@@ -74,11 +75,11 @@ class MarkedPaths:
     A path is an RFC 6901 pointer in which `*` stands for any one segment and `**` for any number
     of segments. Everything below a marked path is marked too.
 
-    A marked path expects objects or lists on its way. If a snapshot has another type of value
-    there, that value is masked as a whole: `/passport/series` also masks a passport that is a text
-    or a list. With `**`, this holds only from the next name in the path on: `/**/passport/series`
-    masks every passport that is a text, but no other text. Otherwise nearly every value would be
-    masked.
+    A marked path expects an object or a list before each of its segments. If a snapshot has another
+    type of value there, that value is masked as a whole: `/passport/series` also masks a passport
+    that is a text or a list. After a `**`, this holds only from the next name in the path on:
+    `/**/passport/series` masks every passport that is a text, but no other text. Otherwise nearly
+    every value would be masked.
     """
 
     def __init__(self, paths: Iterable[str]) -> None:
@@ -96,7 +97,7 @@ class MarkedPaths:
         return snapshot if self._root is None else _mask_value(snapshot, self._root, replace)
 
     def is_below_mark(self, steps: Sequence[PathSegment]) -> bool:
-        """Return whether a path leads into a marked part, by at least one segment."""
+        """Return whether a path leads at least one segment into a marked part."""
         state = self._root
         for step in steps:
             if state is None or state.mark:
@@ -149,8 +150,9 @@ def _make_state(
     """Return the state of a walk at these nodes, or None if `nodes` is empty.
 
     Args:
-        nodes: The nodes that the path matches. The function adds nodes that the path matches too
-            because a `**` can stand for zero segments.
+        nodes: The nodes that the path of the value matches. The function adds each `**` node
+            directly below one of them: the path matches it too, because `**` can stand for zero
+            segments.
         states: All states made so far, by the ids of their nodes. The function adds new states.
     """
     for node in nodes:  # the list grows during the loop

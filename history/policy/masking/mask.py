@@ -20,7 +20,7 @@ from history.policy.masking.marks import ANY_SEGMENTS, MarkedPaths
 from history.policy.masking.viewer import Viewer
 from history.store.catalogue import labels
 
-# How many tokens of texts a mask remembers. Most texts are the same in the next version.
+# A mask remembers this many tokens of texts, because most texts are the same in the next version.
 MAX_REMEMBERED_TOKENS = 1_000
 
 
@@ -81,8 +81,8 @@ def _make_marked_paths(paths: tuple[str, ...]) -> MarkedPaths:
 def list_searchable_keys(viewer: Viewer) -> list[str]:
     """Return the business keys by which the viewer may search.
 
-    Each is a text: the name of the kind, a space, and the name of the key. A key is left out if the
-    value at one of its pointers is masked for the viewer.
+    A business key is returned as a text: the name of the kind, a space, and the name of the key. A
+    key is left out if the value at one of its pointers is masked for the viewer.
     """
     return [
         f"{entity.name} {name}"
@@ -97,8 +97,8 @@ def list_searchable_keys(viewer: Viewer) -> list[str]:
 def is_path_into_mark(viewer: Viewer, kinds: Iterable[EntityKind], path: str) -> bool:
     """Return whether a pointer or key path leads into a part that is masked for this viewer.
 
-    The viewer gets such a part as one token. The result depends on the marked paths only, not on
-    snapshots.
+    The viewer gets such a part as one token. The result depends only on the marked paths, and not
+    on the content of snapshots.
     """
     masks = (get_viewer_mask(viewer, entity) for entity in kinds)
     return any(mask is not None and mask.marks.is_below_mark(parse_path(path)) for mask in masks)
@@ -109,7 +109,7 @@ def _is_marked(viewer: Viewer, entity: EntityKind, pointer: str) -> bool:
     return mask is not None and mask.marks.is_below_mark(parse_path(f"{pointer}/-"))
 
 
-# Tokens.
+# The functions below make the tokens that replace masked values.
 
 MASKED_PREFIX = "masked:"
 TOKEN_DIGITS = 16

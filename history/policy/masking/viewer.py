@@ -16,9 +16,9 @@ MAX_REMEMBERED = 1000
 
 
 class Caller(Protocol):
-    """Who asks, as Django sees it: a login, or a program that has a token of its own.
+    """A login, or a program with a token of its own, with the methods of Django's user.
 
-    A need-to-know rule gets it as `user`.
+    The need-to-know rule gets it as the argument `user`.
     """
 
     @property
@@ -36,10 +36,10 @@ class Viewer:
 
     # None: a command on this host, which reads the documents of every application, masked
     user: Caller | None
-    # what the request reads, for the access journal
+    # collects what the request reads, for the access journal
     access: AccessRecord = field(default_factory=AccessRecord)
-    in_clear: bool = False  # whether marked values are shown without asking for the permission
-    # by application, the decision of the need-to-know rule; None if the rule failed
+    in_clear: bool = False  # whether marked values are shown without a check of the permission
+    # the need-to-know rule's decision for each application so far; None if the rule failed
     decided: dict[str, bool | None] = field(default_factory=dict)
 
     @property
@@ -65,7 +65,7 @@ def has_permission(user: Caller | None, permission: str) -> bool:
 def has_explicit_permission(user: Caller | None, permission: str) -> bool:
     """Return whether the permission was granted to this login or to one of its groups.
 
-    A superuser does not have it for that reason alone.
+    To be a superuser is not enough.
     """
     return _is_granted(user, permission, is_explicit=True)
 

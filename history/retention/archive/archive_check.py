@@ -28,7 +28,7 @@ RowCallback = Callable[[ArchivedRow, bytes], None]
 
 
 def describe_file(store: ArchiveStore, name: str) -> ArchivedFile:
-    """Describe a file by its bytes and rows.
+    """Return what the manifest must say about a file: its size, checksums, row count and ids.
 
     Raises:
         FileNotFoundError: The file does not exist.
@@ -43,7 +43,7 @@ def find_damage(
 ) -> str | None:
     """Compare a file with its entry in the manifest, and return what is wrong, or None.
 
-    Reads the bytes of the file, then its rows, with one row group in memory.
+    Reads the file twice: its bytes, then its rows, with one row group in memory.
 
     Args:
         expected_file: The entry in the manifest.
@@ -63,9 +63,7 @@ def find_damage(
         return str(error)
     is_equal = expected_file == stored_file
     return (
-        None
-        if is_equal
-        else f"{expected_file.name} has other rows than its manifest says, or other ids"
+        None if is_equal else f"{expected_file.name} has other rows or ids than its manifest says"
     )
 
 
@@ -75,12 +73,17 @@ def find_damaged_file(store: ArchiveStore, manifest: Manifest) -> str | None:
 
 
 def find_fault(store: ArchiveStore, manifest: Manifest) -> str | None:
-    """Return what is wrong with the files of an archived day or with all its rows, or None."""
-    whole = DayDigest()
+    """Return what is wrong with the files of an archived day, or None.
+
+    Checks each file, and then the digest of the rows of all files.
+    """
+    day_digest = DayDigest()
     for file in manifest.files:
-        if fault := find_damage(store, file, lambda row, hashed: whole.add(row[0], row[1], hashed)):
+        if fault := find_damage(
+            store, file, lambda row, row_hash: day_digest.add(row[0], row[1], row_hash)
+        ):
             return fault
-    is_equal = (whole.rows, whole.finish()) == (manifest.rows, manifest.digest)
+    is_equal = (day_digest.rows, day_digest.finish()) == (manifest.rows, manifest.digest)
     return (
         None if is_equal else "the rows of the files are not the rows that the manifest describes"
     )
@@ -89,7 +92,7 @@ def find_fault(store: ArchiveStore, manifest: Manifest) -> str | None:
 def _describe_rows(
     store: ArchiveStore, name: str, size: int, sha256: str, on_row: RowCallback = lambda *_: None
 ) -> ArchivedFile:
-    """Describe a file by its rows.
+    """Read the rows of a file, and describe the file with them and the given size and SHA-256.
 
     Raises:
         ArchiveError: The file has no rows, or is not a file of the archive.
@@ -115,6 +118,7 @@ def _describe_rows(
     return ArchivedFile(name, rows, size, sha256, digest.hexdigest(), first, last)
 
 
+# How many times a day is read at most, if it is archived again while it is read.
 MOST_ATTEMPTS = 3
 
 
@@ -133,7 +137,7 @@ class ArchiveCheckResult:
 def list_days_to_check(
     entity: EntityKind | None = None, day: date | None = None
 ) -> QuerySet[ArchivedDay]:
-    """Return archived days: first those with a fault, then the least recently checked ones."""
+    """Return archived days: first the days with a fault, then the days checked longest ago."""
     archived_days = ArchivedDay.objects.all()
     if entity is not None:
         archived_days = archived_days.filter(table=entity.table)
@@ -170,7 +174,7 @@ def check_archived_days(
 
 
 def _check_day(store: ArchiveStore, table: str, day: date) -> ArchiveCheckResult | None:
-    """Check a day. Return None if it is not archived any more."""
+    """Check a day. Return None if the day is not archived any more."""
     for _ in range(MOST_ATTEMPTS):
         archived_day = ArchivedDay.objects.filter(table=table, day=day).first()
         if archived_day is None:
@@ -186,8 +190,9 @@ def _check_day(store: ArchiveStore, table: str, day: date) -> ArchiveCheckResult
         same_generation = ArchivedDay.objects.filter(
             id=archived_day.id, archived_at=archived_day.archived_at
         )
+        # If the day was archived again or removed meanwhile, the fault proves nothing: check again.
         if fault is None or same_generation.exists():
-            break  # otherwise the day was archived again or removed meanwhile: check once more
+            break
     return result
 
 
@@ -220,17 +225,23 @@ def _compare_database(
             and stored_manifest.archived_at > archived_day.archived_at
         )
         if newer and in_table:
-            return None, "manifest; maintain was interrupted, its next run records it"
+            return (
+                None,
+                "manifest; maintain was interrupted, and its next run records this manifest",
+            )
         counts = f"{pluralize(stored_manifest.rows, 'row')}, the database {archived_day.rows}"
-        return f"the manifest names {counts}; their digests differ", "manifest"
+        return f"the manifest names {counts}, and the digests differ", "manifest"
     fault, note = _compare_seals(archived_day, stored_manifest, in_table)
     if (
         fault is None
         and msgspec.convert(archived_day.files, tuple[ArchivedFile, ...]) != stored_manifest.files
     ):
         if stored_manifest.archived_at > archived_day.archived_at and in_table:
-            return None, "manifest; maintain was interrupted, its next run records it"
-        return "the manifest names other files than the database, or other ids in them", "manifest"
+            return (
+                None,
+                "manifest; maintain was interrupted, and its next run records this manifest",
+            )
+        return "the manifest names other files or ids than the database", "manifest"
     return fault, note
 
 

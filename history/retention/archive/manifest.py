@@ -27,7 +27,7 @@ class ArchivedFile(msgspec.Struct, frozen=True, rename="camel"):
     rows: Count
     bytes: Count
     sha256: str  # of the bytes of the file
-    digest: str  # over the SHA-256 of each row
+    digest: str  # SHA-256 over the SHA-256 of all rows
     first: str  # the id of the first row
     last: str  # the id of the last row
 
@@ -42,7 +42,7 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
     table_bytes: Count  # the size of the day in PostgreSQL, with indexes and TOAST
     archived_at: datetime
     files: tuple[ArchivedFile, ...]
-    generation: Count = 1  # how often the files were written; again if rows came later
+    generation: Count = 1  # how many times the files of the day have been written
     format: int = FORMAT
 
     @property
@@ -86,15 +86,15 @@ def save_manifest(store: ArchiveStore, manifest: Manifest) -> None:
 
 
 def delete_manifest(store: ArchiveStore, table: str, day: date) -> None:
-    """Delete the manifest: from then on the day is not archived. See delete_unneeded_files."""
+    """Delete the manifest: from then on the day is not archived. Its files stay."""
     store.delete(_build_path(table, day))
 
 
 def delete_unneeded_files(
     store: ArchiveStore, table: str, day: date, needed: Iterable[ArchivedFile]
 ) -> None:
-    """Delete the Parquet files of a day that are not in `needed`, also unfinished ones."""
-    store.delete(f"{build_day_folder(table, day)}/progress.json")  # earlier releases wrote it
+    """Delete the Parquet files of a day, also unfinished ones, unless they are in `needed`."""
+    store.delete(f"{build_day_folder(table, day)}/progress.json")  # from an earlier release
     needed_names = {file.name for file in needed}
     for name in store.list_names(build_day_folder(table, day)):
         if ".parquet" in name and name not in needed_names:

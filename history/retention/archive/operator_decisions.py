@@ -65,7 +65,7 @@ def forget_day(store: ArchiveStore, table: str, day: date) -> int:
     try:
         archived = manifest.load_manifest(store, table, day)
     except ArchiveError:
-        archived = None  # an unusable manifest must not stay
+        archived = None  # remove an unusable manifest, too
     noted_days = ArchivedDay.objects.filter(table=table, day=day)
     has_files = any(
         not name.endswith(REASON_FILES) for name in store.list_names(build_day_folder(table, day))
@@ -102,7 +102,8 @@ def seal_archived_rows(
         return
     with open_day(connection, table, day) as day_table:
         count = late_rows.count_late_rows(connection, table, day)
-        if not count or count != late_before:  # a row that came meanwhile waits for the next run
+        # If a row came meanwhile, the next run seals the day again.
+        if not count or count != late_before:
             return
         digests = late_rows.compute_digests(connection, entity, day, day_table.child)
         is_sealed_and_late = (
@@ -125,7 +126,7 @@ def seal_archived_rows(
 
 
 def _digest_archived_rows(store: ArchiveStore, new_manifest: Manifest) -> DayDigest:
-    """Compute the digest of the archived rows, with its ranges."""
+    """Compute the digest of the archived rows. Unlike the manifest's digest it has ranges."""
     digest = DayDigest()
     for row in manifest.read_checked_rows(store, new_manifest):
         digest.add(row[0], row[1], hash_row(row))

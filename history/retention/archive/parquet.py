@@ -1,4 +1,7 @@
-"""The Parquet files: the rows of one day in order, in row groups that can be found by an id."""
+"""Writes and reads the Parquet files of the archive.
+
+Their rows are sorted by id, so the row groups that may contain an id are found without a scan.
+"""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -12,7 +15,8 @@ from history.store.days.canonical import encode_row, list_columns
 
 GROUP_ROWS = 10_000
 GROUP_BYTES = 64 << 20
-# Versions of one document are neighbours and similar: a page must be long enough for many.
+# Neighbouring rows are similar, because they are versions of one document. A page with many rows
+# compresses well.
 PAGE_BYTES = 4 << 20
 ZSTD_LEVEL = 3
 READ_ROWS = 2_000

@@ -1,4 +1,7 @@
-"""Proves that Annals itself archived a row: the database notes what Annals archived."""
+"""Checks that Annals itself archived the rows of a day.
+
+The database notes the manifest of each day that Annals archives.
+"""
 
 from dataclasses import replace
 from datetime import date
@@ -37,7 +40,7 @@ def load_noted_manifest(table: str, day: date) -> Manifest | None:
 
 
 def note_archived_day(new_manifest: Manifest) -> None:
-    """Note the manifest of an archived day in the database, unless the same one is noted.
+    """Note the manifest of an archived day in the database, unless it is noted there already.
 
     Args:
         new_manifest: The manifest of the files that this process has written or has checked.
@@ -86,7 +89,7 @@ def check_provenance(
         table = MergedDayRows(connection, store, entity, _build_source(day_table))
         if archive_check.find_damaged_file(store, stored_manifest):
             can_be_rewritten = noted is None or noted.digest == stored_manifest.digest
-            # The files will be written again, from the table alone.
+            # The files are damaged. Annals can write them again if the table has all their rows.
             is_ours, extra_rows = (
                 can_be_rewritten and table.compute_digest() == stored_manifest.digest,
                 0,

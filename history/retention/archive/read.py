@@ -1,4 +1,4 @@
-"""Reads the versions of one document from the archive. Reads row groups, never whole files."""
+"""Reads the versions of one document from the archive: only row groups, never whole files."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,12 +31,12 @@ def read_versions(store: ArchiveStore, entity: EntityKind, id_: str) -> list[Sou
     while True:
         try:
             with ThreadPoolExecutor(READERS) as pool:
-                parts = list(
+                versions_by_file = list(
                     pool.map(lambda name: list(_read_file(store, name, entity, id_)), names)
                 )
-            return [version for part in parts for version in part]
+            return [version for versions in versions_by_file for version in versions]
         except FileNotFoundError:
-            # A merge may have replaced files since the database was asked for them.
+            # `maintain` may have replaced files of a day since the database named them.
             former_names, names = names, _list_files(entity, id_)
             if names == former_names:
                 raise

@@ -31,15 +31,15 @@ def restore_day(
 ) -> Manifest:
     """Restore an archived day of one table as a partition.
 
-    `maintain` does not drop the partition before `partitions release`. Rows of the day that the
-    table has already stay. If a feed of changes has passed the day, the restored versions are added
+    `maintain` does not drop the partition before `partitions release`. If the table has rows of the
+    day already, they stay. If a feed of changes has passed the day, the restored versions are added
     to the late list. The function works in one transaction. Other sessions can read and write
     meanwhile. Needs the run lock, and a `connection` in autocommit mode.
 
     Raises:
         ArchiveError: The archive does not have the day, has other rows than its manifest says, or
-            has a row that differs from the row of the table. Or the table has all rows already, is
-            packed, or is used by a transaction that stays open.
+            has a row that differs from the row of the table. Or the table of the day has all rows
+            already, is packed, or is used by a transaction that stays open.
         ForeignTableError: Annals did not make the partition.
     """
     table = entity.table
@@ -112,7 +112,7 @@ def _replace_day_table(
         )
         late_list.stage_table(connection, day_table.new)
         if day_table.state is not DayState.ABSENT:
-            # Before the table is locked. So under the lock only rows that came later are copied.
+            # This happens before the table is locked. Under the lock few rows are left to copy.
             merge.add_all_rows(day_table)
         days.replace_table(connection, table, day, merge.settle)
         late_list.add_staged_versions(connection, entity.name)
@@ -125,9 +125,10 @@ def _load_archived_rows(
     new: sql.Identifier,
     stored_manifest: Manifest,
 ) -> None:
-    """Load the archived rows and compare their digest with the manifest's."""
+    """Copy the archived rows to the new table. Check that they have the digest of the manifest."""
     names = list_columns(entity)
-    # Transactions that began before see frozen rows, too (history.store.days.table_swap).
+    # Frozen rows are visible to transactions that began before them, too. See
+    # history.store.days.table_swap.
     options = "" if distribution.is_distributed(connection) else " (FREEZE)"
     query = sql.SQL("COPY {} ({}) FROM STDIN" + options).format(new, _list_columns(names))
     moment = names.index("updated_at")
@@ -140,7 +141,7 @@ def _load_archived_rows(
 
 
 class _RestoreMerge:
-    """Copies to the new table of a day the rows that only its old table has.
+    """Copies rows from the old table of a day to the new one: the rows that the archive lacks.
 
     Args:
         watch: Knows which rows of the old table have changed, so that `settle` compares only these.
@@ -155,7 +156,7 @@ class _RestoreMerge:
         self._watch = watch
 
     def settle(self, day_table: days.DayTable) -> None:
-        """Copy the rows that the old table got since it was copied, and prove that none is missing.
+        """Copy the rows that the old table got after `add_all_rows`. Prove that none is missing.
 
         Call it while all writers are locked out.
 

@@ -12,29 +12,28 @@ from history.retention.archive import manifest
 from history.retention.archive.manifest import Manifest
 from history.retention.archive.parquet import ArchivedRow, hash_row
 from history.retention.archive.store import ArchiveError, ArchiveStore
-from history.store.days.canonical import Connection, DayDigest, compute_digest
-from history.store.days.canonical import stream_versions as table_rows
+from history.store.days.canonical import Connection, DayDigest, compute_digest, stream_versions
 
 
 @dataclass(frozen=True, slots=True)
 class MergedDayRows:
-    """The rows of a day: those of its table (`source`) and those in the archive (`archived`)."""
+    """The rows of a day: the rows of the day's table, merged with the archived rows of the day."""
 
     connection: Connection
     store: ArchiveStore
     entity: EntityKind
-    source: sql.Composable
-    archived: Manifest | None = None
+    source: sql.Composable  # the table of the day
+    archived: Manifest | None = None  # the manifest of the archived rows; None: only the table
 
     @contextmanager
     def read_in_order(self) -> Iterator[Iterator[ArchivedRow]]:
-        """Stream each row once, in the order of the files.
+        """Yield a stream with each row once, in the order in which the archive stores rows.
 
         Raises:
             ArchiveError: A row of the table differs from the archived row with the same key. Or, at
                 the end: the archived rows do not have the digest that the manifest names.
         """
-        with closing(table_rows(self.connection, self.entity, self.source)) as rows:
+        with closing(stream_versions(self.connection, self.entity, self.source)) as rows:
             if self.archived is None:
                 yield rows
             else:
@@ -44,11 +43,11 @@ class MergedDayRows:
         """Compute the digest of all rows. PostgreSQL hashes them if all are in the table."""
         if self.archived is None:
             return compute_digest(self.connection, self.entity, self.source).finish()
-        whole = DayDigest()
+        digest = DayDigest()
         with self.read_in_order() as rows:
             for row in rows:
-                whole.add(row[0], row[1], hash_row(row))
-        return whole.finish()
+                digest.add(row[0], row[1], hash_row(row))
+        return digest.finish()
 
 
 def merge_rows(
@@ -59,16 +58,16 @@ def merge_rows(
     Raises:
         ArchiveError: Two rows have the same key and different contents.
     """
-    last: ArchivedRow | None = None
+    previous: ArchivedRow | None = None
     for row in heapq.merge(archived, table, key=_build_sort_key):
-        if last is not None and row[:3] == last[:3]:
-            if tuple(row) != tuple(last):
+        if previous is not None and row[:3] == previous[:3]:
+            if tuple(row) != tuple(previous):
                 raise ArchiveError(
                     f"{row[0]} version {row[1]} differs from its archived row. Correct the table, "
                     "or give up the archived rows of this day with `partitions forget`"
                 )
             continue
-        last = row
+        previous = row
         yield row
 
 

@@ -30,7 +30,7 @@ class ArchiveError(ExplainedError, RuntimeError):
 
 
 class ArchiveStore:
-    """The files of the archive.
+    """The files of the archive, in a directory or in an object store.
 
     The name of a file is its path inside the archive, for example
     `product_instance_aud/2026-08-21/manifest.json`.
@@ -53,7 +53,7 @@ class ArchiveStore:
             raise ArchiveError(
                 _WRONG_URL
             ) from None  # pyarrow's message quotes the URL with its key
-        # The URL for people: without a key in it.
+        # For messages: the URL without credentials.
         parts = urlsplit(self.url)
         self.place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
         self._root = root.rstrip("/")
@@ -63,7 +63,7 @@ class ArchiveStore:
     def write(self, name: str) -> Iterator[IO[bytes]]:
         """Open a new file for writing. It gets its name when the `with` block ends without error.
 
-        If the archive is a local directory, the file is also synced to the disk then.
+        In a local directory, the file is synced to the disk before it gets its name.
         """
         path = self._path(name)
         if not self._local:

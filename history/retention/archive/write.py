@@ -38,7 +38,7 @@ class _Generation:
     entity: EntityKind
     day: date
     number: int
-    # In the names of the files, so that two runs never write to the same file.
+    # A part of the file names, so that two runs never write to the same file.
     run: str = field(default_factory=lambda: secrets.token_hex(4))
     digest: DayDigest = field(default_factory=DayDigest)  # of the rows written so far
     files: list[ArchivedFile] = field(default_factory=list)  # the finished files
@@ -53,8 +53,8 @@ def archive_day(
 ) -> Manifest:
     """Archive all rows of a day's table. Rows that were archived before stay archived.
 
-    The rows of the table and of the former files are written to new files, and these are read back.
-    Then a new manifest replaces the former one. The former files stay until
+    The rows of the table and of the former files are written to new files. The new files are read
+    back. Then a new manifest replaces the former one. The former files stay until
     `manifest.delete_unneeded_files`. If the archive has all rows already, nothing is written. One
     row group is in memory at a time. Needs the run lock.
 
@@ -62,8 +62,8 @@ def archive_day(
         source: The table of the day.
 
     Raises:
-        ArchiveError: A file of the archive is damaged, a row differs from the archived row with the
-            same key, or the table changed while the files were written.
+        ArchiveError: An archived file is damaged, a row of the table differs from the archived row
+            with the same key, or the table changed while the files were written.
     """
     table = MergedDayRows(connection, store, entity, source)
     former_manifest = manifest.load_manifest(store, entity.table, day)
@@ -100,7 +100,7 @@ def _write_generation(
 
     Args:
         former_manifest: The manifest that is replaced; None if there is none.
-        expected_digest: The digest of all rows; None if it is not computed yet.
+        expected_digest: The digest of all rows. None: compare only the number of rows.
     """
     with rows.read_in_order() as stream:
         while _write_file(generation, stream):
@@ -129,7 +129,8 @@ def _write_generation(
         files=tuple(generation.files),
         generation=generation.number,
     )
-    rows.connection.execute("SELECT 1")  # our session still exists, and so does its run lock
+    # This fails if the session has ended: then another run may have the run lock.
+    rows.connection.execute("SELECT 1")
     manifest.save_manifest(generation.store, new_manifest)
     return new_manifest
 
@@ -173,7 +174,7 @@ def _measure_table(connection: Connection, source: sql.Composable) -> int:
     return int(row[0]) if row else 0
 
 
-# If the archive has none of this many days, it is not the one to which they were written.
+# If the archive has none of the LAST_DAYS days that were archived last, it is the wrong archive.
 LAST_DAYS = 10
 
 

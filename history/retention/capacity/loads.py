@@ -1,4 +1,4 @@
-"""Computes the disk space for all days from the load of one day, which is measured or given."""
+"""Computes the disk space for all days from the load of one day, measured or given."""
 
 from __future__ import annotations
 
@@ -21,19 +21,21 @@ from history.store.distribution.disk_use import measure_disk_use
 
 SECONDS_PER_DAY: Final = 86_400
 SAMPLE_DAYS: Final = 7
-# Bytes on disk for each byte of the simulator's messages, with TOAST and pglz. Measured were 1.02,
-# times 2,119 / 1,856 (decision 31).
+# Bytes on disk for each byte of the simulator's messages, with TOAST. 1.02 were measured with pglz.
+# Since decision 31 rows are compressed less, so this is multiplied by 2,119 / 1,856.
 DATA_PER_MESSAGE_BYTE: Final = 1.17
-# Bytes of index for each row, with random keys, by whether it is the main kind.
-INDEX_PER_ROW: Final = {True: 80.0, False: 155.0}  # the root kind has one index, the others two
+# Bytes of indexes for each row, with random keys. The tables of children have a second index.
+INDEX_PER_ROW: Final = 80.0
+INDEX_PER_CHILD_ROW: Final = 155.0
 # The size of a packed day as a share of its plain size. `python -m benchmarks pack` prints it for a
 # simulated day of all kinds.
 PACKED_SHARE: Final = 0.079
-# How many plain days there are besides those that wait for packing: today, and a day being packed.
+# How many days are plain besides the days that wait for packing: today, and a day being packed.
 PLAIN_DAYS: Final = 2
-# Share added for vacuum, for sorting a day that is sealed or archived, and for time to react.
+# This share is added for vacuum, for sorting a day that is sealed or archived, and so that people
+# have time to react.
 RESERVE: Final = 0.2
-# Share of messages of the root kind, and their size relative to the mean of all messages.
+# The root kind's share of all messages, and the size of its messages relative to the mean size.
 ROOT_SHARE: Final = 0.8
 ROOT_SIZE: Final = 1.14
 
@@ -46,7 +48,7 @@ FROM unnest(%s::text[]) AS name
 
 @dataclass(frozen=True, slots=True)
 class DiskNeed:
-    """Bytes on disk, without WAL."""
+    """How many bytes on disk something needs, without WAL."""
 
     data: float = 0.0
     index: float = 0.0
@@ -65,7 +67,7 @@ class DiskNeed:
 
 @dataclass(frozen=True, slots=True)
 class TableLoad:
-    """The rows that one table receives in a day."""
+    """How many rows one table receives in a day, and how large they are."""
 
     table: str
     rows_per_day: float
@@ -88,10 +90,7 @@ class TableLoad:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredLoads:
-    """Rows per day and bytes per row of all tables.
-
-    Measured on the days from `since` to `until`, both included.
-    """
+    """The loads of all tables, measured on the days from `since` to `until`, both included."""
 
     loads: list[TableLoad]
     since: date
@@ -115,14 +114,14 @@ def from_rate(rps: float, average_bytes: float) -> list[TableLoad]:
     def load(entity: EntityKind) -> TableLoad:
         rows = rps * SECONDS_PER_DAY * (root_share if entity.root else share)
         bytes_ = average_bytes * (root_size if entity.root else child_size)
-        index = INDEX_PER_ROW[entity.parent is None]
+        index = INDEX_PER_ROW if entity.parent is None else INDEX_PER_CHILD_ROW
         return TableLoad(entity.table, rows, bytes_ * DATA_PER_MESSAGE_BYTE, index)
 
     return [load(entity) for entity in ENTITIES]
 
 
 def measure_loads(
-    connection: BaseDatabaseWrapper, parts: Sequence[Partition], today: date
+    connection: BaseDatabaseWrapper, partitions: Sequence[Partition], today: date
 ) -> MeasuredLoads | None:
     """Measure the loads on the last SAMPLE_DAYS complete days that have plain rows.
 
@@ -131,19 +130,26 @@ def measure_loads(
     """
     packed = set(SealedDay.objects.filter(packed_at__isnull=False).values_list("table", "day"))
     complete = [
-        part
-        for part in parts
-        if part.day and part.day < today and part.rows and (part.table, part.day) not in packed
+        partition
+        for partition in partitions
+        if partition.day
+        and partition.day < today
+        and partition.rows
+        and (partition.table, partition.day) not in packed
     ]
-    days = sorted({part.day for part in complete if part.day})[-SAMPLE_DAYS:]
+    days = sorted({partition.day for partition in complete if partition.day})[-SAMPLE_DAYS:]
     if not days:
         return None
     span = (days[-1] - days[0]).days + 1
     loads = []
     for entity in ENTITIES:
-        table_parts = [part for part in complete if part.table == entity.table and part.day in days]
-        rows = sum(part.rows for part in table_parts)
-        data, index = _measure_sizes(connection, [part.name for part in table_parts])
+        table_partitions = [
+            partition
+            for partition in complete
+            if partition.table == entity.table and partition.day in days
+        ]
+        rows = sum(partition.rows for partition in table_partitions)
+        data, index = _measure_sizes(connection, [partition.name for partition in table_partitions])
         if rows:
             loads.append(TableLoad(entity.table, rows / span, data / rows, index / rows))
     return MeasuredLoads(loads, days[0], days[-1])

@@ -1,4 +1,4 @@
-"""Chooses the days of an export, and finds where their rows are and which days are missing."""
+"""Chooses the days of an export: where the rows of each day are, and which days are missing."""
 
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -18,17 +18,19 @@ from history.store.days.window import Window
 
 @dataclass(frozen=True, slots=True)
 class ExportDay:
-    """One day to export. Rows that are in its table and in the archive are exported once."""
+    """One day to export. A row that is both in its table and in the archive is exported once."""
 
     name: str  # of the day's partition
     day: date
-    part: Partition | None  # its table; None if it does not have one
+    partition: Partition | None  # the partition or detached table that can have rows of the day
     archived: int | None  # how many rows the archive has; None if the day is not archived
 
     @property
     def rows(self) -> int:
         """About how many rows the day has; 0 if it is not known."""
-        return self.archived or (self.part.rows if self.part and self.part.day else 0)
+        return self.archived or (
+            self.partition.rows if self.partition and self.partition.day else 0
+        )
 
     def build_source(self, table: str) -> sql.Composable:
         """Build a FROM item with the rows that the database has of this day.
@@ -36,9 +38,10 @@ class ExportDay:
         Args:
             table: The partitioned table.
         """
-        # Read by its name: a day that `maintain` drops meanwhile is an error, not an empty day.
-        if self.part and (self.part.day or self.part.state is not DayState.ATTACHED):
-            return sql.Identifier(self.part.name)
+        # The query names the day's own table. If `maintain` drops it meanwhile, the query fails. A
+        # query of the partitioned table would return no rows.
+        if self.partition and (self.partition.day or self.partition.state is not DayState.ATTACHED):
+            return sql.Identifier(self.partition.name)
         start, end = map(sql.Literal, compute_bounds(self.day))
         return sql.SQL(
             "(SELECT * FROM {} WHERE updated_at >= {} AND updated_at < {}) AS of_day"
@@ -67,23 +70,30 @@ def choose_days(
         since: The first day. None: the oldest day that exists.
         until: The day after the last one. None: today, which still gets rows.
     """
-    parts = catalog.read_partitions(connection, [entity.table])
-    parts.sort(key=lambda part: part.day is None)  # the table of a day before a default partition
+    partitions = catalog.read_partitions(connection, [entity.table])
+    # A day's own table is preferred to a default partition.
+    partitions.sort(key=lambda partition: partition.day is None)
     archive = dict(ArchivedDay.objects.filter(table=entity.table).values_list("day", "rows"))
     window = Window.at(clock.now(), settings.ANNALS.retention_days, 0)
-    starts = [part.start.date() if part.start else part.day for part in parts]
+    starts = [
+        partition.start.date() if partition.start else partition.day for partition in partitions
+    ]
     first = since or min([*filter(None, starts), *archive], default=window.oldest)
     days, missing = list[ExportDay](), list[MissingDays]()
     for number in range(((until or window.newest) - first).days):
         day = first + timedelta(days=number)
-        part = next((part for part in parts if _can_have_rows(part, day)), None)
+        partition = next(
+            (partition for partition in partitions if _can_have_rows(partition, day)), None
+        )
         archived, reason = archive.get(day), ""
         if archived is not None and settings.ANNALS.archive_url is None:
             reason = "in the archive, and ANNALS_ARCHIVE_URL is not set"
-        elif part is None and archived is None and day < window.oldest:
+        elif partition is None and archived is None and day < window.oldest:
             reason = "before retention, and not in the archive"
-        elif part or archived is not None:
-            days.append(ExportDay(build_partition_name(entity.table, day), day, part, archived))
+        elif partition or archived is not None:
+            days.append(
+                ExportDay(build_partition_name(entity.table, day), day, partition, archived)
+            )
         previous = missing[-1] if missing else None
         if (
             reason
@@ -96,11 +106,11 @@ def choose_days(
     return days, missing
 
 
-def _can_have_rows(part: Partition, day: date) -> bool:
+def _can_have_rows(partition: Partition, day: date) -> bool:
     """Return whether a partition or detached table can have rows of a day.
 
     A default partition can have rows of any day.
     """
-    if part.state is not DayState.ATTACHED:
-        return part.day == day
-    return part.start is None or part.covers_part_of(day)
+    if partition.state is not DayState.ATTACHED:
+        return partition.day == day
+    return partition.start is None or partition.covers_part_of(day)

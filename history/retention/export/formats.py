@@ -23,7 +23,7 @@ class JsonLinesWriter:
     The fields are id, version, type, updatedAt (UTC), clientId, author, productInstanceId and data.
     """
 
-    def __init__(self, sink: IO[bytes], entity: EntityKind) -> None:  # noqa: ARG002 - as of all formats
+    def __init__(self, sink: IO[bytes], entity: EntityKind) -> None:  # noqa: ARG002 - all writers have these parameters
         self._write = sink.write
         self._encode = msgspec.json.Encoder().encode
 
@@ -47,7 +47,7 @@ class JsonLinesWriter:
 
 
 class ParquetExportWriter(ArchiveFileWriter):
-    """Writes the columns of the archive's files. The rows are in no particular order."""
+    """Writes a Parquet file with the columns of the archive, its rows in no particular order."""
 
     def __init__(self, sink: IO[bytes], entity: EntityKind) -> None:
         super().__init__(sink, entity, ordered=False)

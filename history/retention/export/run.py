@@ -27,7 +27,7 @@ from history.store.days.canonical import Connection, stream_versions
 
 BUFFER = 1 << 20
 TICK_ROWS = 5_000
-# Errors of one day; the export goes on with the next one.
+# The errors of one day. An export into a directory goes on with the next day.
 FAILURES = (ArchiveError, DatabaseError, psycopg.Error, OSError)
 
 
@@ -36,15 +36,15 @@ class ExportJob:
     """A request for an export.
 
     Attributes:
-        store: The archive; None if none is set.
-        kind: A name in FORMATS.
+        store: The archive; None if ANNALS_ARCHIVE_URL is not set.
+        format: A name in FORMATS.
         mask: Masks the snapshots; None: they are exported unmasked.
         tick: Called with the number of rows that were written since the last call.
     """
 
     entity: EntityKind
     store: ArchiveStore | None
-    kind: str
+    format: str
     mask: KindMask | None = None
     tick: Callable[[int], None] = lambda _: None
 
@@ -99,14 +99,14 @@ def to_stream(
             stream is incomplete then.
     """
     connection.ensure_connection()
-    with closing(FORMATS[export.kind](sink, export.entity)) as output:
+    with closing(FORMATS[export.format](sink, export.entity)) as output:
         for day in days:
             yield _write_day(export, day, output, connection.connection)
     sink.flush()
 
 
 def _to_file(export: ExportJob, day: ExportDay, folder: Path) -> ExportedDay:
-    target = folder / f"{day.name}.{export.kind}"
+    target = folder / f"{day.name}.{export.format}"
     note = folder / f".{target.name}.rows"
     try:
         connection.ensure_connection()
@@ -118,10 +118,11 @@ def _to_file(export: ExportJob, day: ExportDay, folder: Path) -> ExportedDay:
                 return ExportedDay(day, was_exported=True)
         with (
             _write_complete_file(target) as sink,
-            closing(FORMATS[export.kind](sink, export.entity)) as output,
+            closing(FORMATS[export.format](sink, export.entity)) as output,
         ):
             result = _write_day(export, day, output, pg_connection)
-        # After the file: a note that does not belong to it would keep an incomplete file.
+        # The note is written after the file. Otherwise, if the export ended between the two, the
+        # note would stand beside an old file, and the next export would keep that file.
         if result.damaged:
             note.unlink(missing_ok=True)
         else:
@@ -137,7 +138,7 @@ def _to_file(export: ExportJob, day: ExportDay, folder: Path) -> ExportedDay:
 def _write_day(
     export: ExportJob, day: ExportDay, output: ExportWriter, pg_connection: Connection
 ) -> ExportedDay:
-    """Write the rows of a day that can be read."""
+    """Write the rows of a day, except rows that cannot be read."""
     row_count = 0
     damaged: list[str] = []
     with closing(
@@ -161,7 +162,7 @@ def _read_rows(
 ) -> Generator[ArchivedRow]:
     """Yield the rows of a day from the table, from the archive, or merged from both.
 
-    Rows that are in the table alone come in any order.
+    If the archive does not have the day, the rows come in any order.
 
     Args:
         on_damage: Called with the error of each row of the table that cannot be read.
@@ -169,7 +170,7 @@ def _read_rows(
     archived_rows = (
         None if day.archived is None else _read_archived_rows(export, day, pg_connection)
     )
-    if archived_rows is not None and day.part is None:
+    if archived_rows is not None and day.partition is None:
         yield from archived_rows
         return
     source = day.build_source(export.entity.table)
@@ -197,8 +198,8 @@ def _read_archived_rows(
 
 
 def _count_rows(export: ExportJob, day: ExportDay, pg_connection: Connection) -> int | None:
-    """Count the rows of a day. Return None if it has rows in the table and in the archive."""
-    if day.part is None:
+    """Count the rows of a day. Return None if both table and archive may have rows of it."""
+    if day.partition is None:
         return day.archived
     return (
         count_versions(pg_connection, day.build_source(export.entity.table))
@@ -210,7 +211,7 @@ def _count_rows(export: ExportJob, day: ExportDay, pg_connection: Connection) ->
 @contextmanager
 def _write_complete_file(target: Path) -> Iterator[IO[bytes]]:
     """Open a file that gets its name if the `with` block ends without an error."""
-    # A name of its own: another export may be writing the same day.
+    # The unfinished file has a random name, because another export may be writing the same day.
     unfinished = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
         with unfinished.open("wb", BUFFER) as sink:

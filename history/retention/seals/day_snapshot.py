@@ -1,4 +1,8 @@
-"""Reads a day in one state: its rows, and the notes of the consumers about its late rows."""
+"""Reads one consistent state of a day: its rows, and the notes of consumers about its late rows.
+
+On a cluster this takes more than PostgreSQL's snapshot, because each node has a snapshot
+of its own.
+"""
 
 from collections.abc import Callable
 from datetime import date
@@ -14,13 +18,16 @@ from history.store.days.canonical import Connection
 from history.store.days.day_reading import open_day
 
 T = TypeVar("T")
+# On a cluster `run_in_one_state` calls `work` at most this many times, if late rows come meanwhile.
 ROUNDS: Final = 3
-# How long the lock may wait, and with it the writers. lock_timeout counts on one node only.
+# How long `stop_writers` waits for its lock, as a statement_timeout. New writers wait behind it.
+# lock_timeout would not do: it counts on one node only.
 WAIT: Final = "1s"
 _NOTED: Final[LiteralString] = (
     'SELECT count(*), max(id) FROM late_row WHERE "table" = %s AND day = %s'
 )
-# A prepared transaction does not belong to a session. Its rows on a node become visible later.
+# Counts the locks of prepared transactions that wrote to a table, on one node. Such a transaction
+# does not belong to a session, and its rows become visible later.
 _LEFT: Final[LiteralString] = """
 SELECT count(*) FROM pg_locks JOIN pg_class ON pg_class.oid = relation
 JOIN pg_dist_shard ON relname = {table} || '_' || shardid AND logicalrelid = {table}::regclass
@@ -107,8 +114,12 @@ def stop_writers(connection: Connection, table: str) -> None:
         try:
             connection.execute(lock)
         except errors.QueryCanceled:
-            raise errors.LockNotAvailable("a transaction that writes to it stays open") from None
+            raise errors.LockNotAvailable(
+                f"a transaction that writes to {table} stays open"
+            ) from None
         connection.execute(set_timeout, [former_timeout])
         left_query = sql.SQL(_LEFT).format(table=sql.Literal(table)).as_string(connection)
         if any(answer.result != "0" for answer in distribution.ask_nodes(connection, left_query)):
-            raise errors.LockNotAvailable("a node has left a prepared transaction that wrote to it")
+            raise errors.LockNotAvailable(
+                f"a node has left a prepared transaction that wrote to {table}"
+            )

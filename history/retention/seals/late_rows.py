@@ -36,7 +36,8 @@ WHERE locktype = 'relation' AND relation = ANY(%s::regclass[]) AND mode LIKE %s 
     AND pid IS DISTINCT FROM pg_backend_pid()
 """
 
-# Each transaction holds the lock of its own virtual number, whoever may see its other properties.
+# Every transaction holds a lock on its virtual id. Each login may see this lock, but not each login
+# may see other properties of the transaction.
 _TRANSACTIONS = """
 SELECT virtualxid FROM pg_locks JOIN pg_stat_activity USING (pid)
 WHERE locktype = 'virtualxid' AND granted AND virtualxid = virtualtransaction
@@ -47,12 +48,13 @@ _NOTED = """
 SELECT DISTINCT row_hash FROM late_row WHERE "table" = %s AND day = %s AND NOT sealed
 """
 
-_GONE = """
+# Days with notes about late rows that have neither a table nor an archive.
+_SELECT_DROPPED_DAYS = """
 SELECT "table", day FROM (SELECT DISTINCT "table", day FROM late_row) AS days
 WHERE to_regclass("table" || to_char(day, '_YYYYMMDD')) IS NULL AND NOT EXISTS (
     SELECT FROM archived_day AS kept WHERE kept."table" = days."table" AND kept.day = days.day)
 """
-_FORGET = """
+_DELETE_NOTES = """
 DELETE FROM late_row WHERE "table" = %s AND day = %s AND to_regclass(%s) IS NULL
 """
 
@@ -69,7 +71,7 @@ def mark_sealed_day(connection: Connection, table: str, day: date) -> None:
 def wait_for_others(
     connection: Connection, tables: Sequence[sql.Identifier], mode: str = "%"
 ) -> None:
-    """Wait until the other transactions that have a lock of these tables now have ended.
+    """Wait until all other transactions that hold a lock on these tables now have ended.
 
     Does not wait for transactions that take a lock after the call.
 
@@ -77,7 +79,7 @@ def wait_for_others(
         mode: The mode of the lock, as a pattern of LIKE.
 
     Raises:
-        psycopg.errors.LockNotAvailable: One of them stays open.
+        psycopg.errors.LockNotAvailable: One of these transactions stays open.
     """
     deadline = time.monotonic() + days.LOCK_WAIT_S
     names = [table.as_string(connection) for table in tables]
@@ -94,10 +96,10 @@ def wait_for_others(
 
 
 def wait_for_transactions(connection: Connection) -> None:
-    """Wait until the transactions of this database that are open now have ended.
+    """Wait until all other transactions of this database that are open now have ended.
 
     Raises:
-        psycopg.errors.LockNotAvailable: One of them stays open.
+        psycopg.errors.LockNotAvailable: One of these transactions stays open.
     """
     deadline = time.monotonic() + days.LOCK_WAIT_S
     transactions = set(connection.execute(_TRANSACTIONS))
@@ -122,7 +124,7 @@ def count_late_rows(connection: Connection, table: str, day: date) -> int:
 
 
 def count_late_rows_since(table: str, day: date, moment: datetime) -> int:
-    """Return how many late rows the day has got after a moment."""
+    """Return how many late rows have entered the day since a moment."""
     return LateRow.objects.filter(table=table, day=day, noted_at__gt=moment).count()
 
 
@@ -154,10 +156,10 @@ def compute_digests(
 def forget_archived_rows(
     connection: Connection, entity: EntityKind, day: date, archived: sql.Composable, digest: str
 ) -> None:
-    """Delete the notes about late rows of a restored day if the newest seal includes these rows.
+    """Delete the notes about late rows of a restored day that the newest seal includes.
 
-    A late row is in the seal if it is one of the archived rows, and the archived rows have the
-    digest of the seal. If they have another digest, nothing is deleted.
+    If the archived rows have the digest of the seal, the seal includes exactly these rows. If they
+    have another digest, nothing is deleted.
 
     Args:
         archived: A table with the archived rows.
@@ -186,12 +188,11 @@ def forget_removed_rows(
 ) -> None:
     """Delete the notes about late rows that were removed because another row is equal.
 
-    Equal rows have the same hash. The seal includes the row that stays. But if a hash has more
-    notes than removed rows, a note may be about the row that stays; then all notes with this hash
-    are kept.
+    Equal rows have the same hash. If a hash has more notes than removed rows, one of the notes may
+    be about the row that stays. Then all notes with this hash are kept.
 
     Args:
-        repeats: By hash, how many rows were removed.
+        repeats: How many rows were removed, by their hash.
     """
     for row_hash, number in repeats.items():
         connection.execute(
@@ -205,6 +206,6 @@ def forget_removed_rows(
 
 def forget_dropped_days(connection: Connection) -> None:
     """Delete the notes about late rows of days that are neither in a table nor in the archive."""
-    # Two statements: Citus refuses to delete by what a table of the coordinator says.
-    for table, day in connection.execute(_GONE).fetchall():
-        connection.execute(_FORGET, [table, day, days.build_partition_name(table, day)])
+    # Two statements, because Citus refuses a DELETE that depends on a table of the coordinator.
+    for table, day in connection.execute(_SELECT_DROPPED_DAYS).fetchall():
+        connection.execute(_DELETE_NOTES, [table, day, days.build_partition_name(table, day)])

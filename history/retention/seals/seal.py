@@ -27,13 +27,14 @@ from history.store.days import days, doubled_versions
 from history.store.days.canonical import Connection, DayDigest, compute_digest
 from history.store.days.days import DayState
 
+# Stands in the first seal of a table in place of the previous seal.
 GENESIS = "0" * 64
 # A day can be sealed from this many days after its beginning, and packed one day later. Until then
 # its rows may still be on their way, and a clock may be wrong.
 YOUNGEST_DAYS = 2
 
 
-# Called with days (table and day). Returns those that may still get rows, each with the reason.
+# Called with days (table and day). Returns the days that may still get rows, each with the reason.
 FindWaitingDays = Callable[[Collection[tuple[str, date]]], Mapping[tuple[str, date], str]]
 
 # Returns the newest seal of a table.
@@ -61,7 +62,7 @@ class DaysToSeal(NamedTuple):
 
 
 class SealAttempt(NamedTuple):
-    """The result of sealing one day in a run."""
+    """The result of an attempt to seal one day."""
 
     day_rows: DayRows
     day: date
@@ -82,7 +83,7 @@ def find_days_to_seal(
     Args:
         existing: The partitions of `tables`.
         after_days: How many days after its end a day is finished. 0: no day is sealed.
-        find_waiting: Finds the days that may still get rows, which are not sealed yet.
+        find_waiting: Finds the days that may still get rows. These days are not sealed yet.
     """
     if not after_days:
         return DaysToSeal([], {})
@@ -90,10 +91,10 @@ def find_days_to_seal(
     sealed_or_archived = set(DaySeal.objects.values_list("table", "day"))
     sealed_or_archived |= set(ArchivedDay.objects.values_list("table", "day"))
     names = {
-        (part.table, part.day): part.name
-        for part in existing
-        if part.day and part.day < end and part.state is DayState.ATTACHED
-        if (part.table, part.day) not in sealed_or_archived
+        (partition.table, partition.day): partition.name
+        for partition in existing
+        if partition.day and partition.day < end and partition.state is DayState.ATTACHED
+        if (partition.table, partition.day) not in sealed_or_archived
     }
     filled_names = find_filled(list(names.values()))
     tables_by_name = {table.table: table for table in tables}
@@ -111,7 +112,7 @@ def find_days_to_seal(
 
 
 def seal_days(table_days: Sequence[tuple[DayRows, date]]) -> Iterator[SealAttempt]:
-    """Seal days one by one. A failed day does not stop the next ones.
+    """Seal days one by one, and yield the result of each. A failed day does not stop the others.
 
     Needs the run lock. If a connection is lost, the lock is taken again.
     """
@@ -226,9 +227,10 @@ def add_seal(connection: Connection, table: str, day: date, day_digest: DayDiges
 
 
 def compute_seal(previous: str, table: str, day: date, rows: int, digest: str) -> str:
-    """Return the seal of a day: the SHA-256, in hex, of the previous seal and the values below.
+    """Return the seal of a day: the SHA-256, in hex, of the arguments.
 
     Args:
+        previous: The previous seal of the table.
         rows: The number of rows.
         digest: The digest of the rows, in hex.
     """

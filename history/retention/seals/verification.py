@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import psycopg
@@ -36,7 +36,7 @@ _UNSEALED: Final = "the day does not have a seal, although an earlier day has a 
 
 
 def find_fault_after_sealing(day_seal: DaySeal) -> str | None:
-    """Return the fault if a day got rows after it was sealed, or None.
+    """Return what is wrong if a day got rows after it was sealed, or None.
 
     Only for tables that never get late rows. Looks at the notes about late rows and at the seals of
     the day, not at its rows.
@@ -45,15 +45,16 @@ def find_fault_after_sealing(day_seal: DaySeal) -> str | None:
         return _LATE
     seals_of_day = DaySeal.objects.filter(table=day_seal.table, day=day_seal.day)
     if seals_of_day.values("digest").distinct().count() > 1:
-        return "it was sealed again with other rows"
+        return "the day was sealed again with other rows"
     return None
 
 
 def find_unsealed_days(connection: Connection, day_rows: DayRows) -> Iterator[tuple[date, str]]:
     """Yield the days that must have a seal and do not have one, oldest first, each with its fault.
 
-    `maintain` seals every finished day. So every finished day must have a seal, beginning with the
-    day of the oldest row or seal. A day for which a late row is noted must have a seal, too.
+    Only for tables that never get late rows: for other tables nothing is yielded. `maintain` seals
+    every finished day. So every finished day must have a seal, beginning with the day of the oldest
+    row or seal. A day for which a late row is noted must have a seal, too.
     """
     if day_rows.closing is None:
         return
@@ -68,9 +69,9 @@ def find_unsealed_days(connection: Connection, day_rows: DayRows) -> Iterator[tu
 
 
 def _compute_sealing_end(sealed: Collection[date], closing: DayClosing) -> date:
-    """Return the first day that the latest run of `maintain` could not seal yet.
+    """Return the first day that the latest flawless run of `maintain` could not seal yet.
 
-    Only runs in which no day was busy or broken count.
+    If no such run is recorded, return the last sealed day.
     """
     run = runs.load_latest_flawless_run()
     if run is None:
@@ -93,7 +94,7 @@ class SealVerdict:
     table: str
     day: date
     rows: int  # how many rows the seal has
-    late: int  # how many rows have entered the day since
+    late: int  # how many rows have entered the day since this seal
     seal: str
     fault: str | None  # what is wrong, or None
     note: str  # what was compared
@@ -200,8 +201,8 @@ def accept_changed_day(table: str, day: date) -> None:
 def _compare_day(connection: Connection, day_rows: DayRows, day_seal: DaySeal) -> SealVerdict:
     """Compare a day with its seal.
 
-    If they differ and the table is distributed, compare again in one state of all
-    nodes: the nodes may have been read at different moments.
+    If they differ and the table is distributed, compare again in one state of all nodes: the first
+    comparison may have read the nodes at different moments.
     """
     with open_day(connection, day_rows.table, day_seal.day) as day_table:
         verdict = _compare_in_snapshot(connection, day_rows, day_seal, day_table)
@@ -249,8 +250,8 @@ def _compare_in_snapshot(
 def _load_newest(connection: Connection, day_seal: DaySeal) -> DaySeal:
     """Return the newest seal of the day that this transaction's snapshot sees.
 
-    A day may have been sealed again since `day_seal` was read. Then the newer seal includes its
-    late rows.
+    A day may have been sealed again since `day_seal` was read. Then the newer seal includes the
+    late rows of the day.
     """
     row = connection.execute(
         'SELECT max(id) FROM day_seal WHERE "table" = %s AND day = %s',
@@ -286,7 +287,7 @@ def _compare_dropped(day_rows: DayRows, day_seal: DaySeal, fault: str) -> tuple[
     ).exists()
     kept_days = timedelta(days=day_rows.closing.kept_days if day_rows.closing else 0)
     if dropped and day_rows.closing and day_seal.day >= clock.now().date() - kept_days:
-        return "it was dropped before its retention was over", "dropped, not archived"
+        return "the day was dropped before its retention was over", "dropped, not archived"
     return (None, "dropped, not archived") if dropped else (fault, "not archived")
 
 
@@ -325,18 +326,21 @@ def record_check(table: str, started_at: datetime, days: int, faults: int) -> No
     )
 
 
-def load_latest_checks() -> Iterator[tuple[str, datetime, int | None]]:
-    """Yield the latest complete check of each table that was checked or has seals.
+class LatestCheck(NamedTuple):
+    """The latest check of all sealed days of a table."""
 
-    Yields:
-        The table, the moment when the check began, and the number of faults: the days that differ,
-            plus one if the chain is broken. For a table that was never checked: the moment of its
-            first seal, and None.
-    """
+    table: str
+    began_at: datetime  # if the table was never checked: the moment of its first seal
+    # the number of days that differ, plus one if the chain is broken; None if never checked
+    faults: int | None
+
+
+def load_latest_checks() -> Iterator[LatestCheck]:
+    """Yield the latest check of each table that was checked or has seals."""
     checked = {table_check.table: table_check for table_check in VerifiedTable.objects.all()}
     sealed = DaySeal.objects.values("table").annotate(first=Min("sealed_at")).order_by("table")
     for row in sealed:
         if row["table"] not in checked:
-            yield row["table"], row["first"], None
+            yield LatestCheck(row["table"], row["first"], None)
     for table, check in checked.items():
-        yield table, check.started_at, check.faults
+        yield LatestCheck(table, check.started_at, check.faults)
