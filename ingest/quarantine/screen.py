@@ -41,7 +41,7 @@ GROUP_FIELDS = ("reason", "client_id", "field", "topic")
 
 @dataclass(frozen=True, slots=True)
 class QuarantineGroup:
-    """Unsettled messages with one reason, service, field and topic.
+    """All unsettled messages with the same reason, service, field and topic.
 
     Attributes:
         reason: The code of the reason.
@@ -54,7 +54,8 @@ class QuarantineGroup:
         example: The id of the newest message.
         detail: The detail of the newest message.
         explanation: The stored explanation from which the detail was written.
-        request: The newest open request for the group, else the request that was done last.
+        request: The newest open request for the group, or the request that was executed last if
+            none is open.
     """
 
     reason: str
@@ -94,7 +95,7 @@ class QuarantineGroup:
 
     @property
     def query(self) -> str:
-        """The query string that names the group."""
+        """The query string with the fields that identify the group."""
         return urlencode({name: getattr(self, name) for name in GROUP_FIELDS})
 
 
@@ -132,9 +133,9 @@ def show_quarantine(request: HttpRequest) -> HttpResponse:
     with connection.cursor() as cursor:
         cursor.execute(_GROUPS, {"statuses": list(UNSETTLED), "groups": MOST_GROUPS})
         rows = [(*row[:-1], row[-1] and json.loads(row[-1])) for row in cursor.fetchall()]
-    done_last = F("done_at").desc(nulls_first=True), "-id"
-    latest = QuarantineRequest.objects.filter(ids=[]).order_by(*done_last)[:MOST_GROUPS]
-    # The first request for a group wins, so the list is reversed.
+    open_first = F("done_at").desc(nulls_first=True), "-id"
+    latest = QuarantineRequest.objects.filter(ids=[]).order_by(*open_first)[:MOST_GROUPS]
+    # The dict keeps the last request of each group, so the list is reversed.
     requests_by_group = {
         tuple(getattr(past_request, name) for name in GROUP_FIELDS): past_request
         for past_request in reversed(latest)
@@ -168,7 +169,7 @@ class RequestForm(forms.Form):
     """The form for a request: the action, the messages, and the reason.
 
     `ids` are separated by commas. Without ids, the request is for all messages of the group.
-    `last_id` is the newest message that was in quarantine when the page was shown.
+    `last_id` is the id of the newest selected message at the time when the page was shown.
     """
 
     action = forms.ChoiceField(choices=QuarantineRequest.Action, widget=forms.HiddenInput)
