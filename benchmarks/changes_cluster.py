@@ -43,7 +43,8 @@ def run(coordinator: str, versions: int, rounds: int, as_json: bool) -> int:
     Args:
         coordinator: The URI of a database on the coordinator of a Citus cluster. The workers must
             have joined in this database.
-        versions: SHARE_OF_VERSIONS times the number of versions in each full day.
+        versions: The option `--versions`. Each full day gets this number divided by
+            SHARE_OF_VERSIONS.
         rounds: How many times to request each list.
     """
     print_progress = Console(stderr=True).print

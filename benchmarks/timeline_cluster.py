@@ -59,7 +59,8 @@ def run(coordinator: str, rows: int, as_json: bool) -> int:
     Args:
         coordinator: The URI of a database on the coordinator of a Citus cluster. The workers must
             have joined in this database.
-        rows: SHARE_OF_ROWS times the number of versions of applications to store.
+        rows: The option `--rows`. The number of stored versions of applications is this number
+            divided by SHARE_OF_ROWS.
     """
     print_progress = Console(stderr=True).print
     rows //= SHARE_OF_ROWS

@@ -83,7 +83,7 @@ class HeartbeatWriter:
         )
 
     def close(self, seconds: float) -> None:
-        """End the thread. Break off its running statement, and wait at most `seconds`."""
+        """End the thread. Cancel its running statement, and wait at most `seconds`."""
         if not self._worker.close(0):
             self._session.break_connection()
         if self._worker.close(seconds):

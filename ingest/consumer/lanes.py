@@ -84,7 +84,11 @@ class Lane:
         return self.flight is None and bool(self.filling_batch.progress)
 
     def remember(self, fingerprints: Mapping[str, KeyFingerprint]) -> None:
-        """Remember stored search keys by id of the document, so that they are not stored again."""
+        """Remember fingerprints of stored search keys, so that equal keys are not stored again.
+
+        Args:
+            fingerprints: The fingerprints by id of the document.
+        """
         self._fingerprints.update(fingerprints)
 
     def launch(

@@ -300,7 +300,7 @@ class Consumer:
         if lane.ready:
             self._write_batch(lane)
             return True
-        lane.filling_batch.arrange()  # sort its rows while waiting: the writer then need not
+        lane.filling_batch.arrange()  # sorts the rows now, so that the writer need not
         claims_revision = self._positions.claims_revision
         until = time.monotonic() + PAUSE_AFTER_SECONDS
         flight = lane.flight  # when it is written, the filling batch can go to the writer
@@ -384,7 +384,7 @@ class Consumer:
         The next consumer reads messages again that were not written in this time.
         """
         until = time.monotonic() + HAND_OVER_SECONDS
-        for _ in range(2):  # first the batches in flight, then those that were filling
+        for _ in range(2):  # first the batches in flight, then the filling batches
             if not self._writers.wait_for_all(until - time.monotonic()):
                 self._writers.abandon_waiting_work()
                 break

@@ -102,7 +102,7 @@ class LossForecaster:
 
 
 def _count_unread(member: GroupMember, positions: Positions) -> int:
-    """Return how many offsets are unread, in the partitions with a known end."""
+    """Return how many offsets are unread in the partitions with a known end offset."""
     unread = 0
     for name, claimed in positions.claimed.items():
         end = member.get_end_offset(name)

@@ -36,7 +36,7 @@ HEARTBEAT_SECONDS = 5.0
 FINISH_SECONDS = 3.0
 SAMPLE_MESSAGES = 20
 
-# Reads messages of a partition: at most so many (the third argument), from an offset (the second).
+# Reads messages of a partition. The other arguments are the first offset and the maximum number.
 Peek = Callable[[KafkaPartition, int, int], list[KafkaMessage]]
 # Returns the first and end offsets of partitions.
 AskBounds = Callable[[list[KafkaPartition]], Mapping[TopicPartition, Bounds]]
@@ -132,11 +132,11 @@ class PeriodicWork:
         self._submit_job = submit_job
         self._claim_again = claim_again
         self._probes: dict[KafkaPartition, Future[int | None]] = {}
-        # The job that records halts. One at a time: otherwise jobs would pile up while the
-        # database is away.
+        # The job that records halts. The next one is submitted only when it has ended. Otherwise
+        # jobs would pile up while the database is away.
         self._halting: Future[None] | None = None
-        # Probes have a thread that the end of the consumer does not wait for: the brokers may be
-        # away.
+        # The thread of probes. The consumer ends without waiting for it, because the brokers may
+        # be away.
         self._prober = WorkerThread("probe")
         self._due = 0.0
         self._last_claims: list[Claim] = []
@@ -185,7 +185,7 @@ class PeriodicWork:
     def _write_heartbeat(
         self, member: GroupMember, positions: Positions, snapshot: BrokerSnapshot | None
     ) -> Mapping[KafkaPartition, int]:
-        """Submit a heartbeat, and return the end offsets in `snapshot`, the brokers' answer."""
+        """Submit a heartbeat, and return the end offsets of claimed partitions in `snapshot`."""
         claimed = positions.claimed
         broker_ends = select_claimed_ends(snapshot, positions) if snapshot else {}
         end_offsets = {

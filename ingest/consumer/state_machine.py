@@ -58,7 +58,7 @@ class StateMachine:
     def __init__(self, limits: Limits, tolerance: Tolerance, lanes: int = 1) -> None:
         self._limits = limits
         self._tolerance = tolerance
-        self._active_at: float | None = None  # when a batch was launched last, or claims granted
+        self._active_at: float | None = None  # the last launch of a batch or grant of claims
         self.positions = Positions()
         self.lanes = [Lane(number) for number in range(lanes)]
         self.paused: list[KafkaPartition] = []

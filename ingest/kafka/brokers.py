@@ -52,7 +52,7 @@ class BrokerSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class TopicStates:
-    """The names of topics, sorted by whether the topics exist according to the brokers.
+    """The names of topics, grouped by whether the topics exist according to the brokers.
 
     A topic is in none of the tuples if no broker answered for it.
     """

@@ -218,8 +218,8 @@ class StuckMemberTimer:
     A member is stuck if it has had no partitions for some time although the brokers answered.
 
     Args:
-        seconds: This time. It doubles whenever the member is stuck, because a member that joins
-            again disturbs the other members.
+        seconds: How long this time is at first. It doubles whenever the member is stuck, because a
+            member that joins again disturbs the other members.
     """
 
     def __init__(self, seconds: float, now: float) -> None:

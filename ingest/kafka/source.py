@@ -30,7 +30,8 @@ logger = logging.getLogger(__name__)
 READING_CONFIG: Config = {
     "session.timeout.ms": 10_000,
     "topic.metadata.refresh.interval.ms": 5_000,
-    # Counted in fetched bytes: compressed messages need much more memory.
+    # This limit counts fetched bytes, which may be compressed. The messages then need much more
+    # memory.
     "queued.max.messages.kbytes": 4_096,
     "fetch.max.bytes": 2_097_152,
     # How long a broker may wait for messages before it sends an empty answer. The embedded broker
@@ -43,7 +44,8 @@ READING_CONFIG: Config = {
 # Settings that cannot be overridden, because the ledger depends on them.
 FIXED_CONFIG: Config = {
     "auto.offset.reset": "earliest",
-    # Report the end of a partition: offsets before it that were not delivered never will be.
+    # Report the end of a partition. It proves that the missing offsets before the end will never be
+    # delivered.
     "enable.partition.eof": True,
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -305,7 +307,7 @@ class GroupMember:
     def _handle_assigned(self, consumer: ck.Consumer, partitions: list[ck.TopicPartition]) -> None:
         if consumer is not self._consumer:
             return
-        # Read nothing before the ledger says from which offset.
+        # Read no message yet: the consumer first claims the partitions, and so learns the offsets.
         consumer.assign([])
         self._was_member = True
         self._denied.pop(f"the group {self._group}", None)

@@ -1,4 +1,4 @@
-"""Checks before a command about messages starts: are the tables right, and is a broker named?"""
+"""Checks before a command about messages starts: tables of this release, and a named broker."""
 
 import logging
 

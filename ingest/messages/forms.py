@@ -529,8 +529,8 @@ def _format_time(value: object, unit: str) -> str:
 def _truncate_digits(digits: str, limit: int) -> str:
     """Return the digits of a number without leading zeros, and at most `limit` of them.
 
-    Python refuses to convert thousands of digits. If every number of `limit` digits is out of
-    range, a number that was cut is out of range, as it was before.
+    Python refuses to convert thousands of digits. The caller chooses `limit` so that every number
+    of `limit` digits is out of range. So a longer number stays out of range when it is cut.
     """
     return digits.lstrip("0")[:limit] or "0"
 

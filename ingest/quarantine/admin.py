@@ -23,7 +23,7 @@ from ingest.quarantine.messages import UNSETTLED
 
 if TYPE_CHECKING:
     ReadOnly = admin.ModelAdmin[Quarantined]
-else:  # Django's class takes no parameters where it runs
+else:  # at run time, Django's class does not take type parameters
     ReadOnly = admin.ModelAdmin
 
 # Columns that the database login of the web process may not read: see annals.access.grants.

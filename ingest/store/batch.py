@@ -62,7 +62,7 @@ class OffsetGap(msgspec.Struct, frozen=True, gc=False):
 
     start: int
     end: int
-    lost: bool  # deleted before they were read; otherwise they never were messages
+    lost: bool  # True: the broker deleted unread messages; False: there never were messages
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class PartitionProgress:
     start: int
     next: int
     read: int = 0
-    good: int = 0  # messages that are neither bad nor expired, repeated ones included
+    good: int = 0  # messages that are neither bad nor expired, including repeated messages
     expired: int = 0
     newest_timestamp: int = -1
     gaps: list[OffsetGap] = field(default_factory=list)

@@ -57,7 +57,7 @@ class DayRefusal:
 def admit_expired(
     connection: Connection, batch: Batch, window: Callable[[Connection], Window]
 ) -> None:
-    """Move an expired row back to the rows to store if its day has a partition or is in the window.
+    """Move expired rows back to the rows to store, if the day has a partition or is in the window.
 
     The decoder used the clock of this machine to decide which rows are expired. `window` does not
     rely on this clock alone. If the batch has no expired rows, no query is sent.
@@ -162,9 +162,10 @@ def get_local_window() -> Window:
 
 
 def get_safe_window(connection: Connection) -> Window:
-    """Return the days that are kept now, by the earlier clock: of this machine or of the server.
+    """Return the days that are kept now, by the clock of this machine or of the database server.
 
-    Rows before the window are never stored, so one wrong clock must not decide about them.
+    The earlier of the two times counts. Rows of days before the window may not be stored, so a
+    single wrong clock must not decide about them.
     """
     annals = settings.ANNALS
     return Window.at(clock.get_earlier_time(connection), annals.retention_days, annals.ahead_days)

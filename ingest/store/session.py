@@ -57,7 +57,8 @@ class DatabaseSession:
             self._open = None
 
 
-# A writer that has waited this long for a lock terminates consumers that froze and may hold it.
+# A writer that has waited this long for a lock terminates the sessions of frozen consumers, which
+# may hold the lock.
 LOCK_TIMEOUT = "10s"
 # Overrides the path that ALTER ROLE may have set.
 SEARCH_PATH = "public"

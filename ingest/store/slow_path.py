@@ -399,7 +399,7 @@ class _StagedRowInBlock(NamedTuple):
     number: int
     id: str
     stored_at: datetime  # the time of the block
-    position: int  # of the version in its block, from 1; 0 if the block is damaged
+    position: int  # the position of the version in the block, from 1; 0 if the block is damaged
     has_same_columns: bool  # whether all columns except the snapshot are equal
     text: str  # the staged snapshot
     packed: bytes | None  # the block; None if it was sent with an earlier row
@@ -439,7 +439,7 @@ def _compare_with_blocks(
         staged_application=sql.SQL("product_instance_id" if entity.parent else "id"),
         stored_application=sql.SQL("product" if entity.parent else "id"),
     )
-    snapshots: list[bytes] = []  # of the last block; empty if it cannot be read
+    snapshots: list[bytes] = []  # the snapshots of the last block; empty if it cannot be read
     with psycopg.Cursor(connection, row_factory=args_row(_StagedRowInBlock)) as cursor:
         cursor.execute(query, {"start": start, "end": end}, prepare=False, binary=True)
         for pair in cursor:

@@ -41,14 +41,14 @@ CLASSES = {
     "72": _OUTAGE,  # snapshot too old
 }
 
-# Causes of codes that differ from those of their class.
+# Causes of single SQLSTATEs that differ from the cause of their class.
 CODES = {
     "22023": _INSTALLATION,  # invalid_parameter_value: of a setting or a function
     "22P03": _INSTALLATION,  # invalid_binary_representation: another column type than expected
     "22P04": _INSTALLATION,  # bad_copy_file_format: the program wrote a bad COPY
     "23502": _INSTALLATION,  # not_null_violation: a column that the program does not know
     "25006": _OUTAGE,  # read_only_sql_transaction: a standby, until the failover is complete
-    "25P02": _OUTAGE,  # in_failed_sql_transaction: gone with the connection
+    "25P02": _OUTAGE,  # in_failed_sql_transaction: does not occur on a new connection
     "25P03": _OUTAGE,  # idle_in_transaction_session_timeout
     "25P04": _OUTAGE,  # transaction_timeout
     "54011": _INSTALLATION,  # too_many_columns

@@ -62,7 +62,7 @@ class _WritePath(Enum):
 
 
 class BatchWriter(DatabaseSession):
-    """Writes batches through its connection."""
+    """A database session that writes batches, each in one transaction."""
 
     def __init__(
         self,
