@@ -356,7 +356,7 @@ def list_targets(figures: Figures) -> list[Figures]:
     )
     limits = [
         ("HTTP p50 at page 50, ms", page["http"]["p50"], 15.0),
-        ("ratio of that to bare SQL, parsed", page["http"]["p50"] / page["sql"]["p50"], 3.0),
+        ("HTTP p50 at page 50, ratio to bare SQL", page["http"]["p50"] / page["sql"]["p50"], 3.0),
         ("ratio of a deep page to the first page", deep / first, 1.2),
         ("ratio of 365 partitions to 10", many / few, 3.0),
     ]
