@@ -133,7 +133,7 @@ class Ledger(models.Model):
         if self.log_cut:
             return "log truncated later"
         if self.topic not in BY_TOPIC:
-            return "not read: of no declared kind"
+            return "not read: no kind declares it"
         if self.silence is not None:
             return str(self.silence)
         return "reading" if self.current else "topic created again later"

@@ -120,8 +120,8 @@ def describe_outcome(outcome: str) -> str:
     words: dict[str, object] = {
         **COUNTS,
         **dict(Quarantined.Status.choices),
-        "retrying": _("tried, still wrong"),
-        "failed": _("tried, still wrong, not tried again by itself"),
+        "retrying": _("still wrong"),
+        "failed": _("still wrong, not retried automatically"),
     }
     pairs = [pair.rpartition(" ") for pair in outcome.split(", ")] if outcome else []
     return ", ".join(f"{str(words.get(name, name)).lower()}: {n}" for name, _sep, n in pairs)
@@ -152,7 +152,7 @@ def show_quarantine(request: HttpRequest) -> HttpResponse:
             (
                 past_request,
                 REASONS.get(past_request.reason, past_request.reason),
-                describe_outcome(past_request.outcome) or _("none of them waited any more"),
+                describe_outcome(past_request.outcome) or _("none was open any more"),
             )
             for past_request in QuarantineRequest.objects.order_by("-id")[:MOST_REQUESTS]
         ],
@@ -207,7 +207,9 @@ def request_action(request: HttpRequest) -> HttpResponse:
     counts = selected.aggregate(count=Count("id"), last=Max("id"))
     if is_sent and form.is_valid() and counts["count"]:
         _record_request(request, fields)
-        messages.success(request, _("Recorded. It is done with the next annals quarantine retry."))
+        messages.success(
+            request, _("Recorded. The next annals quarantine retry will execute the request.")
+        )
         return HttpResponseRedirect(reverse("admin:quarantine"))
     if not is_sent:
         form = RequestForm(None, label_suffix="", initial={**fields, "last_id": counts["last"]})
