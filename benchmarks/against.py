@@ -94,7 +94,7 @@ def _list_questions(data: TimelineData) -> dict[str, list[str]]:
 def _measure_tree(tree: Path, data: TimelineData) -> dict[str, float]:
     """Return the milliseconds of processor time for a request in a checkout, by kind of request."""
     environment = {
-        **data.environment(),
+        **data.make_environment(),
         "DJANGO_SETTINGS_MODULE": "annals.settings",
         "PYTHONPATH": str(tree),
         "ANNALS_LOG_LEVEL": "ERROR",

@@ -327,7 +327,7 @@ class _ApiClient:
 @contextmanager
 def _serve_data(data: TimelineData) -> Iterator[tuple[str, int, psutil.Process]]:
     """Run gunicorn on a data set, and yield its host, its port and its main process."""
-    with start_web(data.environment()) as (port, server):
+    with start_web(data.make_environment()) as (port, server):
         _wait_for_web(HOST, port)
         yield HOST, port, server
 

@@ -58,7 +58,7 @@ class TimelineData:
     usual: tuple[str, ...]
     five: tuple[str, ...]
 
-    def environment(self) -> dict[str, str]:
+    def make_environment(self) -> dict[str, str]:
         """Return the environment for a process that uses this database."""
         return _make_environment(self.conninfo, self.days)
 
