@@ -12,7 +12,8 @@ def main() -> None:
     name = options.pop("bench")
     # Exit on SIGTERM, so that the servers stop and the database is removed.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    os.environ.pop("ANNALS_ENTITIES_FILE", None)  # the load needs the kinds that come with Annals
+    # The simulated messages need the kinds that come with Annals.
+    os.environ.pop("ANNALS_ENTITIES_FILE", None)
     if name != "diff":
         _start_django()
     sys.exit(import_module(f"benchmarks.{name}").run(**options))
@@ -53,7 +54,7 @@ def _make_parser() -> argparse.ArgumentParser:
         "ingest",
         "Measure the consumer against bare COPY of the same rows.",
         ("--messages", 300_000, "messages in each run"),
-        ("--rounds", 3, "measurements of COPY and consumer, in turn"),
+        ("--rounds", 3, "how often COPY and the consumer are measured, in turn"),
     )
     add_bench(
         "timeline",
@@ -62,14 +63,14 @@ def _make_parser() -> argparse.ArgumentParser:
         (
             "--parallel-seconds",
             60,
-            "seconds for which 16 clients read during ingest; 0 = leave it out",
+            "for how many seconds 16 clients read during ingest; 0: not at all",
         ),
     ).add_argument(
         "--cluster",
         default="",
         metavar="DSN",
-        help="compare a Citus cluster, whose coordinator this is, with one server: 97 days, a"
-        " fiftieth of the rows",
+        help="only compare a Citus cluster with one server, over 97 days and with a fiftieth of the"
+        " rows; DSN names a database on its coordinator, with a superuser",
     )
     add_bench(
         "diff",
@@ -79,7 +80,7 @@ def _make_parser() -> argparse.ArgumentParser:
         "--real",
         default="",
         metavar="FILE",
-        help="gzipped JSON lines with id, version and data: real versions to compare",
+        help="real versions to compare, as gzipped JSON lines with id, version and data",
     )
     add_bench(
         "pack",
@@ -89,35 +90,35 @@ def _make_parser() -> argparse.ArgumentParser:
         "--cluster",
         default="",
         metavar="DSN",
-        help="coordinator of a Citus cluster whose workers have joined, as a superuser: packing"
-        " there next to one server",
+        help="only compare packing on a Citus cluster with packing on one server; DSN names a"
+        " database on its coordinator, with a superuser",
     )
     add_bench(
         "changes",
         "Measure lists of changes of all documents next to hand-written SQL.",
         ("--versions", 1_000_000, "versions in each of seven days"),
-        ("--rounds", 200, "how often each question is asked"),
+        ("--rounds", 200, "how often each list is requested"),
     ).add_argument(
         "--cluster",
         default="",
         metavar="DSN",
-        help="coordinator of a Citus cluster whose workers have joined, as a superuser: the same"
-        " questions there next to one server, a fiftieth of the versions",
+        help="only compare a Citus cluster with one server, with a fiftieth of the versions; DSN"
+        " names a database on its coordinator, with a superuser",
     )
     add_bench(
         "pages",
-        "Measure the support screens of usual and hard documents: time and weight.",
-        ("--rounds", 3, "requests of each page; the fastest counts"),
+        "Measure the time and size of the support screens, for usual and hard documents.",
+        ("--rounds", 3, "how often each page is requested; the fastest time counts"),
     )
     add_bench(
         "start",
         "Measure how long commands, the web and the consumer take to start.",
-        ("--rounds", 5, "starts of each process"),
+        ("--rounds", 5, "how often each process is started"),
     )
     add_bench(
         "against",
-        "Compare the processor time of reading with that of another checkout.",
-        ("--rounds", 5, "runs of each of the two, in turn"),
+        "Compare the processor time of API requests in this checkout and in another one.",
+        ("--rounds", 5, "how often each checkout is measured, in turn"),
     ).add_argument("directory", metavar="DIR", help="the other checkout")
     return parser
 

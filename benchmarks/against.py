@@ -1,7 +1,7 @@
-"""`python -m benchmarks against DIR`: compares two checkouts by the processor time of reading.
+"""`python -m benchmarks against DIR`: compares two checkouts by the processor time of API requests.
 
-The other checkout is an earlier commit (`git worktree add DIR COMMIT`). Both checkouts answer the
-same API requests from one database, in turns, each in a process of its own. Only processor time is
+The other checkout is usually an earlier commit (`git worktree add DIR COMMIT`). Both checkouts
+answer the same requests from one database, in turn, each in its own process. Only processor time is
 measured, so that other programs have little influence.
 """
 
@@ -22,7 +22,7 @@ from history.kinds.entities import get_root
 
 ROOT_FOLDER = Path(__file__).resolve().parents[1]
 DAYS, ROWS = 90, 100_000
-QUESTIONS_A_ROUND = 40  # how many requests of each kind a round has
+QUESTIONS_A_ROUND = 40  # how many requests of most kinds a round has
 # The program that a checkout runs. It uses only what every release has: Django's test client and
 # the addresses of the API.
 _QUESTION_PROGRAM = """
@@ -33,28 +33,28 @@ from django.contrib.auth.models import User
 from django.test import Client
 client = Client(HTTP_HOST="localhost")
 client.force_login(User.objects.get(username="auditor"))
-found = {}
+milliseconds = {}
 for name, addresses in json.load(sys.stdin).items():
     for timed in (False, True):
         began = time.process_time()
         for address in addresses:
             answer = client.get(address)
             assert answer.status_code == 200, (address, answer.status_code, answer.content[:200])
-        found[name] = (time.process_time() - began) * 1000 / len(addresses)
-json.dump(found, sys.stdout)
+        milliseconds[name] = (time.process_time() - began) * 1000 / len(addresses)
+json.dump(milliseconds, sys.stdout)
 """
 
 
 def run(directory: str, rounds: int = 5, as_json: bool = False) -> int:
     """Measure the milliseconds of processor time for a request, and print medians of all rounds."""
     print_progress = Console(stderr=True).print
-    data_set_ = prepare_data(str(settings.ANNALS.database_url), DAYS, ROWS, print_progress)
+    data = prepare_data(str(settings.ANNALS.database_url), DAYS, ROWS, print_progress)
     trees = {"before": Path(directory).resolve(), "now": ROOT_FOLDER}
     times: dict[str, dict[str, list[float]]] = {}
     for number in range(rounds):
         print_progress(f"round {number + 1} of {rounds} ...")
         for tree, path in trees.items():
-            for question, milliseconds in _measure_tree(path, data_set_).items():
+            for question, milliseconds in _measure_tree(path, data).items():
                 times.setdefault(question, {}).setdefault(tree, []).append(milliseconds)
     figures: dict[str, Any] = {}
     for question, times_by_tree in times.items():
@@ -77,7 +77,7 @@ def run(directory: str, rounds: int = 5, as_json: bool = False) -> int:
 
 
 def _list_questions(data: TimelineData) -> dict[str, list[str]]:
-    """Return the addresses to request, by kind of request."""
+    """Return the URLs to request, by kind of request."""
     history = f"/api/v1/history/{get_root().name}"
     hot = [data.hot[number % len(data.hot)] for number in range(QUESTIONS_A_ROUND)]
     usual = list(data.usual[:QUESTIONS_A_ROUND])
@@ -92,8 +92,9 @@ def _list_questions(data: TimelineData) -> dict[str, list[str]]:
 
 
 def _measure_tree(tree: Path, data: TimelineData) -> dict[str, float]:
+    """Return the milliseconds of processor time for a request in a checkout, by kind of request."""
     environment = {
-        **data.environment(),
+        **data.make_environment(),
         "DJANGO_SETTINGS_MODULE": "annals.settings",
         "PYTHONPATH": str(tree),
         "ANNALS_LOG_LEVEL": "ERROR",
@@ -108,5 +109,5 @@ def _measure_tree(tree: Path, data: TimelineData) -> dict[str, float]:
         capture_output=True,
         text=True,
     )
-    answers: dict[str, float] = json.loads(finished.stdout.splitlines()[-1])
-    return answers
+    milliseconds: dict[str, float] = json.loads(finished.stdout.splitlines()[-1])
+    return milliseconds

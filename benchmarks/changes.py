@@ -35,7 +35,8 @@ Question = Callable[[int], None]
 PrintProgress = Callable[[str], None]
 
 # Makes nine versions of each document, spread over the day, by three people and two services. A
-# document has 2 KB, and zlib halves it like a real one. Every twentieth version changes its rate.
+# document has 2 KB, which zlib compresses to half, like a real one. /rate changes in every
+# twentieth version.
 _FILL: Final = """
 INSERT INTO {table} (id, version, data, updated_at, client_id, author, type)
 SELECT 'D' || %(day)s || '-' || n / 9, n %% 9,
@@ -80,8 +81,8 @@ def run(
 
     Args:
         versions: How many versions each full day gets.
-        rounds: How many times to ask each question, each time for another person or service.
-        cluster: The address of a database on a Citus coordinator. If it is set, only compare the
+        rounds: How many times to request each list, each time for another person or service.
+        cluster: The URI of a database on a Citus coordinator. If it is set, only compare the
             cluster with one server. See `changes_cluster.run`.
     """
     if cluster:
@@ -118,7 +119,7 @@ def _measure(conninfo: str, versions: int, rounds: int) -> Figures:
 
 
 def list_full_days() -> list[date]:
-    """Return the days that have versions, oldest first. `pack_days` packs the oldest ones."""
+    """Return the days that have versions, oldest first."""
     today = datetime.now(UTC).date()
     return [today - timedelta(days=number) for number in range(DAYS, 0, -1)]
 
@@ -128,7 +129,7 @@ def fill_database(
 ) -> None:
     """Create tables and days in an empty database, and store versions in the full days.
 
-    Django uses this database from now on.
+    Afterwards, Django uses this database.
 
     Args:
         versions: How many versions each full day gets.
@@ -186,8 +187,8 @@ def _measure_index_share(connection: psycopg.Connection[Any], day: date) -> floa
 def list_questions(full_days: Sequence[date]) -> dict[str, Question]:
     """Return the questions to measure, by name.
 
-    A question is a function that takes a number. The number decides the person or service for which
-    it lists changes.
+    A question is a function that requests a list of changes. Its argument is a number that chooses
+    the person or service.
     """
     start = datetime.combine(full_days[0], clock(), UTC)
     end = datetime.combine(full_days[-1] + timedelta(days=1), clock(), UTC)
@@ -214,9 +215,9 @@ def list_questions(full_days: Sequence[date]) -> dict[str, Question]:
 def _list_reference_questions(
     connection: psycopg.Connection[Any], full_days: Sequence[date]
 ) -> dict[str, Question]:
-    """Return the questions of the reference, by name.
+    """Return the questions of the reference, by name. See `list_questions`.
 
-    They run hand-written SQL over a table that does not have daily partitions.
+    These questions run hand-written SQL over a table without daily partitions.
     """
     start = datetime.combine(full_days[0], clock(), UTC)
     end = datetime.combine(full_days[-1] + timedelta(days=1), clock(), UTC)
@@ -250,7 +251,7 @@ def _name_service(number: int) -> str:
 def measure_latency(rounds: int, ask: Question) -> Latency:
     """Ask a question `rounds` times, and return how long an answer takes.
 
-    Before, it is asked five times to fill the caches. These times are not measured.
+    Five more calls before that fill the caches. They are not measured.
     """
     for number in range(5):
         ask(number)
@@ -264,10 +265,10 @@ def measure_latency(rounds: int, ask: Question) -> Latency:
 
 
 def _measure_path(day: date) -> Figures:
-    """Measure lists of the changes of half an hour, filtered by one of two fields.
+    """Measure lists of the changes of half an hour, filtered by a field.
 
-    /rate changes in some versions. /sum never changes, so the list has to compare all versions of
-    the half hour.
+    The first list is filtered by /rate, which changes in some versions. The second is filtered by
+    /sum, which never changes, so the list has to compare all versions of the half hour.
     """
     start = datetime.combine(day, clock(12), UTC)
     end = start + timedelta(minutes=30)
@@ -287,7 +288,7 @@ def _measure_path(day: date) -> Figures:
 
 
 def _generate_pages(filters: VersionFilters) -> Iterator[ChangesPage]:
-    """Generate all pages of a list of changes, without comparisons."""
+    """Yield all pages of a list of changes, without comparing versions."""
     token = None
     while True:
         query = ChangesQuery(filters=filters, page_size=500, page_token=token, include=frozenset())

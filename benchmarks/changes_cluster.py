@@ -1,6 +1,6 @@
-"""`python -m benchmarks changes --cluster DSN`: lists of changes on a cluster and on a server.
+"""`python -m benchmarks changes --cluster DSN`: lists of changes on a cluster and on one server.
 
-Both have the same number of versions. The benchmark sends each question to the server and to the
+Both have the same number of versions. The benchmark requests each list from the server and from the
 cluster in turn, by Python calls without HTTP.
 """
 
@@ -30,8 +30,8 @@ from benchmarks.harness import create_database, report_figures, use_database
 
 SHARDS: Final = 32
 SHARE_OF_VERSIONS: Final = 50
-"""Divides `--versions`, because a cluster for trying is on one machine."""
-# The longest that a median on the cluster may take.
+"""`--versions` is divided by this number, because all nodes of a test cluster share one machine."""
+# The limit for the median time of a list on the cluster.
 MOST_MS: Final = 500
 
 Figures = dict[str, Any]
@@ -41,10 +41,11 @@ def run(coordinator: str, versions: int, rounds: int, as_json: bool) -> int:
     """Measure lists of changes on the cluster and on one server, print figures, return exit code.
 
     Args:
-        coordinator: The address of a database on the coordinator of a Citus cluster. It must know
-            the workers.
-        versions: Divided by SHARE_OF_VERSIONS, the number of versions in each full day.
-        rounds: How many times to ask each question.
+        coordinator: The URI of a database on the coordinator of a Citus cluster. The workers must
+            have joined in this database.
+        versions: The option `--versions`. Each full day gets this number divided by
+            SHARE_OF_VERSIONS.
+        rounds: How many times to request each list.
     """
     print_progress = Console(stderr=True).print
     versions //= SHARE_OF_VERSIONS
@@ -72,7 +73,7 @@ def run(coordinator: str, versions: int, rounds: int, as_json: bool) -> int:
 
 
 def _ask_in_turn(servers: dict[str, str], ask: Question, rounds: int) -> dict[str, Latency]:
-    """Ask each server the same question, one after the other."""
+    """Measure a question on each server, one after the other. Return the latencies by server."""
     latencies = {}
     for name, conninfo in servers.items():
         use_database(conninfo)

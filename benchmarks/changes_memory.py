@@ -24,22 +24,23 @@ from history.store.days import days
 from history.timeline import budget
 
 ROOT: Final = get_root()
-# How much the memory of a process may grow while it answers a page.
+# By how many MB the memory of a process may grow while it answers a page.
 MOST_MEGABYTES: Final = 300
-# So that a slow machine looks at as many versions as a fast one.
+# The time limit of a page. It is long, so that a page reads as many versions on a slow machine as
+# on a fast one.
 SECONDS_OF_PAGE: Final = 300
 
 
 class LargeDocuments(NamedTuple):
-    """The size and number of the versions that one person writes in this benchmark."""
+    """The number and size of the versions that one author has in this benchmark."""
 
     author: str
     items: int  # how many items of 72 bytes a large document has
-    versions: int
-    versions_of_document: int
+    versions: int  # the number of versions of all documents together
+    versions_of_document: int  # the number of versions of one document
 
 
-# The newest versions of a person have large documents: twice as many as a page looks at.
+# So many newest versions of each author have large snapshots: twice as many as a page reads.
 LARGE_VERSIONS: Final = 2 * budget.SCAN_VERSIONS
 LARGE_DOCUMENTS: Final = (
     LargeDocuments("robot", items=500, versions=200_000, versions_of_document=100),  # 36 KB
@@ -60,7 +61,7 @@ FROM generate_series(0, %(versions)s - 1) AS n, (
 ) AS items
 """
 
-# Each page, with its parameters besides the author and the window.
+# The parameters of each page, except `from`.
 _PAGES: Final[Mapping[str, Mapping[str, str]]] = {
     "36 KB": {"author": "robot"},
     "36 KB, 500 versions": {"author": "robot", "pageSize": "500", "include": "changes"},
@@ -73,7 +74,7 @@ _PAGES: Final[Mapping[str, Mapping[str, str]]] = {
 
 
 def store_large_documents(connection: psycopg.Connection[Any], day: date) -> None:
-    """Store LARGE_DOCUMENTS in a day."""
+    """Store LARGE_DOCUMENTS in a day. The day's partition is created."""
     days.create_partition(connection, ROOT.table, day)
     start = datetime.combine(day, clock(), UTC)
     for documents in LARGE_DOCUMENTS:
@@ -82,7 +83,7 @@ def store_large_documents(connection: psycopg.Connection[Any], day: date) -> Non
 
 
 def measure_pages(environment: Mapping[str, str]) -> dict[str, int]:
-    """Return by how many MB the memory of a process grows while it answers a page, by page name.
+    """Return for each page by how many MB the memory of a process grows while it answers the page.
 
     Args:
         environment: The environment for a process that uses the database with large documents.
@@ -114,16 +115,16 @@ def print_growth(parameters: Mapping[str, str]) -> None:
     """Answer a page as the web does, and print by how many MB the memory of this process grew.
 
     Args:
-        parameters: The parameters of the page, without the start of the window.
+        parameters: The parameters of the page, except `from`.
     """
     memory.limit_heaps()
     budget.PAGE_SECONDS = SECONDS_OF_PAGE
     client = Client(SERVER_NAME="localhost")
     client.force_login(User.objects.get(username="auditor"))
-    window = {"from": "2020-01-01T00:00:00Z"}
-    _ask(client, {**window, "author": "nobody"})  # loads what every request needs
+    start = {"from": "2020-01-01T00:00:00Z"}
+    _ask(client, {**start, "author": "nobody"})  # imports the modules that every request needs
     before = _read_status("VmRSS")
-    _ask(client, {**window, **parameters})
+    _ask(client, {**start, **parameters})
     print((_read_status("VmHWM") - before) // 1024)
 
 

@@ -1,4 +1,4 @@
-"""Measures 16 clients that read timelines while a consumer stores 2,000 messages per second."""
+"""Measures 16 clients that read timelines while a consumer stores 2,000 messages a second."""
 
 import base64
 import http.client
@@ -24,14 +24,14 @@ MESSAGES_PER_SECOND = 2000
 
 @dataclass(slots=True)
 class _ClientFigures:
-    """The measurements of one client; times in milliseconds."""
+    """The measurements of one client."""
 
-    times: list[float] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)  # milliseconds of each request
     errors: int = 0
 
 
 def run(data: TimelineData, host: str, port: int, seconds: int) -> dict[str, Any]:
-    """Measure ingest alone, and then together with the clients.
+    """Measure ingest alone, and then ingest while the clients read.
 
     Returns:
         The rate of ingest in both cases, and the times of the clients' requests.
@@ -43,9 +43,9 @@ def run(data: TimelineData, host: str, port: int, seconds: int) -> dict[str, Any
         bench = Harness(data.conninfo, broker)
         topics = [topic for entity in ENTITIES for topic in entity.topics]
         bench.make_producer().create_topics(topics, 3)
-        environment = {**bench.make_environment(), **data.environment(),
+        environment = {**bench.make_environment(), **data.make_environment(),
                        "KAFKA_BOOTSTRAP_SERVERS": broker.get_bootstrap_servers()}  # fmt: skip
-        consumer = bench.start_consumer(None, **data.environment())
+        consumer = bench.start_consumer(None, **data.make_environment())
         try:
             alone = _measure_ingest(bench, environment, seconds)
             readers = [_ClientFigures() for _ in range(CLIENTS)]
@@ -72,7 +72,10 @@ def run(data: TimelineData, host: str, port: int, seconds: int) -> dict[str, Any
 
 
 def _measure_ingest(bench: Harness, environment: dict[str, str], seconds: int) -> float:
-    """Return the messages read per second, from the simulator's first message to its last."""
+    """Simulate messages, and return how many of them the consumer reads in a second.
+
+    The time runs from the start of the simulator until the consumer has read the last message.
+    """
     earlier, began = _count_read(bench), time.monotonic()
     seed = str(random.randrange(10**9))  # so that ids differ each time
     run_command(

@@ -1,4 +1,4 @@
-"""A database on all nodes of a Citus cluster, for benchmarks that compare it with one server."""
+"""Functions for benchmarks that compare a Citus cluster with one server."""
 
 from __future__ import annotations
 
@@ -17,16 +17,20 @@ _WORKERS = """
 
 
 class Milliseconds(NamedTuple):
-    """The median and a high percentile of the time of a request, in milliseconds."""
+    """The median and a high percentile of the times of a request, in milliseconds."""
 
     p50: float
-    slow: float  # a high percentile, which the title of the table names
+    slow: float  # the percentile that the title of the table names
 
 
 def print_comparison(
     title: str, questions: Mapping[str, tuple[Milliseconds, Milliseconds]]
 ) -> None:
-    """Print a table of questions, each with the milliseconds of one server and of a cluster."""
+    """Print a table with a row for each kind of request: the times of one server and of a cluster.
+
+    Args:
+        questions: By the name of a kind of request, the times of the server and of the cluster.
+    """
     table = Table("", "one server", "cluster", "ratio", title=title)
     for name, (plain, spread) in questions.items():
         table.add_row(
@@ -38,20 +42,20 @@ def print_comparison(
 
 
 def recreate_database(coordinator: str, name: str) -> None:
-    """Create an empty database on each node of a cluster, and connect these databases by Citus.
+    """Create an empty database on each node of a cluster, and join these databases by Citus.
 
-    An earlier database of this name is dropped.
+    Existing databases with this name are dropped.
 
     Args:
-        coordinator: The address of another database on the coordinator, which knows the workers.
-            The login must be a superuser.
+        coordinator: The URI of another database on the coordinator, in which the workers have
+            joined. The login must be a superuser.
     """
     drop_database(coordinator, name)
     own_place, *workers = places = _list_nodes(coordinator)
     for host, port in places:
         node = make_conninfo(coordinator, host=host, port=port)
         with psycopg.connect(node, autocommit=True) as connection:
-            # Each node makes its own database.
+            # The loop creates the database on each node, so Citus must not do this.
             connection.execute("SET citus.enable_create_database_propagation TO off")
             connection.execute(f"CREATE DATABASE {name}")
         with psycopg.connect(make_conninfo(node, dbname=name), autocommit=True) as connection:
@@ -63,7 +67,11 @@ def recreate_database(coordinator: str, name: str) -> None:
 
 
 def drop_database(coordinator: str, name: str) -> None:
-    """Drop this database on all nodes, if it exists."""
+    """Drop the database with this name on all nodes, if it exists.
+
+    Args:
+        coordinator: See `recreate_database`.
+    """
     for host, port in _list_nodes(coordinator):
         node = make_conninfo(coordinator, host=host, port=port)
         with psycopg.connect(node, autocommit=True) as connection:

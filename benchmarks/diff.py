@@ -41,8 +41,8 @@ def run(real: str = "", messages: int = 20_000, as_json: bool = False) -> int:
     """Measure the comparison of snapshots, print the figures, and return the exit code.
 
     Args:
-        real: A file of gzipped JSON lines with id, version and data. '' means REAL_FILE. If the
-            file does not exist, only simulated pairs are measured.
+        real: The path of a file with gzipped JSON lines with id, version and data. '' means
+            REAL_FILE. If the file does not exist, only simulated pairs are measured.
         messages: How many messages to simulate.
     """
     print_progress = Console(stderr=True).print
@@ -85,6 +85,11 @@ def read_pairs(path: Path) -> list[SnapshotPair]:
 
 
 def pair_neighbours(rows: Iterable[tuple[str, int, Json]]) -> list[SnapshotPair]:
+    """Return the pairs of consecutive versions of each document.
+
+    Args:
+        rows: Id, version number and snapshot of each version, in any order.
+    """
     documents: dict[str, list[tuple[int, Json]]] = {}
     for key, version, data in rows:
         documents.setdefault(key, []).append((version, data))
@@ -97,9 +102,10 @@ def pair_neighbours(rows: Iterable[tuple[str, int, Json]]) -> list[SnapshotPair]
 
 
 def compare_libraries(pairs: list[SnapshotPair]) -> Figures:
-    """Measure all three libraries: microseconds by quantile, and the bytes of their patches.
+    """Measure history.diff, jsonpatch and DeepDiff: microseconds by quantile, bytes of the patches.
 
-    DeepDiff and jsonpatch get values as the json module parses them.
+    DeepDiff and jsonpatch get the values as the json module parses them. DeepDiff is measured only
+    on a sample of the pairs.
     """
     our_times, jsonpatch_times, deepdiff_times, ours_for_deepdiff = [], [], [], []
     our_bytes = jsonpatch_bytes = changed = wrong = 0
@@ -175,7 +181,7 @@ def run_deepdiff(old: Any, new: Any) -> object:
 
 
 def convert_to_plain(pair: SnapshotPair) -> SnapshotPair:
-    """Return the pair as the json module parses it, for DeepDiff and jsonpatch."""
+    """Return a pair of snapshots as the json module parses them, for DeepDiff and jsonpatch."""
     return json.loads(dumps(pair[0])), json.loads(dumps(pair[1]))
 
 
@@ -219,7 +225,7 @@ def judge_targets(figures: Figures) -> dict[str, bool]:
     results[f"shapes: none slower than {_SLOWEST_MS:g} ms at 48 KB"] = all(
         shape_figures["ms"]["48 KB"] <= _SLOWEST_MS for shape_figures in shapes
     )
-    # n log n for 400 items, and half as much again for noise in the measurement
+    # The growth of n log n from 400 to 1,600 items, and half as much again for noise.
     limit = 1.5 * 4 * log(1600) / log(400)
     results["shapes: at most n log n from 48 to 192 KB"] = all(
         shape_figures["growth"][0] * shape_figures["growth"][1] <= limit for shape_figures in shapes

@@ -83,7 +83,7 @@ def _rewrite_keyless(count: int) -> SnapshotPair:
 
 
 def _change_keyless_in_gaps(count: int) -> SnapshotPair:
-    """Change two of every three items, and add an item at the end."""
+    """Make a pair of lists: two of every three items change, and one item is inserted."""
     old, new = [], []
     for number in range(count):
         old.append(_make_keyless_item(number))
@@ -121,7 +121,8 @@ def _rename_fields(count: int) -> SnapshotPair:
 def _change_nested(count: int) -> SnapshotPair:
     """Make a pair of snapshots in which a value inside 200 nested objects changes.
 
-    Python can still parse this depth. A long field in each object makes the snapshots large.
+    A long field in each object makes the snapshots large. Python's json module can parse this
+    depth.
     """
     depth = 200
     wide = "x" * (count * ITEM_BYTES // depth)
@@ -145,7 +146,8 @@ def _change_one_field(count: int) -> SnapshotPair:
     )
 
 
-# By name, a function that returns a pair of about count * ITEM_BYTES bytes.
+# The functions that make pairs of snapshots, by name. A snapshot has about count * ITEM_BYTES
+# bytes.
 SHAPES: Final[dict[str, Callable[[int], SnapshotPair]]] = {
     "one field next to the list": _change_one_field,
     "list: insert at the front": _insert_first,

@@ -1,4 +1,4 @@
-"""What all benchmarks share: a database, the embedded broker, and the processes of Annals."""
+"""Parts of all benchmarks: a database, the embedded broker, processes of Annals, and output."""
 
 import json
 import os
@@ -43,7 +43,7 @@ class Harness:
         return psycopg.connect(self.conninfo, autocommit=True)
 
     def empty_tables(self) -> None:
-        """Delete all rows and positions and write a checkpoint, so that all runs start equally."""
+        """Delete all rows, set all positions back, and write a checkpoint, before a measurement."""
         self.start_round()
         tables = [entity.table for entity in ENTITIES]
         tables += ["ingest_ledger", "ingest_gap", "ingest_quarantine", "search_key"]
@@ -53,7 +53,7 @@ class Harness:
             connection.execute("CHECKPOINT")
 
     def start_round(self) -> None:
-        """Begin a round with a new consumer group, without the members of earlier rounds."""
+        """Begin a round. Its consumers form a new group, without the members of earlier rounds."""
         self._round += 1
 
     def make_producer(self) -> KafkaProducer:
@@ -74,7 +74,12 @@ class Harness:
         run_command(self.make_environment(), *arguments)
 
     def run_consumers(self, count: int = 1, until_idle: float = 3, **env: str) -> list[Any]:
-        """Run `count` consumers until all topics are read, and return their summaries."""
+        """Run `count` consumers until all topics are read, and return their summaries.
+
+        Args:
+            until_idle: A consumer ends after so many seconds without a message.
+            env: Environment variables of the consumers.
+        """
         processes = [self.start_consumer(until_idle, **env) for _ in range(count)]
         return [finish_consumer(process) for process in processes]
 
@@ -97,7 +102,10 @@ class Harness:
             consumer.wait()
 
     def measure_server_cpu(self) -> float | None:
-        """Return the CPU seconds of the database server, or None if it is on another machine."""
+        """Return the CPU seconds of the database server since its start.
+
+        Return None if the server is on another machine.
+        """
         with self.connect() as connection:
             row = connection.execute("SELECT pg_backend_pid()").fetchone()
             assert row is not None
@@ -110,16 +118,17 @@ class Harness:
                 return None
 
     def measure_broker_cpu(self) -> float | None:
-        """Return the CPU seconds of the broker, or None if it does not run."""
+        """Return the CPU seconds of the broker since its start, or None if it does not run."""
         pid = self.broker.find_pid()
         return None if pid is None else measure_cpu(psutil.Process(pid))
 
 
 @contextmanager
 def create_database(name: str) -> Iterator[str]:
-    """Create an empty database, connect Django to it, yield its URI, and drop it at the end.
+    """Create an empty database, yield its URI, and drop the database after the `with` block.
 
-    At the end, Django is connected to its former database again.
+    Django is not connected to the database: call `use_database` for that. At the end, Django is
+    connected to its usual database again.
     """
     server = settings.ANNALS.database_url or ""
     recreate_database(server, name)
@@ -154,7 +163,11 @@ def use_database(conninfo: str) -> None:
 
 @contextmanager
 def start_harness(partitions: int) -> Iterator[Harness]:
-    """Create the database and start the embedded broker; remove both at the end."""
+    """Create the database and start the embedded broker. Remove both after the `with` block.
+
+    Args:
+        partitions: The number of partitions of each topic.
+    """
     with create_database(DATABASE) as conninfo:
         broker = EmbeddedBroker(settings.ANNALS.home / "bench" / "broker")
         broker.stop()
@@ -185,7 +198,9 @@ def time_bare_copy(
 ) -> float:
     """Return how many seconds it takes to COPY prepared batches over several connections.
 
-    Each batch is a list of statements with their binary payloads, and is sent in one transaction.
+    Args:
+        batches: Each batch is a list of statements with their binary payloads. It is sent in one
+            transaction.
     """
 
     def send_batches(
@@ -214,7 +229,7 @@ def time_bare_copy(
 
 
 def measure_cpu(process: psutil.Process) -> float:
-    """Return the processor seconds of a process and of its children that have ended."""
+    """Return the processor seconds of a process and of those of its children that have ended."""
     times = process.cpu_times()
     return float(times.user + times.system + times.children_user + times.children_system)
 
@@ -272,7 +287,8 @@ def report_figures(
     """Print the figures and the targets. Return 0 if all targets are met, else 1.
 
     Args:
-        figures: They have a list `targets`. Each target has `name`, `value`, `limit` and `met`.
+        figures: The figures, with a list `targets`. Each target has `name`, `value`, `limit` and
+            `met`.
         print_figures: Prints the figures for people, but not the targets.
         as_json: Print JSON instead.
     """

@@ -51,7 +51,7 @@ def run(messages: int, rounds: int, as_json: bool) -> int:
         messages_sent = simulate_messages(messages)
         batches, records = prepare_copy(messages_sent)
         produce_messages(bench, messages_sent)
-        print_progress("one consumer against one connection, in turn ...")
+        print_progress("consumers against connections with bare COPY, in turn ...")
         figures["one"] = measure_ratio(bench, batches, messages, rounds, consumers=1)
         figures["two"] = measure_ratio(bench, batches, messages, rounds, consumers=2)
         print_progress("search index ...")
@@ -85,8 +85,10 @@ def measure_ratio(
     In the result, `cores_allow_rows_s` is the rate at which the consumers and the database server
     would keep all cores busy.
     """
-    turns = [_measure_turn(bench, batches, messages, consumers) for _ in range(rounds)]
-    figures: Figures = {name: _compute_median([turn[name] for turn in turns]) for name in turns[0]}
+    results = [_measure_round(bench, batches, messages, consumers) for _ in range(rounds)]
+    figures: Figures = {
+        name: _compute_median([result[name] for result in results]) for name in results[0]
+    }
     consumer, server = (figures[f"{side}_cpu_s_per_million"] for side in ("consumer", "server"))
     allowed_rate = (
         None if server is None else round((os.cpu_count() or 1) / (consumer + server) * 1e6)
@@ -95,7 +97,7 @@ def measure_ratio(
         "limit_rows_s": round(figures.pop("limit_rows_s")),
         "consumer_rows_s": round(figures.pop("consumer_rows_s")),
         "ratio": round(figures.pop("ratio"), 3),
-        "ratios": [round(turn["ratio"], 3) for turn in turns],
+        "ratios": [round(result["ratio"], 3) for result in results],
         **{name: None if value is None else round(value, 1) for name, value in figures.items()},
         "cores_allow_rows_s": allowed_rate,
     }
@@ -114,9 +116,10 @@ def _compute_cpu_per_million(
     return None if earlier is None or later is None else (later - earlier) / messages * 1e6
 
 
-def _measure_turn(
+def _measure_round(
     bench: Harness, batches: list[CopyTransaction], messages: int, consumers: int
 ) -> Figures:
+    """Measure COPY over as many connections as there are consumers, and then the consumers."""
     bench.empty_tables()
     limit = messages / time_bare_copy(bench, batches, consumers)
     bench.empty_tables()
@@ -145,10 +148,13 @@ def _measure_turn(
 
 
 def measure_search_index(bench: Harness, records: list[Record], rows_s: float) -> Figures:
-    """Measure how many seconds the business keys of a million messages take.
+    """Measure how many seconds the search keys of a million messages take.
 
-    The figures are the time to extract the keys, the time to store them, and the share that both
-    have in the time of ingest.
+    The figures are the time to extract the search keys, the time to store them, and the share of
+    both in the time of ingest.
+
+    Args:
+        rows_s: The rate of ingest in rows a second.
     """
     bench.empty_tables()
     stored_keys = FingerprintCache()
@@ -181,7 +187,7 @@ def measure_search_index(bench: Harness, records: list[Record], rows_s: float) -
 def measure_envelopes(messages: list[KafkaMessage]) -> Figures:
     """Measure how many microseconds the decoding of a message takes.
 
-    It is measured with the envelope of the contract, and with a declared envelope.
+    The same messages are decoded with the envelope of the contract, and with a declared envelope.
     """
     window = Window.at(datetime.now(UTC), 90, 14)
     names = ("id", "version", "type", "updatedAt", "clientId", "author", "productInstanceId")
@@ -215,6 +221,10 @@ def measure_repeats(bench: Harness, messages: list[KafkaMessage], clean_rows_s: 
     """Measure how fast a consumer reads messages that are partly stored already.
 
     In the first measurement all messages are stored already, in the second every tenth message.
+
+    Args:
+        messages: The messages that are in Kafka already. They are stored first.
+        clean_rows_s: The rate of ingest without stored messages, for comparison.
     """
     bench.empty_tables()
     bench.run_consumers()
@@ -242,7 +252,7 @@ def _mix_messages(fresh: list[KafkaMessage], stored: list[KafkaMessage]) -> list
 
 
 def measure_freshness(bench: Harness, rate: int, seconds: int) -> Figures:
-    """Measure, at a steady rate, the milliseconds from sending a message until it can be read."""
+    """Measure how many milliseconds after its sending a message can be read, at a steady rate."""
     consumer = bench.start_consumer()
     producer = bench.make_producer()
     waiting: dict[str, float] = {}
@@ -282,7 +292,11 @@ def _make_message_value(key: str, data: Any) -> bytes:
 
 
 def _note_readable(connection: Any, waiting: dict[str, float], times: list[float]) -> None:
-    """Move the times of messages that are now readable from `waiting` to `times`."""
+    """Find messages that can now be read. Add their delays in seconds to `times`.
+
+    Args:
+        waiting: By id, when each message was sent. Messages that can be read are removed.
+    """
     if not waiting:
         time.sleep(0.0005)
         return
@@ -309,7 +323,11 @@ def _wait_for_first_row(producer: Any, connection: Any) -> None:
 
 
 def measure_giants(bench: Harness, count: int) -> Figures:
-    """Measure the peak memory of a consumer with messages of 1 MB among small ones."""
+    """Measure the peak memory of a consumer that reads messages of 1 MB among small ones.
+
+    Args:
+        count: The number of messages of 1 MB.
+    """
     bench.empty_tables()
     small = simulate_messages(20_000, seed=4)
     text = "запись " * (GIANT_BYTES // 13)

@@ -1,4 +1,4 @@
-"""Makes the load of the ingest benchmarks: simulated messages, and their rows ready for COPY."""
+"""Makes the input of the ingest benchmarks: simulated messages, and their rows ready for COPY."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -23,7 +23,7 @@ CopyTransaction = list[tuple[str, bytes]]
 
 
 def simulate_messages(count: int, seed: int = 1) -> list[KafkaMessage]:
-    """Return simulated messages of the last two days, as a consumer gets them."""
+    """Return simulated messages of the last two days, in the form in which a consumer gets them."""
     start = datetime.now(UTC) - timedelta(days=2)
     step = timedelta(days=2) / (count + 1)
     messages = []
@@ -44,7 +44,7 @@ def prepare_copy(messages: Iterable[KafkaMessage]) -> tuple[list[CopyTransaction
 
 
 def encode_transaction(records: Iterable[Record]) -> CopyTransaction:
-    """Return the COPY transaction for some records, with a statement for each table."""
+    """Return the COPY transaction that stores records, with a statement for each table."""
     rows: dict[str, list[bytes]] = {}
     for record in records:
         rows.setdefault(record.entity, []).append(encode_row(record))

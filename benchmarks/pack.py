@@ -1,4 +1,4 @@
-"""`python -m benchmarks pack`: compares plain days with the same days packed, in one run."""
+"""`python -m benchmarks pack`: compares days of plain rows with the same days packed."""
 
 from __future__ import annotations
 
@@ -52,8 +52,9 @@ NAME = "annals_pack"
 BIG, BIG_VERSIONS = "BIG", 10_000
 READ_DOCUMENTS, READ_VERSIONS, READ_DAYS = 60, 120, 6
 MESSAGES_PER_SECOND, WARM_UP_SECONDS, WRITE_SECONDS = 2_000, 5, 20
-PREPARATION_SECONDS = 5  # longer than making the messages takes, and than packing a day takes
-# The most bytes for a version, by versions of each document. The first day trains the dictionary.
+PREPARATION_SECONDS = 5  # longer than the sender needs to make its messages
+# The limit of the bytes for a packed version, by the number of versions of each document. The first
+# day also trains the dictionary.
 GOALS = {2: 220.0, 9: 150.0}
 
 Figures = dict[str, Any]
@@ -64,8 +65,8 @@ def run(versions: int = 120_000, cluster: str = "", as_json: bool = False) -> in
 
     Args:
         versions: How many versions each measured day has.
-        cluster: The address of a database on a Citus coordinator. If it is set, only compare
-            packing on the cluster with packing on one server. See `pack_cluster.run`.
+        cluster: The URI of a database on a Citus coordinator. If it is set, only compare packing
+            on the cluster with packing on one server. See `pack_cluster.run`.
     """
     if cluster:
         from benchmarks import pack_cluster
@@ -93,7 +94,7 @@ def _measure_days(conninfo: str, versions: int) -> Figures:
         for day in (*read_days, big_day, *day_by_count.values()):
             days.create_partition(connection_, ROOT.table, day)
         for count, day in day_by_count.items():
-            _store_records(connection_, _generate_alike(histories, day, count, versions))
+            _store_records(connection_, _generate_day(histories, day, count, versions))
         _store_records(connection_, _generate_read_documents(histories, read_days))
         _store_records(connection_, _generate_many_versions(histories, big_day))
         connection_.execute("VACUUM (ANALYZE)")
@@ -116,7 +117,7 @@ def _measure_days(conninfo: str, versions: int) -> Figures:
 def _measure_packed_share(
     plain_connection: psycopg.Connection[Any], day: date, messages: int
 ) -> float:
-    """Return the size of packed days as a share of the plain days, over all simulated kinds."""
+    """Return the size of a packed day as a share of the plain day, over all simulated kinds."""
     start, window = datetime.combine(day, clock(), UTC), Window.at(datetime.now(UTC), 90, 14)
     messages_sent = islice(generate_messages(1, start, step=timedelta(days=1) / messages), messages)
     for entity in ENTITIES:
@@ -135,7 +136,7 @@ def _measure_packed_share(
 
 
 def _measure_reading_again(messages: int) -> Figures:
-    """Measure a consumer on new messages, and on the same messages once their days are packed.
+    """Measure a consumer that reads messages, and that reads them again when their days are packed.
 
     Also measures how long writes take while a day is being packed.
     """
@@ -187,14 +188,15 @@ def _measure_writes_beside_packing(bench: Harness, day: date) -> Figures:
         days.create_partition(plain, ROOT.table, day)
         _store_records(
             plain,
-            _generate_alike(
+            _generate_day(
                 _simulate_histories(), day, 9, WRITE_SECONDS * nightly.PACK_ROWS_PER_SECOND
             ),
         )
         plain.execute("VACUUM (ANALYZE)")
     bench.start_round()
     consumer = bench.start_consumer(None, "--metrics-port", str(port))
-    # The sender is a process of its own: here it would wait for packing to release the GIL.
+    # The sender has its own process: a thread of this process would wait for packing to release the
+    # GIL.
     sender = get_context("fork").Process(
         target=_send_messages, args=(bench.broker.get_bootstrap_servers(),)
     )
@@ -217,8 +219,8 @@ def _measure_writes_beside_packing(bench: Harness, day: date) -> Figures:
 def _send_messages(servers: str) -> None:
     """Send messages at a fixed rate.
 
-    The producer groups them by a short delay. If the broker got each message alone, it would need
-    a whole core.
+    A short delay lets the producer send messages in groups. If the broker got each message alone,
+    it would need a whole core.
     """
     producer = KafkaProducer({"bootstrap.servers": servers, "linger.ms": 20})
     began = time.monotonic()
@@ -235,7 +237,7 @@ def _send_messages(servers: str) -> None:
 
 
 def _read_write_counts(port: int) -> dict[float, float]:
-    """Read from the metrics of a consumer how many writes it made, by their duration.
+    """Read from the metrics of a consumer how many writes it has made, by their duration.
 
     Returns:
         For each limit in seconds, the number of writes that took this time or less.
@@ -277,20 +279,24 @@ def _simulate_histories() -> list[list[Record]]:
     return sorted(histories, key=len, reverse=True)
 
 
-def _generate_alike(
+def _generate_day(
     histories: Sequence[Sequence[Record]], day: date, count: int, versions: int
 ) -> Iterator[Record]:
-    """Yield about `versions` versions on one day: documents with `count` versions each."""
+    """Yield about `versions` versions on one day, of documents with `count` versions each.
+
+    Args:
+        histories: The simulated versions to copy under new ids.
+    """
     start, random_source = _compute_day_start(day), random.Random(count)
-    runs = [
+    slices = [
         history[index : index + count]
         for history in histories
         for index in range(0, len(history) - count + 1, count)
     ]
-    for number, versions_of_run in enumerate(islice(cycle(runs), versions // count)):
+    for number, templates in enumerate(islice(cycle(slices), versions // count)):
         id = f"{random_source.getrandbits(96):024x}"
-        moments = sorted(random_source.randrange(MICROSECONDS_PER_DAY) for _ in versions_of_run)
-        for record, moment in zip(versions_of_run, moments, strict=True):
+        moments = sorted(random_source.randrange(MICROSECONDS_PER_DAY) for _ in templates)
+        for record, moment in zip(templates, moments, strict=True):
             data = bytes(record.data).replace(record.id.encode(), id.encode())
             data = data.replace(b'"number":"', b'"number":"%d' % number)
             yield msgspec.structs.replace(record, id=id, updated_at=start + moment, data=data)

@@ -21,17 +21,17 @@ from rich.table import Table
 from annals.management.partitions import nightly
 from benchmarks import cluster
 from benchmarks.harness import create_database, report_figures, run_command, use_database
-from benchmarks.pack import NAME, ROOT, _generate_alike, _simulate_histories, _store_records
+from benchmarks.pack import NAME, ROOT, _generate_day, _simulate_histories, _store_records
 from benchmarks.timeline_data import _make_environment
 from history.retention import packing
 from history.store.days import days
 
 SHARDS = 32
-ROUNDS = 2  # the fastest counts
+ROUNDS = 2  # the highest rate of all rounds counts
 VERSIONS_OF_DOCUMENT = 9
 READS_PER_SECOND, WRITES_PER_SECOND, ROWS_OF_WRITE = 20, 10, 200
 ALONE_SECONDS = 10.0
-# The transaction of a batch, and a page of a document over all days.
+# A write like the transaction of a batch, and a read like a page of a document over all days.
 _WRITE = sql.SQL(
     "INSERT INTO {} (id, version, data, updated_at, client_id, type)"
     " SELECT %(prefix)s || n, 1, jsonb_build_object('text', repeat('x', 1500)), %(moment)s, 'b', 1"
@@ -48,8 +48,8 @@ def run(coordinator: str, versions: int, as_json: bool) -> int:
     """Measure packing on the cluster and on one server, print the figures, return the exit code.
 
     Args:
-        coordinator: The address of a database on the coordinator of a Citus cluster. It must know
-            the workers.
+        coordinator: The URI of a database on the coordinator of a Citus cluster. The workers must
+            have joined in this database.
         versions: How many versions the measured day has.
     """
     print_progress = Console(stderr=True).print
@@ -76,7 +76,11 @@ def run(coordinator: str, versions: int, as_json: bool) -> int:
 
 
 def _fill_server(conninfo: str, day: date, versions: int, shards: int | None) -> None:
-    """Store the versions of the day, and create the days around it."""
+    """Create tables in an empty database, and store versions in a day. Create the days around it.
+
+    Args:
+        shards: The number of shards of each table on a cluster; None for one server.
+    """
     environment = _make_environment(conninfo, 30)
     run_command(environment, "migrate")
     if shards is not None:
@@ -85,15 +89,18 @@ def _fill_server(conninfo: str, day: date, versions: int, shards: int | None) ->
     with psycopg.connect(conninfo, autocommit=True) as connection:
         for number in range(-5, 15):
             days.create_partition(connection, ROOT.table, day - timedelta(days=number))
-        records = _generate_alike(_simulate_histories(), day, VERSIONS_OF_DOCUMENT, versions)
+        records = _generate_day(_simulate_histories(), day, VERSIONS_OF_DOCUMENT, versions)
         _store_records(connection, records)
         connection.execute(sql.SQL("VACUUM (ANALYZE) {}").format(sql.Identifier(ROOT.table)))
 
 
 def _measure_in_turn(servers: Mapping[str, str], day: date) -> Figures:
-    """Return the figures of the cluster and of the one server, by name.
+    """Return the figures of each server: of the cluster and of the single server.
 
     Each round measures both in turn, so that other programs slow both down.
+
+    Args:
+        servers: The URIs of the databases, by the names of the servers.
     """
     rounds: dict[str, list[Figures]] = {name: [] for name in servers}
     for _ in range(ROUNDS):
@@ -117,7 +124,7 @@ def _measure_round(connection: psycopg.Connection[Any], day: date) -> Figures:
     """Pack and unpack a day once, and return the figures.
 
     Returns:
-        pack, unpack: How many versions a second are packed and unpacked.
+        pack, unpack: How many versions are packed and unpacked in a second.
         plain_bytes, packed_bytes: The size of a version before and after packing.
     """
     began = time.perf_counter()
@@ -125,7 +132,7 @@ def _measure_round(connection: psycopg.Connection[Any], day: date) -> Figures:
     packed_at = time.perf_counter()
     unpacked = packing.unpack_day(connection, ROOT, day)
     unpacked_at = time.perf_counter()
-    # Otherwise autovacuum comes, and has the new table when the next round would swap it.
+    # Otherwise autovacuum would soon lock the new table, which the next round must swap.
     connection.execute(
         sql.SQL("VACUUM (ANALYZE) {}").format(
             sql.Identifier(days.build_partition_name(ROOT.table, day))
@@ -142,7 +149,9 @@ def _measure_round(connection: psycopg.Connection[Any], day: date) -> Figures:
 def _measure_beside_packing(
     connection: psycopg.Connection[Any], conninfo: str, day: date
 ) -> Figures:
-    """Measure reads and writes alone, and while a day is packed at the rate of `maintain`.
+    """Measure reads and writes alone, and while a day is packed.
+
+    The day is packed as slowly as by `annals partitions maintain`.
 
     Returns:
         The longest read, the longest write, and the 99th percentile of writes, in milliseconds.
@@ -153,7 +162,7 @@ def _measure_beside_packing(
     id = row[0] if row else ""
     figures: Figures = {}
     for name in ("alone", "beside"):
-        with _time_others(conninfo, id) as times:
+        with _time_reads_and_writes(conninfo, id) as times:
             if name == "alone":
                 time.sleep(ALONE_SECONDS)
             else:
@@ -166,10 +175,13 @@ def _measure_beside_packing(
 
 
 @contextmanager
-def _time_others(conninfo: str, id: str) -> Iterator[dict[str, list[float]]]:
-    """Read and write in other processes during the `with` block, and yield the durations.
+def _time_reads_and_writes(conninfo: str, id: str) -> Iterator[dict[str, list[float]]]:
+    """Read and write in two other processes during the `with` block, and yield the durations.
 
-    The durations, in seconds, are there only after the block.
+    The yielded dict is filled only after the block. It has the seconds of each `read` and `write`.
+
+    Args:
+        id: The document to read.
     """
     context = get_context("fork")
     end, results = context.Event(), context.Queue()
@@ -181,7 +193,7 @@ def _time_others(conninfo: str, id: str) -> Iterator[dict[str, list[float]]]:
         process.start()
     times: dict[str, list[float]] = {}
     for _ in processes:
-        results.get()  # it is connected
+        results.get()  # None: this process is connected
     try:
         yield times
     finally:
@@ -192,7 +204,13 @@ def _time_others(conninfo: str, id: str) -> Iterator[dict[str, list[float]]]:
 
 
 def _time_statements(conninfo: str, name: str, id: str, end: Event, results: Any) -> None:
-    """Read or write at a fixed rate until `end`. Put the seconds of each statement in `results`."""
+    """Read or write at a fixed rate until `end` is set, and time the statements.
+
+    Args:
+        name: "read" or "write".
+        results: A queue. First gets None when the process is connected, then the name with the
+            seconds of all statements.
+    """
     seconds = []
     pause = 1 / (READS_PER_SECOND if name == "read" else WRITES_PER_SECOND)
     moment = datetime.now(UTC)

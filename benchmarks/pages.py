@@ -1,7 +1,7 @@
 """`python -m benchmarks pages`: measures the support screens, for usual and for hard documents.
 
-A page is sent when it is complete, so the measured time is until the whole page has arrived. The
-browser's work is not included. The weight of a page is the size of its HTML.
+The time of a page ends when its whole HTML has arrived. The browser's work is not included. The
+limits are LIMIT_MS for the time and LIMIT_KB for the size of the HTML.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ USUAL_SNAPSHOT: Final = {f"field{number}": f"value {number}" for number in range
 
 
 def run(rounds: int = 3, as_json: bool = False) -> int:
-    """Measure each page `rounds` times, print the fastest time, and return the exit code."""
+    """Measure each page `rounds` times, print the fastest times, and return the exit code."""
     with create_database(NAME) as conninfo:
         run_command(_make_environment(conninfo, 90), "migrate")
         use_database(conninfo)
@@ -51,7 +51,7 @@ def run(rounds: int = 3, as_json: bool = False) -> int:
 
 
 def _make_documents() -> dict[str, list[Any]]:
-    """Return the versions of each document by its id."""
+    """Return the snapshots of all versions of each document, by id."""
     word = "слово " * 85_000  # 1 MB
     item_lists = [
         [{"pid": f"{n:022d}", "sum": f"{n + seed}.00"} for n in range(3_000)] for seed in (0, 1)

@@ -35,7 +35,8 @@ ROOT = get_root()
 WAIT_S: Final = 120.0
 READING_LINE: Final = re.compile(r"reading \d+ partitions")
 
-# For each part of a start, the elapsed seconds since the process began, and the processor seconds.
+# By the name of a part of the start: the seconds from the start of the process to the end of this
+# part, and the processor seconds until then.
 TimesByPart = dict[str, tuple[float, float]]
 
 
@@ -81,7 +82,7 @@ def _time_command(arguments: str) -> tuple[float, float]:
 
 
 def _time_web(bench: Harness) -> TimesByPart:
-    """Measure the web until its first answer, until it is ready, and until its first page.
+    """Measure the start of the web until its first answer, its readiness, and its first page.
 
     The first page takes longer than the first answer, because pages import further modules.
     """
@@ -111,9 +112,9 @@ def _fetch_status(port: int, address: str) -> int:
 
 
 def _time_consumer(bench: Harness, group: str) -> TimesByPart:
-    """Measure a consumer until it asks Kafka for partitions, and until it reads them.
+    """Measure the start of a consumer until it connects to Kafka, and until it reads partitions.
 
-    The time between these two moments is spent by the brokers.
+    Between these two moments, the consumer waits mostly for the brokers.
     """
     command = [sys.executable, str(PROGRAM), "consume", "--group", group]
     began = time.perf_counter()
@@ -145,7 +146,7 @@ def _wait_until(condition: Callable[[], bool], part: str) -> None:
     """Wait until the condition holds.
 
     Args:
-        part: The part of the start that ends then, for the error.
+        part: The name of the part of the start that ends with the condition, for the error.
 
     Raises:
         RuntimeError: The condition does not hold after WAIT_S.

@@ -1,6 +1,6 @@
 """`python -m benchmarks timeline`: measures timeline pages, as a Python call and over HTTP.
 
-The reference for each figure is the bare SQL for the same rows, and parsing their JSON.
+The reference is a bare SQL query for the same rows, with the parsing of their JSON.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ COLUMNS = {
     "call": "Python call",
     "http": "HTTP",
 }
-# The cost of the request besides its page, and the processor time of the whole request.
+# The time that HTTP adds to the Python call, and the processor time of the whole request.
 MORE_COLUMNS = "HTTP - call", "CPU of the web, ms"
 
 Figures = dict[str, Any]
@@ -67,9 +67,9 @@ def run(
 
     Args:
         rows: How many versions of applications the data set of 90 days has. The data sets of 10
-            and 365 days have a tenth of that.
-        parallel_seconds: For how long 16 clients read during ingest. 0: not at all.
-        cluster: The address of a database on a Citus coordinator. If it is set, only compare the
+            and 365 days each have a tenth of this number.
+        parallel_seconds: For how many seconds 16 clients read during ingest. 0: not at all.
+        cluster: The URI of a database on a Citus coordinator. If it is set, only compare the
             cluster with one server. See `timeline_cluster.run`.
     """
     if cluster:
@@ -92,7 +92,11 @@ def run(
 
 
 def _measure_data(data: TimelineData, host: str, port: int, *, full: bool) -> Figures:
-    """Measure one data set, and return its figures in milliseconds."""
+    """Measure one data set, and return its figures in milliseconds.
+
+    Args:
+        full: Whether to measure all kinds of pages. If False, measure only usual pages.
+    """
     use_database(data.conninfo)
     random_source = random.Random(1)
     hot = [random_source.choice(data.hot) for _ in range(ROUNDS + WARM_UP)]
@@ -147,7 +151,7 @@ def _measure_data(data: TimelineData, host: str, port: int, *, full: bool) -> Fi
 
 
 def _read_every_version(id: str) -> None:
-    """Read all versions of a document, as a blame has to, and do nothing with them."""
+    """Read and parse all versions of a document, which is the reference for a blame."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT data::text FROM {ROOT.table} WHERE id = %s", [id])
         for (data,) in cursor.fetchall():
@@ -155,7 +159,7 @@ def _read_every_version(id: str) -> None:
 
 
 def _measure_with_session(host: str, port: int, ids: Sequence[str]) -> Figures:
-    """Measure a page for a person with a session, from the API and on the screen."""
+    """Measure a page for a person who is logged in with a session, by the API and on the screen."""
     client = Client()
     client.force_login(User.objects.get(username="auditor"))
     cookies = "; ".join(f"{name}={cookie.value}" for name, cookie in client.cookies.items())
@@ -181,7 +185,9 @@ def _measure_page(
     """Measure one page as SQL with JSON parsing, as a Python call and over HTTP.
 
     Args:
-        deep: Whether to use a page in the middle of the timeline instead of the first.
+        ids: The documents to read, one after another.
+        size: The number of versions on the page.
+        deep: Whether to use a page in the middle of the timeline instead of the first page.
     """
     token, after = None, TimelinePosition(LAST.updated_at, 0, "", LAST.version)
     if deep:
@@ -216,16 +222,17 @@ def _measure_page(
 
 
 class _PageStart(NamedTuple):
-    """Where a page begins: the token for Annals, and the position for the reference in SQL."""
+    """The start of a page: the token for Annals, and the position for the reference in SQL."""
 
     token: str | None
     position: TimelinePosition
 
 
 def _find_middle(id: str, size: int) -> _PageStart:
-    """Find where a page in the middle of a long timeline begins.
+    """Return the start of a page in the middle of a long timeline.
 
-    Reads ten pages of 500 versions and one page of `size`, so that the token is for that size.
+    Reads ten pages of 500 versions. Then reads one page of `size` versions, because the token must
+    be from a page of this size.
     """
     token: str | None = None
     for step in [500] * 10 + [size]:
@@ -278,7 +285,10 @@ class _ApiClient:
     ) -> dict[str, float]:
         """Send a request for each id, and return p50, p95 and p99 in milliseconds.
 
-        The result also has `cpu`, the web's processor time for a request in milliseconds.
+        The result also has `cpu`: the milliseconds of processor time of the web for a request.
+
+        Args:
+            call: Sends the request for an id.
         """
         earlier = self._measure_web_cpu()
         times = _time_calls(call, ids, warm_up)
@@ -317,7 +327,7 @@ class _ApiClient:
 @contextmanager
 def _serve_data(data: TimelineData) -> Iterator[tuple[str, int, psutil.Process]]:
     """Run gunicorn on a data set, and yield its host, its port and its main process."""
-    with start_web(data.environment()) as (port, server):
+    with start_web(data.make_environment()) as (port, server):
         _wait_for_web(HOST, port)
         yield HOST, port, server
 
@@ -346,9 +356,9 @@ def list_targets(figures: Figures) -> list[Figures]:
     )
     limits = [
         ("HTTP p50 at page 50, ms", page["http"]["p50"], 15.0),
-        ("its ratio to bare SQL and parsing", page["http"]["p50"] / page["sql"]["p50"], 3.0),
-        ("deep page to first page", deep / first, 1.2),
-        ("365 partitions to 10", many / few, 3.0),
+        ("HTTP p50 at page 50, ratio to bare SQL", page["http"]["p50"] / page["sql"]["p50"], 3.0),
+        ("ratio of a deep page to the first page", deep / first, 1.2),
+        ("ratio of 365 partitions to 10", many / few, 3.0),
     ]
     if "parallel" in figures:
         limits.append(("errors of 16 clients", figures["parallel"]["errors"], 0))

@@ -1,6 +1,6 @@
-"""`python -m benchmarks timeline --cluster DSN`: reading on a cluster next to one server.
+"""`python -m benchmarks timeline --cluster DSN`: reading from a cluster and from one server.
 
-Both have the same versions, and are asked in turn over HTTP, each by a web of its own.
+Both have the same versions. Each has its own web, and the requests go to both in turn over HTTP.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ from benchmarks.timeline_data import TimelineData, prepare_data
 
 DAYS, SHARDS = 97, 32
 SHARE_OF_ROWS: Final = 50
-"""Divides `--rows`, because a cluster for trying is on one machine."""
+"""`--rows` is divided by this number, because all nodes of a test cluster share one machine."""
 WARM_UP, ROUNDS = 5, 20
 
 Figures = dict[str, Any]
 
 
 class MeasuredRequest:
-    """A request to measure, with its limits.
+    """A kind of request to measure, with its limits.
 
     Attributes:
-        name: What the request is for, in words.
-        make_path: Returns the address for the id of an application.
-        most_ms: The limit of the median on the cluster, in milliseconds.
-        most_ratio: The limit of the median on the cluster, as a multiple of that on one server.
+        name: The page or call, in words.
+        make_path: Returns the path of the request for the id of an application.
+        most_ms: The limit of the median on the cluster, in milliseconds; None: no limit.
+        most_ratio: The limit of the median on the cluster, as a multiple of the median on one
+            server; None: no limit.
     """
 
     def __init__(
@@ -56,9 +57,10 @@ def run(coordinator: str, rows: int, as_json: bool) -> int:
     """Measure reading on the cluster and on one server, print the figures, return the exit code.
 
     Args:
-        coordinator: The address of a database on the coordinator of a Citus cluster. It must know
-            the workers.
-        rows: Divided by SHARE_OF_ROWS, the number of versions of applications to store.
+        coordinator: The URI of a database on the coordinator of a Citus cluster. The workers must
+            have joined in this database.
+        rows: The option `--rows`. The number of stored versions of applications is this number
+            divided by SHARE_OF_ROWS.
     """
     print_progress = Console(stderr=True).print
     rows //= SHARE_OF_ROWS
@@ -108,7 +110,7 @@ def _list_questions() -> list[MeasuredRequest]:
 
 
 def _make_client(data: TimelineData, host: str, port: int) -> _ApiClient:
-    """Make a client with a session, which screens need."""
+    """Make a client with a session, because screens do not accept a password in each request."""
     use_database(data.conninfo)
     client = Client()
     client.force_login(User.objects.get(username="auditor"))
@@ -117,7 +119,12 @@ def _make_client(data: TimelineData, host: str, port: int) -> _ApiClient:
 
 
 def _ask(question: MeasuredRequest, clients: list[_ApiClient], data: TimelineData) -> Figures:
-    """Send a request to one server and to the cluster in turn. Return the times of both."""
+    """Send requests to one server and to the cluster in turn. Return the times of both.
+
+    Args:
+        clients: The client of the server, and then the client of the cluster.
+        data: The data set, which has the ids for the requests.
+    """
     milliseconds: list[list[float]] = [[] for _ in clients]
     for number in range(WARM_UP + ROUNDS):
         path = question.make_path(data.five[number % len(data.five)])

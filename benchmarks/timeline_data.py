@@ -1,6 +1,7 @@
 """Makes the data sets of `python -m benchmarks timeline`: a database for each number of days.
 
-A data set has copies of simulated applications under different ids. Later runs use it again.
+A data set has many copies of simulated applications, each under another id. Later runs use the data
+set again.
 """
 
 import os
@@ -57,7 +58,7 @@ class TimelineData:
     usual: tuple[str, ...]
     five: tuple[str, ...]
 
-    def environment(self) -> dict[str, str]:
+    def make_environment(self) -> dict[str, str]:
         """Return the environment for a process that uses this database."""
         return _make_environment(self.conninfo, self.days)
 
@@ -140,9 +141,10 @@ def _fill_database(
 
 
 def _simulate_families() -> list[list[Record]]:
-    """Return the versions of each simulated application together with those of its children.
+    """Return the families: the versions of each simulated application and its children.
 
-    Their `updated_at` is relative: 0 is the start of the application's life, SECOND its end.
+    `updated_at` of these versions is relative: 0 is the first version of the family, SECOND the
+    last one.
     """
     family_by_application: dict[str, list[Record]] = {}
     now = datetime.now(UTC)
@@ -171,6 +173,9 @@ def _generate_records(
     applications with many versions.
 
     Args:
+        families: See `_simulate_families`.
+        start, span: The start and the length of the time of all versions, in microseconds.
+        rows: The minimum number of versions of usual applications.
         usual: A list to which the ids of about 5,000 usual applications are added.
     """
     yield from _generate_applications_with_five_children(families, start, span)
@@ -206,9 +211,9 @@ def _generate_records(
 def _generate_applications_with_five_children(
     families: Sequence[Sequence[Record]], start: int, span: int
 ) -> Iterator[Record]:
-    """Yield versions of applications with five children, spread over the whole span.
+    """Yield versions of FIVE_COUNT applications with five children, spread over the whole span.
 
-    No other application has their business keys.
+    Their business keys differ from the business keys of all other applications.
     """
     three, two = (
         next(family for family in families if _count_children(family) == count) for count in (3, 2)

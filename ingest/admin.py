@@ -1,4 +1,4 @@
-"""Registers the pages of ingest: completeness, the quarantine, and its form for requests."""
+"""Registers the pages of ingest: completeness, the quarantine, and the form to retry or discard."""
 
 from django.contrib import admin
 from django.utils.translation import gettext_lazy as _

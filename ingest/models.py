@@ -1,4 +1,4 @@
-"""The tables of ingest: the ledger of offsets, the gaps in them, and the quarantine."""
+"""The tables of ingest: the ledger of offsets, the offset gaps, and the quarantine."""
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -17,13 +17,16 @@ class Ledger(models.Model):
     transaction changes all of these columns.
 
     Attributes:
-        quarantine_removed: How many of the messages in the count `quarantined` were removed from
-            the quarantine.
+        quarantine_removed: How many of the messages that `quarantined` counts have been removed
+            from the quarantine since.
         high_watermark: The end offset at the broker; 0 for an empty partition, null if unknown.
         end_known_at: The latest moment at which high_watermark was known to be the end offset.
         last_offset, last_leader_epoch, last_digest: The last message that was read. After the next
             claim it shows whether the log was truncated: see `LastMessage`.
-        noted_from: From this offset on, ingest_unstored has all messages that were not stored.
+        resume_until: Bad messages before this offset do not halt the topic partition; null if it
+            was never resumed.
+        noted_from: From this offset on, the tables ingest_unstored and ingest_quarantine have all
+            messages that were read but not stored. For earlier offsets they are incomplete.
         halted_explanation: The explanation from which halted_why was written; null in rows of
             release 0.1.0.
         forecast_at: When the consumer last made a forecast of losses.
@@ -77,11 +80,13 @@ class Ledger(models.Model):
     log_cut: bool
     """Whether the log was truncated, and is read again under another row of the ledger."""
     in_quarantine: int | None
-    """The number of rows in quarantine and of rows removed from it; None if not counted."""
+    """What `quarantined` should be: the rows in quarantine that are not resolved, and the rows
+    removed from it. None if not counted."""
     retired: str
     """Why the topic is declared finished, or empty."""
     silence: Silence | None
-    """What is silent, and since when. None if the topic partition is being read, or need not be."""
+    """Whether the consumer or the brokers are silent, and since when. None if the topic partition
+    is being read, or need not be."""
 
     class Meta:
         db_table = "ingest_ledger"
@@ -107,13 +112,16 @@ class Ledger(models.Model):
     def settled(self) -> int:
         """The number of messages that were stored, repeated, expired or quarantined.
 
-        It is equal to `read`, unless a row was tampered with.
+        It is equal to `read`, unless somebody has changed the row by hand.
         """
         return self.stored + self.repeated + self.expired + self.quarantined
 
     @property
     def passed(self) -> int:
-        """The number of offsets that are accounted for. It is next_offset - first_offset."""
+        """The number of offsets that are accounted for: read, skipped or lost.
+
+        It is equal to next_offset - first_offset, unless somebody has changed the row by hand.
+        """
         return self.read + self.skipped + self.lost
 
     @property
@@ -125,7 +133,7 @@ class Ledger(models.Model):
         if self.log_cut:
             return "log truncated later"
         if self.topic not in BY_TOPIC:
-            return "not read: of no declared kind"
+            return "not read: no kind declares it"
         if self.silence is not None:
             return str(self.silence)
         return "reading" if self.current else "topic created again later"
@@ -134,7 +142,7 @@ class Ledger(models.Model):
 class Gap(models.Model):
     """Offsets [start_offset, end_offset) that the broker did not deliver.
 
-    `why` is the reason with which a loss was acknowledged.
+    `why` is the reason that an operator gave when acknowledging a loss; empty before that.
     """
 
     topic = models.CharField(max_length=249)
@@ -153,9 +161,9 @@ class Gap(models.Model):
 
 
 class Unstored(models.Model):
-    """Offsets of one batch that brought no new row and are not in quarantine.
+    """Offsets of one batch and topic partition that brought no new row and are not in quarantine.
 
-    A row covers the offsets [start_offset, end_offset): at most UNSTORED_SPAN of them.
+    All ranges of a row lie in [start_offset, end_offset), which has at most UNSTORED_SPAN offsets.
 
     Attributes:
         repeated: Ranges of messages that were stored before: start, end, start, end, ...
@@ -201,8 +209,10 @@ class RetiredTopic(models.Model):
 class AskedTopic(models.Model):
     """Whether a topic exists, by the last answer of the brokers.
 
-    A topic has a row only if the brokers once answered that it does not exist. `asked_at` is by the
-    database's clock.
+    A topic has a row only if the brokers once answered that it does not exist.
+
+    Attributes:
+        asked_at: When a consumer sent the request, by the clock of the database.
     """
 
     topic = models.CharField(max_length=249, primary_key=True)
@@ -220,8 +230,8 @@ class Pace(models.Model):
     A consumer records them every ten minutes. Rates are computed from two rows.
 
     Attributes:
-        slot: The number of the row, from 0 to SLOTS - 1. After the last number comes 0 again, and
-            new rows overwrite the old ones.
+        slot: The number of the row, from 0 to SLOTS - 1. Each period of SECONDS has the next
+            number. After SLOTS - 1 comes 0 again, so that new rows overwrite the oldest ones.
         came: How many messages had arrived at the brokers.
         read: How many messages had been read.
         stored: How many messages had been stored.
@@ -264,7 +274,8 @@ class QuarantineRequest(models.Model):
         ids: The ids of the messages. If empty, the request is for all messages with this reason,
             client_id, field and topic.
         last_id: Messages with a higher id are left out, because the person did not see them.
-        outcome: How many messages were stored, discarded and so on, as a text; written at done_at.
+        outcome: How many messages were stored, discarded and so on, as a text. It is written
+            together with done_at.
     """
 
     class Action(models.TextChoices):
@@ -296,7 +307,7 @@ class QuarantineRequest(models.Model):
 
 
 class Quarantined(models.Model):
-    """A message that could not be stored, byte for byte, and its retries.
+    """A message that could not be stored, byte for byte, with the state of its retries.
 
     Attributes:
         day: The UTC day of the version, or the day of the message if that is not known.

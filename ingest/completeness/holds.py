@@ -28,16 +28,17 @@ def find_days_to_hold(days: Collection[TableAndDay]) -> dict[TableAndDay, str]:
     See `explain_days_to_hold`.
     """
     reasons = explain_days_to_hold(days)
-    return {place: join_english(explanations) for place, explanations in reasons.items()}
+    return {table_day: join_english(explanations) for table_day, explanations in reasons.items()}
 
 
 def find_unsettled_days(days: Collection[TableAndDay]) -> dict[TableAndDay, str]:
     """Return which of the days have unsettled messages, with the reasons in English.
 
-    See `explain_days_to_hold`, which also returns days that are held for another reason.
+    `explain_days_to_hold` explains "unsettled", and also returns days that are held for another
+    reason.
     """
     reasons = _explain_unsettled_days(days)
-    return {place: join_english(explanations) for place, explanations in reasons.items()}
+    return {table_day: join_english(explanations) for table_day, explanations in reasons.items()}
 
 
 def explain_days_to_hold(
@@ -66,7 +67,10 @@ def explain_days_to_hold(
 def _explain_unsettled_days(
     days: Collection[TableAndDay],
 ) -> dict[TableAndDay, list[Explanation]]:
-    """Return which of the days have unsettled messages, with the reasons."""
+    """Return which of the days have unsettled messages, with the reasons.
+
+    See `explain_days_to_hold`.
+    """
     if not days:
         return {}
     reasons: dict[TableAndDay, list[Explanation]] = {}
@@ -82,7 +86,7 @@ def _explain_unsettled_days(
 
 
 def _find_unknown_tables() -> dict[str, list[Explanation]]:
-    """Return the tables whose topics may have unread messages of any day, with the reasons."""
+    """Return the tables with a topic that may have unread messages of any day, with the reasons."""
     reasons_by_table: defaultdict[str, list[Explanation]] = defaultdict(list)
     ledger, now = load_entries(), clock.now()
     for topic in find_never_read_topics(ledger):
@@ -126,7 +130,7 @@ def _count_quarantined(tables: Collection[str]) -> Counter[TableAndDay]:
 
 
 class UnaccountedMessages(NamedTuple):
-    """Messages of one topic partition from which rows may still be stored."""
+    """Messages of one topic partition that may still become rows of a table."""
 
     table: str
     since: date | None  # the first day that their versions can have; None: any day
@@ -136,14 +140,14 @@ class UnaccountedMessages(NamedTuple):
 def _find_unaccounted() -> list[UnaccountedMessages]:
     """Return the messages that were not read yet, or that the ledger does not account for."""
     unaccounted: list[UnaccountedMessages] = []
-    horizon = clock.now() + CLOCK_TOLERANCE
+    latest_plausible = clock.now() + CLOCK_TOLERANCE
     for entry in load_entries():
         entity = BY_TOPIC.get(entry.topic)
         if entity is None:
             continue
         where = f"{entry.topic}[{entry.partition}]"
-        span = entry.next_offset - entry.first_offset
-        if entry.read != entry.settled or span != entry.passed:
+        offset_count = entry.next_offset - entry.first_offset
+        if entry.read != entry.settled or offset_count != entry.passed:
             reason = Explanation(Code.SUMS_WRONG, where=where)
             unaccounted.append(UnaccountedMessages(entity.table, None, reason))
         if entry.lag and not entry.retired:
@@ -151,7 +155,7 @@ def _find_unaccounted() -> list[UnaccountedMessages]:
             # read, unless a wrong clock put its time into the future. A message of a migration
             # topic can have a version of any age.
             newest = entry.newest_timestamp if entry.topic == entity.topics[0] else None
-            since = newest.astimezone(UTC).date() if newest and newest < horizon else None
+            since = newest.astimezone(UTC).date() if newest and newest < latest_plausible else None
             code = Code.UNREAD_ONE if entry.lag == 1 else Code.UNREAD
             reason = Explanation(code, n=entry.lag, where=where)
             unaccounted.append(UnaccountedMessages(entity.table, since, reason))

@@ -31,10 +31,10 @@ def load_entries(count_quarantine: bool = True) -> list[Ledger]:
     if its log was truncated.
 
     Args:
-        count_quarantine: Also set `in_quarantine`. This reads all unresolved messages.
+        count_quarantine: Also set `in_quarantine`. This counts all rows that are not resolved.
     """
     key = ("topic", "topic_id", "partition")
-    unresolved = (
+    counted_messages = (
         Quarantined.objects.exclude(status=Quarantined.Status.RESOLVED)
         .filter(**{name: OuterRef(name) for name in key})
         # While a topic is read again, the ledger counts only offsets that were read again.
@@ -45,7 +45,7 @@ def load_entries(count_quarantine: bool = True) -> list[Ledger]:
         .values("count")
     )
     # One statement reads ledger and quarantine at one moment, because a batch changes both.
-    quarantine_count = Coalesce(Subquery(unresolved), 0) + F("quarantine_removed")
+    quarantine_count = Coalesce(Subquery(counted_messages), 0) + F("quarantine_removed")
     count = quarantine_count if count_quarantine else Value(None, IntegerField())
     reason = RetiredTopic.objects.filter(topic=OuterRef("topic")).values("why")
     annotated = Ledger.objects.annotate(
@@ -108,7 +108,10 @@ def find_unexpectedly_absent_topics(entries: Sequence[Ledger]) -> list[str]:
 
 
 def find_undeclared_topics(entries: Sequence[Ledger]) -> list[str]:
-    """Return the topics that were read but that no kind declares now, without retired topics."""
+    """Return the topics that were read earlier and that no kind declares now.
+
+    Retired topics are left out.
+    """
     current = {entry.topic for entry in entries if entry.current and not entry.retired}
     return sorted(current - BY_TOPIC.keys())
 
@@ -127,14 +130,16 @@ def find_faults(entries: Sequence[Ledger]) -> list[str]:
                 "{where}: {read} read, but stored, repeated, expired and quarantined are {settled}"
             )
             sentences.append(text.format(where=where, read=entry.read, settled=entry.settled))
-        span = entry.next_offset - entry.first_offset
-        if span != entry.passed:
+        offset_count = entry.next_offset - entry.first_offset
+        if offset_count != entry.passed:
             text = _(
                 "{where}: offsets {first} to {last} are {span}, but {passed} are accounted for"
             )
             first, last = entry.first_offset, entry.next_offset - 1
             sentences.append(
-                text.format(where=where, first=first, last=last, span=span, passed=entry.passed)
+                text.format(
+                    where=where, first=first, last=last, span=offset_count, passed=entry.passed
+                )
             )
         if entry.newly_lost:
             text = ngettext(
@@ -164,7 +169,7 @@ class LedgerTotals(Answer, kw_only=True):
 
 
 class RetiredTopicEntry(Answer, kw_only=True):
-    """A topic that is not read any more."""
+    """A topic that an operator declared finished."""
 
     topic: str
     why: str
@@ -172,7 +177,7 @@ class RetiredTopicEntry(Answer, kw_only=True):
 
 
 class AbsentTopicEntry(Answer, kw_only=True):
-    """A topic that does not exist."""
+    """A topic that does not exist, and when a consumer last asked the brokers for it."""
 
     topic: str
     asked_at: Moment
@@ -184,8 +189,19 @@ class LedgerEntry(Answer, kw_only=True):
     topic: str
     partition: MessageCount
     topic_id: str
-    current: Annotated[bool, Meta(description="false: the topic was deleted and created again.")]
-    log_cut: Annotated[bool, Meta(description="The log was cut; it is read again in another row.")]
+    current: Annotated[
+        bool,
+        Meta(
+            description="false: the topic was deleted and created again, or its log was truncated."
+        ),
+    ]
+    log_cut: Annotated[
+        bool,
+        Meta(
+            description="true: the log was truncated. Another entry has the figures since it is "
+            "read again from its start."
+        ),
+    ]
     first_offset: MessageCount
     next_offset: MessageCount
     read: MessageCount
@@ -196,7 +212,7 @@ class LedgerEntry(Answer, kw_only=True):
     skipped: MessageCount
     lost: MessageCount
     lost_acknowledged: Annotated[
-        MessageCount, Meta(description="Those of the lost messages that were acknowledged.")
+        MessageCount, Meta(description="How many of the lost messages were acknowledged.")
     ]
     lag: MessageCount | None
     newest_message_at: Moment | None
@@ -208,34 +224,39 @@ class LedgerEntry(Answer, kw_only=True):
 class LedgerFigures(Answer, kw_only=True):
     """The ledger as `annals ledger --json` prints it and `GET completeness` answers it."""
 
-    ok: Annotated[bool, Meta(description="Every sum adds up and no loss is unacknowledged.")]
+    ok: Annotated[bool, Meta(description="All sums add up, and all losses are acknowledged.")]
     faults: list[str]
     totals: LedgerTotals
     retired: list[RetiredTopicEntry]
     never_read: Annotated[
         list[str],
-        Meta(description="Topics of which nothing is known, and that are not retired."),
+        Meta(
+            description="Declared topics that may have messages but were never read. Retired "
+            "topics are left out."
+        ),
     ]
     absent: Annotated[
         list[AbsentTopicEntry],
         Meta(
-            description="Topics that were never read because the brokers said that they do not "
-            "exist, and when they were asked last."
+            description="Topics that were never read because the brokers answered that they do "
+            "not exist, and when a consumer asked last."
         ),
     ]
     undeclared: Annotated[
         list[str],
         Meta(
-            description="Topics that were read, and that no declared kind has any more: nobody "
-            "reads what comes to them."
+            description="Topics that were read earlier, and that no kind declares now. Consumers "
+            "do not read their new messages."
         ),
     ]
     losses: Annotated[
         list[LossEntry],
         Meta(
-            description="The most endangered first: seconds until the broker deletes the oldest "
-            "unread message, or one that comes now, if nothing more is read; until all is read; "
-            "and for which a message that comes now is kept. null: never."
+            description="A forecast for each topic partition, the most endangered first. "
+            "lossSeconds: the time until the broker deletes the oldest unread message if nothing "
+            "more is read. If nothing is unread, a message that arrives now counts. "
+            "catchUpSeconds: the time until all messages are read. keptSeconds: how long the "
+            "broker keeps a message that arrives now. null: never."
         ),
     ]
     partitions: list[LedgerEntry]
@@ -309,7 +330,7 @@ def acknowledge_losses(topic: str, partition: int | None, reason: str) -> int:
     """Acknowledge all losses of a topic that are known now. Later losses are reported again.
 
     Args:
-        partition: The partition to acknowledge; None for all partitions of the topic.
+        partition: The partition with the losses; None for all partitions of the topic.
 
     Returns:
         The number of lost messages that were not acknowledged before.
@@ -325,7 +346,7 @@ def acknowledge_losses(topic: str, partition: int | None, reason: str) -> int:
 
 
 def retire_topic(topic: str, reason: str) -> int:
-    """Declare a topic finished, or change the reason if it is declared finished already.
+    """Declare a topic finished. If it is declared finished already, change only the reason.
 
     Returns:
         The number of unread messages, in the partitions with a known end offset.

@@ -99,9 +99,9 @@ def forecast_losses(
                 else max(0.0, forecast.at - moment.timestamp()),
                 kept_seconds=inf if forecast.kept_seconds is None else forecast.kept_seconds,
             )
-    running = {place: backlog for place, backlog in backlogs.items() if place not in halted}
+    running = {name: backlog for name, backlog in backlogs.items() if name not in halted}
     catch_up_seconds = compute_catch_up(running, get_reading_rate(entries))
-    catch_up_seconds |= {place: inf if backlogs[place].unread else 0.0 for place in halted}
+    catch_up_seconds |= {name: inf if backlogs[name].unread else 0.0 for name in halted}
     ordered = sorted(backlogs.items(), key=lambda item: item[1].loss_seconds)
     return {
         partition: LossForecast(
@@ -191,7 +191,7 @@ def format_duration(seconds: float, translate: Callable[[str], str] = str) -> st
     """Return a duration in at most two units, rounded down: "2 h 10 min".
 
     Args:
-        translate: Translates d, h, min and s.
+        translate: Translates the names of the units: d, h, min and s.
     """
     remaining = int(seconds)
     words: list[str] = []
@@ -212,7 +212,7 @@ def get_reading_rate(entries: Sequence[Ledger]) -> float:
 
 
 def collect_seen_ends(entries: Sequence[Ledger]) -> dict[KafkaPartition, SeenEnd]:
-    """Return the end of each topic partition as a consumer last saw it."""
+    """Return the end offset of each topic partition as a consumer last saw it."""
     return {
         (entry.topic, entry.partition): SeenEnd(
             entry.end_known_at.timestamp(),
@@ -225,7 +225,10 @@ def collect_seen_ends(entries: Sequence[Ledger]) -> dict[KafkaPartition, SeenEnd
 
 
 def update_entries(entries: Sequence[Ledger], outlooks: Mapping[KafkaPartition, Outlook]) -> None:
-    """Set the fields of the ledger rows from the brokers' answers. Nothing is saved."""
+    """Set end offset, arrival rate and forecast of ledger rows from the brokers' answers.
+
+    The rows are changed in memory only.
+    """
     for entry in entries:
         outlook = outlooks.get((entry.topic, entry.partition))
         if outlook is None or not entry.current:

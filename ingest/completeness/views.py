@@ -37,7 +37,7 @@ COUNTS: Final = {
 
 
 def show_completeness(request: HttpRequest) -> HttpResponse:
-    """Show the ledger, with the lag that the consumer recorded last. Kafka is not asked."""
+    """Show the ledger, with the lag that the consumer recorded last. Sends no request to Kafka."""
     entries = ledger_rows.load_entries()
     forecasts = losses.forecast_losses(entries)
     urgent_lines: list[LedgerLine] = []
@@ -167,9 +167,9 @@ class StoreAnswer(LedgerFigures, kw_only=True):
     gaps: Annotated[
         GapFigures,
         Meta(
-            description="Versions that never arrived: the gaps that are open and how many versions "
-            "they are, and the versions of closed ones that came late. lookedAt: when they were "
-            "looked for last."
+            description="Versions that never arrived. gaps: how many gaps are open. missing: how "
+            "many versions these gaps lack. arrived: how many versions came late and closed a gap. "
+            "lookedAt: when Annals last searched for gaps."
         ),
     ]
     completeness: CompletenessAnswer

@@ -18,6 +18,8 @@ logger = logging.getLogger(__name__)
 CLAIM_AFTER_UNREACHABLE_SECONDS = 1.0
 POLL_WHILE_WAITING_SECONDS = 0.002
 
+# Joins the group. The arguments are the callbacks on_assigned, on_revoked and on_lost of
+# `GroupMember`.
 OpenMember = Callable[
     [Callable[[list[KafkaPartition]], None], Callable[[], None], Callable[[], None]], GroupMember
 ]
@@ -26,8 +28,8 @@ OpenMember = Callable[
 class PartitionClaimer:
     """Claims the partitions that the group assigns, and gives claims up.
 
-    Only the thread of the loop may use it. While it waits, it polls: only a poll runs the callbacks
-    below, and the group drops a member that does not poll.
+    Only the thread of the consumer's loop may use a claimer. While its methods wait, they poll:
+    only a poll runs the callbacks below, and the group drops a member that does not poll.
     """
 
     def __init__(
@@ -41,7 +43,7 @@ class PartitionClaimer:
         """Join the group.
 
         Args:
-            stopping: Set when the consumer must end. The methods here then stop waiting.
+            stopping: Set when the consumer must end. The methods of the claimer then stop waiting.
             hand_over: Writes the messages that were read. Called before partitions are revoked.
         """
         self._machine = machine
@@ -104,7 +106,7 @@ class PartitionClaimer:
         logger.info("reading %d partitions", len(self._positions.claimed))
 
     def _wait_in_group(self, is_done: Callable[[], bool], claims_revision: int) -> bool:
-        """Poll until `is_done` returns True, to stay in the group. The polls read no partition.
+        """Poll until `is_done` returns True, to stay in the group. No partition is read meanwhile.
 
         Returns:
             False if the claims have changed, or the consumer must end.
@@ -121,7 +123,10 @@ class PartitionClaimer:
         self._machine.assign(partitions, time.monotonic())
 
     def _handle_revoked(self) -> None:
-        """Write and commit the messages that were read: the partitions are still assigned to us."""
+        """Write and commit the messages that were read.
+
+        During this call the partitions are still assigned to this consumer.
+        """
         self._hand_over()
         self._machine.revoke()
 

@@ -1,4 +1,4 @@
-"""Writes to the ledger that a consumer is alive, the ends of its partitions, and forecasts."""
+"""Records in the ledger that a consumer is alive, its partitions' end offsets, and forecasts."""
 
 import logging
 import time
@@ -18,6 +18,7 @@ from ingest.store.session import DatabaseSession
 
 logger = logging.getLogger(__name__)
 
+# How often to call `ledger.record_pace`, which writes a row only every ten minutes.
 PACE_SECONDS = 60.0
 
 
@@ -73,7 +74,7 @@ class HeartbeatWriter:
     def submit_topics(
         self, existing: Sequence[str], absent: Sequence[str], asked_at: float
     ) -> None:
-        """Submit which topics exist.
+        """Submit which topics exist and which are absent.
 
         The parameters are those of `ledger.record_topics`.
         """
@@ -82,7 +83,7 @@ class HeartbeatWriter:
         )
 
     def close(self, seconds: float) -> None:
-        """End the thread. Break off its running statement, and wait at most `seconds`."""
+        """End the thread. Cancel its running statement, and wait at most `seconds`."""
         if not self._worker.close(0):
             self._session.break_connection()
         if self._worker.close(seconds):

@@ -1,4 +1,4 @@
-"""Lanes: each has a part of the claimed partitions, and collects their messages in batches."""
+"""Lanes. A lane has a part of the claimed partitions, and collects their messages in batches."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from ingest.messages.message import KafkaPartition
 from ingest.store.batch import Batch, Limits
 from ingest.store.claim import Claim, Claims
 
-# For how many documents a consumer remembers the search keys.
+# For how many documents the lanes of a consumer together remember the search keys.
 REMEMBERED = 30_000
 
 
@@ -17,7 +17,7 @@ class FingerprintCache:
     """A cache with the fingerprints of search keys, for documents that were stored lately.
 
     Args:
-        size: At least this number of documents is remembered, and at most twice the number.
+        size: The cache remembers the last `size` documents or more, but less than twice as many.
     """
 
     def __init__(self, size: int = REMEMBERED) -> None:
@@ -51,9 +51,9 @@ class Flight:
 
 
 class Lane:
-    """The batches of one lane, and a cache of stored search keys.
+    """A part of the claimed partitions, with their batches and a cache of stored search keys.
 
-    `filling_batch` collects messages while the batch before it, `flight`, is being written.
+    `filling_batch` collects messages while the previous batch, `flight`, is being written.
     """
 
     def __init__(self, number: int) -> None:
@@ -84,7 +84,11 @@ class Lane:
         return self.flight is None and bool(self.filling_batch.progress)
 
     def remember(self, fingerprints: Mapping[str, KeyFingerprint]) -> None:
-        """Remember stored search keys by id of the document, so that they are not stored again."""
+        """Remember fingerprints of stored search keys, so that equal keys are not stored again.
+
+        Args:
+            fingerprints: The fingerprints by id of the document.
+        """
         self._fingerprints.update(fingerprints)
 
     def launch(
@@ -105,14 +109,15 @@ class Lane:
 def assign_lanes(partitions: Iterable[KafkaPartition], lanes: int) -> dict[KafkaPartition, int]:
     """Return the number of the lane of each partition.
 
-    A kind can have two topics. A document is in both under the same partition number, so the two
-    partitions share a lane. Apart from this, partitions go to the lanes in turn.
+    A kind can have two topics. The messages of a document have the same partition number in both
+    topics, so the two partitions with this number share a lane. Apart from this, partitions go to
+    the lanes in rotation.
     """
     partitions = list(partitions)
-    # Partitions with the same documents have the same share.
-    shares = {
+    # Partitions with the same documents are in the same group.
+    groups = {
         (topic, number): (BY_TOPIC[topic].name if topic in BY_TOPIC else topic, number)
         for topic, number in partitions
     }
-    turns = {share: turn for turn, share in enumerate(sorted(set(shares.values())))}
-    return {partition: turns[shares[partition]] % lanes for partition in partitions}
+    group_numbers = {group: number for number, group in enumerate(sorted(set(groups.values())))}
+    return {partition: group_numbers[groups[partition]] % lanes for partition in partitions}

@@ -1,4 +1,4 @@
-"""The consumer: poll, decode, add to a batch, write the batch, commit its offsets.
+"""The consumer's loop: poll, decode, add to a batch, write the batch, commit its offsets.
 
 Begin with `Consumer.run`. One thread polls and decodes; the threads of ingest.consumer.writers
 write to the database. ingest.consumer.state_machine decides what happens to a message, and
@@ -31,7 +31,7 @@ from ingest.store.ledger import FencedError
 
 logger = logging.getLogger(__name__)
 
-# Messages in one poll: few enough that holding them twice needs little memory.
+# How many messages a poll returns at most. They are in memory twice, raw and decoded.
 POLL_MESSAGES = 500
 # After this many messages the loop checks whether a batch in flight is written.
 CHECK_EVERY_MESSAGES = 20
@@ -57,7 +57,7 @@ class ConsumerSettings:
 
 
 class Consumer:
-    """One member of the consumer group, which stores what it reads. See `run`."""
+    """One member of the consumer group, which stores the messages that it reads. See `run`."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Consumer:
         self._first_offsets: dict[KafkaPartition, int] = {}
 
     def stop(self) -> None:
-        """Make `run` write what was read, and return. Safe in a signal handler."""
+        """Make `run` write the messages that were read, and return. Safe in a signal handler."""
         self._stopping.set()
 
     @property
@@ -98,7 +98,7 @@ class Consumer:
     def run(self) -> Totals:
         """Consume until `stop` is called, or until no message came for `until_idle` seconds.
 
-        Waits during outages of the brokers and of the database.
+        An outage of the brokers or of the database does not end the run: it waits.
 
         Returns:
             The counts of the run.
@@ -107,7 +107,8 @@ class Consumer:
             RefusedError: The brokers do not accept the login, and never did.
             NothingToReadError: Only with `until_idle`. The brokers have none of the topics, or do
                 not let the login read.
-            RefusedByDatabaseError: Only with `until_idle`. Rights, tables or the login are wrong.
+            RefusedByDatabaseError: Only with `until_idle`. Rights, tables or the login are wrong in
+                the database.
         """
         metrics.IN_FLIGHT_SECONDS.set_function(self._writers.get_oldest_age)
         metrics.DATABASE_UP.set_function(self._writers.is_database_up)
@@ -117,7 +118,7 @@ class Consumer:
                 self._check_topics()
                 if self._is_idle_long_enough():
                     break
-                self._run_turn()
+                self._run_iteration()
             self._meter.totals.halted = [
                 f"{topic}[{number}]" for topic, number in self._positions.select_halted()
             ]
@@ -145,7 +146,7 @@ class Consumer:
             return False
         return time.monotonic() - idle_since >= limit
 
-    def _run_turn(self) -> None:
+    def _run_iteration(self) -> None:
         """Commit the offsets of written batches, launch due batches, poll, and fill batches."""
         self._commit_written_batches()
         self._window = self._settings.window()
@@ -185,7 +186,7 @@ class Consumer:
         flight.batch.clear()
 
     def _do_periodic_work(self) -> None:
-        """Do what is due every few seconds, and show that the loop runs."""
+        """Do the work that is due every few seconds, and record in a metric that the loop runs."""
         metrics.TURN.set_to_current_time()
         self._periodic_work.run_due_work(self._member, self._positions, self._window)
 
@@ -299,7 +300,7 @@ class Consumer:
         if lane.ready:
             self._write_batch(lane)
             return True
-        lane.filling_batch.arrange()  # sort its rows while waiting: the writer then need not
+        lane.filling_batch.arrange()  # sorts the rows now, so that the writer need not
         claims_revision = self._positions.claims_revision
         until = time.monotonic() + PAUSE_AFTER_SECONDS
         flight = lane.flight  # when it is written, the filling batch can go to the writer
@@ -329,7 +330,7 @@ class Consumer:
         metrics.PAUSED.set(0)
 
     def _load_first_offset(self, partition: KafkaPartition) -> int | None:
-        """Return the first offset of a partition at the broker. It is kept until the next poll.
+        """Return the first offset of a partition at the broker, and cache it until the next poll.
 
         Returns:
             None if the offset was not loaded. Either the consumer must end, or this method has
@@ -356,10 +357,10 @@ class Consumer:
         return first_offset
 
     def _advance_to_ends(self) -> None:
-        """Move the position of each partition without further messages to the end offset.
+        """Advance the position of each partition that was read to its end to the end offset.
 
         The last offsets of a partition may be markers of transactions. The broker does not deliver
-        markers, so no message moves the position past them.
+        markers, so no message advances the position past them.
         """
         for partition, end in self._member.take_reached_ends().items():
             verdict = self._machine.advance_to_end(partition, end)
@@ -380,10 +381,10 @@ class Consumer:
     def _hand_over(self) -> None:
         """Write the messages that were read. Give up after HAND_OVER_SECONDS.
 
-        Messages that are not written in this time are read again by the next consumer.
+        The next consumer reads messages again that were not written in this time.
         """
         until = time.monotonic() + HAND_OVER_SECONDS
-        for _ in range(2):  # first the batches in flight, then those that were filling
+        for _ in range(2):  # first the batches in flight, then the filling batches
             if not self._writers.wait_for_all(until - time.monotonic()):
                 self._writers.abandon_waiting_work()
                 break

@@ -16,22 +16,23 @@ from ingest.messages.message import KafkaPartition
 
 logger = logging.getLogger(__name__)
 
-# The first forecast is not made earlier, so that a short run makes none.
+# The time before the first forecast. A short run ends earlier, and makes no forecast.
 FIRST_SECONDS = 3.0
 FORECAST_SECONDS = 30.0
-# The rate of reading is measured over this time.
+# The rate of reading is measured over at least this time.
 MEASURE_SECONDS = 5.0
-# It is measured only while more messages than this are unread. Otherwise the consumer waits for
-# messages, and the rate would be that of the producers.
+# The rate of reading is measured only while more messages than this are unread. A consumer with
+# fewer unread messages waits for producers, so that its rate would be theirs.
 MEASURE_UNREAD = 1_000
-# How much a new measurement counts beside the earlier ones.
+# The weight of a new measurement in the mean rate; the earlier mean has the rest.
 RATE_WEIGHT = 0.3
 
+# Asks for the outlooks of partitions. The argument has the next offset to read of each partition.
 AskOutlooks = Callable[[Mapping[KafkaPartition, int | None]], dict[KafkaPartition, Outlook]]
 
 
 class RateSample(NamedTuple):
-    """How much a consumer had read when the sample was taken."""
+    """How far a consumer had read at one moment."""
 
     at: float  # time.monotonic()
     position: int  # the sum of the next offsets of all claimed partitions
@@ -101,7 +102,7 @@ class LossForecaster:
 
 
 def _count_unread(member: GroupMember, positions: Positions) -> int:
-    """Return how many offsets are unread, in the partitions with a known end."""
+    """Return how many offsets are unread in the partitions with a known end offset."""
     unread = 0
     for name, claimed in positions.claimed.items():
         end = member.get_end_offset(name)

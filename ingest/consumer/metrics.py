@@ -45,11 +45,11 @@ LAG = REGISTER.add_gauge(
 PAUSED = REGISTER.add_gauge(
     "annals_paused", "0 or 1", "1 while reading is paused until the database has caught up."
 )
-# The endpoint of the metrics answers even while the loop hangs, so only this metric shows it.
+# The endpoint of the metrics answers even while the loop hangs. Only this metric shows a hang.
 TURN = REGISTER.add_gauge(
     "annals_consumer_turn_timestamp_seconds",
     "Unix time",
-    "The latest turn of the consumer's loop.",
+    "When the consumer's loop last ran.",
 )
 IN_FLIGHT_SECONDS = REGISTER.add_gauge(
     "annals_batch_in_flight_seconds",
@@ -70,7 +70,9 @@ LOGIN_REFUSED = REGISTER.add_gauge(
 for _server in ("kafka", "postgresql"):
     LOGIN_REFUSED.labels(_server).set(0)
 RETRIES = REGISTER.add_counter(
-    "annals_write_retries_total", "writes", "Attempts to write that the database did not serve."
+    "annals_write_retries_total",
+    "writes",
+    "Attempts to write that failed and that the consumer repeats.",
 )
 LOGS_TRUNCATED = REGISTER.add_counter(
     "annals_logs_cut_total",

@@ -1,4 +1,4 @@
-"""Serves the metrics of a consumer over HTTP, to clients that send the token."""
+"""Serves the metrics of a consumer over HTTP. If a token is set, clients must send it."""
 
 import hmac
 from collections.abc import Callable, Iterable

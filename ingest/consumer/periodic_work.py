@@ -36,7 +36,9 @@ HEARTBEAT_SECONDS = 5.0
 FINISH_SECONDS = 3.0
 SAMPLE_MESSAGES = 20
 
+# Reads messages of a partition. The other arguments are the first offset and the maximum number.
 Peek = Callable[[KafkaPartition, int, int], list[KafkaMessage]]
+# Returns the first and end offsets of partitions.
 AskBounds = Callable[[list[KafkaPartition]], Mapping[TopicPartition, Bounds]]
 
 
@@ -62,11 +64,11 @@ class Probe:
 
         Returns:
             The offset before which bad messages do not halt the partition again, or None if the
-            partition stays halted. It is the first of these offsets for which the condition holds:
+            partition stays halted. The first rule that holds decides:
 
-            - the offset that an operator allowed by `annals quarantine resume`;
-            - `expected`, if few of the next messages are bad;
-            - the end offset of the partition, if few of its newest messages are bad.
+            - After `annals quarantine resume`, it is the offset that this command has set.
+            - If few of the next messages are bad, it is `expected`.
+            - If few of the newest messages are bad, it is the end offset of the partition.
         """
         try:
             end = max((end for _, end in self.bounds([partition]).values()), default=expected)
@@ -89,7 +91,10 @@ class Probe:
     def _has_tolerable_messages(
         self, partition: KafkaPartition, start: int, window: Window
     ) -> bool:
-        """Return whether there are messages from `start` on, and few enough of them are bad."""
+        """Return whether few enough of the messages from `start` on are bad.
+
+        False if there is no message.
+        """
         messages, bad = self.peek(partition, start, SAMPLE_MESSAGES), 0
         for message in messages:
             try:
@@ -102,7 +107,7 @@ class Probe:
 
 
 class PeriodicWork:
-    """The work that the loop of the consumer does when it is due. Only `finish` waits."""
+    """The work that the loop of the consumer does every few seconds. Only `finish` waits."""
 
     def __init__(
         self,
@@ -127,11 +132,11 @@ class PeriodicWork:
         self._submit_job = submit_job
         self._claim_again = claim_again
         self._probes: dict[KafkaPartition, Future[int | None]] = {}
-        # The job that records halts. One at a time: otherwise jobs would pile up while the
-        # database is away.
+        # The job that records halts. The next one is submitted only when it has ended. Otherwise
+        # jobs would pile up while the database is away.
         self._halting: Future[None] | None = None
-        # Probes have a thread that the end of the consumer does not wait for: the brokers may be
-        # away.
+        # The thread of probes. The consumer ends without waiting for it, because the brokers may
+        # be away.
         self._prober = WorkerThread("probe")
         self._due = 0.0
         self._last_claims: list[Claim] = []
@@ -162,8 +167,8 @@ class PeriodicWork:
     def finish(self, member: GroupMember, positions: Positions) -> None:
         """Record the ends of the partitions once more, before a consumer ends by itself.
 
-        Otherwise the ledger would not know until the next run how much is unread. Waits a few
-        seconds for the brokers.
+        Without this, the ledger would not show until the next run how many messages are unread.
+        Waits a few seconds for the brokers.
         """
         if not positions.claimed:
             return
@@ -180,7 +185,7 @@ class PeriodicWork:
     def _write_heartbeat(
         self, member: GroupMember, positions: Positions, snapshot: BrokerSnapshot | None
     ) -> Mapping[KafkaPartition, int]:
-        """Submit a heartbeat, and return the end offsets in `snapshot`, the brokers' answer."""
+        """Submit a heartbeat, and return the end offsets of claimed partitions in `snapshot`."""
         claimed = positions.claimed
         broker_ends = select_claimed_ends(snapshot, positions) if snapshot else {}
         end_offsets = {
@@ -199,10 +204,11 @@ class PeriodicWork:
         return broker_ends
 
     def _write_heartbeat_without_brokers(self, member: GroupMember) -> None:
-        """Submit a heartbeat for the last claims that this consumer had, if no broker answers.
+        """Submit a heartbeat for the previous claims of this consumer, if no broker answers.
 
-        Called while it has no claims. It makes the ledger show that this consumer still runs. If
-        another consumer has claimed a partition meanwhile, the heartbeat does not change its row.
+        Called while this consumer has no claims. The heartbeat makes the ledger show that this
+        consumer still runs. It does not change the row of a partition that another consumer has
+        claimed meanwhile.
         """
         if (
             member.poll_snapshot([claim.topic_partition.kafka for claim in self._last_claims])
@@ -224,7 +230,10 @@ class PeriodicWork:
         return self._standstill_timer.note_positions(time.monotonic(), expected, behind)
 
     def record_halts(self, positions: Positions) -> None:
-        """Record which partitions are halted. Called repeatedly, because the database may fail."""
+        """Record which partitions are halted.
+
+        Called every few seconds, because an earlier attempt may have failed in the database.
+        """
         halted: dict[Claim, Explanation] = {
             claimed.claim: claimed.halted
             for claimed in positions.select_halted().values()
@@ -245,7 +254,7 @@ class PeriodicWork:
         """Start a probe for each halted partition, and act on finished probes.
 
         Returns:
-            Whether a partition resumes.
+            Whether reading of at least one partition resumes.
         """
         resumed = False
         for partition, claimed in positions.select_halted().items():
@@ -277,8 +286,8 @@ def select_claimed_ends(
 ) -> dict[KafkaPartition, int]:
     """Return the end offsets of claimed partitions, from an answer of the brokers.
 
-    Partitions of a topic that was created again since the claim are left out: the answer is about
-    the new topic, and the claim about the old one.
+    If a topic was deleted and created again since the claim, its partitions are left out: the
+    brokers' answer is about the new topic, and the claim is about the old one.
     """
     claimed_ids = {
         name: partition.claim.topic_partition.broker_id

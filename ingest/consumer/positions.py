@@ -27,12 +27,13 @@ class Breaker:
     """Counts bad messages among the last messages of a partition."""
 
     tolerance: Tolerance
-    _recent: deque[bool] = field(default_factory=deque)  # of the last messages, whether each is bad
-    _bad: int = 0  # how many of them are bad
+    # for each of the last `tolerance.window` messages, whether it is bad
+    _recent: deque[bool] = field(default_factory=deque)
+    _bad: int = 0  # how many messages in `_recent` are bad
     _bad_in_a_row: int = 0
 
     def note(self, is_bad: bool) -> None:
-        """Count one message."""
+        """Count one message as good or bad."""
         self._recent.append(is_bad)
         self._bad += is_bad
         self._bad_in_a_row = self._bad_in_a_row + 1 if is_bad else 0
@@ -40,7 +41,7 @@ class Breaker:
             self._bad -= self._recent.popleft()
 
     def note_good(self, count: int) -> None:
-        """Count `count` good messages."""
+        """Count this number of good messages."""
         if not count:
             return
         recent = self._recent
@@ -76,15 +77,15 @@ class ClaimedPartition:
 
 @dataclass(slots=True)
 class Positions:
-    """The partitions of a consumer: first the group assigns them, then the ledger grants claims."""
+    """The partitions of one consumer, from their assignment by the group to their claims."""
 
     claimed: dict[KafkaPartition, ClaimedPartition] = field(default_factory=dict)
     assigned: list[KafkaPartition] | None = None  # None before the group assigned any
     claim_at: float | None = None  # when to claim; None if there is nothing to claim
     claims_revision: int = 0  # grows whenever `claimed` changes; not the epoch
-    # partitions whose log may have been truncated
+    # partitions with a log that may have been truncated; the next claim compares their end offsets
     suspects: set[KafkaPartition] = field(default_factory=set)
-    # partitions whose log is certainly not the one that was read
+    # partitions with a log that was certainly truncated
     truncated: set[TopicPartition] = field(default_factory=set)
 
     def assign(self, partitions: list[KafkaPartition], now: float) -> None:
@@ -111,7 +112,7 @@ class Positions:
         self.claims_revision += 1
 
     def revoke(self) -> None:
-        """Note that the group took all partitions away."""
+        """Note that the group revoked all partitions."""
         self.claimed, self.assigned, self.claim_at = {}, None, None
         self.claims_revision += 1
 
@@ -126,10 +127,10 @@ class Positions:
 
     @property
     def settled(self) -> bool:
-        """Whether everything that the group assigned is claimed."""
+        """Whether all partitions that the group assigned are claimed."""
         return self.assigned is not None and self.claim_at is None
 
-    def list_reading(self) -> list[KafkaPartition]:
+    def list_unhalted(self) -> list[KafkaPartition]:
         """Return the claimed partitions that are not halted."""
         return [name for name, partition in self.claimed.items() if partition.halted is None]
 
@@ -152,11 +153,11 @@ class Positions:
 
 
 class StandstillTimer:
-    """Notices that a client delivers nothing although there are unread messages.
+    """Detects that a Kafka client delivers no message although there are unread messages.
 
     Args:
-        seconds: How long a client may deliver nothing. The time doubles after each standstill,
-            until a message is delivered.
+        seconds: How long a client may deliver no message. The time doubles after each standstill,
+            and is reset when a message is delivered.
     """
 
     def __init__(self, seconds: float) -> None:

@@ -17,15 +17,16 @@ from ingest.store.claim import Claim
 
 # How long to wait for the rebalance that explains why another consumer moved the ledger.
 CLAIM_AFTER_FENCED_SECONDS = 3.0
-# How long after the previous batch a batch waits to grow as large as those in flight.
+# A batch waits to grow as large as the batches in flight, but only until so many seconds after the
+# launch of its lane's previous batch.
 SMALL_BATCH_SECONDS = 0.25
 
 
 class AdmissionVerdict(Enum):
-    """What the loop must do before it offers the next message."""
+    """The action that the loop must take before it offers the next message."""
 
     HALTED = auto()
-    """Admitted, but the last message halted its partition: pause the partition, and record this."""
+    """Admitted, but the last message halted its partition: pause it, and record the halt."""
     FULL = auto()
     """Not admitted: launch the batch and offer the message again."""
     GAP = auto()
@@ -50,14 +51,14 @@ class StateMachine:
     the filling batches are dropped. A batch in flight is written all the same, unless another
     consumer has claimed one of its partitions: then the ledger refuses it.
 
-    After a claim, the last message before the position is read once more. If the broker has another
-    message at its offset, the log was truncated.
+    After a claim, the last message that was read before the claim is read once more. If the broker
+    has another message at this offset, the log was truncated.
     """
 
     def __init__(self, limits: Limits, tolerance: Tolerance, lanes: int = 1) -> None:
         self._limits = limits
         self._tolerance = tolerance
-        self._active_at: float | None = None  # when a batch was launched last, or claims granted
+        self._active_at: float | None = None  # the last launch of a batch or grant of claims
         self.positions = Positions()
         self.lanes = [Lane(number) for number in range(lanes)]
         self.paused: list[KafkaPartition] = []
@@ -68,7 +69,7 @@ class StateMachine:
         self.positions.assign(partitions, now)
 
     def revoke(self) -> None:
-        """Note that the group took all partitions away."""
+        """Note that the group revoked all partitions."""
         self._drop_filling_batches()
         self.positions.revoke()
 
@@ -89,8 +90,8 @@ class StateMachine:
         for partition, number in lane_numbers.items():
             claimed[partition].lane = number
         for lane in self.lanes:
-            # The lane forgets stored search keys: a batch with some of them may have been
-            # abandoned.
+            # The lane forgets its search keys: the batch that should have stored them may have
+            # been abandoned.
             lane.begin(self._limits, max(1, len(set(lane_numbers.values()))))
             lane.launched_at = now
         self.paused = []
@@ -123,14 +124,14 @@ class StateMachine:
             and not self.paused
             and partition.expected >= partition.claim.resume_until
         ):
-            admission = self._admit_run(partition, messages, first_offset)
+            admission = self._admit_many(partition, messages, first_offset)
             if admission.handled:
                 return admission
         verdict = self._admit_one(partition, first, first_offset)
         is_admitted = verdict is None or verdict is AdmissionVerdict.HALTED
         return Admission(1 if is_admitted else 0, verdict)
 
-    def _admit_run(
+    def _admit_many(
         self,
         partition: ClaimedPartition,
         messages: Sequence[DecodedMessage],
@@ -138,10 +139,10 @@ class StateMachine:
     ) -> Admission:
         """Add messages of one partition at once, up to the first that needs a decision."""
         batch = self.lanes[partition.lane].filling_batch
-        # If the broker still has the expected offset, it has deleted no later offset. So an offset
-        # that it does not deliver never held a message.
+        # If the broker still has the expected offset, it has not deleted any later offset. So a
+        # later offset that the broker does not deliver never held a message.
         may_skip = first_offset is not None and first_offset <= partition.expected
-        count, bad_message = batch.add_run(
+        count, bad_message = batch.add_many(
             messages, partition.claim.topic_partition, partition.expected, may_skip
         )
         if count:
@@ -157,11 +158,11 @@ class StateMachine:
     def _admit_one(
         self, partition: ClaimedPartition, decoded: DecodedMessage, first_offset: int | None
     ) -> AdmissionVerdict | None:
-        """Add one message, or return what the loop must do first.
+        """Add one message, or return the action that the loop must take first.
 
         Returns:
-            None if the message was added. Also None for a message that was read before the claim:
-            it is not added, because it was read again only to verify the log.
+            None if the message was added, or if it was read again only to verify the log. HALTED if
+            it was added and halts the partition. Another verdict if it was not added.
         """
         message = decoded.message
         offset, expected = message.offset, partition.expected
@@ -235,13 +236,12 @@ class StateMachine:
     ) -> AdmissionVerdict | None:
         """Find out whether the log was truncated, from a message that was read after the claim.
 
-        Reading begins with the last message that was read before the claim. The log was truncated
-        if the broker has another message at the offset of this message, or if it lacks this message
-        although it cannot have deleted it.
+        After a claim, reading begins with `last`. The log was truncated if the broker has another
+        message at the offset of `last`, or lacks `last` although it cannot have deleted it.
 
         Args:
             last: The last message that was read before the claim.
-            message: `last` as it was read again, or the first message after it.
+            message: The message that was just read, at the offset of `last` or after it.
 
         Returns:
             None: there is no sign of a truncation. GAP: call again with `first_offset`. TRUNCATED:
@@ -349,13 +349,13 @@ class StateMachine:
 
     def pause(self) -> list[KafkaPartition]:
         """Return the partitions to pause until `resume` or a change of the claims."""
-        self.paused = self.positions.list_reading()
+        self.paused = self.positions.list_unhalted()
         return self.paused
 
     def resume(self) -> list[KafkaPartition]:
         """Return the partitions to resume. A partition that was halted meanwhile stays paused."""
-        reading = self.positions.list_reading()
-        resumed = [partition for partition in self.paused if partition in reading]
+        unhalted = self.positions.list_unhalted()
+        resumed = [partition for partition in self.paused if partition in unhalted]
         self.paused = []
         return resumed
 
@@ -386,8 +386,8 @@ class StateMachine:
 def _describe_gaps(expected: int, first_offset: int, offset: int) -> tuple[OffsetGap, ...]:
     """Return the gaps from `expected` up to `offset`: at most two.
 
-    Missing offsets before `first_offset` are lost: the broker deleted them. Later ones never held
-    messages: they are markers of transactions, for example.
+    Missing offsets before `first_offset` are lost: the broker deleted them. Missing offsets from
+    `first_offset` on never held messages. They are markers of transactions, for example.
 
     Args:
         first_offset: The first offset that the broker still has.

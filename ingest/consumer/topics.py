@@ -1,4 +1,4 @@
-"""Asks the brokers which topics exist, records the answer, and reports what is wrong."""
+"""Asks the brokers which topics exist, records the answer, and reports topics that are not read."""
 
 import logging
 import time
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 # How often to report that no partition is assigned because topics are missing or denied.
 REPORT_EVERY_SECONDS = 10.0
-# How often to ask the brokers: until they have answered, and afterwards.
+# How often to ask the brokers for topics: until their first answer, and afterwards.
 ASK_FIRST_SECONDS, ASK_AGAIN_SECONDS = 0.2, 2.0
 # How often to ask for all topics, for the ledger.
 CENSUS_SECONDS: Final = 10.0
@@ -27,8 +27,8 @@ _RIGHTS = (
 class TopicWatch:
     """Asks the brokers for the topics of this consumer, and reports topics that cannot be read.
 
-    It asks at the start, and again while something is wrong. The consumer's loop calls its methods,
-    which never wait.
+    The watch asks at the start, and again while a topic cannot be read. The consumer's loop calls
+    its methods, which never wait.
     """
 
     def __init__(self, until_idle: float | None) -> None:
@@ -47,7 +47,7 @@ class TopicWatch:
         self._assigned = False
 
     def check(self, member: GroupMember, assigned: bool, now: float) -> None:
-        """Ask the brokers if that is due, and report what is wrong.
+        """Ask the brokers if that is due, and report topics that cannot be read.
 
         Args:
             assigned: Whether the group has assigned partitions to this consumer.
@@ -57,7 +57,7 @@ class TopicWatch:
             NothingToReadError: A run that ends by itself has waited long enough for topics.
         """
         if assigned and not self._assigned:
-            self._states = None  # the answer may be older than the topics
+            self._states = None  # since this answer, topics may have been created
         self._assigned = assigned
         is_settled = self._states is not None and assigned and member.denied is None
         pause = ASK_FIRST_SECONDS if self._states is None else ASK_AGAIN_SECONDS
@@ -102,7 +102,7 @@ class TopicWatch:
         self._request = member.ask_topics(member.topics)
 
     def _explain_problem(self, member: GroupMember, assigned: bool) -> str | None:
-        """Return why no topic can be read, or why some are denied. None if neither is the case."""
+        """Return a sentence if no topic exists or a topic is denied. Otherwise return None."""
         denied = [f"the topic {topic}" for topic in (self._states.denied if self._states else ())]
         if member.denied is not None and member.denied not in denied:
             denied.append(member.denied)
@@ -128,8 +128,8 @@ class TopicWatch:
 class TopicCensus:
     """Records in the ledger which topics of the declared kinds do not exist.
 
-    Then completeness does not wait for these topics. The census also asks for topics that other
-    consumers read. The consumer's loop calls it; only `finish` waits.
+    Completeness does not wait for topics that do not exist. The census also asks for topics that
+    other consumers read. The consumer's loop calls its methods; only `finish` waits.
     """
 
     def __init__(self, heartbeats: HeartbeatWriter) -> None:
@@ -155,7 +155,8 @@ class TopicCensus:
     def _submit_answer(self, request: TopicRequest) -> None:
         """Submit the answer to the ledger, unless it says that no topic exists at all.
 
-        That would prove nothing: the broker may have just started, or belong to another cluster.
+        Such an answer proves nothing: the broker may have just started, or may belong to another
+        cluster.
         """
         states = request.get_states()
         if states.existing:

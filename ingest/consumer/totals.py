@@ -12,17 +12,17 @@ from ingest.consumer.metric_labels import OUTCOMES
 from ingest.store.batch import Batch
 from ingest.store.transaction import WriteResult
 
-# How many services have a label of their own. Whoever sends messages chooses the names of
-# services, so the number of labels must be limited.
+# How many services get their own value of the label `client`. The number is limited, because the
+# producers of messages choose the names of services.
 MOST_CLIENTS = 50
-# The label of all other services.
+# The value of the label `client` for all other services.
 OTHER_CLIENTS = "other"
 _CLIENT_ID = attrgetter("record.client_id")
 
 
 @dataclass(slots=True)
 class Totals:
-    """What one run of the consumer did. The first five fields count messages."""
+    """The counts and times of one run of the consumer. The first five fields count messages."""
 
     read: int = 0
     stored: int = 0
@@ -46,11 +46,11 @@ class Clocks(NamedTuple):
 
 
 class RunMeter:
-    """Counts what a run does, in its totals and in the metrics."""
+    """Counts the messages and batches of a run, in its totals and in the metrics."""
 
     def __init__(self) -> None:
         self.totals = Totals()
-        self._clients: set[str] = set()  # the services with a label of their own
+        self._clients: set[str] = set()  # the services with their own value of the label `client`
         self._started: Clocks | None = None
 
     def start_clocks(self) -> None:

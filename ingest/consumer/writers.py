@@ -40,9 +40,9 @@ LONGEST_PAUSE_SECONDS = 2.0
 class WriterThreads:
     """The writers of a consumer, one for each lane. A writer has the number of its lane.
 
-    Each writer has a thread and a connection of its own. No method waits unless its name says so.
-    The first writer also claims partitions and runs the jobs of `submit_job`, in the order in
-    which they were submitted.
+    Each writer has its own thread and connection. No method waits, except `end` and the `wait`
+    methods. The first writer also claims partitions and runs the jobs of `submit_job`, in the order
+    in which they were submitted.
     """
 
     def __init__(self, writers: Sequence[RetryingWriter]) -> None:
@@ -121,7 +121,10 @@ class WriterThreads:
             thread.writer.stop_waiting()
 
     def get_oldest_age(self) -> float:
-        """Return how many seconds ago the oldest unfinished write began, or 0. Thread-safe."""
+        """Return how many seconds ago the oldest unfinished write began, or 0 if there is none.
+
+        Thread-safe.
+        """
         return max(thread.age for thread in self._threads)
 
     def is_database_up(self) -> bool:
@@ -169,11 +172,14 @@ class _WriterThread:
 
 
 class AbandonedError(Exception):
-    """Raised when work was given up after a failed attempt, which may have been committed."""
+    """Raised when work was given up after a failed attempt.
+
+    That attempt may have been committed nevertheless, if PostgreSQL's answer was lost.
+    """
 
 
 class RefusedByDatabaseError(ExplainedError):
-    """Raised when the database has refused work for too long. Nothing of it was committed."""
+    """Raised when the database has refused work for too long. No part of it was committed."""
 
 
 class RetryingWriter:
@@ -265,8 +271,8 @@ class RetryingWriter:
         """Make one attempt to store a batch, unless an earlier attempt has stored it.
 
         An earlier attempt may have been committed although PostgreSQL's answer was lost. So a retry
-        first looks into the ledger for that commit. It looks again if the ledger refuses the write:
-        the earlier attempt may have been committed in between.
+        first checks in the ledger whether it was. If the ledger then refuses the write, the retry
+        checks once more: the earlier attempt may have been committed in between.
         """
         if is_retry and self._is_written(batch, claims):
             return _make_assumed_result(batch)
@@ -339,7 +345,7 @@ def _is_lasting(error: psycopg.Error) -> bool:
 
 
 def _explain_refusal(error: psycopg.Error) -> str:
-    """Return a sentence about what the database refuses, and what to do."""
+    """Return a sentence that says what the database refuses, and what an operator must do."""
     if (sentence := explain_no_connection(error)) is not None:
         return f"{sentence}. Nothing is lost"
     if isinstance(error, psycopg.errors.InsufficientPrivilege):

@@ -32,12 +32,12 @@ LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 # librdkafka forgets leaders after metadata.max.age.ms, 15 minutes.
 LEADERS_KNOWN_SECONDS = 300.0
 LEADERS_TIMEOUT_SECONDS = 1.0
-# How long the end of a client waits for answers that are on their way.
+# How long a client that is no longer used is kept until its last answers have come.
 LAST_ANSWERS_SECONDS = 1.0
 
 # The first offset of a partition at the broker, and its end offset.
 Bounds = tuple[int, int]
-# The answers of brokers, which come later, by topic or by partition.
+# The future answers of brokers, by topic or by partition.
 Futures = Mapping[Any, Future[Any]]
 
 
@@ -46,20 +46,20 @@ class BrokerSnapshot:
     """The topic ids and end offsets that the brokers answered to one request."""
 
     asked_at: float  # time.monotonic() before the request
-    ids: Mapping[str, str]  # of the topics that exist; "" where the broker has no topic ids
-    ends: Mapping[KafkaPartition, int]  # of the partitions whose leader answered
+    ids: Mapping[str, str]  # topic ids by name of existing topics; "" if brokers have no topic ids
+    ends: Mapping[KafkaPartition, int]  # end offsets, without partitions that got no answer
 
 
 @dataclass(frozen=True, slots=True)
 class TopicStates:
-    """Which topics exist, as the brokers answered.
+    """The names of topics, grouped by whether the topics exist according to the brokers.
 
     A topic is in none of the tuples if no broker answered for it.
     """
 
     existing: tuple[str, ...]
     missing: tuple[str, ...]
-    denied: tuple[str, ...]  # the login may not describe them, so they may exist or not
+    denied: tuple[str, ...]  # the login may not describe these topics, so they may exist or not
 
 
 class TopicRequest:
@@ -74,7 +74,7 @@ class TopicRequest:
         return not wait(self._futures.values(), seconds).not_done
 
     def get_states(self) -> TopicStates:
-        """Return which topics exist, from an answer that has come."""
+        """Return which topics exist. Call it only if `wait` has returned True."""
         codes = {topic: _get_error_code(future) for topic, future in self._futures.items()}
         existing, missing, denied = (
             tuple(topic for topic, topic_code in codes.items() if topic_code == code)
@@ -95,7 +95,9 @@ class OffsetRequest:
         return not wait(futures, seconds).not_done
 
     def get_answer(self) -> dict[TopicPartition, Bounds]:
-        """Return the first and end offsets of the partitions that exist.
+        """Return the first and end offsets of the partitions of existing topics.
+
+        Call it only if `wait` has returned True.
 
         Raises:
             UnreachableError: A broker did not answer.
@@ -129,17 +131,15 @@ class OffsetRequest:
             UnreachableError: No broker answered with the ids of the topics.
         """
         ids = _collect_topic_ids(self._ids)
-        first_offsets, end = (
-            _collect_known_offsets(self._first_offsets),
-            _collect_known_offsets(self._end_offsets),
-        )
+        first_offsets = _collect_known_offsets(self._first_offsets)
+        end_offsets = _collect_known_offsets(self._end_offsets)
         return {
             TopicPartition(topic, ids[topic], number): (
                 first_offsets[topic, number],
-                end[topic, number],
+                end_offsets[topic, number],
             )
             for topic, number in self._first_offsets
-            if topic in ids and (topic, number) in first_offsets and (topic, number) in end
+            if topic in ids and (topic, number) in first_offsets and (topic, number) in end_offsets
         }
 
 
@@ -148,7 +148,8 @@ class Brokers:
 
     Args:
         bootstrap: The addresses of brokers, as host:port,host:port.
-        overrides: Settings of librdkafka. A wrong one raises WrongSettingError at the first use.
+        overrides: Settings of librdkafka. The first request raises WrongSettingError if one is
+            wrong.
     """
 
     def __init__(self, bootstrap: str, overrides: Mapping[str, str]) -> None:
@@ -157,7 +158,7 @@ class Brokers:
         self._snapshot_request = OffsetRequest({}, {}, {})
         self._asked_at = 0.0
         self._leaders_until = 0.0
-        self._unanswered: set[Future[Any]] = set()  # of requests for topic ids
+        self._unanswered: set[Future[Any]] = set()  # the open requests for topic ids
 
     @cached_property
     def _admin(self) -> AdminClient:
@@ -169,16 +170,14 @@ class Brokers:
     def ask_offsets(self, partitions: Iterable[KafkaPartition]) -> OffsetRequest:
         """Ask for the topic ids and offsets of partitions. Never waits."""
         requested = [*partitions]
-        first_offsets, end = (
-            self._request_offsets(requested, EARLIEST),
-            self._request_offsets(requested, LATEST),
-        )
+        first_offsets = self._request_offsets(requested, EARLIEST)
+        end_offsets = self._request_offsets(requested, LATEST)
         return OffsetRequest(
-            self._request_ids({topic for topic, _ in requested}), first_offsets, end
+            self._request_ids({topic for topic, _ in requested}), first_offsets, end_offsets
         )
 
     def ask_topics(self, topics: Iterable[str]) -> TopicRequest:
-        """Ask which of the topics exist. Never waits, and creates none."""
+        """Ask which of the topics exist. Never waits, and never creates a topic."""
         return TopicRequest(self._request_ids(topics))
 
     def list_partitions(self, topics: Iterable[str]) -> list[KafkaPartition]:
@@ -214,11 +213,11 @@ class Brokers:
             )
         bounds = request.get_known_bounds()
         if existing and not bounds:
-            request.get_answer()  # raises the error of the first leader
+            request.get_answer()  # raises the first error
         return bounds
 
     def poll_snapshot(self, partitions: Iterable[KafkaPartition]) -> BrokerSnapshot | None:
-        """Return the answer to the request of an earlier call, and send the next request.
+        """Return the answer to the request that an earlier call sent, and send the next request.
 
         Never waits. Returns None while the answer is on its way, or if no broker answered.
         """
@@ -230,7 +229,7 @@ class Brokers:
         return snapshot
 
     def is_reachable(self, seconds: float) -> bool:
-        """Return whether a broker answers within `seconds`. Waits for it."""
+        """Wait at most `seconds` for an answer of a broker, and return whether it came."""
         try:
             self._admin.list_topics(timeout=seconds)
         except ck.KafkaException:
@@ -259,7 +258,7 @@ class Brokers:
             return {(spec.topic, spec.partition): _make_failed_future(error) for spec in specs}
         futures = self._admin.list_offsets(
             specs,
-            # A consumer reads only up to the first open transaction, so that is the end here too.
+            # A consumer reads only up to the first open transaction, so that offset is the end.
             isolation_level=ck.IsolationLevel.READ_COMMITTED,
             request_timeout=TIMEOUT_SECONDS,
         )
@@ -268,8 +267,8 @@ class Brokers:
     def _load_leaders(self) -> None:
         """Load the leaders of all partitions. Call it before a request for offsets.
 
-        If librdkafka 2.16 does not know the leaders, it looks for them in the caller's thread and
-        in its own thread at the same time, and can crash.
+        If librdkafka 2.16 does not know the leaders, it asks for them in the caller's thread and in
+        its own thread at the same time, and can crash.
         """
         if time.monotonic() > self._leaders_until:
             self._admin.list_topics(timeout=LEADERS_TIMEOUT_SECONDS)
@@ -277,9 +276,10 @@ class Brokers:
 
 
 def _await_last_answers(_: AdminClient, unanswered: Iterable[Future[Any]]) -> None:
-    """Keep a client alive until the brokers have sent its topic ids.
+    """Keep a client alive until the brokers have answered its requests for topic ids.
 
-    librdkafka 2.16 aborts the process if this answer arrives while the client is destroyed.
+    Waits at most LAST_ANSWERS_SECONDS. librdkafka 2.16 aborts the process if such an answer arrives
+    while the client is destroyed.
     """
     wait([*unanswered], LAST_ANSWERS_SECONDS)
 
@@ -295,7 +295,7 @@ _DENIED = ck.KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
 def _get_error_code(answer: Future[Any]) -> int | None:
-    """Return librdkafka's code of the error in a broker's answer, or None if there is no error."""
+    """Return librdkafka's error code from a broker's answer, or None if it is not an error."""
     error = answer.exception(0)
     if isinstance(error, ck.KafkaException):
         return int(error.args[0].code())
@@ -316,7 +316,7 @@ def _collect_topic_ids(futures: Futures) -> dict[str, str]:
 
 
 def _collect_known_offsets(futures: Futures) -> dict[KafkaPartition, int]:
-    """Return the offsets from the answers. Leave out partitions for which no broker answered."""
+    """Return the offsets by partition. Leave out partitions for which no broker answered."""
     offsets = {}
     for partition, future in futures.items():
         with suppress(UnreachableError):

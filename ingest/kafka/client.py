@@ -14,14 +14,14 @@ import confluent_kafka as ck
 
 from history.common.complaints import ExplainedError
 
-# An error of librdkafka begins with the address of the broker.
+# Most errors of librdkafka begin with the address of the broker.
 _ADDRESS: Final = re.compile(r"^(?:\w+://)?(\S+?)/\S+?: (.*)", re.DOTALL)
 _DURATION: Final = re.compile(r" \(after \d+ms in state \w+\)?.*", re.DOTALL)
 # Errors without an address. They repeat earlier errors that had one.
 _REPETITION: Final = re.compile(r"\d+/\d+ brokers are down|No brokers configured")
 
-# Patterns in errors of librdkafka with the sentences for people; the first that matches counts.
-# librdkafka has one code for most of these causes, so only its text tells them apart.
+# Sentences for people by a pattern in librdkafka's error. The first pattern that matches counts.
+# librdkafka has the same code for most of these causes, so only its texts tell them apart.
 _SENTENCES: Final[Mapping[str, str]] = {
     r"Unsupported SASL mechanism|(?<!SSL )handshake failed": "Kafka at {place} does not offer the "
     "mechanism of ANNALS_KAFKA_SASL_MECHANISM, or asks for no password at all: correct it and "
@@ -33,8 +33,8 @@ _SENTENCES: Final[Mapping[str, str]] = {
     r"timed out|timeout": "Kafka at {place} does not answer",
     r"security.protocol|might require SASL|ApiVersion|Receive failed|Disconnected": "Kafka at "
     "{place} closes the connection: is ANNALS_KAFKA_SECURITY_PROTOCOL the right one",
-    r"SSL handshake|ssl|certificate": "Kafka at {place} and this process agree on no TLS: correct "
-    "ANNALS_KAFKA_SECURITY_PROTOCOL and ANNALS_KAFKA_SSL_CA_LOCATION ({message})",
+    r"SSL handshake|ssl|certificate": "Kafka at {place} and this process cannot set up TLS: "
+    "correct ANNALS_KAFKA_SECURITY_PROTOCOL and ANNALS_KAFKA_SSL_CA_LOCATION ({message})",
 }
 
 
@@ -80,7 +80,7 @@ class ThrottledLog(logging.Filter):
         return True
 
 
-# Gets the messages of librdkafka. In an outage they repeat dozens of times a second.
+# The logger for librdkafka's messages. In an outage, they repeat dozens of times a second.
 client_logger = logging.getLogger(__name__)
 
 
@@ -132,11 +132,11 @@ class NothingToReadError(ExplainedError):
 
 
 class WrongSettingError(ExplainedError, ValueError):
-    """Raised when librdkafka does not accept its settings. The message names the wrong one."""
+    """Raised when librdkafka does not accept a setting. The message names the setting."""
 
 
 class ConnectionStatus:
-    """Why a client has no connection, according to its last error.
+    """The state of a client's connections: the last error, and whether a broker refused the login.
 
     Args:
         log_suffix: A text that is logged after each error.
@@ -144,12 +144,12 @@ class ConnectionStatus:
 
     def __init__(self, log_suffix: str = "") -> None:
         self.reason = ""  # the last error as a sentence
-        self.place = "the brokers"  # their addresses, for sentences
+        self.place = "the brokers"  # the addresses of the brokers, for sentences
         self._log_suffix = log_suffix
         self._refused_at = -REFUSED_SECONDS
 
     def note_error(self, error: ck.KafkaError) -> None:
-        """Note and log an error. This is the client's `error_cb`."""
+        """Note and log an error. The client calls this as its `error_cb`."""
         sentence = explain_connection_error(error.str())
         level = logging.WARNING
         if error.code() == ck.KafkaError._AUTHENTICATION:
@@ -215,11 +215,11 @@ ASK_AGAIN_SECONDS = 2.0
 class StuckMemberTimer:
     """Decides when a member of a group counts as stuck.
 
-    A member is stuck if it has had no partitions for a certain time although the brokers answered.
+    A member is stuck if it has had no partitions for some time although the brokers answered.
 
     Args:
         seconds: How long this time is at first. It doubles whenever the member is stuck, because a
-            member that joins again disturbs the others.
+            member that joins again disturbs the other members.
     """
 
     def __init__(self, seconds: float, now: float) -> None:
@@ -262,17 +262,17 @@ class StuckMemberTimer:
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
-# Calls raw.headers(). A direct call, which Python optimizes, would not check its result.
+# Calls raw.headers(). Python optimizes a direct call, and then does not notice the client's error.
 _call_headers = methodcaller("headers")
 # The name that stands for headers which the client cannot decode.
 NOT_READABLE = "(not readable)"
 
 
 def read_headers(raw: ck.Message) -> Headers:
-    """Return the headers as pairs of a name and a value.
+    """Return the headers of a message as pairs of a name and a value.
 
-    If a name is not UTF-8, the client cannot read any header. The only pair is then
-    (NOT_READABLE, None).
+    If a name is not UTF-8, the client cannot read any header of the message. The result is then
+    the single pair (NOT_READABLE, None).
     """
     try:
         return tuple(_call_headers(raw) or ())

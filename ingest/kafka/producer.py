@@ -57,13 +57,17 @@ class KafkaProducer:
         self._client.poll(0)
 
     def wait(self, seconds: float) -> None:
-        """Handle confirmations for this number of seconds."""
+        """Wait for this number of seconds, and count the confirmations that arrive meanwhile."""
         until = monotonic() + seconds
         while (remaining := until - monotonic()) > 0:
             self._client.poll(remaining)
 
     def flush(self, seconds: float = 60.0) -> int:
-        """Wait for the confirmations of sent messages, and return how many are still missing."""
+        """Wait for the confirmations of sent messages, and return how many are still missing.
+
+        Args:
+            seconds: How long to wait at most.
+        """
         return self._client.flush(seconds)
 
     def create_topics(self, names: Iterable[str], partitions: int) -> None:

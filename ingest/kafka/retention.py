@@ -1,7 +1,7 @@
-"""Asks the brokers for what a forecast of losses needs: retention, offsets, times and sizes.
+"""Asks the brokers for the data of a forecast of losses: retention, offsets, times and sizes.
 
-retention_forecast.py computes the forecast. Requests may wait, so the consumer makes them in a
-separate thread.
+retention_forecast.py computes the forecast. The consumer uses this module in a separate thread,
+because its requests wait for the brokers.
 """
 
 import logging
@@ -25,11 +25,12 @@ from ingest.messages.message import KafkaPartition
 
 logger = logging.getLogger(__name__)
 
-# How long a topic's configuration is used before it is asked for again.
+# How long the configuration of topics is cached.
 REFRESH_SECONDS = 600.0
-# The rate of arrival is measured between two readings of an end that are at least this far apart.
+# The arrival rate of a partition is measured between two end offsets that were read at least this
+# many seconds apart.
 MEASURE_SECONDS = 20.0
-# Bytes of a message in the log besides key and value.
+# How many bytes a message needs in the log besides its key and value.
 OVERHEAD_BYTES = 20
 # How many messages are read to estimate the mean size in a topic.
 SAMPLE = 100
@@ -57,8 +58,8 @@ class BrokerForecaster(Brokers):
         """Return the outlooks of partitions. Leave out partitions that do not exist.
 
         Args:
-            positions: The oldest unread offsets; None for a partition that was never read.
-            seen: The end offsets that an earlier run saw.
+            positions: The next offset to read of each partition; None if it was never read.
+            seen: End offsets that a consumer has recorded, for measuring the arrival rate.
 
         Raises:
             UnreachableError: No broker answered in time.
@@ -80,7 +81,7 @@ class BrokerForecaster(Brokers):
             self._consumer.close()
 
     def _refresh_retention(self, topics: Collection[str]) -> None:
-        """Ask for the retention of topics if it is not known, or was asked for too long ago."""
+        """Ask for the retention of topics if it is not known, or older than REFRESH_SECONDS."""
         if time.monotonic() - self._refreshed_at > REFRESH_SECONDS:
             self._retention = {}
             self._refreshed_at = time.monotonic()
@@ -155,10 +156,13 @@ class BrokerForecaster(Brokers):
         return outlooks
 
     def _read_times(self, offsets: Mapping[KafkaPartition, int]) -> dict[KafkaPartition, float]:
-        """For each partition, return the timestamp of the first message from its offset on.
+        """Return by partition the timestamp of the first message at or after an offset.
 
         Partitions without such a message, or without an answer in time, are left out. The mean size
-        of the messages is remembered as an estimate for their topic.
+        of the messages that are read is remembered as an estimate for their topic.
+
+        Args:
+            offsets: The offsets by partition.
         """
         if not offsets:
             return {}

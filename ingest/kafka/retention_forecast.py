@@ -13,8 +13,8 @@ from typing import NamedTuple, TypeVar
 
 P = TypeVar("P", bound=Hashable)
 
-# How many messages one consumer reads in a second, until it has been measured. Less than any
-# measured rate.
+# How many messages a consumer is assumed to read in a second before its rate has been measured.
+# This is less than any rate that was measured.
 ASSUMED_RATE = 5_000.0
 
 
@@ -30,8 +30,8 @@ class Retention:
     def from_configuration(cls, configuration: Mapping[str, str]) -> Retention | None:
         """Return the retention that the configuration of a topic sets.
 
-        Returns None if a setting is missing: some brokers answer only with the settings of the
-        topic itself, without their defaults.
+        Return None if a setting is missing. Some brokers answer only with the settings of the topic
+        itself, without the brokers' defaults.
         """
         try:
             policies = configuration["cleanup.policy"].replace(" ", "").split(",")
@@ -64,7 +64,7 @@ class PartitionLog:
 
 
 class SeenEnd(NamedTuple):
-    """An end offset of a topic partition, when it was seen, and the arrival rate before that."""
+    """An end offset of a topic partition, with its time and the arrival rate before this time."""
 
     at: float
     end: int
@@ -73,15 +73,15 @@ class SeenEnd(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeletionForecast:
-    """What happens to a topic partition if nothing more of it is read.
+    """The forecast for a topic partition if a consumer reads no further message of it.
 
     Attributes:
-        at: When the broker deletes the oldest unread message, in seconds since 1970. If nothing is
-            unread, this is when it deletes a message that arrives now. None: never.
+        at: When the broker deletes the oldest unread message, in seconds since 1970. If no message
+            is unread, this is when the broker deletes a message that arrives now. None: never.
         unread: The number of unread offsets.
-        deleted: The number of offsets that were deleted unread.
-        kept_seconds: For at least how long the broker keeps a message that arrives now. None: it
-            never deletes the message.
+        deleted: The number of offsets that the broker has deleted before they were read.
+        kept_seconds: How long, at least, the broker keeps a message that arrives now. None: for
+            ever.
     """
 
     at: float | None
@@ -110,8 +110,8 @@ def forecast_deletion(
         retention: How long the broker keeps messages of the topic.
         log: The topic partition at the broker.
         next_offset: The first unread offset.
-        oldest_at: The timestamp of the first unread message; None if it is not known. Retention
-            by time counts from it. A producer may have set it.
+        oldest_at: The timestamp of the first unread message; None if it is not known. Retention by
+            time counts from this timestamp, which a producer may have set.
     """
     unread = max(0, log.end - max(next_offset, log.start))
     new_message_deleted_at = _predict_deletion(retention, log, newer=0, time=log.at)
@@ -168,9 +168,9 @@ class Backlog:
 
 
 def compute_catch_up(backlogs: Mapping[P, Backlog], rate: float) -> dict[P, float]:
-    """Return for each topic partition how many seconds it takes, at most, to read it to its end.
+    """Return by topic partition how many seconds it takes, at most, to read it to its end.
 
-    The value is inf if messages arrive at least as fast as they are read.
+    The number is inf if messages arrive at least as fast as they are read.
 
     Args:
         rate: The number of messages read in a second, from all topic partitions together.

@@ -30,23 +30,27 @@ logger = logging.getLogger(__name__)
 READING_CONFIG: Config = {
     "session.timeout.ms": 10_000,
     "topic.metadata.refresh.interval.ms": 5_000,
-    # Counted in fetched bytes: compressed messages need much more memory.
+    # This limit counts fetched bytes, which may be compressed. The messages then need much more
+    # memory.
     "queued.max.messages.kbytes": 4_096,
     "fetch.max.bytes": 2_097_152,
-    # How long a broker may delay an empty answer; the embedded one checks at its end only.
+    # How long a broker may wait for messages before it sends an empty answer. The embedded broker
+    # always waits so long, because it checks for messages only at the end.
     "fetch.wait.max.ms": 10,
-    # With the default of a second, a fast reader waits each time the queue was full.
+    # After the local queue was full, the client waits so long before it fetches again. With the
+    # default of a second, a fast reader would wait for messages.
     "fetch.queue.backoff.ms": 5,
 }
 # Settings that cannot be overridden, because the ledger depends on them.
 FIXED_CONFIG: Config = {
     "auto.offset.reset": "earliest",
-    # Report the end of a partition: offsets before it that were not delivered never will be.
+    # Report the end of a partition. It proves that the missing offsets before the end will never be
+    # delivered.
     "enable.partition.eof": True,
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
 }
-# Errors of a broker that has accepted the login, but does not let it read.
+# Errors of a broker that has accepted the login, but does not let it read a topic or join a group.
 _DENIALS = frozenset(
     {
         ck.KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -56,9 +60,9 @@ _DENIALS = frozenset(
 )
 LEAVING_SECONDS = 2.0
 TOPICS_SECONDS = 1.0
-# The group counts as stuck after this many session timeouts without partitions.
+# A member counts as stuck after this many session timeouts without partitions.
 STUCK_AFTER_SESSIONS = 1.5
-# For how many session timeouts partitions with unread messages may deliver nothing.
+# For how many session timeouts a member may deliver no message although some are unread.
 STILL_AFTER_SESSIONS = 3
 # A producer can set any timestamp; one beyond the year 9999 counts as unknown.
 MAX_TIMESTAMP = 253_402_300_799_999
@@ -99,7 +103,8 @@ class GroupMember:
         self._on_stuck = on_stuck
         self._paused: set[KafkaPartition] = set()
         self._reached_ends: dict[KafkaPartition, int] = {}
-        self._denied: dict[str, None] = {}  # in words, in the order in which they were denied
+        # The topics and the group that this login may not read, in words, first denied first.
+        self._denied: dict[str, None] = {}
         self._group, self._topics = group, topics
         self._session_seconds = int(self._settings["session.timeout.ms"]) / 1000
         self._stuck_timer = StuckMemberTimer(
@@ -145,7 +150,7 @@ class GroupMember:
         return ends
 
     def start(self, offsets: Mapping[KafkaPartition, int]) -> None:
-        """Read these partitions and no others, from these offsets. End all pauses."""
+        """Read exactly these partitions, from these offsets. End all pauses."""
         # librdkafka keeps a partition paused through rebalances and assignments.
         self.resume(list(self._paused))
         self._reached_ends = {}
@@ -160,10 +165,10 @@ class GroupMember:
 
     @property
     def denied(self) -> str | None:
-        """What this login may not read, in words: topics, or the group. None: it may read all.
+        """The topics that this login may not read and the group that it may not join, in words.
 
-        A topic counts as denied until one of its messages or its end is read. The group counts as
-        denied until it assigns partitions.
+        None if the login has all rights. A topic counts as denied until one of its messages or its
+        end is read. The group counts as denied until it assigns partitions.
         """
         return ", ".join(self._denied) or None
 
@@ -189,7 +194,7 @@ class GroupMember:
 
     @property
     def standstill_seconds(self) -> float:
-        """How long partitions with unread messages may deliver nothing before that is an error."""
+        """How long a member may deliver no message although messages are unread."""
         return STILL_AFTER_SESSIONS * self._session_seconds
 
     def commit(self, offsets: Mapping[KafkaPartition, int]) -> None:
@@ -264,14 +269,17 @@ class GroupMember:
                 self._replace_client("no partitions are assigned")
 
     def _are_brokers_reachable(self) -> bool:
-        """Return whether the brokers answer. A second client asks: this one may be stuck."""
+        """Return whether the brokers answer.
+
+        A second client asks, because the client of this member may be stuck.
+        """
         return self._brokers.is_reachable(TOPICS_SECONDS)
 
     def _replace_client(self, reason: str) -> None:
         """Replace the client by a new one. Call it only while no partition is assigned.
 
         Args:
-            reason: What is wrong although the brokers answer.
+            reason: What is wrong, for the log, such as "no partitions are assigned".
         """
         logger.warning(
             "%s, although the brokers answer: joining the group %s again", reason, self._group
@@ -292,14 +300,14 @@ class GroupMember:
             subject = f"the group {self._group}" if group or topic is None else f"the topic {topic}"
             self._denied[subject] = None
         elif error.code() != ck.KafkaError.UNKNOWN_TOPIC_OR_PART:
-            # An unknown topic is not worth a line here: it is read once it exists.
+            # An unknown topic is not logged here: the consumer reads it as soon as it exists.
             logger.warning("Kafka reports: %s", error.str())
         return False
 
     def _handle_assigned(self, consumer: ck.Consumer, partitions: list[ck.TopicPartition]) -> None:
         if consumer is not self._consumer:
             return
-        # Read nothing before the ledger says from which offset.
+        # Read no message yet: the consumer first claims the partitions, and so learns the offsets.
         consumer.assign([])
         self._was_member = True
         self._denied.pop(f"the group {self._group}", None)
@@ -344,7 +352,7 @@ def create_reader(settings: Config, status: ConnectionStatus) -> ck.Consumer:
 def peek_messages(
     bootstrap: str, overrides: Mapping[str, str], partition: KafkaPartition, offset: int, count: int
 ) -> list[KafkaMessage]:
-    """Return up to `count` messages from an offset on.
+    """Return up to `count` messages of a partition, from an offset on, without joining a group.
 
     Args:
         overrides: Settings of librdkafka.

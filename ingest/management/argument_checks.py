@@ -10,7 +10,7 @@ from ingest.models import Ledger, Quarantined
 
 
 def refuse_unknown_topic(topic: str | None) -> None:
-    """Raise CommandError for a topic that is in no kind, ledger row or quarantined message."""
+    """Raise CommandError unless a kind, a ledger row or a quarantined message has this topic."""
     if topic is None or topic in BY_TOPIC:
         return
     if not any(model.objects.filter(topic=topic).exists() for model in (Ledger, Quarantined)):
@@ -27,5 +27,5 @@ def refuse_missing_ids(ids: Iterable[int]) -> None:
     if missing := sorted(requested - stored):
         raise CommandError(
             f"not in quarantine: {', '.join(map(str, missing))}; so nothing was done. "
-            "`quarantine list --ids` has the ids."
+            "`annals quarantine list --ids` lists the ids."
         )

@@ -1,4 +1,4 @@
-"""Checks before a command about messages starts: are the tables right, and is a broker named?"""
+"""Checks before a command about messages starts: tables of this release, and a named broker."""
 
 import logging
 
@@ -15,13 +15,13 @@ from ingest.store.session import open_connection
 logger = logging.getLogger(__name__)
 
 
-def refuse_other_tables() -> None:
+def refuse_incompatible_tables() -> None:
     """Raise an error if the tables belong to another release, or PostgreSQL refuses the login.
 
-    If the database does not answer, no error is raised: the consumer waits for it later.
+    If the database does not answer, no error is raised: the consumer will wait until it answers.
 
     Raises:
-        CommandError: This release cannot work with the tables. The text says why.
+        CommandError: This release cannot work with the tables. The message says why.
         psycopg.Error: PostgreSQL refuses the login.
     """
     try:

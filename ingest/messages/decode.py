@@ -34,7 +34,10 @@ MAX_NESTING = 500
 
 
 class ExpiredVersionError(Exception):
-    """Raised for a version older than the window: it is stored only if its day has a partition."""
+    """Raised for a version that is older than the window.
+
+    Such a version is stored only if its day has a partition.
+    """
 
     def __init__(self, record: Record) -> None:
         super().__init__("older than the window")
@@ -55,7 +58,7 @@ class DecodedMessage(msgspec.Struct, frozen=True, gc=False):
     search_keys: DecodedValues | None = None
     is_expired: bool = False  # the record is older than the window
     reason: Reason | None = None  # why the message is bad; None if it is not
-    explanation: Explanation | None = None  # explains the reason; None without a reason
+    explanation: Explanation | None = None  # explains the reason; None if there is no reason
 
 
 _DECODER = msgspec.json.Decoder(Envelope)
@@ -72,7 +75,7 @@ _BRACE, _BACKSLASH, _SPACE = ord("{"), ord("\\"), ord(" ")
 _DATA, _NO_DATA = b'"data":', b'"data":null}'
 # The length of the shortest envelope with all required fields, without its data.
 _SHORTEST = len('{"id":"1","version":1,"type":1,"updatedAt":"2026-01-01","clientId":"1"')
-_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - compared with naive UTC
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - subtracted from times without an offset
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 LONGEST_FRACTION = 9  # digits of a second's fraction
 
@@ -103,9 +106,9 @@ class Decoder:
     ) -> tuple[Record, DecodedValues | None]:
         """Return the record, and the values of its search keys for `NewSearchKeys.add_record`.
 
-        The values are looked up in the same pass as the envelope. That is not possible if the kind
-        has no search keys, if the topic has a declared envelope, or if the message does not end
-        with its snapshot. Then the values are None, and `add_record` looks them up.
+        The values are looked up in the same pass as the envelope, if possible. They are None if the
+        kind has no search keys, if the topic has a declared envelope, or if the message does not
+        end with its snapshot. `add_record` then looks them up.
 
         Raises:
             RejectedMessageError, RepeatedMessageError, ExpiredVersionError: See `__call__`.
@@ -192,8 +195,8 @@ def parse_time(text: str, parser: EnvelopeParser | None = None) -> int:
     Raises:
         RejectedMessageError: The text is not a time, or the time does not exist.
     """
-    # Nearly all times look like 2025-07-03T11:42:48.510186035, with or without Z. Of these,
-    # fromisoformat() accepts exactly the right ones. Others are checked by the regular expression.
+    # Nearly all times look like 2025-07-03T11:42:48.510186035, with or without Z. For such a text,
+    # fromisoformat() is a sufficient check. Other texts must also match the regular expression.
     separators = text[4:20:3]
     if separators == "--T::.":
         fraction = text[20:].removesuffix("Z")
@@ -216,11 +219,11 @@ def parse_time(text: str, parser: EnvelopeParser | None = None) -> int:
 def _split_message(
     value: bytes, entity: EntityKind
 ) -> tuple[Envelope, memoryview, DecodedValues] | None:
-    """Return the envelope, the snapshot and the values of the search keys, all in one pass.
+    """Return the envelope, the snapshot and the values of the search keys, read in one pass.
 
     Returns:
-        None if this is not possible: the message does not end with its snapshot, which is unusual,
-        or its kind has no search keys.
+        None if one pass is not possible, because the message does not end with its snapshot, or its
+        kind has no search keys.
     """
     lookup = LOOKUPS[entity.name]
     name_start = value.find(_DATA, _SHORTEST)
@@ -248,7 +251,7 @@ def _reject_field(
 ) -> RejectedMessageError:
     """Return the error for a wrong field.
 
-    If the topic has a declared envelope, the error names the field's JSON pointer in it.
+    If the topic has a declared envelope, the error names the field by its JSON pointer there.
     """
     if parser is not None:
         explanation = explanation.name_field(parser.pointers)
@@ -256,11 +259,10 @@ def _reject_field(
 
 
 def _check_empty_value(message: KafkaMessage, parser: EnvelopeParser | None) -> bytes:
-    """Return b"" if a message without a value has all fields in its headers. Otherwise raise.
+    """Return b"" if a message without a value has all fields in its headers.
 
     Raises:
-        RepeatedMessageError: The message is a tombstone that follows a deletion. It brings nothing
-            new.
+        RepeatedMessageError: The message is a tombstone, which only follows a deletion.
         RejectedMessageError: The message should have a value.
     """
     meaning = EmptyValueMeaning.BAD if parser is None else parser.get_empty_value_meaning(message)
@@ -294,7 +296,7 @@ def _check_snapshot(
     has_nul: bool,
     parser: EnvelopeParser | None,
 ) -> bytes | memoryview:
-    """Return the snapshot as it will be stored: unchanged, or rewritten if it has NUL characters.
+    """Return the snapshot as it will be stored: unchanged, unless it has NUL characters.
 
     Args:
         data: The snapshot in the message; None if it is missing.

@@ -62,11 +62,11 @@ class RawParentAndTime(NamedTuple):
 
 
 class EmptyValueMeaning(Enum):
-    """What a message without a value means."""
+    """The meaning of a message without a value, by the form of the topic's envelope."""
 
     BAD = "bad"  # it breaks the contract
     REPEATED = "repeated"  # it repeats the message before it, so it is ignored
-    READ = "read"  # its headers have all fields
+    READ = "read"  # it is read from its headers, which have all fields
 
 
 class EnvelopeParser(Protocol):
@@ -87,13 +87,13 @@ class EnvelopeParser(Protocol):
         """
 
     def get_empty_value_meaning(self, message: KafkaMessage, /) -> EmptyValueMeaning:
-        """Return what it means that this message has no value."""
+        """Return the meaning of a message without a value."""
 
     def get_identity(self, message: KafkaMessage, /) -> RawIdentity:
         """Return the id and the version, without a check of their types.
 
         Raises:
-            msgspec.ValidationError: A value around these fields is not an object.
+            msgspec.ValidationError: A value that should contain these fields is not an object.
             msgspec.DecodeError, UnicodeDecodeError, RecursionError, RejectedMessageError: See
                 `parse_envelope`.
         """
@@ -124,10 +124,12 @@ EnvelopeParsers: TypeAlias = Mapping[str, EnvelopeParser]
 
 
 class ContractEnvelopeParser:
-    """Parses envelopes that differ from the contract's only in the field for the application's id.
+    """Parses envelopes that have the application's id in another field than the contract.
+
+    All other fields are those of the contract.
 
     Args:
-        parent: The name of this field, or a JSON pointer to it.
+        parent: The name of the field with the application's id, or a JSON pointer to it.
     """
 
     def __init__(self, parent: str) -> None:
@@ -187,10 +189,10 @@ class ContractEnvelopeParser:
 
 
 def parse_key_text(key: bytes | None) -> str:
-    """Return the text of a message's key, or an empty text if it is not UTF-8.
+    """Return the text of a message's key, or an empty text if the key is not UTF-8.
 
-    Some producers write the key as JSON: `"A1"` or `{"id": "A1"}`. Both give the text A1, because
-    the pages of the document A1 look for its messages by this text.
+    Some producers write the key as JSON: `"A1"` or `{"id": "A1"}`. For both, the text is A1, by
+    which the pages of the document A1 find its messages.
     """
     try:
         text = (key or b"").decode()
@@ -224,7 +226,7 @@ def parse_text(value: Raw | UnsetType) -> str | None:
 class _FieldType(NamedTuple):
     """The values that a field of the contract may have."""
 
-    faults_of_types: frozenset[str]  # allowed types, each as the Fault of a value of that type
+    faults_of_types: frozenset[str]  # the allowed types, each named by the Fault for this type
     min_length: int | None = None  # of a text
     max_length: int | None = None
     min_value: int | None = None  # of a number
@@ -277,15 +279,15 @@ def explain_wrong_fields(
 ) -> Explanation:
     """Explain which field made msgspec refuse a text.
 
-    The fields are checked in the order of the text, up to the first wrong one. msgspec stopped
-    there too, so the rest of the text may not be JSON.
+    The fields are checked in the order of the text, up to the first wrong field. msgspec stopped at
+    this field too, so the rest of the text may not be JSON.
 
     Args:
         text: A text that msgspec refused with a ValidationError.
         pointers: The JSON pointer of each field in a declared envelope. None for the contract's
             envelope: then all fields are checked.
-        checked: In a declared envelope, the fields whose types are checked. For other fields, only
-            the values around them are checked: these must be objects.
+        checked: In a declared envelope, the fields with types to check. For other fields, the check
+            is only that the values around them are objects.
         at: The JSON pointer of `text` in the message, if `text` is only a part of the message.
     """
     json_text, explanation = bytes(text).decode("utf-8", "surrogateescape").lstrip(), None
@@ -384,7 +386,7 @@ def _find_wrong_value(
 
 
 def _explain_no_object(value: object, pointer: str) -> Explanation:
-    """Explain that this value should be an object."""
+    """Return an explanation that says that a value should be an object."""
     parameters = {"pointer": pointer} if pointer else {}
     return Explanation(Code.WRONG_FIELD, fault=Fault.from_value(value), **parameters)
 
@@ -398,7 +400,7 @@ def explain_wrong_value(name: str, value: object, pointer: str) -> Explanation:
 
 
 def _find_fault(name: str, value: object) -> dict[str, str | int] | None:
-    """Return the parameters of an Explanation for a wrong value, or None if the value is right."""
+    """Return the parameters of an Explanation for a wrong value, or None if it is allowed."""
     allowed, type_of_value = _FIELD_TYPES[name], Fault.from_value(value)
     if type_of_value not in allowed.faults_of_types:
         return {"fault": type_of_value}
@@ -427,9 +429,10 @@ def explain_syntax_error(error: Exception, value: bytes) -> Explanation:
         return Explanation(Code.NOT_UTF8)
     if _LONE_SURROGATE.search(value):
         return Explanation(Code.LONE_SURROGATE)
-    # msgspec tells the place of a mistake only in the text of its error. The standard library's
-    # JSONDecodeError has it as a number, but is no substitute: it accepts NaN, and in a misspelled
-    # true it points at the first letter. If msgspec's text changes, only the words for people do.
+    # msgspec names the position of a mistake only in the text of its error. The standard library's
+    # JSONDecodeError has the position as a number, but is not a substitute: its decoder accepts
+    # NaN, and for a misspelled true it names the first letter. If msgspec's text changes, only this
+    # explanation gets worse.
     match = _AT_BYTE.fullmatch(str(error))
     if match is None:
         return Explanation(Code.TRUNCATED)

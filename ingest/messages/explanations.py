@@ -1,4 +1,4 @@
-"""Explains why a message was not stored, or what a day waits for: codes, parameters, sentences.
+"""Explains why a message was not stored or a day must be kept: codes, parameters, sentences.
 
 An `Explanation` is stored and passed on. Its sentence is made where it is shown: in English for
 logs and commands, in the language of the page by ingest.messages.translation.
@@ -24,14 +24,14 @@ def _(text: str) -> str:
     return text
 
 
-# The quarantine groups messages by field, but not by fields with a longer name than this.
+# The quarantine groups messages by the wrong field. A longer name than this counts as no field.
 LONGEST_FIELD: Final = 200
 # Characters that PostgreSQL cannot store in a text.
 _UNSTORABLE: Final = re.compile("[\0\ud800-\udfff]")
 
 
 class Code(StrEnum):
-    """What an explanation says. The values are stored, so a new meaning needs a new value."""
+    """The meaning of an explanation. The values are stored, so a new meaning needs a new value."""
 
     # The message cannot be read.
     NO_VALUE = "no_value"
@@ -93,9 +93,9 @@ class Explanation:
     """A code with the parameters of its sentence.
 
     Args:
-        code: What the explanation says.
-        parameters: Texts and numbers for the sentence. They quote nothing of a snapshot. Three
-            names have one meaning in all explanations. `field` is the contract's name of the wrong
+        code: The meaning of the explanation.
+        parameters: Texts and numbers for the sentence. They never quote a snapshot. Three names
+            have the same meaning in all explanations. `field` is the contract's name of the wrong
             field. `pointer` is the JSON pointer of that field in a declared envelope. `sqlstate` is
             the code of PostgreSQL's error.
     """
@@ -122,7 +122,7 @@ class Explanation:
 
     @property
     def field(self) -> str:
-        """The pointer or name of the wrong field, or an empty text. Messages are grouped by it."""
+        """The pointer or name of the wrong field, or an empty text. It groups messages."""
         field = str(self.parameters.get("pointer") or self.parameters.get("field") or "")
         return field if len(field) <= LONGEST_FIELD else ""
 
@@ -135,12 +135,12 @@ class Explanation:
         return _write_sentence(self, translate)
 
     def name_field(self, pointers: Mapping[str, str]) -> Explanation:
-        """Return this explanation, which then names its field by JSON pointer.
+        """Return this explanation with the JSON pointer of its field in a declared envelope.
 
-        It stays as it is if the field is at its usual place.
+        The pointer is not added if the declared envelope has the field where the contract has it.
 
         Args:
-            pointers: The JSON pointer in the declared envelope, by field of the contract.
+            pointers: The JSON pointers in the declared envelope, by field of the contract.
         """
         field = self.parameters.get("field")
         pointer = pointers.get(str(field))
@@ -158,7 +158,7 @@ class Explanation:
 
     @classmethod
     def from_json(cls, stored: Any) -> Explanation | None:
-        """Return a stored explanation, or None if this release does not know its code."""
+        """Return a stored explanation, or None if this release cannot read it."""
         try:
             return cls(Code(stored["code"]), **stored["parameters"])
         except (KeyError, TypeError, ValueError):
@@ -218,7 +218,7 @@ _TEXT_RULE: Final = Rule(_("a text"))
 
 
 class Fault(StrEnum):
-    """What is wrong with the field in an explanation that has the code WRONG_FIELD."""
+    """The mistake in the field of an explanation with the code WRONG_FIELD."""
 
     MISSING = "missing"
     EMPTY = "empty"
@@ -372,7 +372,7 @@ _CONSTANTS: Final[Mapping[Code, Mapping[str, Parameter]]] = {
     Code.NOT_A_TIME: {"example": "2025-07-03T11:42:48.510186035", "offset": "+03:00"},
     Code.NUMBER_TOO_LONG: {"n": MAX_BEFORE_POINT, "m": MAX_AFTER_POINT},
 }
-# The mistakes in JSON, as msgspec names them, that have a translation. Others stay in English.
+# msgspec's texts about mistakes in JSON that have a translation. Other texts stay in English.
 _SYNTAX_ERRORS: Final = (
     _("object keys must be strings"),
     _("invalid character"),
@@ -412,10 +412,7 @@ def _choose_rule(explanation: Explanation) -> Rule:
 
 
 def _write_place(parameters: Mapping[str, Parameter], translate: Translate) -> str:
-    """Return the words that name a field.
-
-    These are its JSON pointer in the envelope, its name in the contract, or both.
-    """
+    """Return the words that name a field: its JSON pointer, its name in the contract, or both."""
     field, pointer = parameters.get("field", ""), parameters.get("pointer")
     if not pointer:
         return f"`{field}`"

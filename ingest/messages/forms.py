@@ -16,6 +16,7 @@ from history.documents.json_pointer import PointerLookup, split_pointer
 from history.documents.record import MAX_VERSION
 from history.kinds import EnvelopeDeclaration, EnvelopeForm
 from history.kinds.entities import BY_TOPIC, EntityKind
+from ingest.messages.debezium_placeholder import DEFAULT_PLACEHOLDER, Placeholder
 from ingest.messages.envelope import (
     PARENT,
     ContractEnvelopeParser,
@@ -34,10 +35,9 @@ from ingest.messages.envelope import (
 from ingest.messages.explanations import Code, Explanation, Fault
 from ingest.messages.message import KafkaMessage
 from ingest.messages.rejection import Reason, RejectedMessageError
-from ingest.messages.unavailable import DEFAULT_PLACEHOLDER, Placeholder
 
 _NULL: Final = b"null"
-# Attributes of Envelope by their names in the contract, and the types of these attributes.
+# The attribute of Envelope for each field of the contract, and the types of these attributes.
 _ATTRIBUTES: Final = {field.encode_name: field.name for field in msgspec.structs.fields(Envelope)}
 _TYPES: Final = get_type_hints(Envelope, include_extras=True)
 _ID_FIELDS: Final = ("id", PARENT)
@@ -65,7 +65,7 @@ class JsonEnvelopeParser:
         self.pointers: Mapping[str, str] = dict(declaration.places)
         self._change_types = dict(declaration.types)
         self._time_unit = declaration.time_unit
-        self._client_of_all = declaration.client
+        self._declared_client = declaration.client
         self._lookup = FieldLookup(self.pointers)
 
     def parse_envelope(self, message: KafkaMessage) -> Envelope:
@@ -83,8 +83,8 @@ class JsonEnvelopeParser:
 
     def get_client_id(self, message: KafkaMessage) -> object:
         """Return the client id. See `EnvelopeParser.get_client_id`."""
-        if self._client_of_all is not None:
-            return self._client_of_all
+        if self._declared_client is not None:
+            return self._declared_client
         return _decode_client_id(self._lookup.find_values(self._get_json(message)))
 
     def get_parent_and_time(self, message: KafkaMessage) -> RawParentAndTime:
@@ -99,7 +99,7 @@ class JsonEnvelopeParser:
         return parse_key_text(key)
 
     def _get_json(self, message: KafkaMessage) -> bytes:
-        """Return the JSON text in which the pointers are looked up."""
+        """Return the JSON text of a message, in which the fields are looked up."""
         return message.value or b""
 
     def _read_text(self, name: str, values: Mapping[str, Raw]) -> str | None:
@@ -127,15 +127,15 @@ class JsonEnvelopeParser:
             if name == "data" or bytes(value) == _NULL:
                 continue
             attributes[_ATTRIBUTES[name]] = self._convert_value(name, value)
-        if self._client_of_all is not None:
-            attributes["client_id"] = self._client_of_all
+        if self._declared_client is not None:
+            attributes["client_id"] = self._declared_client
         for name in ("id", "version", "updatedAt", "clientId"):
             if _ATTRIBUTES[name] not in attributes:
                 raise make_missing_field(name, self.pointers.get(name, name))
         return Envelope(**attributes)
 
     def _convert_value(self, name: str, raw_value: Raw) -> Any:
-        """Return a value in the contract's form. Translates change types, times and numbers.
+        """Convert a value of a declared envelope to the form that the contract demands.
 
         Raises:
             msgspec.DecodeError, RejectedMessageError: See `EnvelopeParser.parse_envelope`.
@@ -206,7 +206,7 @@ class CloudEventsParser(JsonEnvelopeParser):
         return self._build_envelope(values, values.get("data", Raw(_NULL)))
 
     def get_empty_value_meaning(self, message: KafkaMessage) -> EmptyValueMeaning:
-        """Return READ for a CloudEvent in binary mode: headers have its fields. Otherwise BAD."""
+        """Return READ in binary mode, where headers have the fields. Otherwise return BAD."""
         return EmptyValueMeaning.READ if _is_in_binary_mode(message) else EmptyValueMeaning.BAD
 
     def _get_json(self, message: KafkaMessage) -> bytes:
@@ -245,8 +245,8 @@ def _is_in_binary_mode(message: KafkaMessage) -> bool:
 class DebeziumParser(JsonEnvelopeParser):
     """Parses Debezium's change events as JSON, with or without `schema` and `payload`.
 
-    Fields are looked up in the row of the source database that the event has. If the declaration
-    has no pointer for the time or the client id, the value comes from the event's `source`.
+    An event contains a row of the source database. Fields are looked up in this row. If the
+    declaration has no pointer for the time or the client id, the event's `source` has the value.
 
     The event of a DELETE has the row as it was before the deletion. So the version of the deletion
     is the version in this row plus one. The time and the client id of the deletion come from
@@ -309,8 +309,8 @@ class DebeziumParser(JsonEnvelopeParser):
 
     def get_client_id(self, message: KafkaMessage) -> object:
         """Return the client id. See `EnvelopeParser.get_client_id`."""
-        if self._client_of_all is not None:
-            return self._client_of_all
+        if self._declared_client is not None:
+            return self._declared_client
         event, _, row = self._split_event(message)
         return _decode_client_id(self._find_row_and_source_values(event, row))
 
@@ -382,17 +382,17 @@ class DebeziumParser(JsonEnvelopeParser):
             )
         envelope.author = None
         envelope.updated_at = _format_time(time, "ms")
-        envelope.client_id = self._client_of_all or self._convert_value(
+        envelope.client_id = self._declared_client or self._convert_value(
             "clientId", values["clientId"]
         )
 
 
-# Where the `source` of a Debezium event has fields of the contract.
+# The JSON pointers in the `source` of a Debezium event, by field of the contract.
 _SOURCE_POINTERS: Final[Mapping[str, str]] = {"updatedAt": "/ts_ms", "clientId": "/name"}
 
 
 class _DebeziumEvent(msgspec.Struct, gc=False):
-    """The outer part of a change event, or an object that has the event as its `payload`."""
+    """A change event with undecoded rows, or an object that has the event as its `payload`."""
 
     op: str | None = None  # the type of change
     before: Raw | UnsetType = UNSET  # the row before the change
@@ -408,14 +408,14 @@ class _DebeziumEvent(msgspec.Struct, gc=False):
 class _SplitEvent(NamedTuple):
     event: _DebeziumEvent
     change_type: str  # CREATE, UPDATE or DELETE
-    row: Raw  # of a DELETE the row before, otherwise the row after
+    row: Raw  # the row before the change for a DELETE, otherwise the row after the change
 
 
 _EVENT_DECODER: Final = msgspec.json.Decoder(_DebeziumEvent)
 
 
 def _decode_event(text: bytes | Raw, pointer: str = "") -> _DebeziumEvent:
-    """Decode the outer part of an event.
+    """Decode a change event, but not its rows.
 
     Args:
         pointer: The JSON pointer of this text in the message.
@@ -453,7 +453,7 @@ class FieldLookup:
         """Return the values of the fields by name, without the fields that the text lacks.
 
         Raises:
-            msgspec.ValidationError: A value around a field is not an object.
+            msgspec.ValidationError: A value that should contain a field is not an object.
             msgspec.DecodeError, RecursionError: The text is not JSON, or is nested too deep.
         """
         values = dict(zip(self._distinct_pointers, self._lookup(text), strict=False))
@@ -471,7 +471,8 @@ def _look_up_fields(lookup: FieldLookup, text: bytes | Raw, pointer: str = "") -
         pointer: The JSON pointer of this text in the message.
 
     Raises:
-        RejectedMessageError: A value around a field is not an object; the error explains which.
+        RejectedMessageError: A value that should contain a field is not an object. The error names
+            this value.
         msgspec.DecodeError, RecursionError: See `EnvelopeParser.parse_envelope`.
     """
     try:
@@ -526,10 +527,10 @@ def _format_time(value: object, unit: str) -> str:
 
 
 def _truncate_digits(digits: str, limit: int) -> str:
-    """Return the digits of a number without leading zeros, cut off after `limit` digits.
+    """Return the digits of a number without leading zeros, and at most `limit` of them.
 
-    Python refuses to convert thousands of digits. Cutting is safe if every number of `limit` digits
-    is out of range: then the cut number is out of range as well.
+    Python refuses to convert thousands of digits. The caller chooses `limit` so that every number
+    of `limit` digits is out of range. So a longer number stays out of range when it is cut.
     """
     return digits.lstrip("0")[:limit] or "0"
 
@@ -541,7 +542,8 @@ def _create_entity_parser(entity: EntityKind) -> EnvelopeParser | None:
     return None if entity.parent in (None, PARENT) else ContractEnvelopeParser(entity.parent)
 
 
-# By topic. Topics with exactly the contract's envelope are not in it: `decode.py` reads these.
+# The parsers by topic. Topics with exactly the contract's envelope are left out, because decode.py
+# parses their messages itself.
 DECLARED_PARSERS: EnvelopeParsers = {
     topic: parser
     for entity in BY_TOPIC.values()

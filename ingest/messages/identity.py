@@ -1,7 +1,7 @@
 """Finds out which version a bad message brought.
 
-Begin with `identify_message`. The functions here do not raise errors for bad messages: a value that
-cannot be read is empty or None.
+Begin with `identify_message`. The functions do not raise errors for bad messages. Instead, a value
+that cannot be read is empty or None.
 """
 
 import re
@@ -26,8 +26,8 @@ from ingest.messages.forms import DECLARED_PARSERS
 from ingest.messages.message import KafkaMessage
 from ingest.messages.rejection import RejectedMessageError
 
-# How many bytes of a message that is not JSON are searched for the version, and of any bad message
-# for the moment.
+# How many bytes of a message are searched: for the version if the message is not JSON, and for
+# `updatedAt` in each bad message.
 SEARCHED_BYTES = 65_536
 _VERSION = re.compile(rb'"version"\s*:\s*("?[0-9]{1,10}"?)\s*[,}]')
 _UPDATED_AT = re.compile(rb'"updatedAt"\s*:\s*"([^"\\]{10,40})"')
@@ -47,7 +47,7 @@ def identify_message(
 ) -> MessageIdentity:
     """Return which version a message brought, even if the message breaks a rule of the contract.
 
-    The version may be a JSON string of digits. If the message's value has no id, its key is the id.
+    The version may also be a JSON string of digits. If the value has no id, the key is the id.
 
     Args:
         parsers: The parsers of declared envelopes, by topic.
@@ -78,7 +78,7 @@ _IDENTITY_DECODER = msgspec.json.Decoder(_IdentityFields)
 def _read_id_and_version(
     message: KafkaMessage, parser: EnvelopeParser | None
 ) -> tuple[bytes, bytes]:
-    """Return the id and the version as JSON texts. A missing one is empty."""
+    """Return the id and the version as JSON texts. A text is empty if the value is missing."""
     value = message.value or b""
     try:
         if parser is None:
@@ -104,7 +104,7 @@ def _parse_version(text: bytes) -> int | None:
 
 
 def _accept_text(text: str, max_length: int) -> str:
-    """Return the text, or an empty one if PostgreSQL cannot store it or its length is wrong."""
+    """Return the text, or an empty text if PostgreSQL cannot store it or its length is wrong."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -115,7 +115,7 @@ def _accept_text(text: str, max_length: int) -> str:
 class ParentAndTime(NamedTuple):
     """The application and the moment of a version."""
 
-    application: str  # named by a message of a child; empty if it names none, or for other kinds
+    application: str  # the application of a child; empty if not named, or not a child
     updated_at: datetime | None  # aware, in UTC; None if it cannot be read
 
 
@@ -124,9 +124,9 @@ def find_parent_and_time(
 ) -> ParentAndTime:
     """Return the application and the moment of the version in a bad message.
 
-    An application that cannot be read is empty, and a moment that cannot be read is None. If the
-    message is not JSON, both are missing: a field name among its bytes may belong to the envelope
-    or to the snapshot.
+    An application that cannot be read is empty, and a moment that cannot be read is None. Both are
+    missing if the message is not JSON, because its bytes do not show whether a field belongs to the
+    envelope or to the snapshot.
 
     Args:
         parsers: The parsers of declared envelopes, by topic.
@@ -165,16 +165,16 @@ def _parse_moment(text: str | None) -> datetime | None:
 
 
 class _ServiceField(msgspec.Struct):
-    clientId: str = ""  # noqa: N815 - its name in the message
+    clientId: str = ""  # noqa: N815 - the name of the field in a message
 
 
 _SERVICE_DECODER = msgspec.json.Decoder(_ServiceField)
 
 
 def identify_service(message: KafkaMessage, parsers: EnvelopeParsers = DECLARED_PARSERS) -> str:
-    """Return the service that sent a message, or an empty text if it is not known.
+    """Return the service that made the version in a message, or an empty text if it is not known.
 
-    The message names the service, unless its kind declares one service for all messages.
+    The message names the service, unless the kind declares one service for all messages.
 
     Args:
         parsers: The parsers of declared envelopes, by topic.

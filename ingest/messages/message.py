@@ -1,4 +1,4 @@
-"""A Kafka message as the rest of Annals sees it."""
+"""Kafka messages and topic partitions, as types that do not depend on a Kafka client."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import msgspec
 # After the log of a partition was truncated, its topic id is `ID#2`, then `ID#3`, ...
 TRUNCATION_MARK = "#"
 
-# The name of a topic and the number of its partition, whatever the id of the topic.
+# The name of a topic and the number of a partition, without the topic id.
 KafkaPartition = tuple[str, int]
 
 
 class TopicPartition(msgspec.Struct, frozen=True, order=True):
-    """A partition with one log, and with offsets that are not used twice.
+    """A topic partition during the life of one log, in which no offset is used twice.
 
-    When the topic is created again or the log is truncated, another `TopicPartition` begins.
+    If the topic is created again or the log is truncated, the partition gets another topic id, and
+    so becomes another `TopicPartition`.
     """
 
     topic: str
@@ -37,11 +38,11 @@ class TopicPartition(msgspec.Struct, frozen=True, order=True):
 
     @property
     def truncations(self) -> int:
-        """How often the log of this partition was truncated."""
+        """How many times the log of this partition was truncated."""
         return int(self.topic_id.partition(TRUNCATION_MARK)[2] or 1) - 1
 
     def make_successor(self) -> TopicPartition:
-        """Return what this partition becomes if its log is truncated: offsets begin at 0 again."""
+        """Return the `TopicPartition` that follows this one if the log is truncated."""
         topic_id = f"{self.broker_id}{TRUNCATION_MARK}{self.truncations + 2}"
         return TopicPartition(self.topic, topic_id, self.partition)
 
@@ -56,7 +57,7 @@ class KafkaMessage(msgspec.Struct, frozen=True, gc=False):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
-    leader_epoch: int = -1  # number of the leader that wrote it to the log; -1 if not known
+    leader_epoch: int = -1  # the epoch of the leader that wrote the message; -1 if not known
 
     @property
     def size(self) -> int:
@@ -71,18 +72,18 @@ DIGEST_BYTES = 16
 
 
 class LastMessage(msgspec.Struct, frozen=True):
-    """The last message that was read from a partition: it later shows if the log was truncated."""
+    """The last message that was read from a partition. It later shows if the log was truncated."""
 
     offset: int
-    leader_epoch: int  # number of the leader that wrote it to the log; -1 if not known
-    digest: bytes  # of the message's time, key and value
+    leader_epoch: int  # the epoch of the leader that wrote the message; -1 if not known
+    digest: bytes  # the digest of the message's time, key and value
 
     @classmethod
     def from_message(cls, message: KafkaMessage) -> LastMessage:
         return cls(message.offset, message.leader_epoch, _hash_message(message))
 
     def is_same(self, message: KafkaMessage) -> bool:
-        """Return whether `message` is this message, by its offset, leader epoch and content.
+        """Return whether `message` has the same offset, leader epoch and content.
 
         A leader epoch that is not known (-1) counts as equal.
         """
@@ -110,7 +111,7 @@ class LastMessage(msgspec.Struct, frozen=True):
 def _hash_message(message: KafkaMessage) -> bytes:
     hashed = blake2b(message.timestamp.to_bytes(8, signed=True), digest_size=DIGEST_BYTES)
     for part in (message.key, message.value):
-        # The length comes first, so that two messages never give the same bytes.
+        # The length comes first, so that two different messages never give the same bytes.
         hashed.update((-1 if part is None else len(part)).to_bytes(8, signed=True))
         hashed.update(part or b"")
     return hashed.digest()

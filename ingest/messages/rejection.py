@@ -1,4 +1,4 @@
-"""The reasons why a message goes to quarantine, and the error with a reason."""
+"""The reasons why a message goes to quarantine, and the errors for such messages."""
 
 from enum import StrEnum
 
@@ -6,11 +6,11 @@ from ingest.messages.explanations import Explanation
 
 
 class Reason(StrEnum):
-    """Why a message is in quarantine.
+    """The reason why a message is in quarantine.
 
-    Most reasons are found by decode.py. NOT_STORABLE, BAD_NUMBER, DIVERGENT and NO_PARTITION are
-    found when a batch is written: by copy.py, slow_path.py and batch.py of ingest/store. The words
-    for screens and commands are in history/store/quarantine_reasons.py.
+    decode.py finds most reasons. copy.py, slow_path.py and batch.py of ingest/store find
+    NOT_STORABLE, BAD_NUMBER, DIVERGENT and NO_PARTITION when a batch is written. The words for
+    screens and commands are in history/store/quarantine_reasons.py.
     """
 
     EMPTY = "empty_value"
@@ -44,12 +44,12 @@ class RejectedMessageError(Exception):
 
     @property
     def detail(self) -> str:
-        """The explanation in English. It quotes nothing of the snapshot."""
+        """The explanation in English. It never quotes the snapshot."""
         return self.explanation.english
 
 
 class RepeatedMessageError(RejectedMessageError):
-    """Raised for a message that has no value and brings no version, such as a tombstone.
+    """Raised for a message without a value and without a version, such as a tombstone.
 
-    The envelope of the topic allows such messages, so the message is not bad.
+    The declared envelope of the topic allows such a message, so it is not bad.
     """

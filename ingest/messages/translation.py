@@ -11,8 +11,8 @@ from ingest.messages.explanations import Explanation
 def translate_stored(text: str, stored: Any) -> str:
     """Translate a stored sentence into the language of the page.
 
-    It stays in English if no explanation is stored. It also stays in English if the stored
-    explanation belongs to an older sentence: a process of an earlier release replaces the sentence
+    The sentence stays in English if no explanation is stored. It also stays in English if the
+    stored explanation does not belong to it: a process of an earlier release replaces the sentence,
     but not the explanation.
 
     Args:

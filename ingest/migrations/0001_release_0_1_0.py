@@ -1,4 +1,4 @@
-"""The tables of release 0.1.0, which had these eight migrations."""
+"""Creates the tables of release 0.1.0. Replaces its eight migrations."""
 
 import django.contrib.postgres.fields
 from django.db import migrations, models

@@ -6,19 +6,19 @@ ROWS = 100
 
 
 def fill(apps, schema_editor):
-    """Fill ROWS rows at a time: each may hold a large message."""
+    """Fill ROWS rows at a time, because each row may hold a large message."""
     from ingest.messages.message import KafkaMessage
     from ingest.messages.identity import find_parent_and_time
     from ingest.store.rejects import headers_from_json
 
     rows = apps.get_model("ingest", "Quarantined").objects.using(schema_editor.connection.alias)
-    found, after = ROWS, 0
-    while found == ROWS:
-        found = 0
+    count, after = ROWS, 0
+    while count == ROWS:
+        count = 0
         open_rows = rows.filter(status__in=["new", "retrying", "failed"], id__gt=after)
         for row in open_rows.order_by("id")[:ROWS]:
-            found, after = found + 1, row.id
-            key, value = (each if each is None else bytes(each) for each in (row.key, row.value))
+            count, after = count + 1, row.id
+            key, value = (None if raw is None else bytes(raw) for raw in (row.key, row.value))
             message = KafkaMessage(
                 row.topic, row.partition, row.offset, -1, key, value, headers_from_json(row.headers)
             )
@@ -29,7 +29,7 @@ def fill(apps, schema_editor):
 
 class Migration(migrations.Migration):
 
-    # Each row is a transaction of its own: consumers write the same table meanwhile.
+    # Each row is updated in its own transaction, because consumers write the same table meanwhile.
     atomic = False
 
     dependencies = [

@@ -1,4 +1,4 @@
-"""Which topics the brokers say do not exist."""
+"""Adds a table of the topics that do not exist, by the answers of the brokers."""
 
 from django.db import migrations, models
 

@@ -1,4 +1,4 @@
-"""Why messages are bad and partitions are halted, as codes and parameters beside the sentences."""
+"""Adds columns for explanations: why a message is bad or a partition halted, as code and values."""
 
 from django.db import migrations, models
 

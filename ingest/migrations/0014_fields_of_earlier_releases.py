@@ -2,7 +2,7 @@
 
 from django.db import migrations
 
-# Until now a sentence began with the field that it is about.
+# In earlier releases, the sentence about a wrong field began with the name of the field.
 FILL_FIELDS = """
 UPDATE ingest_quarantine SET field = substring(detail from '^`([^`]{1,200})`')
 WHERE status IN ('new', 'retrying', 'failed') AND field = '' AND detail ~ '^`[^`]{1,200}`'

@@ -1,4 +1,4 @@
-"""The list of quarantined messages. Groups and requests are in ingest.quarantine.screen."""
+"""The list of quarantined messages in Django's admin. screen.py has the groups and requests."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -23,15 +23,15 @@ from ingest.quarantine.messages import UNSETTLED
 
 if TYPE_CHECKING:
     ReadOnly = admin.ModelAdmin[Quarantined]
-else:  # Django's class takes no parameters where it runs
+else:  # at run time, Django's class does not take type parameters
     ReadOnly = admin.ModelAdmin
 
 # Columns that the database login of the web process may not read: see annals.access.grants.
 CONTENTS = ("key", "value", "headers")
-# How many ids fit into one address. A page of the list has a hundred messages.
+# How many ids the address of the request form may have. A page of the list has a hundred messages.
 MAX_MESSAGES = 500
-PLACE = ("topic", "partition", "offset", "sent")
-FATE = ("status", "attempts", "seen", "again", "settled", "outcome")
+PLACE_FIELDS = ("topic", "partition", "offset", "sent")
+RETRY_FIELDS = ("status", "attempts", "seen", "next_retry", "settled", "outcome")
 
 
 class GroupFilter(admin.SimpleListFilter):
@@ -85,13 +85,18 @@ class QuarantinedAdmin(ReadOnly):
     ordering = ("-id",)
     actions = ("ask_retry", "ask_discard")
     fieldsets = [
-        (None, {"fields": ["why", "document", "said", "why_first"]}),
-        (gettext_lazy("Place"), {"fields": [PLACE]}),
-        (gettext_lazy("Since then"), {"fields": [FATE]}),
+        (None, {"fields": ["why", "document", "translated_detail", "why_first"]}),
+        (gettext_lazy("Place"), {"fields": [PLACE_FIELDS]}),
+        (gettext_lazy("Since then"), {"fields": [RETRY_FIELDS]}),
         (gettext_lazy("Message"), {"fields": ["contents"]}),
     ]
 
-    readonly_fields = ("why", "document", "said", "why_first", *PLACE, *FATE, "contents")
+    readonly_fields = (
+        *("why", "document", "translated_detail", "why_first"),
+        *PLACE_FIELDS,
+        *RETRY_FIELDS,
+        "contents",
+    )
 
     def _never(self, *_request: object, **_object: object) -> bool:
         return False
@@ -123,7 +128,7 @@ class QuarantinedAdmin(ReadOnly):
         return describe_reason(message.reason)
 
     @admin.display(description=gettext_lazy("detail"))
-    def said(self, message: Quarantined) -> SafeString:
+    def translated_detail(self, message: Quarantined) -> SafeString:
         return details.translate_detail(message.detail, message.explanation)
 
     @admin.display(description=gettext_lazy("document"), ordering="entity_id")
@@ -143,7 +148,7 @@ class QuarantinedAdmin(ReadOnly):
 
     @admin.display(description=gettext_lazy("first reason"))
     def why_first(self, message: Quarantined) -> str:
-        """Return why the message was put into quarantine, if a retry failed for another reason."""
+        """Return the first reason for the quarantine, if a later attempt failed for another one."""
         first = message.first_reason
         if not first:
             return "—"
@@ -155,7 +160,7 @@ class QuarantinedAdmin(ReadOnly):
         return when(message.first_seen)
 
     @admin.display(description=gettext_lazy("next attempt"), ordering="next_attempt")
-    def again(self, message: Quarantined) -> str:
+    def next_retry(self, message: Quarantined) -> str:
         due = when(message.next_attempt)
         if message.next_attempt is None or message.next_attempt > clock.now():
             return due
@@ -186,7 +191,7 @@ def _format_command(words: str) -> str:
 
 
 def _redirect_to_request_form(action: str, queryset: QuerySet[Quarantined]) -> HttpResponse:
-    """Redirect to the form for a request, which asks for the reason."""
+    """Redirect to the form in which a person gives the reason for a request."""
     ids = ",".join(
         str(id) for id in queryset.order_by("id").values_list("id", flat=True)[:MAX_MESSAGES]
     )
@@ -195,6 +200,6 @@ def _redirect_to_request_form(action: str, queryset: QuerySet[Quarantined]) -> H
 
 
 def describe_reason(reason: str) -> str:
-    """Return a reason in words, with the code that commands and metrics use."""
+    """Return the words for a reason, with the code that commands and metrics use."""
     words = REASONS.get(reason)
     return f"{words} ({reason})" if words else reason

@@ -10,7 +10,7 @@ from ingest.messages.translation import translate_stored
 
 
 def translate_detail(detail: str, explanation: Any) -> SafeString:
-    """Return a detail of the quarantine as HTML. Text between backticks becomes <code>.
+    """Return the detail of a quarantined message as HTML, with <code> in place of backticks.
 
     Args:
         detail: The sentence in English.

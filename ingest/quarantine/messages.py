@@ -1,4 +1,4 @@
-"""Retries, discards and removes messages in quarantine. The SQL for this is here too.
+"""Retries, discards and removes messages in quarantine, with the SQL for this.
 
 Begin with `retry_messages`, `discard_messages` and `remove_old_messages`.
 """
@@ -51,8 +51,8 @@ class OffsetRange(NamedTuple):
 OPEN = ("new", "retrying")
 UNSETTLED = (*OPEN, "failed")
 
-# Records a failed retry. The first reason is kept. A part of the version that cannot be read now,
-# but was read before, is kept too.
+# Records a failed retry. The first reason is kept. If a field of the version cannot be read now,
+# but was read at an earlier attempt, the earlier value is kept.
 _POSTPONE: Final[LiteralString] = """
 UPDATE ingest_quarantine SET status = %(status)s, attempts = %(attempts)s,
     first_reason = CASE WHEN first_reason = '' AND reason <> %(reason)s THEN reason
@@ -76,19 +76,20 @@ UPDATE ingest_quarantine SET status = 'resolved', outcome = %(outcome)s, settled
     attempts = attempts + 1, next_attempt = NULL
 WHERE id = %(id)s
 """
-# Counts settled messages of one topic partition no longer as quarantined, but by their outcomes.
+# Moves settled messages of one topic partition from the count `quarantined` to other counts.
 _MOVE_COUNTS: Final[LiteralString] = """
 UPDATE ingest_ledger SET quarantined = quarantined - %(total)s, stored = stored + %(stored)s,
     repeated = repeated + %(repeated)s, expired = expired + %(expired)s
 WHERE topic = %(topic)s AND topic_id = %(topic_id)s AND partition = %(partition)s
 """
-# The offsets of one topic partition that the ledger counts. Locks the row.
+# The range of offsets of one topic partition that the ledger counts. Locks the ledger row.
 _COUNTED_OFFSETS: Final[LiteralString] = """
 SELECT first_offset, next_offset FROM ingest_ledger
 WHERE topic = %(topic)s AND topic_id = %(topic_id)s AND partition = %(partition)s
 FOR UPDATE
 """
-# Counts removed messages. Before `noted_from`, it is no longer known which offsets were not stored.
+# Counts removed messages. Before `noted_from`, the tables no longer show which offsets were not
+# stored.
 _NOTE_REMOVED: Final[LiteralString] = """
 UPDATE ingest_ledger SET quarantine_removed = quarantine_removed + %(count)s,
     noted_from = greatest(noted_from, least(%(end)s, next_offset))
@@ -153,10 +154,10 @@ def lock_messages(
 
 
 def resolve_messages(connection: Connection, settled: Iterable[tuple[LockedMessage, str]]) -> None:
-    """Settle messages as `stored`, `repeated` or `expired`, and count them so in the ledger.
+    """Settle messages as `stored`, `repeated` or `expired`, in the quarantine and in the ledger.
 
-    Until now the ledger has counted them as quarantined. Call this after the rows are stored: it
-    locks rows of the ledger, and consumers wait for these locks.
+    Before this call the ledger counts the messages as quarantined. Call it after the rows are
+    stored: it locks rows of the ledger, and consumers wait for these locks.
 
     Args:
         settled: Pairs of a message and its outcome.
@@ -183,10 +184,10 @@ def resolve_messages(connection: Connection, settled: Iterable[tuple[LockedMessa
 
 
 def lock_counted_offsets(connection: Connection, key: LedgerKey) -> OffsetRange:
-    """Lock a row of the ledger, and return the range of offsets that its counts include.
+    """Lock a row of the ledger, and return the range of offsets that the row counts.
 
-    This range ends at the next offset to read. While a topic partition is being read again, it
-    includes only the offsets that were read again. If there is no row, the range is empty.
+    The range ends at the next offset to read. While a topic partition is being read again, the
+    range has only the offsets that were read again. Without such a row, the range is empty.
     """
     row = connection.execute(_COUNTED_OFFSETS, key._asdict()).fetchone()
     if row is None:
@@ -197,7 +198,7 @@ def lock_counted_offsets(connection: Connection, key: LedgerKey) -> OffsetRange:
 def postpone_message(connection: Connection, locked: LockedMessage, bad_message: BadMessage) -> str:
     """Record that a quarantined message is still bad, and plan the next attempt.
 
-    The reason of this attempt replaces the last reason, but not the first one. If this attempt
+    The reason of this attempt replaces the previous reason, but not the first one. If this attempt
     cannot read the document, version, application or moment, the value from an earlier attempt is
     kept.
 
@@ -290,11 +291,11 @@ def remove_old_messages(
 
     A message is old in each of these cases:
 
-    - The message is settled, and either its version or its arrival in quarantine is from a day
-      before the window.
-    - Its version is from a day more than `hold_days` before the window, and the message arrived in
+    - The message is settled, and the day of its version or of its arrival in quarantine is before
+      the window.
+    - The day of its version is more than `hold_days` before the window, and the message arrived in
       quarantine more than `hold_days` ago.
-    - Its version is from a day after the window, and the message arrived in quarantine more than
+    - The day of its version is after the window, and the message arrived in quarantine more than
       `hold_days` before the window.
 
     The ledger goes on counting unsettled and discarded messages as quarantined.
@@ -329,7 +330,7 @@ def remove_old_messages(
 def _note_removed(connection: Connection, key: LedgerKey, removed: Mapping[int, bool]) -> None:
     """Note in the ledger that messages of one topic partition were removed from the quarantine.
 
-    From then on, it is not known which messages up to the last removed offset were not stored.
+    Up to the last removed offset, the tables then no longer show which messages were not stored.
 
     Args:
         removed: By offset of a message, whether the ledger counts the message as quarantined.
@@ -347,7 +348,7 @@ def _get_midnight(day: date) -> datetime:
 
 MESSAGES_PER_TRANSACTION = 100
 # How often a transaction is tried. It can deadlock with a consumer that stores the same rows, and
-# `maintain` may drop a day before the insert.
+# `annals partitions maintain` may drop a day before the insert.
 CONFLICT_ATTEMPTS = 5
 
 
@@ -384,7 +385,8 @@ def retry_messages(
                 stored_rows = [result.stored_row for result in results if result.stored_row]
                 late_versions.note_late_versions(connection, stored_rows, ())
         except MissingDaysError as missing:
-            # Outside of the transaction. The window is asked again: midnight may have passed.
+            # The transaction is rolled back. The window is computed again, because midnight may
+            # have passed.
             refused |= missing_days.create_partitions(connection, missing.days, window())
         except (errors.CheckViolation, errors.DeadlockDetected) as error:
             conflicts += 1

@@ -17,7 +17,7 @@ from ingest.store.ledger import Connection
 
 
 class OpenRequest(NamedTuple):
-    """A request that is not done yet. See `QuarantineRequest`."""
+    """A request that is not executed yet. See `QuarantineRequest`."""
 
     id: int
     action: str

@@ -41,7 +41,7 @@ GROUP_FIELDS = ("reason", "client_id", "field", "topic")
 
 @dataclass(frozen=True, slots=True)
 class QuarantineGroup:
-    """Unsettled messages with one reason, service, field and topic.
+    """All unsettled messages with the same reason, service, field and topic.
 
     Attributes:
         reason: The code of the reason.
@@ -54,7 +54,8 @@ class QuarantineGroup:
         example: The id of the newest message.
         detail: The detail of the newest message.
         explanation: The stored explanation from which the detail was written.
-        request: The newest open request for the group, else the request that was done last.
+        request: The newest open request for the group, or the request that was executed last if
+            none is open.
     """
 
     reason: str
@@ -94,7 +95,7 @@ class QuarantineGroup:
 
     @property
     def query(self) -> str:
-        """The query string that names the group."""
+        """The query string with the fields that identify the group."""
         return urlencode({name: getattr(self, name) for name in GROUP_FIELDS})
 
 
@@ -119,8 +120,8 @@ def describe_outcome(outcome: str) -> str:
     words: dict[str, object] = {
         **COUNTS,
         **dict(Quarantined.Status.choices),
-        "retrying": _("tried, still wrong"),
-        "failed": _("tried, still wrong, not tried again by itself"),
+        "retrying": _("still wrong"),
+        "failed": _("still wrong, not retried automatically"),
     }
     pairs = [pair.rpartition(" ") for pair in outcome.split(", ")] if outcome else []
     return ", ".join(f"{str(words.get(name, name)).lower()}: {n}" for name, _sep, n in pairs)
@@ -132,9 +133,9 @@ def show_quarantine(request: HttpRequest) -> HttpResponse:
     with connection.cursor() as cursor:
         cursor.execute(_GROUPS, {"statuses": list(UNSETTLED), "groups": MOST_GROUPS})
         rows = [(*row[:-1], row[-1] and json.loads(row[-1])) for row in cursor.fetchall()]
-    done_last = F("done_at").desc(nulls_first=True), "-id"
-    latest = QuarantineRequest.objects.filter(ids=[]).order_by(*done_last)[:MOST_GROUPS]
-    # The first request for a group wins, so the list is reversed.
+    open_first = F("done_at").desc(nulls_first=True), "-id"
+    latest = QuarantineRequest.objects.filter(ids=[]).order_by(*open_first)[:MOST_GROUPS]
+    # The dict keeps the last request of each group, so the list is reversed.
     requests_by_group = {
         tuple(getattr(past_request, name) for name in GROUP_FIELDS): past_request
         for past_request in reversed(latest)
@@ -151,7 +152,7 @@ def show_quarantine(request: HttpRequest) -> HttpResponse:
             (
                 past_request,
                 REASONS.get(past_request.reason, past_request.reason),
-                describe_outcome(past_request.outcome) or _("none of them waited any more"),
+                describe_outcome(past_request.outcome) or _("none was open any more"),
             )
             for past_request in QuarantineRequest.objects.order_by("-id")[:MOST_REQUESTS]
         ],
@@ -168,7 +169,7 @@ class RequestForm(forms.Form):
     """The form for a request: the action, the messages, and the reason.
 
     `ids` are separated by commas. Without ids, the request is for all messages of the group.
-    `last_id` is the newest message that was in quarantine when the page was shown.
+    `last_id` is the id of the newest selected message at the time when the page was shown.
     """
 
     action = forms.ChoiceField(choices=QuarantineRequest.Action, widget=forms.HiddenInput)
@@ -206,7 +207,9 @@ def request_action(request: HttpRequest) -> HttpResponse:
     counts = selected.aggregate(count=Count("id"), last=Max("id"))
     if is_sent and form.is_valid() and counts["count"]:
         _record_request(request, fields)
-        messages.success(request, _("Recorded. It is done with the next annals quarantine retry."))
+        messages.success(
+            request, _("Recorded. The next annals quarantine retry will execute the request.")
+        )
         return HttpResponseRedirect(reverse("admin:quarantine"))
     if not is_sent:
         form = RequestForm(None, label_suffix="", initial={**fields, "last_id": counts["last"]})

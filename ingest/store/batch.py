@@ -26,7 +26,7 @@ GIANT_BYTES = 128 * 1024
 _FREED_AT_ONCE = 100
 _BY_ID = attrgetter("record.id")
 
-# The name of a kind and a UTC day: the partition of the table in which a row is stored.
+# The name of a kind and a UTC day. Together they name a partition of a table.
 EntityDay = tuple[str, date]
 
 
@@ -62,7 +62,7 @@ class OffsetGap(msgspec.Struct, frozen=True, gc=False):
 
     start: int
     end: int
-    lost: bool  # deleted before they were read; otherwise they never were messages
+    lost: bool  # True: the broker deleted unread messages; False: there never were messages
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class PartitionProgress:
     start: int
     next: int
     read: int = 0
-    good: int = 0  # messages that are neither bad nor expired, repeated ones included
+    good: int = 0  # messages that are neither bad nor expired, including repeated messages
     expired: int = 0
     newest_timestamp: int = -1
     gaps: list[OffsetGap] = field(default_factory=list)
@@ -82,7 +82,7 @@ class PartitionProgress:
 class Batch:
     """The messages that one transaction writes. Their number and size are limited.
 
-    A message larger than GIANT_BYTES is a giant: giants are not in one batch with other messages.
+    A message larger than GIANT_BYTES is a giant. A batch has either only giants or no giant.
     Offsets that are missing between the messages of a partition are gaps in `progress`.
 
     Args:
@@ -101,10 +101,10 @@ class Batch:
         self.keys: list[SearchKeyRow] = []  # search keys with their newest day; set by arrange
         self.expired: list[DecodedRow] = []  # older than the window
         self.bad_messages: list[BadMessage] = []  # messages that break the contract
-        # Messages without a record, such as tombstones. When the batch is written, messages of
-        # versions that are stored already count as repeated too.
+        # Messages without a record, such as tombstones. When the batch is written, messages with
+        # versions that are stored already count as repeated, too.
         self.repeated: list[KafkaMessage] = []
-        # Messages of days that have no partition of the table, and cannot get one.
+        # Messages with versions of days for which no partition can be created.
         self.unplaced: list[BadMessage] = []
         self.progress: dict[TopicPartition, PartitionProgress] = {}
 
@@ -134,32 +134,32 @@ class Batch:
         self._get_progress(topic_partition, expected).gaps.extend(gaps)
         return self._add_decoded([decoded], topic_partition)[1]
 
-    def add_run(
+    def add_many(
         self,
-        run: Sequence[DecodedMessage],
+        decoded_messages: Sequence[DecodedMessage],
         topic_partition: TopicPartition,
         expected: int,
         may_skip: bool = False,
     ) -> tuple[int, BadMessage | None]:
-        """Add messages from the start of `run`, while they are of this partition and fit.
+        """Add messages from the start of a sequence, while they are of this partition and fit.
 
-        The first message that breaks the contract is added as a bad message, and is the last one.
+        Adding stops after the first message that breaks the contract. It is added as a bad message.
 
         Args:
             expected: The next offset of the partition.
-            may_skip: True: missing offsets certainly never held messages. False: adding stops
+            may_skip: Whether missing offsets certainly never held messages. If False, adding stops
                 before the first missing offset.
 
         Returns:
             How many messages were added, and the last of them if it is bad.
         """
-        fitting = self._count_fitting(run, topic_partition, expected, may_skip)
+        fitting = self._count_fitting(decoded_messages, topic_partition, expected, may_skip)
         if not fitting:
             return 0, None
         gaps = self._get_progress(topic_partition, expected).gaps
-        added, bad_message = self._add_decoded(run[:fitting], topic_partition)
-        if run[added - 1].message.offset != expected + added - 1:
-            for decoded in run[:added]:
+        added, bad_message = self._add_decoded(decoded_messages[:fitting], topic_partition)
+        if decoded_messages[added - 1].message.offset != expected + added - 1:
+            for decoded in decoded_messages[:added]:
                 offset = decoded.message.offset
                 if offset > expected:
                     gaps.append(OffsetGap(expected, offset, lost=False))
@@ -174,19 +174,19 @@ class Batch:
 
     def _count_fitting(
         self,
-        run: Sequence[DecodedMessage],
+        decoded_messages: Sequence[DecodedMessage],
         topic_partition: TopicPartition,
         expected: int,
         may_skip: bool,
     ) -> int:
-        """Return how many messages at the start of `run` can be added. See `add_run`."""
+        """Return how many messages at the start of the sequence can be added. See `add_many`."""
         topic, number = topic_partition.topic, topic_partition.partition
         room = max(0, self._limits.rows - self.messages)
         if not self.messages:
             room = max(1, room)  # an empty batch takes any message
         room_bytes = self._limits.bytes - self.bytes
         giant, count = self._giant, 0
-        for decoded in run[:room]:
+        for decoded in decoded_messages[:room]:
             message, size = decoded.message, decoded.size
             offset = message.offset
             if (
@@ -205,7 +205,7 @@ class Batch:
         return count
 
     def _add_decoded(
-        self, run: Sequence[DecodedMessage], topic_partition: TopicPartition
+        self, decoded_messages: Sequence[DecodedMessage], topic_partition: TopicPartition
     ) -> tuple[int, BadMessage | None]:
         """Add messages of one partition, up to and including the first that breaks the contract.
 
@@ -213,11 +213,11 @@ class Batch:
             How many messages were added, and the last of them if it is bad.
         """
         if not self.messages:
-            self._giant = run[0].size > GIANT_BYTES
+            self._giant = decoded_messages[0].size > GIANT_BYTES
         add_keys, rows, bad_message = self._new_keys.add_record, None, None
         added = expired = size = 0
         newest_timestamp = -1
-        for decoded in run:
+        for decoded in decoded_messages:
             added += 1
             message, record = decoded.message, decoded.record
             size += decoded.size
@@ -237,7 +237,7 @@ class Batch:
                 rows = self.rows.setdefault(record.entity, [])
             rows.append(DecodedRow(record, message))
             add_keys(record, decoded.search_keys)
-        last = run[added - 1].message
+        last = decoded_messages[added - 1].message
         progress = self.progress[topic_partition]
         progress.last = last
         progress.next = last.offset + 1
@@ -265,7 +265,7 @@ class Batch:
     def arrange(self) -> None:
         """Sort rows and search keys by id, if they are not sorted already.
 
-        PostgreSQL inserts sorted rows into neighbouring pages of the indexes, and two writers of
+        PostgreSQL then inserts the rows into neighbouring pages of the indexes, and two writers of
         the same rows do not deadlock. Versions of a document stay in the order of arrival.
         """
         if self._arranged_count == self.messages:
@@ -299,7 +299,7 @@ class Batch:
             progress.expired, progress.good = progress.expired + 1, progress.good - 1
 
     def refuse(self, day: EntityDay, explanation: Explanation) -> None:
-        """Mark the rows of a day for quarantine, because the day's partition cannot be created."""
+        """Move the rows of a day to `unplaced`, because the day's partition cannot be created."""
         self.unplaced += [
             BadMessage(row.message, Reason.NO_PARTITION, explanation)
             for row in self._remove_days({day})

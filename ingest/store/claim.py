@@ -15,7 +15,8 @@ class Claim:
     next_offset: int  # the offset to read next
     resume_until: int  # bad messages before this offset do not halt the partition
     halted: bool
-    # Messages from next_offset up to this offset are in quarantine and will be read again; 0: none.
+    # The quarantine has messages from next_offset up to this offset: they were read before, and
+    # will be read again. 0 if it has none.
     reread_until: int = 0
     # The message that was read last; None if it is not known, or the broker has deleted it.
     last: LastMessage | None = None

@@ -28,14 +28,15 @@ TRAILER = b"\xff\xff"
 # Microseconds from 1970-01-01 to 2000-01-01, where PostgreSQL's timestamps start.
 _EPOCH_2000 = 946_684_800_000_000
 
-# psycopg splits and copies a chunk above 128 KiB once more. A usual row is below 8 KiB.
+# psycopg splits a chunk above 128 KiB, which copies its bytes once more. A usual row is below
+# 8 KiB.
 CHUNK_BYTES = 120 * 1024
 
 _TIME = Struct(">iq").pack
 _LENGTH = Struct(">i").pack
 _INTEGER = Struct(">ii").pack
 _NULL = _LENGTH(-1)
-_JSONB = 1  # the format's version byte before the text
+_JSONB = 1  # the version byte of jsonb's binary format, before the text
 
 Piece = bytes | memoryview
 _COLUMNS = ("id", "version", "data", "updated_at", "client_id", "author", "type")
@@ -47,7 +48,7 @@ def get_copy_columns(entity: EntityKind) -> tuple[str, ...]:
 
 
 def encode_rows(records: Iterable[Record]) -> Iterator[Piece]:
-    """Encode rows in the binary format of COPY, in pieces."""
+    """Yield rows in the binary format of COPY, in pieces. Snapshots are not copied."""
     for record in records:
         yield from _encode_pieces(record)
 
@@ -97,7 +98,7 @@ def _encode_text(value: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRow:
-    """A row that PostgreSQL cannot store, with the error."""
+    """A row that PostgreSQL refuses to store, with its error."""
 
     row: DecodedRow
     error: psycopg.Error
@@ -154,7 +155,7 @@ def isolate_bad_rows(
 
     Args:
         attempt: Stores rows, or raises an error. Called in a savepoint of the caller's transaction.
-        conflicts: Whether a row that violates a unique constraint counts as bad. If False, its
+        conflicts: Whether a row that violates a unique constraint counts as bad. If False, the
             UniqueViolation is raised.
 
     Raises:

@@ -21,7 +21,7 @@ OUTCOMES = ("repeated", "expired", "skipped")
 
 
 class UnstoredRange(NamedTuple):
-    """Offsets [start, end) that share one outcome."""
+    """Offsets [start, end) with the same outcome."""
 
     start: int
     end: int
@@ -123,7 +123,7 @@ SELECT coalesce(sum(rows), 0)::bigint FROM newest
 
 
 def remove_old_ranges(connection: Connection, window: Window) -> int:
-    """Remove the ranges that were recorded before the window. Return the number of rows."""
+    """Remove the ranges that were recorded before the window. Return how many rows had them."""
     parameters = {
         "before": datetime.combine(window.oldest, time(), UTC),
         "limit": ROWS_PER_TRANSACTION,

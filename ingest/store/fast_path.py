@@ -1,6 +1,7 @@
 """Stores rows by one COPY into the table of their kind: all of them, or none.
 
-Begin with `copy_rows`. Also notes rows that enter a sealed day, and stores search keys.
+Begin with `copy_rows`. The module also notes rows that enter a sealed day, and stores search keys
+and children.
 """
 
 import time
@@ -51,7 +52,7 @@ def copy_rows(connection: Connection, entity: EntityKind, rows: Sequence[Decoded
 
 
 def store_search_keys(connection: Connection, keys: Sequence[SearchKeyRow]) -> None:
-    """Insert or update search keys, with the newest day of each, in the caller's transaction.
+    """Insert or update search keys with their newest days, in the caller's transaction.
 
     Args:
         keys: The search keys, in the order of `NewSearchKeys.list_rows`.
@@ -83,7 +84,8 @@ def store_children(
     return children.fingerprints
 
 
-# Each row is found by primary key: ingest.store.session has the settings for that.
+# PostgreSQL finds each row by primary key: the settings in ingest.store.session rule out other
+# plans.
 _NOTE_LATE_ROWS = """
 INSERT INTO late_row
     ("table", day, row_id, version, row_hash, topic, partition, "offset", noted_at, sealed)
@@ -115,8 +117,8 @@ def note_late_rows(connection: Connection, entity: EntityKind, rows: Sequence[De
 
     Days that are not over by the server's clock are left out: they are neither sealed nor packed.
 
-    No late row is missed. Before it reads a day, the sealer commits a mark that the day is sealed,
-    then waits for every transaction that has written rows of the day (`announce` in
+    No late row is missed. Before the sealer reads a day, it commits a mark that the day is sealed.
+    Then it waits for every transaction that has written rows of the day (`announce` in
     history/retention/seals/day_snapshot.py). So either this transaction sees the mark, or the
     sealer sees the rows of this transaction. A day is marked as packed while a lock on its table
     keeps out all writers.
@@ -158,8 +160,8 @@ def note_late_rows(connection: Connection, entity: EntityKind, rows: Sequence[De
         connection.execute(note, parameters)
 
 
-# For how many seconds the server's time is computed from this machine's monotonic clock. A request
-# with each batch would make a batch of one message some percent slower.
+# For how many seconds the server's time is computed from this machine's monotonic clock. To ask the
+# server with each batch would make a batch of one message some percent slower.
 SERVER_TIME_S: Final = 30.0
 
 
@@ -170,7 +172,7 @@ class ServerTime(NamedTuple):
     time: datetime
 
 
-# By connection, the last answer.
+# The time that was last read through each connection.
 SERVER_TIMES: Final[WeakKeyDictionary[Connection, ServerTime]] = WeakKeyDictionary()
 
 

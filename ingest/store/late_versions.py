@@ -18,8 +18,8 @@ def note_late_versions(
     this call until the commit.
 
     Args:
-        rows: The rows of the transaction, including those with a message in `not_new`.
-        not_new: The messages of rows that were stored before, or that PostgreSQL refused.
+        rows: The rows of the transaction, including rows with a message in `not_new`.
+        not_new: The messages with versions that were stored before, or that PostgreSQL refused.
     """
     horizon = late_list.lock_horizon(connection)
     if horizon is None:

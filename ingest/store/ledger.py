@@ -40,8 +40,8 @@ class LedgerMove(NamedTuple):
     end_offset: int | None  # at the broker; None if it is not known
 
 
-# The id under which the log of a topic partition was read last. Each truncation gives it another
-# id: see TRUNCATION_MARK.
+# The topic id under which a topic partition was read last. Each truncation of the log gives the
+# topic partition another id: see TRUNCATION_MARK.
 _NEWEST_TOPIC_ID: Final[LiteralString] = """
 SELECT topic_id FROM ingest_ledger
 WHERE topic = %(topic)s AND partition = %(partition)s
@@ -59,13 +59,13 @@ def claim_partition(
 ) -> Claim:
     """Claim a partition for this consumer, inside the caller's transaction.
 
-    If the log was truncated, the claim gets a new row of the ledger, and the log is read from its
-    start. A log that ends before the offset in the ledger was truncated.
+    If the log was truncated, the claim is for a new row of the ledger, and the log is read from its
+    start. A log was truncated if it ends before the offset in the ledger.
 
     Args:
         first_offset: The first offset at the broker. Reading begins there if the partition is new.
-        end: The end offset at the broker, to compare with the ledger. It must have been asked for
-            while no batch was being written. None: do not compare.
+        end: The end offset at the broker, to compare with the ledger. The caller must have asked
+            the broker while no batch was being written. None: do not compare.
         truncated: The partitions with a log that was certainly truncated.
     """
     row = connection.execute(
@@ -111,8 +111,8 @@ ON CONFLICT (topic, topic_id, partition) DO UPDATE SET epoch = l.epoch + 1
 RETURNING epoch, next_offset, coalesce(resume_until, 0), halted_at IS NOT NULL,
     last_offset, last_leader_epoch, last_digest
 """
-# The offset up to which the quarantine has messages that will be read again. This is a statement of
-# its own, because Citus refuses it within the INSERT.
+# The offset up to which the quarantine has messages that will be read again. This is a separate
+# statement, because Citus refuses it within the INSERT.
 _REREAD: Final[LiteralString] = """
 SELECT coalesce(max("offset") + 1, 0) FROM ingest_quarantine
 WHERE topic = %(topic)s AND topic_id = %(topic_id)s AND partition = %(partition)s
@@ -148,12 +148,12 @@ def _claim_row(connection: Connection, topic_partition: TopicPartition, first_of
         int(resume_until),  # type: ignore[call-overload]
         bool(halted),
         int(reread_until),  # type: ignore[call-overload]
-        # Without a message that the broker still has, nothing can be compared.
+        # A message that the broker has deleted cannot be compared.
         last if last is not None and last.offset >= first_offset else None,
     )
 
 
-# Moves partitions on by the progress of their batch, if this consumer still owns them.
+# Advances partitions by the progress of a batch, if this consumer still owns their claims.
 _ADVANCE: Final[LiteralString] = """
 UPDATE ingest_ledger l SET
     next_offset = v.next, read = l.read + v.read, stored = l.stored + v.stored,
@@ -196,7 +196,7 @@ def advance_partitions(connection: Connection, moves: Sequence[LedgerMove]) -> N
     cursor = connection.execute(_ADVANCE, _make_columns(rows))
     if cursor.rowcount != len(moves):
         raise FencedError
-    # Other gaps are only counted: each marker of a transaction would be a row.
+    # Gaps without a loss are only counted: otherwise each marker of a transaction would be a row.
     for move in moves:
         for gap in move.progress.gaps:
             if gap.lost:
@@ -230,7 +230,7 @@ def _make_advance(move: LedgerMove) -> dict[str, object]:
     }
 
 
-# The moments are computed in a query of their own: Citus refuses now() in a CASE of an UPDATE.
+# A separate query computes the moments, because Citus refuses now() in a CASE of an UPDATE.
 _HEARTBEAT = """
 WITH mine AS (
     SELECT l.topic, l.topic_id, l.partition, v.high,
@@ -278,10 +278,10 @@ def record_forecast(
 ) -> None:
     """Record when unread messages of these partitions will be lost.
 
-    A row that another transaction has locked is not changed, as in `record_heartbeat`.
+    A row that another transaction has locked is not changed.
 
     Args:
-        reading_rate: Offsets per second of this consumer; None if it was not measured.
+        reading_rate: How many offsets this consumer reads in a second; None if not measured.
     """
     rows = [
         {
@@ -325,12 +325,12 @@ def record_heartbeat(
 ) -> None:
     """Record that a consumer still has these claims, and the end offsets that it knows.
 
-    The heartbeat counts from the time at which it was made. If it counted from the time at which it
-    is written, a late heartbeat could look newer than the claim of another consumer.
+    The time of a heartbeat is the time at which it was made. With the time at which it is written,
+    a late heartbeat could look newer than the claim of another consumer.
 
-    Of several topics of one name, the one with the newest heartbeat counts as the current topic. So
-    if a topic was created again, a heartbeat for the old topic counts only if the brokers have
-    answered for it.
+    If a topic was deleted and created again, the ledger has rows of both, and the row with the
+    newest heartbeat counts as current. So if a partition has a newer row, a heartbeat changes the
+    time of the older row only if the brokers have answered for it.
 
     A row that another transaction has locked is not changed.
 
@@ -356,8 +356,9 @@ def record_heartbeat(
     connection.execute(_HEARTBEAT, {**_make_columns(rows), "age": age, "age_of_end": age_of_end})
 
 
-# The first record of each ten minutes counts. Several consumers may write in any order, because the
-# sums only grow. Citus refuses now() in the conditions of an upsert, so the new row brings it.
+# Only the first record in each slot of ten minutes counts. Several consumers may write in any
+# order, because the sums only grow. Citus refuses now() in the conditions of an upsert, so the
+# condition takes the time from the new row.
 _PACE = """
 INSERT INTO ingest_pace AS p (slot, at, came, read, stored)
 SELECT extract(epoch FROM now())::bigint / %(seconds)s %% %(slots)s, now(),
@@ -371,11 +372,11 @@ WHERE excluded.at - p.at > make_interval(secs => %(seconds)s)
 
 
 def record_pace(connection: Connection) -> None:
-    """Record the sums of the ledger, if that was not done in the last ten minutes."""
+    """Record the sums of the ledger, unless the current slot of ten minutes has them already."""
     connection.execute(_PACE, {"seconds": Pace.SECONDS, "slots": Pace.SLOTS})
 
 
-# The answer to a later request wins, in whatever order the answers are written.
+# The answer to the latest request wins, even if an answer to an earlier request is written later.
 _ABSENT: Final[LiteralString] = """
 INSERT INTO ingest_asked_topic AS known (topic, absent, asked_at)
 SELECT topic, true, now() - make_interval(secs => %(age)s::float8)
@@ -397,7 +398,7 @@ def record_topics(
     """Record which topics exist according to the brokers, and which do not.
 
     Args:
-        asked_at: The time.monotonic() before the request.
+        asked_at: The `time.monotonic()` before the request.
     """
     age = max(0.0, time.monotonic() - asked_at)
     if absent:
@@ -405,7 +406,7 @@ def record_topics(
     connection.execute(_EXISTING, {"age": age, "topics": list(existing)})
 
 
-# Halts a partition, unless it is halted already, or was resumed meanwhile.
+# Halts a partition, unless it is halted already, or has been resumed meanwhile.
 _HALT: Final[LiteralString] = """
 UPDATE ingest_ledger
 SET halted_at = now(), halted_why = %(reason)s, halted_explanation = %(explanation)s
@@ -428,7 +429,11 @@ def record_halts(connection: Connection, halted: Mapping[Claim, Explanation]) ->
 
 
 def record_resume(connection: Connection, claim: Claim, until: int) -> None:
-    """Record that reading continues and that bad messages before `until` are quarantined."""
+    """Record that a halted partition is read again.
+
+    Args:
+        until: Bad messages before this offset go to quarantine without halting it again.
+    """
     connection.execute(_RESUME, {**_get_row_key(claim), "until": until})
 
 

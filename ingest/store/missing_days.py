@@ -26,7 +26,7 @@ from ingest.store.ledger import Connection
 logger = logging.getLogger(__name__)
 logger.addFilter(ThrottledLog())
 
-# Errors after which a day cannot be created, however often one tries: the login lacks the right,
+# Errors after which a further attempt to create a day would fail, too: the login lacks the right,
 # the partition was changed while it was detached, or another partition covers part of the day.
 REFUSED_ERRORS = (
     errors.InsufficientPrivilege,
@@ -40,7 +40,10 @@ REFUSED_ERRORS = (
 
 
 class MissingDayError(psycopg.ProgrammingError):
-    """Raised when this login may not create a missing day. The consumer waits as in an outage."""
+    """Raised when this login may not create a missing partition.
+
+    The consumer then repeats the batch, as in an outage.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +51,16 @@ class DayRefusal:
     """Why a day cannot be created."""
 
     explanation: Explanation
-    privilege: bool  # another login, or another node of a cluster, could create the day
+    privilege: bool  # whether another login, or another node of a cluster, could create the day
 
 
 def admit_expired(
     connection: Connection, batch: Batch, window: Callable[[Connection], Window]
 ) -> None:
-    """Move an expired row back to the rows to store if its day has a partition or is in the window.
+    """Move expired rows back to the rows to store, if the day has a partition or is in the window.
 
     The decoder used the clock of this machine to decide which rows are expired. `window` does not
-    rely on this clock alone. Without expired rows, no query is run.
+    rely on this clock alone. If the batch has no expired rows, no query is sent.
 
     Args:
         window: Returns the days that are kept. See `get_safe_window`.
@@ -122,7 +125,7 @@ def create_partitions(
     """Create the partitions of these days, except for days before the window.
 
     Returns:
-        The days that could not be created, with the reasons. Trying again does not help.
+        The days for which no partition can be created, with the reasons.
     """
     refused = {}
     young_days = {(name, day) for name, day in missing if day >= window.oldest}
@@ -132,12 +135,14 @@ def create_partitions(
         try:
             created = days.create_partition(connection, table, day)
         except REFUSED_ERRORS as error:
-            # In a Citus cluster only the coordinator creates tables: the error is an internal one.
+            # In a Citus cluster only the coordinator may create tables. On other nodes the error is
+            # an InternalError_.
             privilege = isinstance(error, errors.InsufficientPrivilege | errors.InternalError_)
             explanation = Explanation(Code.DAY_NOT_CREATED, table=partition, error=describe(error))
             refused[name, day] = DayRefusal(explanation, privilege)
         else:
-            # A table of that name exists: another process created the day, or it has other bounds.
+            # A table with this name exists. Either another process has just created the day, or the
+            # table has other bounds.
             if not created and not find_attached_days(connection, {(name, day)}):
                 explanation = Explanation(Code.DAY_HAS_OTHER_BOUNDS, table=partition)
                 refused[name, day] = DayRefusal(explanation, privilege=False)
@@ -157,9 +162,10 @@ def get_local_window() -> Window:
 
 
 def get_safe_window(connection: Connection) -> Window:
-    """Return the days that are kept now, by the earlier clock: of this machine or of the server.
+    """Return the days that are kept now, by the clock of this machine or of the database server.
 
-    Rows before the window are never stored, so one wrong clock must not decide about them.
+    The earlier of the two times counts. Rows of days before the window may not be stored, so a
+    single wrong clock must not decide about them.
     """
     annals = settings.ANNALS
     return Window.at(clock.get_earlier_time(connection), annals.retention_days, annals.ahead_days)

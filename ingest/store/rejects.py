@@ -38,11 +38,11 @@ def headers_from_json(stored: list[list[Any]]) -> Headers:
     )
 
 
-# The time before the first retry. It doubles for each later one.
+# The time before the first retry. It doubles with each further retry.
 FIRST_PAUSE_SECONDS: Final = 60
 
-# Adds one bad message. If the message is there already, its content and reason are replaced, and
-# the first reason is kept. If it was resolved, it becomes new again.
+# Adds one bad message. If the message is in quarantine already, its content and reason are
+# replaced, and its first reason is kept. If it was resolved, it becomes new again.
 _ADD_MESSAGE: Final[LiteralString] = """
 INSERT INTO ingest_quarantine AS q (topic, topic_id, partition, "offset", timestamp, key, value,
     headers, day, entity, entity_id, version, application, made_at, client_id, reason, detail,
@@ -154,7 +154,7 @@ def resolve_reread_messages(
     Runs inside the caller's transaction.
 
     Args:
-        bad_messages: The bad messages of the batch. All its other messages are good.
+        bad_messages: The bad messages of the batch. All other messages of the batch are good.
         read: The offsets that the batch covers, by topic partition.
     """
     reread_partitions = [

@@ -18,7 +18,7 @@ from ingest.store.slow_path import get_key, store_isolated
 
 
 class MessageOutcome(NamedTuple):
-    """What became of a message that was retried."""
+    """The outcome of the retry of one message."""
 
     message: KafkaMessage
     outcome: str  # stored, repeated, expired or rejected

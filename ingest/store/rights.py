@@ -13,7 +13,7 @@ READS: Final = (
     "sealed_day", "pack_dictionary", "ingest_retired_topic", "django_migrations", "gap_run",
 )  # fmt: skip
 INSERTS: Final = ("ingest_gap", "ingest_unstored", "late_row")
-# `gaps heal` notes for which gaps it has asked.
+# `annals gaps heal` notes for which gaps it has asked the services.
 HEALS: Final[Mapping[str, str]] = {"version_gap": "SELECT, UPDATE (asked_at)"}
 # Tables of which the consumer changes some columns.
 KEYS: Final[Mapping[str, str]] = {
@@ -21,11 +21,11 @@ KEYS: Final[Mapping[str, str]] = {
     "search_key": "SELECT, INSERT, UPDATE (day, first_day)",
     # The topics that do not exist.
     "ingest_asked_topic": "SELECT, INSERT, UPDATE (absent, asked_at)",
-    # Versions that the feed of changes has passed. The right to update is that to lock the row.
+    # The late list. PostgreSQL demands the right to update a column of a row to lock the row.
     "feed_horizon": "SELECT, UPDATE (id)",
     "late_list": "SELECT, UPDATE (last_position)",
     "late_batch": "INSERT",
-    # What the pages of operators show, and the requests that were made there.
+    # Figures for the pages of operators, and the requests that people make on these pages.
     "ingest_pace": "SELECT, INSERT, UPDATE (at, came, read, stored)",
     "ingest_job_run": "SELECT, INSERT, UPDATE (started_at, outcome)",
     "ingest_quarantine_request": "SELECT, UPDATE (done_at, outcome)",
@@ -58,7 +58,7 @@ def list_consumer_rights() -> Iterator[privileges.Right]:
     """Yield each right of the consumer."""
     for table in READS:
         yield table, "SELECT", ""
-    # It reads the versions to recognise repeated messages.
+    # The consumer reads the versions to recognise repeated messages.
     for table in (*(entity.table for entity in ENTITIES), *INSERTS):
         yield from privileges.iterate_rights(table, "SELECT, INSERT")
     for model, unchanged in UPDATES:

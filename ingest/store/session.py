@@ -1,4 +1,4 @@
-"""Opens the database connections of the consumer, with settings, and again after errors."""
+"""Opens the database connections of the consumer, and opens them again after errors."""
 
 import contextlib
 import logging
@@ -57,7 +57,8 @@ class DatabaseSession:
             self._open = None
 
 
-# A writer that has waited this long for a lock terminates consumers that froze and may hold it.
+# A writer that has waited this long for a lock terminates the sessions of frozen consumers, which
+# may hold the lock.
 LOCK_TIMEOUT = "10s"
 # Overrides the path that ALTER ROLE may have set.
 SEARCH_PATH = "public"
@@ -66,7 +67,7 @@ SEARCH_PATH = "public"
 def open_connection(purpose: str = "annals-consume") -> Connection:
     """Open a connection in autocommit mode, in UTC, with settings for writing batches.
 
-    ALTER ROLE .. SET and DATABASE_URL do not change these settings.
+    These settings override ALTER ROLE .. SET and the options in DATABASE_URL.
 
     Args:
         purpose: The application_name of the session.
@@ -85,10 +86,11 @@ def open_connection(purpose: str = "annals-consume") -> Connection:
         # For how long a consumer that froze between two statements can keep its row locks.
         "idle_in_transaction_session_timeout": "10s",
         "lock_timeout": LOCK_TIMEOUT,
-        # Repeats are compared in a temporary table, which would go to files with the default of
-        # 8 MB. PostgreSQL takes this memory only for a batch with repeats.
+        # Repeated rows are compared in a temporary table. With the default of 8 MB, PostgreSQL
+        # would write this table to files. It takes the memory only for a batch with repeated rows.
         "temp_buffers": "32MB",
-        # Only plans by primary key are left for looking up repeats: others would read whole days.
+        # For looking up repeated rows, only plans by primary key are left: other plans would read
+        # whole days.
         "enable_seqscan": "off",
         "enable_bitmapscan": "off",
         "enable_hashjoin": "off",
@@ -136,7 +138,7 @@ def terminate_frozen(connection: Connection) -> None:
 
 
 # The settings of a session do not reach the other nodes of a cluster. Without a lock timeout, a
-# worker would wait for ever.
+# worker node would wait for ever.
 _SET_ON_NODES: Final = (
     "SET LOCAL citus.propagate_set_commands TO 'local';"
     f"SET LOCAL lock_timeout TO '{LOCK_TIMEOUT}';"

@@ -1,7 +1,8 @@
 """Stores the rows of a batch in which some rows are stored already, or cannot be stored.
 
-Begin with `store_deduplicated` and `store_isolated`. New rows go to the table by COPY. The other
-rows go to a staging table, so that PostgreSQL can compare them with the stored rows.
+Begin with `store_deduplicated` and `store_isolated`. Rows with a new key go to the table by COPY.
+Rows with a stored key go to a staging table, so that PostgreSQL can compare them with the stored
+rows.
 """
 
 import logging
@@ -77,7 +78,7 @@ def store_isolated(
 
 
 class DeduplicatingWriter:
-    """The state of one call of store_deduplicated() or store_isolated()."""
+    """The state of one call of `store_deduplicated` or, with `isolate`, of `store_isolated`."""
 
     def __init__(self, connection: Connection, entity: EntityKind, isolate: bool) -> None:
         self._connection = connection
@@ -88,7 +89,7 @@ class DeduplicatingWriter:
         self._known_rows: list[DecodedRow] = []
         # The id() of rows that violated a unique constraint although their key was not stored.
         self._conflicted: set[int] = set()
-        # The id() of rows whose stored row was gone at the comparison.
+        # The id() of rows with a stored key for which the comparison found no stored row.
         self._vanished: set[int] = set()
 
     def store(self, rows: Sequence[DecodedRow]) -> StoreOutcome:
@@ -107,8 +108,8 @@ class DeduplicatingWriter:
         Rows with a stored key are added to `_known_rows`.
 
         Returns:
-            The rows to offer to this method again: another writer may have stored them meanwhile,
-            or the row before them with the same key was refused.
+            The rows to pass to this method again. Either another writer may have stored them
+            meanwhile, or an earlier row with the same key was refused.
         """
         split = split_new_and_known(self._connection, self._entity, rows)
         refused_rows = isolate_bad_rows(
@@ -121,7 +122,7 @@ class DeduplicatingWriter:
         if not refused_keys:
             self._known_rows += split.known
             return []
-        # A row with the key of a refused one is not a repeat: it may be the first that is stored.
+        # A row with the key of a refused row is not a repeat: it may be the first one to be stored.
         rows_of_refused_keys: list[DecodedRow] = []
         for row in split.known:
             has_refused_key = get_key(row) in refused_keys
@@ -129,7 +130,10 @@ class DeduplicatingWriter:
         return conflicting + self._select_storable(rows_of_refused_keys)
 
     def _is_new_conflict(self, refused: RefusedRow) -> bool:
-        """Return whether another writer may have stored the row since it was looked up."""
+        """Return whether another writer may have stored the row since its key was looked up.
+
+        Return False if an earlier call has returned True for the same row.
+        """
         row_id = id(refused.row)
         if not isinstance(refused.error, errors.UniqueViolation) or row_id in self._conflicted:
             return False
@@ -160,9 +164,9 @@ class DeduplicatingWriter:
         A row that equals the stored row is a repeat. A row that differs goes to quarantine.
 
         Returns:
-            The rows without a stored row: `maintain` has detached the day since they were looked
-            up. They must be looked up again. A row to which this happens a second time goes to
-            quarantine instead, where it is retried later.
+            The rows without a stored row, because `annals partitions maintain` has detached the day
+            since their keys were looked up. Their keys must be looked up again. A row to which this
+            happens a second time goes to quarantine instead, and is retried later.
         """
         if not rows:
             return []
@@ -250,8 +254,9 @@ def _group_by_day(keys: Iterable[RowKey]) -> dict[date, list[RowKey]]:
     return {compute_day(day * MICROSECONDS_PER_DAY): day_keys for day, day_keys in grouped.items()}
 
 
-# Each key is looked up by primary key: ingest.store.session has the settings for that. {stored_at}
-# is the time of the stored row: of a block, the time of its newest version.
+# PostgreSQL looks up each key by primary key: the settings in ingest.store.session rule out other
+# plans. {stored_at} is the time of the stored row. For a block, this is the time of its newest
+# version.
 _LOOK_UP = """
 SELECT coalesce(json_agg(key.number - 1), '[]')::text FROM (
     SELECT number, id, version::int AS version,
@@ -271,8 +276,8 @@ def _look_up(
 ) -> frozenset[int]:
     """Return the positions in `keys` of the keys that are stored.
 
-    The day may be packed, for example when a topic is read again. A packed day can have plain rows
-    (see the glossary) beside its blocks.
+    The day may be packed, for example when a topic is read again. A packed day has blocks, and may
+    also have plain rows (see docs/glossary.md).
     """
     is_same_version = "t.updated_at = key.updated_at AND t.version = key.version"
     if days.is_packed(connection, entity.table, day):
@@ -300,7 +305,7 @@ def _look_up(
     return frozenset(_NUMBERS.decode(str(numbers)))
 
 
-# Not compressed, and not split: these rows are read once.
+# Snapshots are neither compressed nor, if possible, moved to a TOAST table: each is read only once.
 _CREATE_STAGING_TABLE = """
 CREATE TEMP TABLE {staging} (number integer, LIKE {table}) WITH ({whole_rows})
     ON COMMIT DELETE ROWS;
@@ -394,8 +399,8 @@ class _StagedRowInBlock(NamedTuple):
     number: int
     id: str
     stored_at: datetime  # the time of the block
-    position: int  # of the version in its block, from 1; 0 if the block is damaged
-    has_same_columns: bool  # all columns are equal, the snapshot not considered
+    position: int  # the position of the version in the block, from 1; 0 if the block is damaged
+    has_same_columns: bool  # whether all columns except the snapshot are equal
     text: str  # the staged snapshot
     packed: bytes | None  # the block; None if it was sent with an earlier row
 
@@ -434,7 +439,7 @@ def _compare_with_blocks(
         staged_application=sql.SQL("product_instance_id" if entity.parent else "id"),
         stored_application=sql.SQL("product" if entity.parent else "id"),
     )
-    snapshots: list[bytes] = []  # of the last block; empty if it cannot be read
+    snapshots: list[bytes] = []  # the snapshots of the last block; empty if it cannot be read
     with psycopg.Cursor(connection, row_factory=args_row(_StagedRowInBlock)) as cursor:
         cursor.execute(query, {"start": start, "end": end}, prepare=False, binary=True)
         for pair in cursor:

@@ -1,4 +1,4 @@
-"""Decides what caused an error of PostgreSQL, and what helps against it (docs/decisions/0020).
+"""Finds the cause of an error of PostgreSQL, which decides what to do (docs/decisions/0020).
 
 Begin with `classify_error`.
 """
@@ -11,7 +11,7 @@ from psycopg import errors
 
 
 class ErrorCause(Enum):
-    """Why a statement failed, and what helps."""
+    """Why a statement failed. Each cause needs another remedy."""
 
     OUTAGE = "outage"
     """The database is not available or busy. The same statement works later."""
@@ -25,8 +25,8 @@ class ErrorCause(Enum):
 
 _OUTAGE, _BATCH, _INSTALLATION = ErrorCause.OUTAGE, ErrorCause.BATCH, ErrorCause.INSTALLATION
 
-# Causes by the first two characters of a SQLSTATE. All others are INSTALLATION, because then
-# nothing is lost or quarantined.
+# Causes by the first two characters of a SQLSTATE. All other classes count as INSTALLATION, because
+# with this cause no message is lost or quarantined.
 CLASSES = {
     "08": _OUTAGE,  # connection; 08P01 is also how PgBouncer reports its limits
     "21": _BATCH,  # cardinality: one upsert meets the same key twice
@@ -41,14 +41,14 @@ CLASSES = {
     "72": _OUTAGE,  # snapshot too old
 }
 
-# Causes of codes that differ from those of their class.
+# Causes of single SQLSTATEs that differ from the cause of their class.
 CODES = {
     "22023": _INSTALLATION,  # invalid_parameter_value: of a setting or a function
     "22P03": _INSTALLATION,  # invalid_binary_representation: another column type than expected
     "22P04": _INSTALLATION,  # bad_copy_file_format: the program wrote a bad COPY
     "23502": _INSTALLATION,  # not_null_violation: a column that the program does not know
     "25006": _OUTAGE,  # read_only_sql_transaction: a standby, until the failover is complete
-    "25P02": _OUTAGE,  # in_failed_sql_transaction: gone with the connection
+    "25P02": _OUTAGE,  # in_failed_sql_transaction: does not occur on a new connection
     "25P03": _OUTAGE,  # idle_in_transaction_session_timeout
     "25P04": _OUTAGE,  # transaction_timeout
     "54011": _INSTALLATION,  # too_many_columns
@@ -61,10 +61,10 @@ CODES = {
 
 
 def classify_error(error: psycopg.Error) -> ErrorCause:
-    """Return the cause of an error. An error without a SQLSTATE comes from the client library."""
+    """Return the cause of an error of PostgreSQL or of the client library."""
     if is_missing_partition(error):
         return _OUTAGE
-    state = error.sqlstate
+    state = error.sqlstate  # None for an error of the client library
     if state is not None:
         return CODES.get(state) or CLASSES.get(state[:2], _INSTALLATION)
     if isinstance(error, psycopg.DataError):
@@ -79,13 +79,13 @@ _PERMANENT = frozenset({"28", "3D", "3F", "42"})
 
 
 def is_permanent(error: psycopg.Error) -> bool:
-    """Return whether rights, tables or the login are wrong, so that waiting does not help."""
+    """Return whether an error stays until somebody corrects rights, tables or the login."""
     state = error.sqlstate or ""
     return state[:2] in _PERMANENT and classify_error(error) is ErrorCause.INSTALLATION
 
 
 def is_missing_partition(error: psycopg.Error) -> bool:
-    """Return whether a row has no partition.
+    """Return whether the error says that the table has no partition for a row.
 
     PostgreSQL reports this as a check_violation without the name of a constraint.
     """
@@ -93,7 +93,7 @@ def is_missing_partition(error: psycopg.Error) -> bool:
 
 
 class ShardConstraintError(errors.IntegrityConstraintViolation):
-    """Raised for a row that a shard refuses because of a constraint that somebody added."""
+    """Raised for a row that violates a constraint which an operator added to the shards."""
 
     def __init__(self, text: str, constraint: str) -> None:
         super().__init__(text)
@@ -101,7 +101,7 @@ class ShardConstraintError(errors.IntegrityConstraintViolation):
 
 
 def get_constraint_name(error: psycopg.IntegrityError) -> str | None:
-    """Return the name of the constraint that a row violates, also on a shard."""
+    """Return the name of the constraint that a row violates, on a single server or on a shard."""
     if isinstance(error, ShardConstraintError):
         return error.constraint
     return error.diag.constraint_name
@@ -109,9 +109,9 @@ def get_constraint_name(error: psycopg.IntegrityError) -> str | None:
 
 # The name of a primary key of a shard. PostgreSQL puts a number after _pkey if the name is taken.
 _SHARD_KEY = re.compile(r"_pkey\d*_\d+\b")
-# The shard of a day, and the constraint that its row violates, in the quotes of any language.
+# The name of a day's shard and the name of the violated constraint, in the quotes of any language.
 _SHARD_CONSTRAINT = r'["«]{table}_\d{{8}}\w*_\d+["»].*["«](.+)["»]'
-# libpq's message about a worker that dies while it receives rows.
+# libpq's message when a worker node dies while it receives rows.
 _WORKER_DIED = "server closed the connection unexpectedly"
 
 

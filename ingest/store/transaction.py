@@ -1,7 +1,7 @@
 """Writes one batch to the database in one transaction. Begin with `BatchWriter.write`.
 
-Rows are written by COPY. If a row is stored already, or PostgreSQL cannot store one, the
-transaction is rolled back. Then the slow path writes the batch, and finds these rows.
+Rows are written by COPY. If a row is stored already, or PostgreSQL refuses a row, the transaction
+is rolled back. Then the slow path finds such rows and writes the batch.
 """
 
 from collections import Counter
@@ -34,16 +34,17 @@ from ingest.store.session import DatabaseSession
 from ingest.store.slow_path import StoreOutcome, store_deduplicated, store_isolated
 from ingest.store.sqlstate import ErrorCause, classify_error, is_missing_partition
 
-# After a batch that needed the slow path, this many batches with rows of the same kind begin there.
+# After a batch that needed the slow path, this many further batches with rows of the same kind
+# begin with the slow path.
 SLOW_PATH_BATCHES = 20
-# On a cluster, a writer remembers which children it has added to the table of children for which
-# days, and does not add them again. If it remembers more than this, it forgets all of them.
+# On a cluster, a writer remembers the children and days that it has added to the table of children,
+# and does not add them again. If it remembers more than this number, it forgets all of them.
 REMEMBERED_CHILDREN = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What became of the messages of a batch."""
+    """The messages of a written batch by fate, and the search keys that were stored."""
 
     stored: Mapping[TopicPartition, int]  # how many messages were stored, by partition
     repeated: Mapping[TopicPartition, int]  # how many were stored before, by partition
@@ -57,11 +58,11 @@ class _WritePath(Enum):
 
     FAST = "fast"  # all rows of a kind in one COPY
     DEDUPLICATED = "deduplicated"  # without the rows that are stored already
-    ISOLATED = "isolated"  # so that one bad row does not keep out the others
+    ISOLATED = "isolated"  # also without the rows that PostgreSQL refuses
 
 
 class BatchWriter(DatabaseSession):
-    """Writes batches through its connection."""
+    """A database session that writes batches, each in one transaction."""
 
     def __init__(
         self,
@@ -82,7 +83,7 @@ class BatchWriter(DatabaseSession):
     def write(self, batch: Batch, claims: Claims, end_offsets: Ends) -> WriteResult:
         """Store rows and bad messages of a batch, and move the ledger, in one transaction.
 
-        The transaction is tried by one write path after another, until one succeeds. Before that,
+        The batch is tried with one write path after another, until one succeeds. Before that,
         `admit_expired` moves expired rows back to the rows to store, if they can be stored.
 
         Args:
@@ -121,7 +122,7 @@ class BatchWriter(DatabaseSession):
                 session.apply_settings_on_nodes(connection)
                 for name in batch.list_entities():
                     self._store_rows(connection, BY_NAME[name], batch.rows[name], outcome, path)
-                if path is not _WritePath.ISOLATED:  # that path stores each row with its keys
+                if path is not _WritePath.ISOLATED:  # which stores each row with its search keys
                     store_search_keys(connection, _collect_stored_keys(batch, outcome))
                 rows = [*chain.from_iterable(batch.rows.values())]
                 children = store_children(connection, rows, self._listed_children)
@@ -147,7 +148,7 @@ class BatchWriter(DatabaseSession):
                     *outcome.repeated,
                     *(bad_message.message for bad_message in outcome.refused),
                 )
-                # Last: requests for the feed of changes wait for the lock that this takes.
+                # Last, because requests for the feed of changes wait for a lock of this call.
                 late_versions.note_late_versions(connection, rows, not_new)
         except errors.CheckViolation as error:
             if not is_missing_partition(error):
@@ -212,7 +213,7 @@ def _count_messages(batch: Batch, outcome: StoreOutcome) -> WriteResult:
         topic_partition: progress.good - repeated[topic_partition] - refused[topic_partition]
         for topic_partition, progress in batch.progress.items()
     }
-    # Some keys were not stored if a row was refused: then none is remembered as stored.
+    # If a row was refused, some search keys were not stored, so none is remembered as stored.
     fingerprints = {} if outcome.refused else batch.fingerprints
     return WriteResult(stored, repeated, tuple(outcome.refused), fingerprints)
 

@@ -121,7 +121,7 @@ def test_completeness_page_reports_that_a_topic_does_not_exist(
     client.cookies[settings.LANGUAGE_COOKIE_NAME] = "en"
     page = client.get("/admin/completeness/")
     page_text = page.content.decode()
-    assert f"{lost} does not exist: nobody can send changes to it." in page_text
+    assert f"{lost} does not exist: services cannot send changes to it." in page_text
     assert "Topics that do not exist; they are read as soon as they do:" in page_text
     output = read_output("ledger", "--offline")
     assert f"ABSENT {lost}: it did not exist at " in output

@@ -135,7 +135,7 @@ def test_completeness_page_shows_faulty_partitions_first(
     assert "read to its end" not in read_text(ops.get("/admin/completeness/"))
     Ledger.objects.update(checked_at=old)
     none_reads = read_text(ops.get("/admin/completeness/"))
-    assert "At the last look read to their end, partitions: 1" in none_reads
+    assert "Partitions that were read to their end when last checked: 1" in none_reads
     Ledger.objects.filter(partition=3).update(stored=9, checked_at=now)
     faulty = read_text(ops.get("/admin/completeness/"))
     assert ("10 read, but" in faulty, "read to its end" in faulty) == (True, False)

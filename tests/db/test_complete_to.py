@@ -175,8 +175,8 @@ def test_ledger_command_reports_topic_of_removed_kind_until_topic_is_retired() -
     add_read_partition(TOPIC)
     add_read_partition("taken.out", high_watermark=12)
     output = run()
-    assert "NOT READ taken.out: no declared kind has this topic" in output
-    assert "not read: of no declared kind" in output
+    assert "NOT READ taken.out: no kind declares this topic any more" in output
+    assert "not read: no kind declares it" in output
     assert json.loads(run("--json"))["undeclared"] == ["taken.out"]
     run("retire", "taken.out", "--why", "the shop has closed")
     assert "NOT READ" not in run()

@@ -21,7 +21,7 @@ from history.models import SealedDay
 from history.store.database import forms
 from history.store.days import days
 from history.store.days.canonical import Connection
-from ingest.management.preconditions import refuse_other_tables
+from ingest.management.preconditions import refuse_incompatible_tables
 from ingest.store.session import open_connection
 from tests.consuming import wait_until
 from tests.db.as_role import PASSWORD, build_url, create_member
@@ -245,4 +245,4 @@ def test_process_refuses_database_with_rows_of_a_newer_form(
     with pytest.raises(forms.NewerFormError):
         open_connection()
     with pytest.raises(CommandError, match="start the newer release"):
-        refuse_other_tables()
+        refuse_incompatible_tables()

@@ -15,7 +15,7 @@ from django.test import Client
 from annals.management.commands import migrate
 from history.common import schema
 from history.common.error_sentences import explain_error
-from ingest.management.preconditions import refuse_other_tables
+from ingest.management.preconditions import refuse_incompatible_tables
 from ingest.store.session import open_connection
 from tests.consuming import wait_until
 from tests.db.ingested import Ingested, query
@@ -177,14 +177,14 @@ def test_migration_that_replaces_applied_migrations_does_not_count_as_missing(
 
 
 def test_consumer_refuses_tables_of_another_release(ingested: Ingested) -> None:
-    refuse_other_tables()
+    refuse_incompatible_tables()
     forget_migrations_from(WITH_A_LOCK)
     with pytest.raises(CommandError, match=f"{WITH_A_LOCK[1]}.*Run `annals migrate`"):
-        refuse_other_tables()
+        refuse_incompatible_tables()
     call_command("migrate", verbosity=0)
     with open_connection("test") as plain:
         _insert_migration(plain, ("history", "9998_one_more_table"))  # of the next release
-    refuse_other_tables()
+    refuse_incompatible_tables()
     ingested.write(make_value(id="a"))
 
 

@@ -112,7 +112,7 @@ def test_discarded_group_of_messages_keeps_reason_and_login_of_operator(
     assert run_retry() == {"retrying": 1}
     page = read_text(operator.get("/admin/quarantine/"))
     assert "discarded: 2" in page
-    assert page.count("tried, still wrong: 1") == 2  # at the group, and in the list
+    assert page.count("still wrong: 1") == 2  # at the group, and in the list
     assert find_faults() == []
 
 

@@ -67,7 +67,7 @@ def test_assigned_partitions_are_due_to_be_claimed_until_they_are_claimed() -> N
     assert not positions.is_claim_due(1e9)
     assert positions.settled
     assert positions.get_start_offsets() == {ONE.kafka: 7, TWO.kafka: 11}
-    assert (positions.list_reading(), [*positions.select_halted()]) == ([ONE.kafka], [TWO.kafka])
+    assert (positions.list_unhalted(), [*positions.select_halted()]) == ([ONE.kafka], [TWO.kafka])
     positions.release(60)
     assert positions.claimed == {}
     assert not positions.is_claim_due(59)
@@ -334,7 +334,7 @@ def test_adding_many_messages_at_once_gives_same_batch_as_adding_one_by_one(
         expected, added = next_message.offset + 1, added + 1
         if reject is not None:
             break
-    assert at_once.add_run(decoded, SOURCE, 5, skipping) == (added, reject)
+    assert at_once.add_many(decoded, SOURCE, 5, skipping) == (added, reject)
     for batch in (one_by_one, at_once):
         batch.arrange()
     for name in ("messages", "bytes", "rows", "keys", "expired", "bad_messages", "progress"):

@@ -161,9 +161,9 @@ def _find_gaps(command: BaseCommand, *, as_json: bool) -> None:
 def _heal_gaps(command: BaseCommand, options: dict[str, Any]) -> None:
     """Request the missing versions of open gaps. With --dry-run, only print the requests."""
     from history.completeness.gaps.run import get_latest_run
-    from ingest.management.preconditions import refuse_other_tables
+    from ingest.management.preconditions import refuse_incompatible_tables
 
-    refuse_other_tables()
+    refuse_incompatible_tables()
     as_json = bool(options["json"] or options["heal_json"])
     counts = Counter(gaps=0, requests=0, versions=0)
     with translation.override("en"):

@@ -13,7 +13,7 @@ import (
 
 func main() {
 	topic, id := os.Args[2], os.Args[3]
-	// Its producers are idempotent and wait for all replicas unless they are told otherwise.
+	// Producers of franz-go are idempotent unless they are configured otherwise.
 	client, err := kgo.NewClient(kgo.SeedBrokers(os.Args[1]), kgo.RequiredAcks(kgo.AllISRAcks()))
 	if err != nil {
 		log.Fatal(err)

@@ -1,4 +1,4 @@
-"""The admin in which the staff changes products and orders."""
+"""The admin pages on which the staff changes products and orders."""
 
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Products with prices, and orders with items. Each change of either is a version in Annals."""
+"""Products with prices, and orders with items. Each change of them becomes a version in Annals."""
 
 from decimal import Decimal
 from typing import Any
@@ -102,5 +102,5 @@ class Item(Recorded):
 
 
 def reprice(products: models.QuerySet[Product], percent: Decimal) -> int:
-    """Change the prices of these products, and return how many products were changed."""
+    """Change the prices of products by `percent`, and return how many products were changed."""
     return products.update(price=Round(F("price") * (1 + percent / 100), 2))

@@ -1,1 +1,1 @@
-"""The example shop: settings and addresses."""
+"""The Django project of the example shop: settings, URLs and the WSGI application."""

@@ -66,8 +66,8 @@ TIME_ZONE = "Europe/Moscow"
 USE_TZ = True
 STATIC_URL = "static/"
 WHITENOISE_USE_FINDERS = True
-# Browsers do not tell ports of a host apart, and Annals may run on the same host: so the cookies
-# have names of their own.
+# Browsers share cookies among all ports of a host, and Annals may run on another port of this host.
+# So the cookies of the shop have their own names.
 SESSION_COOKIE_NAME = "shop_session"
 CSRF_COOKIE_NAME = "shop_csrf"
 LANGUAGE_COOKIE_NAME = "shop_language"

@@ -1,4 +1,4 @@
-"""The addresses of the shop."""
+"""The URLs of the shop."""
 
 from django.contrib import admin
 from django.urls import include, path

@@ -68,9 +68,9 @@ class Command(BaseCommand):
             "0.0.0.0, needs ANNALS_METRICS_TOKEN (default: %(default)s)")  # fmt: skip
 
     def handle(self, *_: Any, **options: Any) -> None:
-        """Consume until the process is stopped, or until idle if the options say so."""
+        """Consume until the process is stopped, or until no message came for --until-idle."""
         from history.store.database import privileges
-        from ingest.management.preconditions import refuse_other_tables
+        from ingest.management.preconditions import refuse_incompatible_tables
         from ingest.store import rights
         from ingest.store.session import open_connection
 
@@ -78,7 +78,7 @@ class Command(BaseCommand):
         faulthandler.register(signal.SIGUSR1)  # prints the stacks, also while Python's lock is held
         if options["metrics_port"] is not None:
             _serve_metrics(options["metrics_address"], options["metrics_port"])
-        refuse_other_tables()
+        refuse_incompatible_tables()
         group = settings.ANNALS.consumer_group if options["group"] is None else options["group"]
         consumer = build_consumer(options["topics"], group, options["until_idle"])
         if not settings.ANNALS.demo:
@@ -86,7 +86,7 @@ class Command(BaseCommand):
                 partial(open_connection, "annals-check"), rights.list_consumer_rights()
             )
         sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
-        gc.freeze()  # no collection needs to examine the objects that exist now: they stay
+        gc.freeze()  # the objects that exist now stay, so garbage collection need not examine them
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: consumer.stop())
         began = time.monotonic()

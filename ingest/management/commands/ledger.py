@@ -93,7 +93,9 @@ class Command(BaseCommand):
         unread = retire_topic(topic, reason)
         self.stdout.write(f"{topic} is retired: {reason}")
         if unread:
-            self.stdout.write(f"{unread:,} of its messages were not read; nothing waits for them.")
+            self.stdout.write(
+                f"{unread:,} of its messages were not read; completeness does not wait for them."
+            )
 
     def _unretire(self, options: dict[str, Any]) -> None:
         from ingest.completeness.ledger_rows import unretire_topic
@@ -155,7 +157,7 @@ class Command(BaseCommand):
                 next_offsets = {**dict.fromkeys(partitions), **positions}
                 return forecaster.fetch_outlooks(next_offsets, losses.collect_seen_ends(entries))
         except (UnreachableError, CommandError) as error:
-            self.stderr.write(f"{error}. The lag is the consumer's last record.")
+            self.stderr.write(f"{error}. The lag is the one that a consumer recorded last.")
             return {}
 
     def _print_losses(
@@ -175,23 +177,22 @@ class Command(BaseCommand):
                 f"NO FORECAST {topic}: the brokers do not say how long they keep it; allow "
                 "DESCRIBE_CONFIGS on the topic (the embedded broker never says it)",
             )
-        behind = {place: loss for place, loss in forecasts.items() if loss.unread}
-        for place, loss in behind.items():
-            when = "will never be lost: the topic has no retention"
+        behind = {name: loss for name, loss in forecasts.items() if loss.unread}
+        for (topic, partition), loss in behind.items():
+            loss_text = "will never be lost: the topic has no retention"
             if loss.is_losing:
-                when = "is being lost: it is past its retention"
+                loss_text = "is being lost: it is past its retention"
             elif isfinite(loss.loss_seconds):
-                when = f"will be lost in {losses.format_duration(loss.loss_seconds)}"
-            takes = "catching up never ends: messages come as fast as they are read"
+                loss_text = f"will be lost in {losses.format_duration(loss.loss_seconds)}"
+            catch_up = "catching up never ends: messages come as fast as they are read"
             if loss.is_halted:
-                takes = "catching up never ends: it is halted"
+                catch_up = "catching up never ends: it is halted"
             elif isfinite(loss.catch_up_seconds):
-                takes = f"catching up takes {losses.format_duration(loss.catch_up_seconds)}"
-            new = " (never read)" if place in never_read else ""
-            topic, partition = place
+                catch_up = f"catching up takes {losses.format_duration(loss.catch_up_seconds)}"
+            remark = " (never read)" if (topic, partition) in never_read else ""
             self.stdout.write(
-                f"UNREAD {topic}[{partition}]{new}: {pluralize(loss.unread, 'message')}; "
-                f"data {when}; {takes}",
+                f"UNREAD {topic}[{partition}]{remark}: {pluralize(loss.unread, 'message')}; "
+                f"data {loss_text}; {catch_up}",
             )
         if forecasts and not behind:
             first = min(loss.loss_seconds for loss in forecasts.values())
@@ -202,7 +203,7 @@ class Command(BaseCommand):
                 )
 
     def _print_topics(self, entries: list[Ledger]) -> None:
-        """Print a line for each topic that is not read."""
+        """Print a line for each topic that was never read, is absent, or is not declared now."""
         from ingest.completeness import ledger_rows
 
         for topic in ledger_rows.find_never_read_topics(entries):
@@ -216,13 +217,13 @@ class Command(BaseCommand):
                 expected = "services send their changes to it, so create it"
             self.stdout.write(
                 f"ABSENT {topic}: it did not exist at {asked_at:%Y-%m-%d %H:%M:%S} UTC; {expected}."
-                " It holds nothing back, and is read as soon as it exists.",
+                " Completeness does not wait for it. Consumers read it as soon as it exists.",
             )
         for topic in ledger_rows.find_undeclared_topics(entries):
             self.stdout.write(
-                f"NOT READ {topic}: no declared kind has this topic any more, so nobody reads what "
-                "comes to it. Declare its kind again, or declare the topic finished with `annals "
-                "ledger retire`.",
+                f"NOT READ {topic}: no kind declares this topic any more, so consumers do not read "
+                "its new messages. Declare its kind again, or declare the topic finished with "
+                "`annals ledger retire`.",
             )
 
     def _print_table(self, entries: list[Ledger], faults: list[str]) -> None:
@@ -254,8 +255,8 @@ class Command(BaseCommand):
                 self.stdout.write(
                     f"CUT {entry.topic}[{entry.partition}]: the log at the broker was truncated "
                     f"after it was read to offset {entry.next_offset}; it was read again from its "
-                    "start. "
-                    "What was read before is stored; what was never read may be missing.",
+                    "start. Messages that were read before are stored; messages that were never "
+                    "read may be missing.",
                 )
         for fault in faults:
             self.stdout.write(f"FAULT {fault}")

@@ -74,7 +74,7 @@ class Command(BaseCommand):
         show.add_argument("id", type=parse_id, metavar="ID", help=ID_HELP)
         show.add_argument("--json", action="store_true", help="print JSON")
         show.add_argument("--raw", action="store_true", help="print only the bytes of the value")
-        retry = commands.add_parser("retry", help="retry messages; without ids: those that are due")
+        retry = commands.add_parser("retry", help="retry messages; without ids, all that are due")
         retry.add_argument("ids", nargs="*", type=parse_id, metavar="ID", help=ID_HELP)
         retry.add_argument("--now", action="store_true", help="also messages that are not due yet")
         _add_filters(retry.add_argument)
@@ -84,7 +84,9 @@ class Command(BaseCommand):
             "--why", required=True, help="the reason; it is kept with each message"
         )
         _add_filters(discard.add_argument)
-        resume = commands.add_parser("resume", help="resume a halted topic, with its bad messages")
+        resume = commands.add_parser(
+            "resume", help="read a halted topic again; its bad messages go to quarantine"
+        )
         resume.add_argument("topic", help="the topic")
         resume.add_argument(
             "--partition", type=make_whole_parser(0, 2**31 - 1), help="only this partition"

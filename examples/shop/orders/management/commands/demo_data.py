@@ -1,4 +1,4 @@
-"""`manage.py demo_data`: a few products, orders and logins, to try the shop out."""
+"""`manage.py demo_data`: creates a few products, orders and logins, to try the shop out."""
 
 from typing import Any
 
@@ -27,7 +27,8 @@ ORDERS = (
 
 class Command(BaseCommand):
     help = (
-        "Create a few products and orders, and the logins anna and boris. The password is the name"
+        "Create a few products and orders, and the logins anna and boris. Each password is equal "
+        "to its login"
     )
 
     def handle(self, *_: Any, **__: Any) -> None:

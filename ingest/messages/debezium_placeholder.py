@@ -11,7 +11,7 @@ from history.documents.exactjson import Json
 
 DEFAULT_PLACEHOLDER: Final = "__debezium_unavailable_value"
 _HEX_PREFIX: Final = "hex:"
-# The placeholders of geometry, geography and point columns. They do not depend on a setting.
+# The placeholders of geometry, geography and point columns. They are the same for all connectors.
 _GEOMETRIES: Final = frozenset(
     base64.b64encode(bytes.fromhex(wkb)).decode()
     for wkb in (
@@ -23,15 +23,15 @@ _GEOMETRIES: Final = frozenset(
 
 
 class Placeholder:
-    """The placeholder of one connector, in all its forms.
+    """The placeholder of one connector, in all forms that a value can have.
 
     PostgreSQL does not log a large value that an UPDATE did not change, and Oracle does not log a
     LOB. Instead of such a value, Debezium writes `unavailable.value.placeholder` in the type of the
     column: a text, bytes in base64 or hexadecimal digits, or a map of the text to itself. In an
-    array it writes the text, its bytes, a UUID of the bytes, or one number for each byte.
+    array, Debezium writes the text, its bytes, a UUID of the bytes, or one number for each byte.
 
-    An array of booleans gets one `true` for each byte. It is not recognised, because a real array
-    can look like it.
+    In an array of booleans, Debezium writes one `true` for each byte. This is not recognised,
+    because a real array can look the same.
     """
 
     def __init__(self, setting: str) -> None:
@@ -70,16 +70,16 @@ class Placeholder:
         try:
             value = exactjson.loads(row)
         except ValueError:
-            # The row is not JSON, or too deep. The decoder will refuse it for that reason, unless
-            # it has the placeholder.
+            # The row is not JSON, or is nested too deep. The decoder will refuse it for this,
+            # unless its bytes contain the placeholder.
             return json.dumps(self._text, ensure_ascii=False).encode() in row
-        return self._is_at(value)
+        return self._is_in_value(value)
 
-    def _is_at(self, value: Json) -> bool:
+    def _is_in_value(self, value: Json) -> bool:
         if isinstance(value, str):
             return value in self._texts
         if isinstance(value, list):
-            return value in self._arrays or any(map(self._is_at, value))
+            return value in self._arrays or any(map(self._is_in_value, value))
         if isinstance(value, dict):
-            return value.get("wkb") in _GEOMETRIES or any(map(self._is_at, value.values()))
+            return value.get("wkb") in _GEOMETRIES or any(map(self._is_in_value, value.values()))
         return False
