@@ -52,7 +52,7 @@ class LoginHandshake(CookieStore):
     """
 
     def get_session_cookie_age(self) -> int:
-        """Return how long the signature of the cookie is valid, in seconds."""
+        """Return for how many seconds the signature of the cookie is valid."""
         return HANDSHAKE_SECONDS
 
     @property

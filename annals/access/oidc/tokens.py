@@ -23,7 +23,8 @@ MAX_NAME_LENGTH: Final = 255  # the limit of `sub` in OpenID Connect Core, secti
 # The accepted `typ` of tokens (RFC 9068, RFC 7519). Tokens of other types have other purposes.
 BEARER_TYPES: Final = (None, "JWT", "at+jwt", "application/at+jwt")
 ID_TYPES: Final = (None, "JWT")
-# RFC 7515, section 2: base64url without padding. Other characters are refused; Python skips them.
+# RFC 7515, section 2: base64url without padding. Other characters are refused here, because Python
+# would skip them.
 _COMPACT_JWT_PATTERN: Final = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
 LOGOUT_EVENT: Final = "http://schemas.openid.net/event/backchannel-logout"
 
