@@ -36,7 +36,7 @@ class DemoError(RuntimeError):
 
 
 def _end_with_parent() -> None:
-    """On Linux, end this process when its parent ends, even by SIGKILL."""
+    """On Linux, end this process when its parent ends, even if SIGKILL ends the parent."""
     if _PRCTL is not None:
         _PRCTL(PR_SET_PDEATHSIG, signal.SIGTERM)
 
