@@ -251,8 +251,8 @@ def _read_if_exists(path: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
-# Entries of ANNALS_HOME that later commands trust. The folder `postgres` is one of them. The data in
-# it is not, because it may belong to the user under whom PostgreSQL runs.
+# Entries of ANNALS_HOME that later commands trust. The folder `postgres` is one of them. The data
+# in it is not, because it may belong to the user under whom PostgreSQL runs.
 _OWN_ENTRIES: Final = ("secret_key", "postgres", "broker", "apache-kafka")
 
 

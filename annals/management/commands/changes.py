@@ -72,14 +72,14 @@ class Command(BaseCommand):
 
 
 def parse_login(text: str) -> str:
-    """Check that a login is not empty."""
+    """Return the login if it is not empty. A type of argparse."""
     if not text.strip():
         raise ArgumentTypeError("it is empty")
     return text
 
 
 def parse_moment(text: str) -> datetime:
-    """Read a moment in ISO 8601."""
+    """Parse a moment in ISO 8601. A type of argparse."""
     try:
         moment = datetime.fromisoformat(text)
         return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)

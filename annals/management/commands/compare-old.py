@@ -204,11 +204,11 @@ def _format_lines(totals: ComparisonTotals, listed: Sequence[ComparedVersion]) -
     yield f"{pluralize(totals.applications, 'application')} compared"
     for verdict in ComparisonVerdict:
         yield f"{totals.versions[verdict]:>10,}  {verdict.label}"
-    yield f"{totals.clocks:>10,}  of those in both have another time there"
+    yield f"{totals.clocks:>10,}  of the versions in both systems have another time in the old one"
     if totals.unavailable:
         yield f"{totals.unavailable:>10,}  not compared"
     if totals.nowhere:
-        yield f"{totals.nowhere:>10,}  in neither of the two"
+        yield f"{totals.nowhere:>10,}  in neither of the two systems"
     if totals.faults:
         singular, plural = (
             "version is missing here or differs",

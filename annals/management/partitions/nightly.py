@@ -344,7 +344,7 @@ def pack_finished_days(context: NightContext) -> StepResult:
 
 
 def find_days_to_pack(partitions: Iterable[Partition], today: date) -> list[tuple[str, date]]:
-    """Return the days to pack, newest first, each with its table. Days to hold are left out.
+    """Return the days to pack, newest first, each with its table. Held days are left out.
 
     Args:
         partitions: The partitions of the tables of versions.
