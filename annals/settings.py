@@ -164,7 +164,8 @@ CONTENT_SECURITY_POLICY = (
 SECURE_REFERRER_POLICY = "same-origin"
 SESSION_ENGINE = "annals.access.sessions"
 SESSION_COOKIE_HTTPONLY = True
-# With this prefix browsers take cookies from this host only, not from another of the domain.
+# With this prefix, browsers accept the cookies only from this host, and not from another host of
+# its domain.
 COOKIE_PREFIX = "__Host-" if ANNALS.https else ""
 SESSION_COOKIE_NAME = f"{COOKIE_PREFIX}sessionid"
 CSRF_COOKIE_NAME = f"{COOKIE_PREFIX}csrftoken"

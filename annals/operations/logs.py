@@ -20,7 +20,7 @@ STANDARD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {
 }  # fmt: skip
 
 
-# Characters in a value that could end it.
+# Characters that could end a value without quotes.
 NEEDS_QUOTES_PATTERN = re.compile(r'[\s="]')
 
 

@@ -53,7 +53,7 @@ class DeadlineMiddleware:
         if isinstance(cause, error_answers.DATABASE_OUTAGES):
             log.error("screen: the database is unavailable", exc_info=cause)
         elif isinstance(cause, DamagedBlockError):
-            log.error("damaged", exc_info=cause)
+            log.error("screen: a block is damaged", exc_info=cause)
         elif not isinstance(cause, TooLongError | BusyError):
             return None
         return _render_error(request, cause)
