@@ -40,7 +40,8 @@ class TopicReader:
 
     Attributes:
         busy_at: When this process last had work to do, by time.monotonic().
-        joined: Whether the group has assigned partitions to this consumer, even if there are none.
+        joined: Whether the group has assigned partitions to this consumer. An empty assignment
+            counts, too.
     """
 
     def __init__(
