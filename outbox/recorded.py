@@ -80,9 +80,9 @@ class RecordedQuerySet(models.QuerySet[Row]):
             return super().bulk_update(tuple(objs), fields, batch_size)
 
     def update(self, **values: Any) -> int:
-        """Update rows as Django does, and record exactly the rows that change.
+        """Update rows as Django does, and record exactly the updated rows.
 
-        The rows are locked before the update, so that others cannot change them in between.
+        The rows are locked before the update, so that no other transaction changes them meanwhile.
 
         Raises:
             OutboxError: The primary key gets a value that only the database knows.
@@ -118,7 +118,7 @@ class RecordedQuerySet(models.QuerySet[Row]):
             block.note_before(self.model, rows._lock_keys())
             return super()._raw_delete(using)
 
-    # A manager made from this queryset must not have these methods, like Django's.
+    # As in Django: a template must not call these methods, and a manager must not have delete().
     update.alters_data = True  # type: ignore[attr-defined]
     delete.alters_data = True  # type: ignore[attr-defined]
     delete.queryset_only = True  # type: ignore[attr-defined]
@@ -160,7 +160,7 @@ class RecordedQuerySet(models.QuerySet[Row]):
     ) -> None:
         """Note the rows that bulk_create() will update."""
         if _can_move(self.model, update_fields):
-            # Locked so that no other transaction creates such a row after the query below.
+            # Locked so that no other transaction creates a conflicting row after the query below.
             table = connections[block.using].ops.quote_name(self.model._meta.db_table)
             with connections[block.using].cursor() as cursor:
                 cursor.execute(f"LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE")
@@ -292,7 +292,8 @@ def _compute_keys_after(
 class Recorded(models.Model):
     """The base of models that record a version of a document with each change.
 
-    `recorded_as` says how. Call record() after changes that Django does not see, such as SQL.
+    `recorded_as` declares the document. Call record() after changes that Django does not see, such
+    as SQL.
     """
 
     recorded_as: ClassVar[Kind | PartOf]

@@ -80,7 +80,7 @@ def _connect_deletion(
     """Connect a function that notes changes before each deletion of a row of `sender`.
 
     Args:
-        name: A name for the connection of the signal.
+        name: Identifies the receiver of the signal, so that it is connected only once.
         note: Takes the instance, the RecordingBlock, and the instance or queryset on which delete()
             was called. Returns a function to call after the deletion, or None.
     """

@@ -23,11 +23,11 @@ from outbox.recording.message import Snapshot
 CHANNEL = "outbox"
 # Relays share the documents by bucket. A document never changes its bucket.
 BUCKETS = 64
-# The most rows of one statement.
+# The most versions that one statement stores.
 _MOST_ROWS = 1_000
 
-# The clock is read once, so that a version is not recorded before the moment since which its
-# document waits.
+# The clock is read once for `recorded_at` and `waiting_since`. With two readings, a document could
+# seem to wait since a moment after its version was recorded.
 _RECORD = f"""
 WITH change AS (
     SELECT * FROM unnest(%s::text[], %s::int[], %s::int[], %s::bytea[], %s::text[], %s::text[])
