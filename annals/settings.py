@@ -154,7 +154,7 @@ STATIC_URL = "static/"
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = False
 
-# More fields than fit into a request line of gunicorn.
+# A request with more parameters gets 400. Django's default is 1,000.
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 2500
 
 CONTENT_SECURITY_POLICY = (

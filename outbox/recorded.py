@@ -67,7 +67,8 @@ class RecordedQuerySet(models.QuerySet[Row]):
             )
             keys = convert_known_keys(self.model, [row.pk for row in created])
             if is_upsert:
-                # Django does not give an object with its own key the key of the row that existed.
+                # If an object came with its own key, Django does not replace it by the key of the
+                # existing row.
                 keys += self._find_conflicting_keys(instances, unique_fields or ())
             block.note_created(self.model, keys)
         return created

@@ -95,8 +95,8 @@ def redirect_to_login(following: str) -> HttpResponseRedirect:
     return HttpResponseRedirect(f"{reverse('admin:login')}?{query}")
 
 
-# A younger provider session without a session of Annals is not removed: its login may still be in
-# progress.
+# A provider session that is younger than this is not removed, even if Annals has no session for it:
+# its login may still be in progress.
 LOGIN_PERIOD: Final = timedelta(hours=1)
 
 

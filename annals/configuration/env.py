@@ -38,7 +38,7 @@ class SettingError(ExplainedError, ValueError):
 
 # Matches the part of msgspec's message that lists the valid words.
 _CHOICES_PATTERN = re.compile(r"regex '\^\((\w+(?:\|\w+)+)\)\$'")
-# The valid values, for people, of settings that have a format of their own.
+# Descriptions of the valid values of settings that have a format of their own.
 _FORM_DESCRIPTIONS = {
     "archive_url": "a folder (/path or ./path), or a URL that begins with file://, s3:// or gs://",
     "runbook_url": "an address that begins with https:// or http://",

@@ -89,7 +89,7 @@ class SimulatedMessage(msgspec.Struct, frozen=True, gc=False):
 
 
 class SimulationPlan(NamedTuple):
-    """Which messages to generate, how fast to send them, and when to stop.
+    """The messages that a simulation generates, how fast it sends them, and when it stops.
 
     See `generate_messages` for `step` and `side_by_side`.
     """

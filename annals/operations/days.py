@@ -40,7 +40,7 @@ from ingest.messages.explanations import Explanation, join_english
 from ingest.messages.translation import translate_all
 
 ONE_DAY: Final = timedelta(days=1)
-# If the tables of a day have different states, the calendar shows the first of these.
+# If the tables of a day have different states, the calendar shows the state that comes first here.
 STATES: Final[Mapping[str, Promise]] = {
     "missing": _("no partition"),
     "detached": _("detached, not dropped yet"),

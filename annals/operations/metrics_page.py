@@ -119,7 +119,8 @@ _SELECT_WAL_FAILING = """
     FROM pg_stat_archiver WHERE current_setting('archive_mode') <> 'off'
 """
 
-# Citus itself completes prepared transactions that it has named (citus.recover_2pc_interval).
+# Citus itself soon completes the prepared transactions that it has named. See its setting
+# citus.recover_2pc_interval.
 _COUNT_PREPARED_LEFT = """
     SELECT count(*) FROM pg_prepared_xacts
     WHERE database = current_database() AND prepared < now() - interval '5 minutes'
@@ -127,7 +128,7 @@ _COUNT_PREPARED_LEFT = """
 
 
 def report_wal_archive() -> Iterator[Metric]:
-    """Report whether PostgreSQL fails to archive its WAL. Yields nothing if it does not archive."""
+    """Report whether PostgreSQL fails to archive its WAL. Yields nothing if archiving is off."""
     with connection.cursor() as cursor:
         cursor.execute(_SELECT_WAL_FAILING)
         row = cursor.fetchone()
@@ -177,7 +178,7 @@ def check_reachable() -> None:
 
 
 class StoreCollector(Collector):
-    """Collects annals_store_up and, while it is 1, all other metrics of the store."""
+    """The collector of annals_store_up and, while this is 1, of all other metrics of the store."""
 
     def __init__(self) -> None:
         self._quarantine_faults = 0

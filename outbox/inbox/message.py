@@ -88,7 +88,7 @@ class Message:
 
     @property
     def identity(self) -> str:
-        """A text that identifies the message. Repeated messages with the same identity are skipped.
+        """A text that identifies the message. A later message with the same identity is skipped.
 
         The identity is made of the topic and the header idempotency-key. If this header is missing
         or blank, the identity is `topic/partition/offset`.

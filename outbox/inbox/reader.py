@@ -36,7 +36,7 @@ _MOST_MILLISECONDS: Final = 253_402_300_799_999
 
 
 class TopicReader:
-    """Reads topics as a member of a consumer group. Not thread-safe.
+    """A member of a consumer group that reads topics. Not thread-safe.
 
     Attributes:
         busy_at: When this process last had work to do, by time.monotonic().

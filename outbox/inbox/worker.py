@@ -67,7 +67,7 @@ class _TakenByAnotherError(Exception):
 
 @dataclass(slots=True)
 class MessageProcessor:
-    """Processes due messages. Each process has one MessageProcessor.
+    """The object of a process that processes due messages, one after the other.
 
     Attributes:
         conf: The settings.
@@ -80,7 +80,8 @@ class MessageProcessor:
     alias: str
     handlers: Mapping[str, MessageHandler]
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
-    # An attempt whose result is not written yet, with its error; None if the database was down.
+    # An attempt with a result that is not written yet, and its error. In place of the error, None
+    # means that the database was down.
     _unsettled: tuple[LockedMessage, str | None] | None = None
     # The connection on which a time limit is set, and the limit.
     _session: tuple[object, float] | None = None

@@ -306,7 +306,7 @@ class RelayLoop:
 
 
 def _make_missing_outcome(due: DueDocument) -> SendOutcome:
-    """Return a failure for a document with a next version that is missing in the table.
+    """Return a failure for a document: its next version is missing in outbox_message.
 
     The missing version must not be skipped, so later versions of the document wait.
     """

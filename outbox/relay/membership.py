@@ -47,7 +47,7 @@ class RelayMembership:
 
     Attributes:
         name: The name of this relay.
-        lease: After how many seconds without a beat others take over.
+        lease: After how many seconds without a beat other relays take over its buckets.
         id: The primary key of this relay's row; None before it joins.
         buckets: The buckets that only this relay sends.
         relays_changed: Whether another relay joined or left. Buckets must then be balanced at once.

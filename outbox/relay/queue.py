@@ -40,7 +40,7 @@ class VersionChain:
 
 @dataclass(frozen=True, slots=True)
 class SendFailure:
-    """Why a version was not sent.
+    """The reason why a version was not sent.
 
     Attributes:
         reason: The name of the error, for metrics.
@@ -156,7 +156,7 @@ WHERE bucket = ANY(%(buckets)s::smallint[]) AND attempts > 0
 
 @dataclass(slots=True)
 class DueReader:
-    """Reads due documents and their versions, fewer at a time if versions are large."""
+    """A reader of due documents and their versions, which reads fewer if versions are large."""
 
     _rows: int = _LEAST_ROWS
     # Documents whose next version is missing in the table.

@@ -25,7 +25,7 @@ class ActorKind(models.TextChoices):
 
 
 class AccessAction(models.TextChoices):
-    """What a request accesses."""
+    """The kind of an access: what the request shows or does."""
 
     TIMELINE = "timeline", _("timeline")
     APPLICATION = "application", _("whole application")

@@ -78,7 +78,7 @@ def fetch_page(
     """Return up to `size` entries, newest first.
 
     Args:
-        after: Where the page before ended. None: return the first page.
+        after: The position of the last entry of the page before. None: return the first page.
     """
     entries: list[JournalEntry] = []
     for span in _generate_span_queries(filters, after):

@@ -1,9 +1,11 @@
 """The changes of the former migrations 0006 to 0008, which a database may have had in part.
 
 During an upgrade, a web of the previous release may still write to the access journal. Its
-statements do not name COLUMNS, so these columns get defaults. The tables of two removed features leave Django's
-models. `Opened` counted how many applications a login opened in an hour; an alert on the access
-journal replaces it. `Attempts` counted failed logins; only the demo has passwords now.
+statements do not name COLUMNS, so these columns get defaults.
+
+The tables of two removed features leave Django's models. `Opened` counted how many applications a
+login opened in an hour; an alert on the access journal replaces it. `Attempts` counted failed
+logins; only the demo has passwords now.
 """
 
 from django.db import migrations

@@ -174,7 +174,7 @@ def get_library_setting(name: str, *default: object) -> Any:
 
 
 class ProviderBackend(OIDCAuthenticationBackend):  # type: ignore[misc] # untyped library
-    """Logs in a person whom a provider has sent back to Annals.
+    """The authentication backend of people whom a provider has sent back to Annals.
 
     `request.annals_provider` is the name of the provider.
     """

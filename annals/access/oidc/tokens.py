@@ -124,8 +124,8 @@ def verify_id_token(token: str, discovery: ProviderDiscovery, nonce: str) -> Map
 class LogoutRequest:
     """The request of a back-channel logout token: end all sessions of a subject, or one session."""
 
-    subject: str | None  # all sessions of this person end; None: only `session` ends
-    session: str | None  # which session ends; None: all of `subject`
+    subject: str | None  # the person whose sessions end; None: `session` alone decides
+    session: str | None  # the provider's id of the session that ends; None: all sessions end
     id: str  # the claim `jti`
     until: int  # Unix time after which the token is not accepted
 

@@ -55,16 +55,16 @@ from ingest.store import empty_offsets
 
 # Finds the days that must not be dropped yet.
 FIND_HELD_DAYS: FindHeldDays = find_days_to_hold
-# How many seconds a run packs days, and how many rows per second at most.
+# For how many seconds a run packs days, and how many rows it packs per second at most.
 PACK_SECONDS: Final = 1_800
 PACK_ROWS_PER_SECOND: Final = 20_000
-# How many seconds a run creates indexes that older days lack.
+# For how many seconds a run creates indexes that older days lack.
 INDEX_SECONDS: Final = 1_800
 
 
 @dataclass(frozen=True, slots=True)
 class DropExceptions:
-    """What the operator allows in this run, although the rules for dropping days forbid it."""
+    """The exceptions from the rules for dropping days that the operator allows in this run."""
 
     force: bool = False  # also drop held days
     without_archive: bool = False  # also drop days that are not archived
@@ -313,8 +313,8 @@ def pack_finished_days(context: NightContext) -> StepResult:
     """
     result = StepResult()
     table_swap.remove_leftover_triggers(connection.connection)  # of a run that was killed
-    # A trigger refuses a row if a block of its day already has its version. An earlier release
-    # packed days without this trigger.
+    # On a packed day, a trigger refuses a row if a block already has the version of the row. An
+    # earlier release packed days without this trigger.
     table_swap.guard_packed_days(connection.connection)
     end = time.monotonic() + PACK_SECONDS
     due_days = find_days_to_pack(context.list_version_partitions(), context.today)

@@ -50,7 +50,7 @@ def compress(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBa
 
 
 class AcceptedCodings(NamedTuple):
-    """How much a client wants plain answers and compressed ones: from 0 (not at all) to 1."""
+    """The weights in Accept-Encoding of plain and of compressed answers: 0 (refused) to 1."""
 
     identity: float
     gzip: float
