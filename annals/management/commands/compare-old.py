@@ -31,8 +31,8 @@ class Command(BaseCommand):
     help = (
         "Compare applications version by version with the service that Annals replaces "
         "(ANNALS_FALLBACK_URL); prints paths, never values; exit 0: no version is different or "
-        "missing in Annals, 1: a version is, an application could not be compared, or no version "
-        "is in both systems, 2: the command failed."
+        "missing in Annals, 1: a version is different or missing in Annals, an application could "
+        "not be compared, or no version is in both systems, 2: the command failed."
     )
     requires_system_checks: list[str] = []
 
