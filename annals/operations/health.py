@@ -33,7 +33,7 @@ def show_readiness(_: HttpRequest) -> HttpResponse:
         try:
             checks[name] = check()
         except (DatabaseError, psycopg.Error) as error:
-            log.warning("readiness: %s", describe(error))
+            log.warning("readiness: the check %s failed: %s", name, describe(error))
             if not is_forbidden(error):
                 checks[name] = "unreachable"
                 break

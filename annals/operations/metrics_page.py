@@ -54,11 +54,12 @@ def measure_tables(
     """Yield metrics about the partitions of each table that has daily partitions.
 
     Args:
-        policy: Which days should exist. The default is the current policy without held days.
+        policy: Which days should exist. By default, the policy of now, under which no
+            day is held.
         fields: Which metrics to yield, as keys of `TABLE_METRICS`.
     """
-    now = policy or PartitionPolicy.at(clock.now())
-    tables = runs.load_statuses(now, journal.list_day_tables())
+    effective_policy = policy or PartitionPolicy.at(clock.now())
+    tables = runs.load_statuses(effective_policy, journal.list_day_tables())
     for field in fields:
         yield fill_family(
             TABLE_METRICS[field], (([table.table], getattr(table, field)) for table in tables)
@@ -68,8 +69,8 @@ def measure_tables(
 def _count_days_to_pack() -> Metric:
     """Count the days of versions that are not packed although they should be."""
     existing = catalog.read_partitions(connection, [entity.table for entity in ENTITIES])
-    after = settings.ANNALS.pack_after_days
-    counts = packing.count_overdue_days(existing, clock.now().date(), after)
+    pack_after_days = settings.ANNALS.pack_after_days
+    counts = packing.count_overdue_days(existing, clock.now().date(), pack_after_days)
     return fill_family(
         metrics.DAYS_TO_PACK, (([entity.table], counts[entity.table]) for entity in ENTITIES)
     )
@@ -203,7 +204,7 @@ class StoreCollector(Collector):
                 _measure_most_opened(),
             ]
         except (DatabaseError, psycopg.Error) as error:
-            log.warning("metrics: %s", describe(error))
+            log.warning("the metrics of the store were not collected: %s", describe(error))
             families = []
         yield from (build_single(metrics.STORE_UP, bool(families)), *families)
 
