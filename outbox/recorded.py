@@ -218,7 +218,7 @@ class _PrimaryKeyIn(Func):
     def __init__(self, model: type[models.Model], keys: Sequence[Any]) -> None:
         self._columns = model._meta.pk_fields
         rows = keys if len(self._columns) > 1 else [(key,) for key in keys]
-        self._values = [[row[place] for row in rows] for place in range(len(self._columns))]
+        self._values = [[row[index] for row in rows] for index in range(len(self._columns))]
         super().__init__(*(F(column.attname) for column in self._columns))
 
     def as_sql(self, compiler: Any, connection: Any, **_: Any) -> tuple[str, list[Any]]:  # type: ignore[override]
@@ -272,7 +272,7 @@ def _compute_keys_after(
     """
     fields = model._meta.pk_fields
     new_parts: dict[int, Any] = {}
-    for place, field in enumerate(fields):
+    for index, field in enumerate(fields):
         for name in {field.name, field.attname, "pk"} & set(values):
             value = values[name]
             if hasattr(value, "resolve_expression"):
@@ -282,11 +282,11 @@ def _compute_keys_after(
                 )
             if isinstance(value, models.Model):
                 value = getattr(value, field.target_field.attname)  # type: ignore[attr-defined]
-            new_parts[place] = value
+            new_parts[index] = value
     if not new_parts:
         return keys
     rows = keys if len(fields) > 1 else [(key,) for key in keys]
-    new_rows = [tuple(new_parts.get(place, part) for place, part in enumerate(row)) for row in rows]
+    new_rows = [tuple(new_parts.get(index, part) for index, part in enumerate(row)) for row in rows]
     return convert_known_keys(model, new_rows if len(fields) > 1 else [key for (key,) in new_rows])
 
 

@@ -19,7 +19,7 @@ _ENVELOPE_BYTES, _CHILD_ENVELOPE_BYTES = 287, 332
 _KOPECK: Final = Decimal("0.01")
 _LETTERS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-_WORKFLOW_ORDER: Final = {code: place for place, (code, _) in enumerate(vocabulary.WORKFLOW)}
+_WORKFLOW_ORDER: Final = {code: index for index, (code, _) in enumerate(vocabulary.WORKFLOW)}
 _BIRTH_DAYS: Final = (date(1960, 1, 1).toordinal(), date(2005, 12, 31).toordinal())
 
 Item = dict[str, Any]

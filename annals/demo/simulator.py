@@ -353,8 +353,8 @@ def _choose_weighted(rng: Random, weights: Mapping[T, float]) -> T:
 
 def _get_size_at(quantile: float) -> int:
     """Return a quantile (0..1) of the sizes of message values, in bytes."""
-    place = min(max(bisect_left(_SIZES, (quantile,)), 1), len(_SIZES) - 1)
-    (low, smaller), (high, larger) = _SIZES[place - 1 : place + 1]
+    index = min(max(bisect_left(_SIZES, (quantile,)), 1), len(_SIZES) - 1)
+    (low, smaller), (high, larger) = _SIZES[index - 1 : index + 1]
     return round(smaller + (larger - smaller) * (quantile - low) / (high - low))
 
 

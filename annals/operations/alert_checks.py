@@ -260,8 +260,8 @@ CHECKS: Final = (
         _("Old days are held: messages may still come for them."),
         _("The calendar shows for which messages; settle them."), DAYS),
     Alert("AnnalsManyOpened", False,
-        lambda values: [at[0] for at, n in values["annals_journal_most_opened"].items()
-            if at == ("person",) and n > 200],
+        lambda values: [labels[0] for labels, count in values["annals_journal_most_opened"].items()
+            if labels == ("person",) and count > 200],
         _("Somebody has opened more than 200 applications within an hour."),
         _("Tell the privacy officer, who reads the access journal."), ""),
 )  # fmt: skip

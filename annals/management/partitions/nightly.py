@@ -356,11 +356,11 @@ def find_days_to_pack(partitions: Iterable[Partition], today: date) -> list[tupl
 
 def remove_old_search_keys(context: NightContext) -> StepResult:
     """Remove the search keys whose newest version is older than the window."""
-    before = search_keys.find_oldest_searchable_day(
+    oldest_day = search_keys.find_oldest_searchable_day(
         context.list_version_partitions(), context.policy.window.oldest
     )
-    removed = search_keys.remove_old_keys(connection.connection, before)
-    return StepResult(search_keys_removed=removed, search_keys_before=before)
+    removed = search_keys.remove_old_keys(connection.connection, oldest_day)
+    return StepResult(search_keys_removed=removed, search_keys_before=oldest_day)
 
 
 def remove_old_messages(context: NightContext) -> StepResult:
@@ -382,8 +382,8 @@ def remove_old_empty_offsets(context: NightContext) -> StepResult:
 
 def remove_old_late_versions(context: NightContext) -> StepResult:
     """Remove the rows of the late list that were added before the window."""
-    before = datetime.combine(context.policy.window.oldest, time_of_day(), UTC)
-    late_list.remove_old_batches(connection.connection, before)
+    window_start = datetime.combine(context.policy.window.oldest, time_of_day(), UTC)
+    late_list.remove_old_batches(connection.connection, window_start)
     return StepResult()
 
 
