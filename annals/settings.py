@@ -121,7 +121,7 @@ KAFKA = {
 
 # A consumer calls this class while its group does not assign it partitions. With brokers other than
 # the embedded one, it does nothing.
-STUCK_GROUP = "annals.embedded.stuck_group.StuckGroup"
+STUCK_GROUP = "annals.embedded.stuck_group.StuckGroupRemover"
 
 # The identity providers, in the order of their file.
 OIDC_PROVIDERS = providers.load_providers(ANNALS)

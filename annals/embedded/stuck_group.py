@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 ANSWER_SECONDS: Final = 10
 
 
-class StuckGroup:
+class StuckGroupRemover:
     """A callable that deletes a consumer group if the broker is the embedded one.
 
     The call returns without waiting for the broker. Other brokers never get the request to delete.
