@@ -71,7 +71,7 @@ _METRICS = {
     "oldest_seconds": (
         "outbox_oldest_pending_seconds", "How long the oldest unsent version has waited.",
     ),
-    "failed": ("outbox_failed_documents", "Documents whose next version Kafka refused."),
+    "failed": ("outbox_failed_documents", "Documents whose next version was tried and not sent."),
     "sent": ("outbox_sent_total", "Versions that Kafka confirmed."),
     "attempts": (
         "outbox_attempts_total",
@@ -121,7 +121,7 @@ class DocumentState(TextChoices):
     """The state of a document that waits.
 
     New: the document waits for a relay. Processing: a relay has handed its next version to Kafka.
-    Failed: Kafka refused that version, and the relay will try again.
+    Failed: the last attempt to send that version failed, and the relay will try again.
     """
 
     NEW = "new", _("New")
