@@ -46,20 +46,22 @@ BREAK_GLASS_LOGINS: Final = REGISTER.add_counter(
 JOURNAL_FAILURES: Final = REGISTER.add_counter(
     "annals_journal_failures_total",
     "requests",
-    "Requests that could not be written to the access journal, by what became of them.",
+    "Requests that could not be written to the access journal: were they refused or answered?",
     became=("refused", "answered"),
 )
 MOST_OPENED: Final = REGISTER.add_collected_gauge(
     "annals_journal_most_opened",
     "applications",
-    "How many different applications one login was shown in the last hour, at most.",
+    "The largest number of different applications that one login was shown in the last hour.",
     actor=("person", "program"),
 )
 
 # The ledger and the quarantine.
 
 STORE_UP: Final = REGISTER.add_collected_gauge(
-    "annals_store_up", "0 or 1", "1 while the database answers; all other store metrics need it."
+    "annals_store_up",
+    "0 or 1",
+    "1 while the database answers. While it is 0, there are no other metrics of the store.",
 )
 STORE_LAG: Final = REGISTER.add_collected_gauge(
     "annals_store_lag", "messages", "Messages not read yet.", **PLACE
@@ -67,8 +69,8 @@ STORE_LAG: Final = REGISTER.add_collected_gauge(
 LOSS_SECONDS: Final = REGISTER.add_collected_gauge(
     "annals_loss_seconds",
     "seconds",
-    "Time until the broker deletes the oldest unread message, or a message that arrives now, if no "
-    "consumer reads any more; +Inf: never.",
+    "Time until the broker deletes an unread message, if no consumer reads any more: the oldest "
+    "one, or if all are read, one that arrives now; +Inf: never.",
     **PLACE,
 )
 CATCH_UP_SECONDS: Final = REGISTER.add_collected_gauge(
@@ -81,7 +83,7 @@ CATCH_UP_SECONDS: Final = REGISTER.add_collected_gauge(
 KEPT_SECONDS: Final = REGISTER.add_collected_gauge(
     "annals_kept_seconds",
     "seconds",
-    "Time for which the broker keeps a message that arrives now, at least; +Inf: for ever.",
+    "The shortest time for which the broker keeps a message that arrives now; +Inf: for ever.",
     **PLACE,
 )
 STORE_HALTED: Final = REGISTER.add_collected_gauge(
@@ -90,7 +92,7 @@ STORE_HALTED: Final = REGISTER.add_collected_gauge(
 STORE_SEEN: Final = REGISTER.add_collected_gauge(
     "annals_store_seen_timestamp_seconds",
     "Unix time",
-    "When a consumer last wrote its position.",
+    "When a consumer last recorded its position in the partition.",
     **PLACE,
 )
 STORE_READ_AT: Final = REGISTER.add_collected_gauge(

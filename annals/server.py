@@ -35,7 +35,8 @@ accesslog = None
 
 memory.limit_heaps()
 
-# A short request waits this long, many times, for each computing thread. Default: 5 ms.
+# How many seconds a computing thread keeps the interpreter while others wait for it. A short
+# request waits many times. Python's default is 0.005.
 sys.setswitchinterval(0.0005)
 
 # The files of the workers' metrics. Set before prometheus_client is imported.

@@ -121,7 +121,7 @@ KAFKA = {
 
 # A consumer calls this class while its group does not assign it partitions. With brokers other than
 # the embedded one, it does nothing.
-STUCK_GROUP = "annals.embedded.stuck_group.StuckGroup"
+STUCK_GROUP = "annals.embedded.stuck_group.StuckGroupRemover"
 
 # The identity providers, in the order of their file.
 OIDC_PROVIDERS = providers.load_providers(ANNALS)
@@ -154,7 +154,7 @@ STATIC_URL = "static/"
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = False
 
-# More fields than fit into a request line of gunicorn.
+# A request with more parameters gets 400. Django's default is 1,000.
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 2500
 
 CONTENT_SECURITY_POLICY = (
@@ -164,7 +164,8 @@ CONTENT_SECURITY_POLICY = (
 SECURE_REFERRER_POLICY = "same-origin"
 SESSION_ENGINE = "annals.access.sessions"
 SESSION_COOKIE_HTTPONLY = True
-# With this prefix browsers take cookies from this host only, not from another of the domain.
+# With this prefix, browsers accept the cookies only from this host, and not from another host of
+# its domain.
 COOKIE_PREFIX = "__Host-" if ANNALS.https else ""
 SESSION_COOKIE_NAME = f"{COOKIE_PREFIX}sessionid"
 CSRF_COOKIE_NAME = f"{COOKIE_PREFIX}csrftoken"

@@ -1,4 +1,4 @@
-"""The pages of Django's admin for the outbox: documents that wait, with the reason."""
+"""The page of Django's admin for the outbox: documents with unsent versions, and why these wait."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ class DocumentStateFilter(admin.SimpleListFilter):
 
 @admin.register(Document)
 class DocumentAdmin(ReadOnlyAdmin):
-    """The list of documents that wait."""
+    """The list of documents with unsent versions."""
 
     # The columns needed for decisions come first, because a narrow window cuts off the last ones.
     list_display = ("key", "state", "last_error", "unsent", "waiting_since", "attempts",
@@ -63,7 +63,7 @@ class DocumentAdmin(ReadOnlyAdmin):
               "last_error", "bucket", "versions")  # fmt: skip
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Document]:
-        """Return the documents that wait, annotated with whether a relay is sending them."""
+        """Return the documents with unsent versions, each with whether a relay is sending it."""
         waits = Q(waiting_since__isnull=False, attempts=0) | Q(attempts__gt=0)
         processing = RawSQL(IS_IN_HAND, [])  # noqa: S611 - our own constant
         documents: QuerySet[Document] = super().get_queryset(request)
@@ -76,12 +76,12 @@ class DocumentAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("not sent"), ordering=F("version") - F("sent"))
     def unsent(self, document: Document) -> int:
-        """Return how many versions of the document wait."""
+        """Return how many versions of the document are not sent yet."""
         return document.version - document.sent
 
     @admin.display(description=_("versions that wait"))
     def versions(self, document: Document) -> SafeString:
-        """Return the first versions that wait, with their authors and sizes."""
+        """Return the oldest unsent versions, with their authors and sizes."""
         waiting = Message.objects.filter(document=document.key, version__gt=document.sent)
         rows = (
             (
@@ -97,7 +97,7 @@ class DocumentAdmin(ReadOnlyAdmin):
 
     @admin.action(description=_("Try again now"), permissions=["change"])
     def retry(self, request: HttpRequest, documents: QuerySet[Document]) -> None:
-        """Make the selected documents due at once."""
+        """Make the next attempt of the selected failed documents due at once."""
         retried = retry_documents(
             [document.key for document in documents], router.db_for_write(Document)
         )

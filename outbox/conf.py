@@ -97,9 +97,10 @@ class OutboxConf(CommonConf):
 
     Attributes:
         client_id: The name of the service. Its messages have it as `clientId`.
-        topics: The topic for each kind of documents.
+        topics: The topic for each kind of document.
         send_unchanged: Whether to record a version even if the document did not change.
-        lease_seconds: After how many seconds without a sign of life a relay loses its buckets.
+        lease_seconds: After how many seconds without a sign of life a relay loses its buckets, its
+            share of the documents.
     """
 
     NAME = "OUTBOX"

@@ -67,7 +67,8 @@ class RecordedQuerySet(models.QuerySet[Row]):
             )
             keys = convert_known_keys(self.model, [row.pk for row in created])
             if is_upsert:
-                # Django does not give an object with its own key the key of the row that existed.
+                # If an object came with its own key, Django does not replace it by the key of the
+                # existing row.
                 keys += self._find_conflicting_keys(instances, unique_fields or ())
             block.note_created(self.model, keys)
         return created
@@ -80,9 +81,9 @@ class RecordedQuerySet(models.QuerySet[Row]):
             return super().bulk_update(tuple(objs), fields, batch_size)
 
     def update(self, **values: Any) -> int:
-        """Update rows as Django does, and record exactly the rows that change.
+        """Update rows as Django does, and record exactly the updated rows.
 
-        The rows are locked before the update, so that others cannot change them in between.
+        The rows are locked before the update, so that no other transaction changes them meanwhile.
 
         Raises:
             OutboxError: The primary key gets a value that only the database knows.
@@ -118,7 +119,7 @@ class RecordedQuerySet(models.QuerySet[Row]):
             block.note_before(self.model, rows._lock_keys())
             return super()._raw_delete(using)
 
-    # A manager made from this queryset must not have these methods, like Django's.
+    # As in Django: a template must not call these methods, and a manager must not have delete().
     update.alters_data = True  # type: ignore[attr-defined]
     delete.alters_data = True  # type: ignore[attr-defined]
     delete.queryset_only = True  # type: ignore[attr-defined]
@@ -160,7 +161,7 @@ class RecordedQuerySet(models.QuerySet[Row]):
     ) -> None:
         """Note the rows that bulk_create() will update."""
         if _can_move(self.model, update_fields):
-            # Locked so that no other transaction creates such a row after the query below.
+            # Locked so that no other transaction creates a conflicting row after the query below.
             table = connections[block.using].ops.quote_name(self.model._meta.db_table)
             with connections[block.using].cursor() as cursor:
                 cursor.execute(f"LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE")
@@ -217,7 +218,7 @@ class _PrimaryKeyIn(Func):
     def __init__(self, model: type[models.Model], keys: Sequence[Any]) -> None:
         self._columns = model._meta.pk_fields
         rows = keys if len(self._columns) > 1 else [(key,) for key in keys]
-        self._values = [[row[place] for row in rows] for place in range(len(self._columns))]
+        self._values = [[row[index] for row in rows] for index in range(len(self._columns))]
         super().__init__(*(F(column.attname) for column in self._columns))
 
     def as_sql(self, compiler: Any, connection: Any, **_: Any) -> tuple[str, list[Any]]:  # type: ignore[override]
@@ -271,7 +272,7 @@ def _compute_keys_after(
     """
     fields = model._meta.pk_fields
     new_parts: dict[int, Any] = {}
-    for place, field in enumerate(fields):
+    for index, field in enumerate(fields):
         for name in {field.name, field.attname, "pk"} & set(values):
             value = values[name]
             if hasattr(value, "resolve_expression"):
@@ -281,18 +282,19 @@ def _compute_keys_after(
                 )
             if isinstance(value, models.Model):
                 value = getattr(value, field.target_field.attname)  # type: ignore[attr-defined]
-            new_parts[place] = value
+            new_parts[index] = value
     if not new_parts:
         return keys
     rows = keys if len(fields) > 1 else [(key,) for key in keys]
-    new_rows = [tuple(new_parts.get(place, part) for place, part in enumerate(row)) for row in rows]
+    new_rows = [tuple(new_parts.get(index, part) for index, part in enumerate(row)) for row in rows]
     return convert_known_keys(model, new_rows if len(fields) > 1 else [key for (key,) in new_rows])
 
 
 class Recorded(models.Model):
     """The base of models that record a version of a document with each change.
 
-    `recorded_as` says how. Call record() after changes that Django does not see, such as SQL.
+    `recorded_as` declares the document. Call record() after changes that Django does not see, such
+    as SQL.
     """
 
     recorded_as: ClassVar[Kind | PartOf]

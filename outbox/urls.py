@@ -14,7 +14,7 @@ from outbox.operations import status
 
 @require_safe
 def show_metrics(_: HttpRequest) -> HttpResponse:
-    """Show the metrics: counts, and names of relays and handlers. They quote no documents."""
+    """Show the metrics: counts, and names of relays and handlers, but no data of documents."""
     lines: list[str] = []
     if apps.is_installed("outbox"):
         lines += status.format_metrics(router.db_for_read(Document))

@@ -1,6 +1,7 @@
 """Registers the screens of the access journal and of logins at the admin site.
 
-It also adds a link to the screens of a document: it opens the journal's entries about the document.
+It also adds a link to the screens of a document. The link opens the journal's entries about this
+document.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from history.common.moment_filter import when
 
 if TYPE_CHECKING:
     Users = admin.ModelAdmin[User]
-else:  # Django's class takes no parameters where it runs
+else:  # Only the stubs for type checkers declare ModelAdmin as generic.
     Users = admin.ModelAdmin
 
 
@@ -50,10 +51,10 @@ class UserAdmin(Users):
     def joined(self, login: User) -> str:
         return when(login.date_joined)
 
-    def _never(self, *_request: object, **_object: object) -> bool:
+    def _refuse(self, *_request: object, **_object: object) -> bool:
         return False
 
-    has_add_permission = has_delete_permission = _never
+    has_add_permission = has_delete_permission = _refuse
 
     def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
         """Refuse changes to a break-glass login."""

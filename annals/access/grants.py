@@ -40,7 +40,7 @@ WEB_WRITES: Final[Mapping[str, str]] = {
     "django_session": "INSERT, UPDATE (session_data, expire_date), DELETE",
     "access_identity": "INSERT, UPDATE (login)",
     "access_providersession": "INSERT, UPDATE (identity_id, provider_session, began), DELETE",
-    # Only the web of 0.1.0 needs these until it is replaced. They go with their tables.
+    # Only a web of release 0.1.0 uses these tables. Remove these rights together with the tables.
     "access_attempts": "SELECT, INSERT, UPDATE (failures, last), DELETE",
     "access_opened": "SELECT, INSERT (caller, application)",
     "day_share": "SELECT",
@@ -111,8 +111,8 @@ def _generate_table_grants(
 
 def list_web_rights() -> Iterator[privileges.Right]:
     """Generate each right on a table or column that the web needs."""
-    in_part = {model._meta.db_table for model, _ in HIDDEN_FROM_WEB}
-    yield from ((table, "SELECT", "") for table in _list_tables() - in_part)
+    partly_hidden = {model._meta.db_table for model, _ in HIDDEN_FROM_WEB}
+    yield from ((table, "SELECT", "") for table in _list_tables() - partly_hidden)
     for model, hidden in HIDDEN_FROM_WEB:
         table = model._meta.db_table
         yield from (
@@ -160,7 +160,7 @@ def _list_tables() -> set[str]:
 
 
 def _find_columns(model: type[Model]) -> dict[str, bool]:
-    """Return the columns of a table by name: True if the database itself fills the column."""
+    """Return for each column of a table whether the database itself fills it."""
     fields: Iterable[Any] = model._meta.local_concrete_fields
     return {field.column: field.has_db_default() for field in fields if field.column}
 
@@ -223,9 +223,9 @@ class LoginLimits:
 
 
 _PROCESS_SETTINGS: Final = {"idle_in_transaction_session_timeout": "1min", "lock_timeout": "10s"}
-# Together fewer connections than PostgreSQL's default of 100, less 3 for superusers.
+# Together 97 connections: PostgreSQL's default of 100, without the 3 that it keeps for superusers.
 LIMITS: Final[Mapping[str, LoginLimits]] = {
-    # Two processes with 18 connections each, twice during a reload.
+    # Two processes with 18 connections each. During a reload, old and new processes run together.
     WEB: LoginLimits(72, {"statement_timeout": "1min", **_PROCESS_SETTINGS}),
     CONSUMER: LoginLimits(18, {"statement_timeout": "5min", **_PROCESS_SETTINGS}),
     # Building an index or archiving a day may take hours. The limit ends abandoned statements.

@@ -37,7 +37,7 @@ HOSTS: Final = "ANNALS_ALLOWED_HOSTS"
 
 
 class DemoHasher(PBKDF2PasswordHasher):
-    """Hashes the passwords of the demo with one iteration, because everybody knows the passwords.
+    """A hasher that needs little time: everybody knows the passwords of the demo anyway.
 
     Django's own hasher can verify these hashes, if the demo later becomes an installation.
     """
@@ -53,7 +53,7 @@ class DemoHasher(PBKDF2PasswordHasher):
 
 
 class DemoLogins(ModelBackend):
-    """Logs in with name and password in a demo. It reads the user with a prepared statement."""
+    """The authentication backend for names and passwords in a demo."""
 
     def authenticate(self, _: Any, username: str = "", password: str = "") -> User | None:  # type: ignore[override]
         user = None if "\0" in username else fetch_user(username, column="username")
@@ -66,7 +66,7 @@ class DemoLogins(ModelBackend):
 
 
 class BreakGlassLogins(BaseBackend):
-    """Loads the user of a session that began with a break-glass link."""
+    """The authentication backend of sessions that began with a break-glass link."""
 
     def get_user(self, user_id: Any) -> User | None:
         """Return the user, or None if the break-glass login was switched off."""

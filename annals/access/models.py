@@ -70,7 +70,7 @@ def format_user_identity(user: int) -> str:
 
 
 class JournalEntry(PostgresPartitionedModel):
-    """One entry of the access journal. A request that read several applications has several.
+    """One entry of the access journal. A request that read two applications has two entries.
 
     Texts are on one line and shortened to the length of their column.
 
@@ -83,7 +83,7 @@ class JournalEntry(PostgresPartitionedModel):
         application: The application to which the document belongs. Empty if it is not known.
         query: The address, without parameters that could have data of the bank's clients.
         path: The field that was unmasked. Empty if none was.
-        moment: The moment of the version with this field, as text.
+        moment: The moment of the version in which the field was unmasked, as text.
     """
 
     pk = models.CompositePrimaryKey("at", "id")

@@ -40,7 +40,8 @@ ADMINISTER = (
 SENSITIVE = "history.view_sensitive"
 UNMASK = "history.unmask"
 
-# Each role is a Django group of the same name. None is a superuser: only the break-glass login is.
+# Each role is a Django group of the same name. No role makes a login a superuser: only the
+# break-glass login is one.
 ROLES: Mapping[str, tuple[str, ...]] = {
     "support": READ,
     "auditor": READ,

@@ -57,7 +57,7 @@ class SessionStore(DatabaseStore):
 
 
 def fetch_user(key: Any, column: Literal["id", "username"] = "id") -> User | None:
-    """Return the user with this id or name, also one that is switched off, or None.
+    """Return the user with this id or name, active or not, or None if there is no such user.
 
     Each request reads its user again with one prepared statement. So a user that was switched off
     cannot go on with a session.
@@ -70,7 +70,7 @@ def fetch_user(key: Any, column: Literal["id", "username"] = "id") -> User | Non
 
 
 def remember_provider(request: HttpRequest, **_: Any) -> None:
-    """Note in the request at which provider the session began that is now ended.
+    """Note in the request the provider of the session that has just ended.
 
     The page after the logout says that the person is still logged in at this provider. Django calls
     this function for the signal user_logged_out.
@@ -95,8 +95,8 @@ def redirect_to_login(following: str) -> HttpResponseRedirect:
     return HttpResponseRedirect(f"{reverse('admin:login')}?{query}")
 
 
-# How long a provider session may exist without a session of Annals: a login stores the provider
-# session first.
+# A provider session that is younger than this is not removed, even if Annals has no session for it:
+# its login may still be in progress.
 LOGIN_PERIOD: Final = timedelta(hours=1)
 
 

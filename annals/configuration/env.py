@@ -38,7 +38,7 @@ class SettingError(ExplainedError, ValueError):
 
 # Matches the part of msgspec's message that lists the valid words.
 _CHOICES_PATTERN = re.compile(r"regex '\^\((\w+(?:\|\w+)+)\)\$'")
-# What is valid for settings with a format of their own.
+# Descriptions of the valid values of settings that have a format of their own.
 _FORM_DESCRIPTIONS = {
     "archive_url": "a folder (/path or ./path), or a URL that begins with file://, s3:// or gs://",
     "runbook_url": "an address that begins with https:// or http://",
@@ -251,7 +251,8 @@ def _read_if_exists(path: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
-# Entries of ANNALS_HOME that later commands trust. PostgreSQL's data may belong to another user.
+# Entries of ANNALS_HOME that later commands trust. The folder `postgres` is one of them. The data
+# in it is not, because it may belong to the user under whom PostgreSQL runs.
 _OWN_ENTRIES: Final = ("secret_key", "postgres", "broker", "apache-kafka")
 
 

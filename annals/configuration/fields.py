@@ -72,7 +72,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=3650,
-            description="Days after the end of a day when `partitions maintain` seals it. "
+            description="How many days after the end of a day `partitions maintain` seals it. "
             "0: no day is sealed.",
         ),
     ] = 14
@@ -81,8 +81,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=3650,
-            description="Days after the end of a day, at least 2, when `partitions maintain` packs "
-            "it: up to 64 versions of a document in one row, compressed. 0: no day is packed.",
+            description="How many days after the end of a day, at least 2, `partitions maintain` "
+            "packs it: up to 64 versions of a document in one row, compressed. 0: no day is "
+            "packed.",
         ),
     ] = 2
     archive_url: Annotated[
@@ -141,8 +142,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=1,
             le=100_000,
-            description="Maximum messages in the transactions that a consumer has at a time. Each "
-            "of its writers (ANNALS_WRITERS) gets an equal share.",
+            description="Maximum messages in all open transactions of a consumer together. Each of "
+            "its writers (ANNALS_WRITERS) gets an equal share.",
         ),
     ] = 10_000
     batch_bytes: Annotated[
@@ -150,9 +151,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=65_536,
             le=268_435_456,
-            description="Maximum bytes of messages in the transactions that a consumer has at a "
-            "time. A message above the share of its writer gets a transaction of its own. Twice as "
-            "many bytes are in memory.",
+            description="Maximum bytes of messages in all open transactions of a consumer "
+            "together. A message larger than the share of a writer gets a transaction of its own. "
+            "The consumer needs twice as many bytes of memory.",
         ),
     ] = 16_777_216
     max_bad_in_a_row: Annotated[
@@ -277,8 +278,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=0,
             description="Size of PostgreSQL's disk in GB (10^9 bytes). With it, the page "
-            "Operations forecasts when the disk is full, and no day is packed without room. "
-            "0: not known.",
+            "Operations forecasts when the disk is full, and a day is packed only if the disk has "
+            "room for it. 0: not known.",
         ),
     ] = 0
     metrics_token: Annotated[

@@ -53,7 +53,7 @@ def set_environment(with_shop: bool) -> None:
         print(f"{name} is set but ignored: the demo starts its own servers.")
         del os.environ[name]
     os.environ["ANNALS_DEMO"] = "true"
-    # The browser of the first person who tries the demo names a language.
+    # People who try the demo see the screens in the language of their browser.
     os.environ.setdefault("ANNALS_LANGUAGE", "auto")
     if with_shop:
         if not shop.KINDS.exists():
@@ -79,7 +79,7 @@ def choose_port(requested: int | None) -> int:
 
 
 def serve_annals(demo: DemoSupervisor, port: int, options: argparse.Namespace) -> None:
-    """Start the processes of Annals, print the addresses, and run until an exception.
+    """Start the processes of Annals, print the addresses, and wait until the demo ends.
 
     Raises:
         StopRequestedError: Somebody stopped the demo.

@@ -17,7 +17,8 @@ from annals.embedded import logins, process
 from history.documents import exactjson
 from ingest.kafka.producer import KafkaProducer
 
-# Few days, so that the load fills most of them, and a short wait until the consumer joins.
+# Retention is short, so that the load fills most of its days. The session timeout is short, so that
+# the consumer joins its group soon.
 SMALL_SETTINGS = {
     "ANNALS_RETENTION_DAYS": "22",
     "ANNALS_AHEAD_DAYS": "2",
@@ -43,7 +44,7 @@ BAD_MESSAGES = (
 
 
 class CheckError(AssertionError):
-    """Raised if a result is wrong. The message says which."""
+    """Raised if a result is wrong. The message names the result and both values."""
 
 
 # The messages by kind and id, then by version.
@@ -80,7 +81,7 @@ def _check_load(demo: DemoSupervisor) -> None:
     load = demo.start_process("simulate", ANNALS_COMMAND, "simulate", *LOAD, ends=True)
     tables = demo.make_tables()
     summary = demo.wait_for_end(load).read_answer()
-    sent = _repeat_sent_messages(summary)
+    sent = _regenerate_sent_messages(summary)
     _send_bad_and_repeated(sent)
     documents: MessagesByDocument = {}
     for message in sent:
@@ -109,7 +110,7 @@ def _check_load(demo: DemoSupervisor) -> None:
     print_step("Screens", f"support sees {application}")
 
 
-def _repeat_sent_messages(summary: dict[str, Any]) -> list[SimulatedMessage]:
+def _regenerate_sent_messages(summary: dict[str, Any]) -> list[SimulatedMessage]:
     """Generate again exactly the messages that the simulator sent.
 
     The seed and the start determine each byte of the messages.

@@ -13,7 +13,7 @@ from history.documents import exactjson
 
 TIMEOUT_S = 30
 
-# What each login may do, for people.
+# What each login may do. The demo prints these texts at its start.
 LOGINS: Final = {
     "support": "reads applications, sensitive fields masked",
     "auditor": "reads the same",

@@ -19,7 +19,7 @@ _ENVELOPE_BYTES, _CHILD_ENVELOPE_BYTES = 287, 332
 _KOPECK: Final = Decimal("0.01")
 _LETTERS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-_WORKFLOW_ORDER: Final = {code: place for place, (code, _) in enumerate(vocabulary.WORKFLOW)}
+_WORKFLOW_ORDER: Final = {code: index for index, (code, _) in enumerate(vocabulary.WORKFLOW)}
 _BIRTH_DAYS: Final = (date(1960, 1, 1).toordinal(), date(2005, 12, 31).toordinal())
 
 Item = dict[str, Any]
@@ -33,13 +33,13 @@ class SimulatedDocument:
     id: str
     application: str
     role: str  # the kind of loan, or of child
-    versions: int
+    versions: int  # how many versions the document will have
     size: int  # how many bytes its messages should have, roughly
-    deleted: bool
-    staff: list[str]
-    version: int = -1
+    deleted: bool  # whether the last version deletes the document
+    staff: list[str]  # the logins of the people who work on the application
+    version: int = -1  # the number of the newest version; -1: there is none yet
     snapshot: Item = field(default_factory=dict)
-    last_moment: int = 0
+    last_moment: int = 0  # of the newest version, in nanoseconds since 1970
 
     def count_missing_bytes(self) -> int:
         """Return how many bytes the snapshot must grow until its message has `size` bytes.
@@ -60,7 +60,7 @@ class ChangeContext(NamedTuple):
     rng: Random
     at: str  # ISO 8601
     progress: float  # 0 at CREATE, 1 at the last version
-    last: bool
+    last: bool  # whether this is the last version
     author: str  # the person who makes the change, unless a service does
 
 
@@ -77,8 +77,8 @@ def generate_id(rng: Random) -> str:
 def create_product(document: SimulatedDocument, context: ChangeContext) -> None:
     """Fill the snapshot of a new application.
 
-    It gets the terms of the loan first. Then it gets lists and a remark, until it is as large as
-    the document should be.
+    The snapshot gets the terms of the loan first. Then it gets lists and a remark, until the
+    message has the size that was drawn for the document.
     """
     rng, snapshot = context.rng, document.snapshot
     code, name, amounts, years, rates = rng.choice(vocabulary.OFFERS[document.role])
@@ -162,7 +162,7 @@ def change_product(document: SimulatedDocument, context: ChangeContext) -> str |
         return None if code == "WITHDRAWN" else vocabulary.ARCHIVE
     draw = rng.random()
     if draw < 0.02:
-        return vocabulary.CRM  # only the technical fields
+        return vocabulary.CRM  # the new version differs only in the technical fields
     if _advance_workflow(document, context) and draw < 0.3:
         return None
     changes = rng.choices(*_WEIGHTED_CHANGES, k=1 + (draw > 0.8))
@@ -263,8 +263,8 @@ _WEIGHTED_CHANGES: Final[tuple[tuple[ChangeFunction, ...], tuple[int, ...]]] = (
 def create_child(document: SimulatedDocument, context: ChangeContext) -> None:
     """Fill the snapshot of a new child of an application.
 
-    It gets all required fields first. Then it gets optional fields and a remark, until it is as
-    large as the document should be.
+    The snapshot gets all required fields first. Then it gets optional fields and a remark, until
+    the message has the size that was drawn for the document.
     """
     required, optional = _CHILD_MAKERS[document.entity](document, context)
     document.snapshot |= {"pid": document.id, **required}

@@ -18,7 +18,7 @@ KINDS: Final = SHOP / "annals-kinds.toml"
 PEOPLE: Final = SHOP / "annals-people.csv"
 SHOP_MANAGE: Final = str(SHOP / "manage.py")
 LOGINS: Final = {"anna": "Соколова Анна", "boris": "Кузнецов Борис"}
-# The first product of its demo data.
+# The first product in the demo data of the shop.
 SKU: Final = "KETTLE-17"
 LOGIN = DATABASE = "shop"
 

@@ -30,7 +30,8 @@ APPLICATION: Final = "product-instance"
 MEAN_MESSAGES: Final = 11.6  # of an application with its children; a test checks it
 LIVE_RPS: Final = 200.0
 
-# Sizes of message values in bytes, by quantile. Children share the lowest fifth.
+# Sizes of message values in bytes, by quantile. Children have the sizes below _CHILDREN_BELOW,
+# applications the others.
 _SIZES: Final[Sequence[tuple[float, int]]] = (
     *((0.0, 300), (0.01, 340), (0.04, 540), (0.1, 850), (0.17, 1_130), (0.25, 1_372)),
     *((0.375, 1_520), (0.5, 1_665), (0.625, 1_795), (0.75, 1_950), (0.83, 2_160), (0.9, 2_690)),
@@ -64,11 +65,11 @@ _CHILD_CHANCES: Final[Mapping[str, Sequence[tuple[str, float, str]]]] = {
     ),
     "consumer": (("BORROWER", 0.76, "participant-role"), ("TASK", 0.04, "product-task")),
 }
-_SAME_MOMENT_CHANCE: Final = (
-    0.015  # the chance that a version has the moment of its previous version
-)
+# The chance that a version has the moment of its previous version.
+_SAME_MOMENT_CHANCE: Final = 0.015
 _SECOND: Final = 1_000_000_000
-# Most clocks of services have nanoseconds, some microseconds, a few milliseconds.
+# In nanoseconds. Most services have clocks with nanoseconds, some with microseconds, few with
+# milliseconds.
 _CLOCK_RESOLUTIONS: Final = (*(1,) * 8, 1_000, 1_000, 1_000_000)
 
 
@@ -88,7 +89,7 @@ class SimulatedMessage(msgspec.Struct, frozen=True, gc=False):
 
 
 class SimulationPlan(NamedTuple):
-    """Which messages to generate, how fast to send them, and when to stop.
+    """The messages that a simulation generates, how fast it sends them, and when it stops.
 
     See `generate_messages` for `step` and `side_by_side`.
     """
@@ -145,7 +146,7 @@ def plan_simulation(
     else:
         # At full speed a step is shorter than making a message takes, so moments stay in the past.
         start, step = now, timedelta(seconds=1 / rps) if rps else timedelta(microseconds=20)
-        # A run that is cut off leaves applications incomplete; with short lives, fewer of them.
+        # A run that ends early leaves applications incomplete: the shorter they live, the fewer.
         lives = 6 if applications is not None else 20
         life = timedelta(seconds=30)
         life = life if total is None else min(life, step * total / lives)
@@ -158,7 +159,7 @@ def count_messages(seed: int, applications: int) -> int:
 
     Counting is much cheaper than generating the messages.
     """
-    return sum(len(_ApplicationLife(seed, number).turns) for number in range(applications))
+    return sum(len(_ApplicationLife(seed, number).unsent) for number in range(applications))
 
 
 def generate_messages(
@@ -202,7 +203,7 @@ def generate_messages(
             return
         due, birth_number, life = heappop(waiting)
         yield life.make_next_message(now + tick * number + int(rng.random() * tick * 0.8))
-        if life.turns:
+        if life.unsent:
             pause = 0.0 if life.repeats_moment else 2 * rng.random() * side_by_side
             heappush(waiting, (due + pause, birth_number, life))
 
@@ -211,8 +212,8 @@ class _ApplicationLife:
     """The messages that one application and its children have not sent yet.
 
     Attributes:
-        turns: One document for each message that is not sent yet. The last entry is the document of
-            the next message, and the first entry is that of the last message.
+        unsent: One document for each message that is not sent yet. The last entry is the document
+            of the next message, and the first entry is the document of the last message.
         repeats_moment: Whether the next message has the moment of its document's previous version.
     """
 
@@ -226,19 +227,19 @@ class _ApplicationLife:
             APPLICATION, loan, _PRODUCT_VERSIONS, (_CHILDREN_BELOW, 1.0), 0.02
         )
         # The versions of a document are at random points of the application's life (0..1).
-        turns = [(0.0 if n == 0 else rng.random(), product) for n in range(product.versions)]
+        messages = [(0.0 if n == 0 else rng.random(), product) for n in range(product.versions)]
         if product.deleted:  # its deletion is the last message of the application
-            turns[-1] = (1.0, product)
+            messages[-1] = (1.0, product)
         for role, chance, kind in _CHILD_CHANCES[loan]:
             if rng.random() < chance:
                 child = self._draw_document(
                     kind, role, _CHILD_VERSIONS, (0.0, _CHILDREN_BELOW), 0.12
                 )
                 born = rng.uniform(0.001, 0.3)
-                turns.append((born, child))
-                turns += [(rng.uniform(born, 1.0), child) for _ in range(child.versions - 1)]
-        turns.sort(key=lambda turn: turn[0], reverse=True)
-        self.turns = [document for _, document in turns]
+                messages.append((born, child))
+                messages += [(rng.uniform(born, 1.0), child) for _ in range(child.versions - 1)]
+        messages.sort(key=lambda message: message[0], reverse=True)
+        self.unsent = [document for _, document in messages]
 
     def _draw_document(
         self,
@@ -262,12 +263,12 @@ class _ApplicationLife:
 
     def make_next_message(self, now: int) -> SimulatedMessage:
         """Make the next message. `now` is in nanoseconds since 1970."""
-        document = self.turns.pop()
+        document = self.unsent.pop()
         moment = now - now % self.rng.choice(_CLOCK_RESOLUTIONS)
         if self.repeats_moment or moment % _SECOND == 0:  # a moment always has a fraction
             moment = document.last_moment if self.repeats_moment else now
         document.last_moment = moment = max(moment, document.last_moment)
-        following = self.turns[-1] if self.turns else None
+        following = self.unsent[-1] if self.unsent else None
         self.repeats_moment = following is document and self.rng.random() < _SAME_MOMENT_CHANCE
         return _make_next_version(document, self.rng, moment)
 
@@ -276,25 +277,25 @@ def _make_next_version(document: SimulatedDocument, rng: Random, moment: int) ->
     document.version += 1
     last = document.version == document.versions - 1
     progress = document.version / max(document.versions - 1, 1)
-    turn = ChangeContext(
+    context = ChangeContext(
         rng, _format_moment(moment), progress, last, _choose_author(rng, document.staff)
     )
     change, service = ChangeType.UPDATE, None
     is_product = document.entity == APPLICATION
     if document.version == 0:
         change = ChangeType.CREATE
-        (create_product if is_product else create_child)(document, turn)
+        (create_product if is_product else create_child)(document, context)
     elif last and document.deleted:
         change = ChangeType.DELETE
     else:
-        service = (change_product if is_product else change_child)(document, turn)
+        service = (change_product if is_product else change_child)(document, context)
     client = service or rng.choice(vocabulary.FRONT_ENDS)
-    author = None if service else turn.author
+    author = None if service else context.author
     return SimulatedMessage(
         document.entity,
         BY_NAME[document.entity].topics[0],
         document.id.encode(),
-        _encode_value(document, change, turn, client, author),
+        _encode_value(document, change, context, client, author),
         document.version,
         change,
         moment // 1000,
@@ -307,7 +308,7 @@ def _make_next_version(document: SimulatedDocument, rng: Random, moment: int) ->
 def _encode_value(
     document: SimulatedDocument,
     change: ChangeType,
-    turn: ChangeContext,
+    context: ChangeContext,
     client: str,
     author: str | None,
 ) -> bytes:
@@ -315,7 +316,7 @@ def _encode_value(
         "id": document.id,
         "version": document.version,
         "type": change.name,
-        "updatedAt": turn.at,
+        "updatedAt": context.at,
         "clientId": client,
     }
     if author is not None:
@@ -326,12 +327,12 @@ def _encode_value(
         # The contract does not have this field, and consumers must ignore it.
         child = document.application != document.id
         head["reason"] = "Удалено, запись ошибочна" if child else "Клиент отозвал согласие"
-    if change is ChangeType.DELETE and turn.rng.random() < 0.5:
+    if change is ChangeType.DELETE and context.rng.random() < 0.5:
         return encode({**head, "data": None})
     # Each change sets the technical fields. The hash is of all other fields.
     digest = blake2b(encode(document.snapshot), digest_size=8).hexdigest()
     technical = {
-        "modifiedAt": turn.at,
+        "modifiedAt": context.at,
         "modifiedBy": author or client,
         "etag": f"{document.version}-{digest[:6]}",
         "hash": digest,
@@ -352,8 +353,8 @@ def _choose_weighted(rng: Random, weights: Mapping[T, float]) -> T:
 
 def _get_size_at(quantile: float) -> int:
     """Return a quantile (0..1) of the sizes of message values, in bytes."""
-    place = min(max(bisect_left(_SIZES, (quantile,)), 1), len(_SIZES) - 1)
-    (low, smaller), (high, larger) = _SIZES[place - 1 : place + 1]
+    index = min(max(bisect_left(_SIZES, (quantile,)), 1), len(_SIZES) - 1)
+    (low, smaller), (high, larger) = _SIZES[index - 1 : index + 1]
     return round(smaller + (larger - smaller) * (quantile - low) / (high - low))
 
 

@@ -36,7 +36,7 @@ class DemoError(RuntimeError):
 
 
 def _end_with_parent() -> None:
-    """On Linux, end this process when its parent ends, even by SIGKILL."""
+    """On Linux, end this process when its parent ends, even if SIGKILL ends the parent."""
     if _PRCTL is not None:
         _PRCTL(PR_SET_PDEATHSIG, signal.SIGTERM)
 
@@ -96,7 +96,7 @@ class DemoProcess:
 
 
 class DemoSupervisor(ExitStack):
-    """Starts servers and processes inside a `with` block, and stops them at its end, newest first.
+    """The servers and processes of a demo: a `with` block stops them at its end, newest first.
 
     Ctrl-C and other signals take effect at the next `check_processes`. Servers that are already
     running are used, and are stopped at the end too.

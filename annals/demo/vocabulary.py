@@ -31,7 +31,7 @@ _BANK: Final = tomllib.loads(Path(__file__).with_name("bank.toml").read_text(enc
 TextRows = list[list[str]]
 EMPLOYERS: Final[list[str]] = _BANK["employers"]
 BRANCHES: Final[TextRows] = _BANK["branches"]
-# Words by kind of loan.
+# The products by kind of loan.
 OFFERS: Final[dict[str, list[list[Any]]]] = _BANK["offers"]
 WORKFLOW: Final[TextRows] = _BANK["workflow"]
 OUTCOMES: Final[TextRows] = _BANK["outcomes"]

@@ -12,7 +12,8 @@ OWNER: Final = "owner_login"
 WEB: Final = "web_login"
 CONSUMER: Final = "consumer_login"
 
-# The benchmarks need the rights, and `annals check` reads the settings.
+# The benchmarks run CHECKPOINT and end sessions, and `annals check` reads all settings of the
+# server.
 _CREATE_OWNER: Final[tuple[LiteralString, ...]] = (
     "DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = {text}) THEN"
     " CREATE ROLE {login}; END IF; END $$",

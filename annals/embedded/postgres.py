@@ -33,7 +33,7 @@ LOCALE_OPTIONS = (
     "--builtin-locale=C.UTF-8",
 )
 
-# Only TCP, only with the password, replication included.
+# Connections need TCP and a password, replication included.
 PG_HBA = """\
 host all all 127.0.0.1/32 scram-sha-256
 host replication all 127.0.0.1/32 scram-sha-256
@@ -245,7 +245,7 @@ class EmbeddedPostgres(ServerProcess):
 
     listeners = ("PostgreSQL",)
     signals = (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL)
-    # Backends of a killed server still hold its shared memory.
+    # Backends of a killed server may still hold its shared memory.
     temporary_errors = (*ServerProcess.temporary_errors, "shared memory block")
 
     def __init__(self, home: str | Path, settings: PostgresSettings | None = None) -> None:

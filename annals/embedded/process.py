@@ -20,7 +20,8 @@ from history.common.private_files import write_private_file as write_private_fil
 
 HOST = "127.0.0.1"
 
-# Below the ephemeral ports: otherwise a client that retries could get the port of its own server.
+# Below the ephemeral ports. From these, the kernel could give a client that tries to connect the
+# very port on which its server is about to listen.
 PORT_RANGE = range(20_000, 32_000)
 
 # The parents of kernel threads, which do not have a command line.

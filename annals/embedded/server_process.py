@@ -47,7 +47,7 @@ class ServerProcess(ABC):
         """Start the process and return its pid."""
         return process.spawn_server(argv, self.log, self.home, process.make_environment())
 
-    def complete_start(self) -> None:  # noqa: B027 - most have nothing to do
+    def complete_start(self) -> None:  # noqa: B027 - most servers need no preparation
         """Prepare the server after it accepts connections, for example create a database.
 
         `start` always calls this, also if the server was already running. By default, there is

@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 ANSWER_SECONDS: Final = 10
 
 
-class StuckGroup:
+class StuckGroupRemover:
     """A callable that deletes a consumer group if the broker is the embedded one.
 
     The call returns without waiting for the broker. Other brokers never get the request to delete.
@@ -28,7 +28,8 @@ class StuckGroup:
     def __init__(self, config: Mapping[str, str], group: str) -> None:
         self._config: dict[str, str | int | float | bool] = {**config}
         self._group = group
-        # Kept after the answer: librdkafka must not end a client in the client's own thread.
+        # Kept after the answer: otherwise the callback could destroy the client in the client's own
+        # thread, which librdkafka does not allow.
         self._admin: AdminClient | None = None
 
     def __call__(self) -> None:

@@ -140,7 +140,7 @@ def _describe_query(query: ChangesQuery) -> str:
 
 
 def _extend_span(span: TimeSpan | None, page: ChangesPage) -> TimeSpan:
-    """Return the span of the pages so far. Each page of a feed may end later than the one before.
+    """Return the span of the pages so far. Each page of a feed may end later than earlier pages.
 
     Args:
         span: The span of the pages before; None for the first page.
@@ -150,7 +150,7 @@ def _extend_span(span: TimeSpan | None, page: ChangesPage) -> TimeSpan:
 
 
 def _summarize(query: ChangesQuery, version_count: int, span: TimeSpan | None) -> str:
-    """Return the sentence that says what was looked at, and how many versions were listed."""
+    """Return a sentence that says which span was read, and how many versions were listed."""
     versions = "1 version" if version_count == 1 else f"{version_count} versions"
     if span is None or query.late_since is not None:
         return f"Listed {versions}."
@@ -159,7 +159,7 @@ def _summarize(query: ChangesQuery, version_count: int, span: TimeSpan | None) -
 
 
 def _explain_names(filters: VersionFilters) -> Iterator[str]:
-    """Generate a sentence for each login of the filters that may be why nothing was listed."""
+    """Generate sentences about wrong logins in the filters, because these may match no version."""
     options = (
         ("--author", filters.author, "person"),
         ("--client-id", filters.client_id, "service"),
@@ -243,7 +243,7 @@ def _choose_printer(command: BaseCommand, options: dict[str, Any]) -> PrintPage:
 
         return print_objects
     if options["csv"]:
-        out: Any = command.stdout  # it ends each line that does not end yet
+        out: Any = command.stdout  # its write() adds a missing line end
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(_COLUMNS)
 
@@ -283,7 +283,7 @@ def _generate_rows(version: Version) -> Iterator[list[str]]:
 
 
 def _format_value(value: MaybeJson) -> str:
-    """Return a value as JSON, or "" for a value that is not there: null is a value."""
+    """Return a value as JSON, or "" if there is no value. The value null is "null"."""
     return "" if isinstance(value, UnsetType) else dumps(value).decode()
 
 

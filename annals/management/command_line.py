@@ -23,8 +23,8 @@ PROGRAM: Final = ROOT / "annals" / "__main__.py"
 APPS: Final = ("annals", "annals/access", "history", "ingest")
 # These commands extend commands of Django, whose arguments depend on the settings.
 EXTENDS_DJANGO: Final = frozenset({"makemigrations", "migrate"})
-# Python's default of 700 would cost a tenth of a command's start. A consumer's messages do not form
-# reference cycles, so the collector finds nothing there either.
+# With Python's default of 700, a tenth of a command's start would go into collecting garbage. A
+# consumer needs few collections, too: its messages do not form reference cycles.
 GARBAGE_COLLECTION_OBJECTS: Final = 50_000
 WORKER_REFUSAL: Final = "annals.refuse_worker"
 EXIT_INTERRUPTED: Final = 130
@@ -113,7 +113,7 @@ def run_command(command: Callable[[], object]) -> None:
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
     except BrokenPipeError:
-        # Python would report it again at its last flush.
+        # Python would report the error again when it flushes the standard output at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_READER_LEFT)
     except Exception as error:

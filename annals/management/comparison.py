@@ -50,8 +50,8 @@ class ComparisonVerdict(TextChoices):
     DIFFERENT = "different", "different"
     MISSING_HERE = "missingHere", "missing here"
     MISSING_THERE = "missingThere", "missing there"
-    OLDER = "older", "older than what is kept here"
-    TOO_NEW = "tooNew", "of the last minutes, not yet in both"
+    OLDER = "older", "older than what Annals keeps"
+    TOO_NEW = "tooNew", "of the last minutes, not yet in both systems"
 
 
 FAULTS: Final = frozenset({ComparisonVerdict.DIFFERENT, ComparisonVerdict.MISSING_HERE})

@@ -71,7 +71,7 @@ _COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {"==": eq, "
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """Finds the samples of a metric that meet a rule such as `name > 0`."""
+    """A rule such as `name > 0`. A call returns the labels of the samples that meet it."""
 
     name: str
     sign: str
@@ -210,7 +210,7 @@ CHECKS: Final = (
         _("Start more consumers, or have the brokers keep the topic longer."), COMPLETENESS),
     Alert("AnnalsDoesNotAddUp", True, Threshold("annals_store_faults", ">", 0),
         _("The ledger does not add up, or messages were lost."),
-        _("The page Completeness names the place; keep the logs."), COMPLETENESS),
+        _("The page Completeness names the topic partition; keep the logs."), COMPLETENESS),
     Alert("AnnalsHalted", True, Threshold("annals_store_halted", "==", 1),
         _("Reading has stopped at too many bad messages. Newer changes are missing."),
         _("Find what the service sends wrongly; then annals quarantine resume TOPIC."),
@@ -233,7 +233,7 @@ CHECKS: Final = (
         _("PostgreSQL cannot archive its WAL: backups end earlier, and the disk fills."),
         _("Repair the target of archive_command."), ""),
     Alert("AnnalsPreparedLeft", True, Threshold("annals_store_prepared_transactions_left", ">", 0),
-        _("Transactions of a node that ended are left, and what they lock stays locked."),
+        _("A failed node left prepared transactions, whose locks stay."),
         _("Start the node, then run recover_prepared_transactions() as in the runbook."), ""),
     Alert("AnnalsSealsDiffer", True, Threshold("annals_verify_faults", ">", 0),
         _("Sealed days were changed."),
@@ -258,10 +258,10 @@ CHECKS: Final = (
         MAINTAIN, DAYS),
     Alert("AnnalsDaysHeld", False, Threshold("annals_maintain_held", ">", 0),
         _("Old days are held: messages may still come for them."),
-        _("The calendar says for what; settle these messages."), DAYS),
+        _("The calendar shows for which messages; settle them."), DAYS),
     Alert("AnnalsManyOpened", False,
-        lambda values: [at[0] for at, n in values["annals_journal_most_opened"].items()
-            if at == ("person",) and n > 200],
+        lambda values: [labels[0] for labels, count in values["annals_journal_most_opened"].items()
+            if labels == ("person",) and count > 200],
         _("Somebody has opened more than 200 applications within an hour."),
         _("Tell the privacy officer, who reads the access journal."), ""),
 )  # fmt: skip

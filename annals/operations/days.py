@@ -40,7 +40,7 @@ from ingest.messages.explanations import Explanation, join_english
 from ingest.messages.translation import translate_all
 
 ONE_DAY: Final = timedelta(days=1)
-# If the tables of a day have different states, the calendar shows the first of these.
+# If the tables of a day have different states, the calendar shows the state that comes first here.
 STATES: Final[Mapping[str, Promise]] = {
     "missing": _("no partition"),
     "detached": _("detached, not dropped yet"),
@@ -283,15 +283,17 @@ def _load_table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
         if table_plan.has_versions
         for part in table_plan.strategy.existing
     ]
-    behind = packing.find_overdue_days(partitions, today, settings.ANNALS.pack_after_days)
-    waiting = explain_days_to_hold(set(behind))
-    later = gettext("waits for the next annals partitions maintain")
-    if behind and (sessions := forms.find_unready(connection.connection)):
+    overdue_days = packing.find_overdue_days(partitions, today, settings.ANNALS.pack_after_days)
+    waiting = explain_days_to_hold(set(overdue_days))
+    default_reason = gettext("waits for the next annals partitions maintain")
+    if overdue_days and (sessions := forms.find_unready(connection.connection)):
         text = gettext("waits until no process of an earlier release is connected: {sessions}")
-        later = text.format(sessions=", ".join(map(str, sessions)))
+        default_reason = text.format(sessions=", ".join(map(str, sessions)))
     unpacked = {
-        table_and_day: translate_all(waiting[table_and_day]) if table_and_day in waiting else later
-        for table_and_day in behind
+        table_and_day: translate_all(waiting[table_and_day])
+        if table_and_day in waiting
+        else default_reason
+        for table_and_day in overdue_days
     }
     table_days: dict[tuple[date, str], TableDay] = {}
     for table_plan in plans:

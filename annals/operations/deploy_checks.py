@@ -125,8 +125,8 @@ def _check_web_settings() -> Iterator[Warning]:
     if networks := client_address.find_wide_networks(settings.TRUSTED_PROXIES):
         yield _make_warning(
             108,
-            f"ANNALS_TRUSTED_PROXIES has {', '.join(networks)}: every client in there can choose "
-            "the address under which the journal and the logs know it.",
+            f"ANNALS_TRUSTED_PROXIES has {', '.join(networks)}: every client in these "
+            "networks can choose the address that the journal and the logs record.",
             "Name the addresses of the proxies only.",
         )
     if not annals_settings.metrics_token:
@@ -156,7 +156,7 @@ def _check_running_installation() -> Iterator[CheckMessage]:
         yield _make_warning(
             122,
             f"{complaint[:1].upper()}{complaint[1:]}.",
-            "End them once this release has taken their place, see docs/upgrade.md.",
+            "End these sessions once this release runs in their place, see docs/upgrade.md.",
         )
     for job in list_jobs():
         if job.late or job.failed:

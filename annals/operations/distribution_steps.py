@@ -16,16 +16,16 @@ from history.store.days.day_locks import LOCK_TIMEOUT_MS, retry_lock
 from history.store.days.days import Connection, DayState
 from history.store.distribution import COPIED, DISTRIBUTED_BY
 
-_NODES: Final[LiteralString] = """
+_SELECT_CLUSTER_STATE: Final[LiteralString] = """
 SELECT EXISTS (SELECT FROM pg_dist_node WHERE groupid = 0),
     (SELECT count(*) FROM pg_dist_node WHERE noderole = 'primary' AND shouldhaveshards),
     (SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass(%s))
 """
-_AWAY: Final[LiteralString] = """
+_SELECT_UNREACHABLE_WORKER: Final[LiteralString] = """
 SELECT nodename || ':' || nodeport, split_part(result, E'\\n', 1)
 FROM run_command_on_workers('SELECT 1') WHERE NOT success ORDER BY 1 LIMIT 1
 """
-_CONSUMERS: Final[LiteralString] = """
+_SELECT_CONSUMER_SESSION: Final[LiteralString] = """
 SELECT pid, usename FROM pg_stat_activity
 WHERE datname = current_database() AND application_name LIKE 'annals-consume%' LIMIT 1
 """
@@ -33,7 +33,7 @@ WHERE datname = current_database() AND application_name LIKE 'annals-consume%' L
 
 # While rows are added to a table, each of its shards on a node needs a connection to the node.
 # OTHER_COMMANDS is the number of further connections that the owner of the tables needs.
-_CONNECTIONS: Final[LiteralString] = """
+_SELECT_CONNECTION_LIMIT: Final[LiteralString] = """
 SELECT rolname, rolconnlimit, (SELECT ceil(%s::numeric / count(*))::int FROM pg_dist_node
     WHERE noderole = 'primary' AND shouldhaveshards)
 FROM pg_roles WHERE rolname = current_user AND NOT rolsuper AND rolconnlimit >= 0
@@ -63,7 +63,7 @@ def check_cluster(connection: Connection, partitions: Iterable[Partition]) -> No
         raise NotDistributableError(
             "DATABASE_URL names a worker: it must name the coordinator of the cluster"
         )
-    row = connection.execute(_NODES, [ENTITIES[0].table]).fetchone()
+    row = connection.execute(_SELECT_CLUSTER_STATE, [ENTITIES[0].table]).fetchone()
     is_known, workers, owner = row or (False, 0, None)
     if not is_known:
         raise NotDistributableError(
@@ -74,7 +74,7 @@ def check_cluster(connection: Connection, partitions: Iterable[Partition]) -> No
         raise NotDistributableError(
             "the cluster has no worker: run SELECT citus_add_node('HOST', PORT) for each worker"
         )
-    if (unreachable := connection.execute(_AWAY).fetchone()) is not None:
+    if (unreachable := connection.execute(_SELECT_UNREACHABLE_WORKER).fetchone()) is not None:
         node, answer = unreachable
         raise NotDistributableError(
             f"this login cannot query the worker {node} from the coordinator: {answer}"
@@ -99,7 +99,7 @@ def refuse_consumers(connection: Connection) -> None:
     Raises:
         NotDistributableError: A consumer is connected.
     """
-    row = connection.execute(_CONSUMERS).fetchone()
+    row = connection.execute(_SELECT_CONSUMER_SESSION).fetchone()
     if row is not None:
         raise NotDistributableError(
             f"a consumer is connected (session {row[0]} of the login {row[1]!r}): stop all "
@@ -118,7 +118,7 @@ def check_connections(connection: Connection, shards: int) -> None:
     Raises:
         NotDistributableError: The login may not open enough connections.
     """
-    row = connection.execute(_CONNECTIONS, [shards]).fetchone()
+    row = connection.execute(_SELECT_CONNECTION_LIMIT, [shards]).fetchone()
     if row is None:
         return
     login, limit, shards_of_node = row
@@ -130,14 +130,14 @@ def check_connections(connection: Connection, shards: int) -> None:
         )
 
 
-_KNOWN: Final[LiteralString] = """
+_SELECT_CITUS_TABLES: Final[LiteralString] = """
 SELECT relname, repmodel = 't' FROM pg_dist_partition JOIN pg_class ON pg_class.oid = logicalrelid
 WHERE relnamespace = 'public'::regnamespace
 """
-_EXISTING: Final[LiteralString] = """
+_SELECT_EXISTING_TABLES: Final[LiteralString] = """
 SELECT name FROM unnest(%s::text[]) name WHERE to_regclass(name) IS NOT NULL ORDER BY name
 """
-_SHARDS: Final[LiteralString] = """
+_COUNT_SHARDS: Final[LiteralString] = """
 SELECT count(*) FROM pg_dist_shard WHERE logicalrelid = to_regclass(%s)
 """
 
@@ -180,14 +180,14 @@ def build_plan(
     Args:
         local: The tables that stay on the coordinator and that each node must reach.
     """
-    distributed_tables: dict[str, bool] = dict(connection.execute(_KNOWN).fetchall())
+    distributed_tables: dict[str, bool] = dict(connection.execute(_SELECT_CITUS_TABLES).fetchall())
     reachable = distributed_tables.keys() - {
         name for name in COPIED if not distributed_tables.get(name)
     }
     tables = [entity.table for entity in ENTITIES]
     partitioned_tables = [table for table in tables if table not in reachable]
     lookup_tables = [table for table in DISTRIBUTED_BY if table not in {*reachable, *tables}]
-    row = connection.execute(_SHARDS, [next(iter(set(tables) & reachable), None)]).fetchone()
+    row = connection.execute(_COUNT_SHARDS, [next(iter(set(tables) & reachable), None)]).fetchone()
     days_left = [
         partition
         for partition in partitions
@@ -216,13 +216,13 @@ def find_undistributed_tables(connection: Connection, local: Collection[str]) ->
     if not distribution.is_distributed(connection):
         return []
     expected = {*local, *DISTRIBUTED_BY}
-    reachable = {name for name, _ in connection.execute(_KNOWN)}
-    rows = connection.execute(_EXISTING, [sorted(expected - reachable)])
+    reachable = {name for name, _ in connection.execute(_SELECT_CITUS_TABLES)}
+    rows = connection.execute(_SELECT_EXISTING_TABLES, [sorted(expected - reachable)])
     return [name for (name,) in rows]
 
 
 def get_day(partition: Partition) -> date | None:
-    """Return the UTC day of a partition, also of a restored one; None if Annals did not make it."""
+    """Return the UTC day of a partition, restored or not, or None if Annals did not make it."""
     if not partition.restored:
         return partition.day
     return datetime.strptime(partition.name[-8:], "%Y%m%d").replace(tzinfo=UTC).date()
@@ -231,7 +231,7 @@ def get_day(partition: Partition) -> date | None:
 # How many seconds a step waits for the lock of a table that others read.
 WAIT_S: Final = 60.0
 
-_LAST_NUMBER: Final[LiteralString] = """
+_SELECT_LAST_ID: Final[LiteralString] = """
 SELECT pg_sequence_last_value(pg_get_serial_sequence(attrelid::regclass::text, attname)::regclass)
 FROM pg_attribute WHERE attrelid = %s::regclass AND attname = 'id' AND attidentity <> ''
 """
@@ -271,7 +271,7 @@ def share_table(connection: Connection, table: str) -> None:
         if table in COPIED:
             connection.execute("SELECT create_reference_table(%s)", [table])
             return
-        row = connection.execute(_LAST_NUMBER, [table]).fetchone()
+        row = connection.execute(_SELECT_LAST_ID, [table]).fetchone()
         connection.execute(
             "SELECT citus_add_local_table_to_metadata(%s, cascade_via_foreign_keys => true)"
             " WHERE NOT EXISTS (SELECT FROM pg_dist_partition WHERE logicalrelid = %s::regclass)",
@@ -347,10 +347,11 @@ def _create_distributed(connection: Connection, table: str) -> None:
         " WHERE partmethod = 'h' AND relname = ANY(%s) ORDER BY logicalrelid LIMIT 1",
         [list(DISTRIBUTED_BY)],
     ).fetchone()
-    # By default Citus would also colocate it with other tables that have a column of the same type.
-    neighbour = "none" if row is None else row[0]
+    # By default, Citus would also colocate the table with tables that are not tables of Annals, if
+    # they are distributed by a column of the same type.
+    colocated_table = "none" if row is None else row[0]
     distribution.use_one_connection(connection)
     connection.execute(
         "SELECT create_distributed_table(%s, %s, colocate_with => %s)",
-        [table, DISTRIBUTED_BY[table], neighbour],
+        [table, DISTRIBUTED_BY[table], colocated_table],
     )

@@ -33,11 +33,11 @@ def show_readiness(_: HttpRequest) -> HttpResponse:
         try:
             checks[name] = check()
         except (DatabaseError, psycopg.Error) as error:
-            log.warning("readiness: %s", describe(error))
+            log.warning("readiness: the check %s failed: %s", name, describe(error))
             if not is_forbidden(error):
                 checks[name] = "unreachable"
                 break
-            checks[name] = "the database login may not read them"
+            checks[name] = "the database login lacks the right to check this"
     is_ready = set(checks.values()) == {OK}
     # This checks the login of the web. The consumer has a login of its own.
     answer = {"status": OK if is_ready else "unavailable", "process": "web", "checks": checks}
@@ -67,7 +67,7 @@ def _check_migrations() -> str:
     if complaint is None:
         return OK
     log.warning("readiness: %s", complaint)
-    return "a declared kind has no table, or another one"
+    return "a declared kind has no table, or a table with other columns"
 
 
 def _check_partitions() -> str:

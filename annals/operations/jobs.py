@@ -58,7 +58,7 @@ def list_jobs() -> Iterator[CronJob]:
     )  # fmt: skip
     retry = JobRun.objects.filter(name=JobRun.RETRY).first()
     yield CronJob(
-        f"annals {JobRun.RETRY}", _("retries quarantined messages; does what was asked for"),
+        f"annals {JobRun.RETRY}", _("retries quarantined messages; handles requests from screens"),
         "AnnalsQuarantine", retry.started_at if retry else None,
         (retry and describe_outcome(retry.outcome)) or gettext("nothing was due"),
     )  # fmt: skip

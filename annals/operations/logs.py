@@ -20,7 +20,7 @@ STANDARD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {
 }  # fmt: skip
 
 
-# Characters in a value that could end it.
+# Characters that could end a value without quotes.
 NEEDS_QUOTES_PATTERN = re.compile(r'[\s="]')
 
 
@@ -46,7 +46,7 @@ class _Formatter(logging.Formatter):
 
 
 class ConsoleFormatter(_Formatter):
-    """Formats a log record as a line for people, followed by the trace of an error.
+    """A formatter of log records as lines for people, followed by the trace of an error.
 
     Example: `2026-11-21 07:44:11.123 INFO    ingest.consumer.loop: stored rows=120`.
     """
@@ -65,7 +65,7 @@ class ConsoleFormatter(_Formatter):
 
 
 class JsonFormatter(_Formatter):
-    """Formats a JSON object: time (UTC), level, logger, message, extra fields and trace."""
+    """A formatter of JSON objects: time (UTC), level, logger, message, extra fields and trace."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {

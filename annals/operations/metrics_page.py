@@ -54,11 +54,12 @@ def measure_tables(
     """Yield metrics about the partitions of each table that has daily partitions.
 
     Args:
-        policy: Which days should exist. The default is the current policy without held days.
+        policy: Which days should exist. By default, the policy of now, under which no
+            day is held.
         fields: Which metrics to yield, as keys of `TABLE_METRICS`.
     """
-    now = policy or PartitionPolicy.at(clock.now())
-    tables = runs.load_statuses(now, journal.list_day_tables())
+    effective_policy = policy or PartitionPolicy.at(clock.now())
+    tables = runs.load_statuses(effective_policy, journal.list_day_tables())
     for field in fields:
         yield fill_family(
             TABLE_METRICS[field], (([table.table], getattr(table, field)) for table in tables)
@@ -68,8 +69,8 @@ def measure_tables(
 def _count_days_to_pack() -> Metric:
     """Count the days of versions that are not packed although they should be."""
     existing = catalog.read_partitions(connection, [entity.table for entity in ENTITIES])
-    after = settings.ANNALS.pack_after_days
-    counts = packing.count_overdue_days(existing, clock.now().date(), after)
+    pack_after_days = settings.ANNALS.pack_after_days
+    counts = packing.count_overdue_days(existing, clock.now().date(), pack_after_days)
     return fill_family(
         metrics.DAYS_TO_PACK, (([entity.table], counts[entity.table]) for entity in ENTITIES)
     )
@@ -119,7 +120,8 @@ _SELECT_WAL_FAILING = """
     FROM pg_stat_archiver WHERE current_setting('archive_mode') <> 'off'
 """
 
-# Citus itself completes prepared transactions that it has named (citus.recover_2pc_interval).
+# Citus itself soon completes the prepared transactions that it has named. See its setting
+# citus.recover_2pc_interval.
 _COUNT_PREPARED_LEFT = """
     SELECT count(*) FROM pg_prepared_xacts
     WHERE database = current_database() AND prepared < now() - interval '5 minutes'
@@ -127,7 +129,7 @@ _COUNT_PREPARED_LEFT = """
 
 
 def report_wal_archive() -> Iterator[Metric]:
-    """Report whether PostgreSQL fails to archive its WAL. Yields nothing if it does not archive."""
+    """Report whether PostgreSQL fails to archive its WAL. Yields nothing if archiving is off."""
     with connection.cursor() as cursor:
         cursor.execute(_SELECT_WAL_FAILING)
         row = cursor.fetchone()
@@ -177,7 +179,7 @@ def check_reachable() -> None:
 
 
 class StoreCollector(Collector):
-    """Collects annals_store_up and, while it is 1, all other metrics of the store."""
+    """The collector of annals_store_up and, while this is 1, of all other metrics of the store."""
 
     def __init__(self) -> None:
         self._quarantine_faults = 0
@@ -202,7 +204,7 @@ class StoreCollector(Collector):
                 _measure_most_opened(),
             ]
         except (DatabaseError, psycopg.Error) as error:
-            log.warning("metrics: %s", describe(error))
+            log.warning("the metrics of the store were not collected: %s", describe(error))
             families = []
         yield from (build_single(metrics.STORE_UP, bool(families)), *families)
 

@@ -34,7 +34,7 @@ class PacePicture:
 
 
 def draw_pace() -> PacePicture | None:
-    """Draw the last 24 hours, or return None if there are fewer than two samples of them."""
+    """Draw the last 24 hours, or return None if they have fewer than two samples."""
     now = clock.now()
     samples = list(Pace.objects.filter(at__gt=now - DAY, at__lte=now).order_by("at"))
     rates = []

@@ -50,7 +50,7 @@ def connect(alias: str) -> Connection:
     connection = psycopg.connect(**{**defaults, **options}, autocommit=True)
     for name, value in SESSION_SETTINGS.items():
         connection.execute(f"SET {name} = '{value}'".encode())
-    # Not a parameter of the connection: Django, too, sets the role after connecting.
+    # The role is not a parameter of the connection. Django, too, sets it after connecting.
     role = connections[alias].settings_dict["OPTIONS"].get("assume_role")
     if role:
         connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))

@@ -50,7 +50,7 @@ class WaitingAdmin(ReadOnlyAdmin):
 
     @admin.action(description=_("Try again now"), permissions=["change"])
     def retry(self, request: HttpRequest, queryset: QuerySet[Waiting]) -> None:
-        """Make the selected messages due at once."""
+        """Make the next attempt of the selected failed messages and dead letters due at once."""
         count = len(
             retry_messages([message.id for message in queryset], router.db_for_write(Waiting))
         )

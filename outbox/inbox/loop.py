@@ -87,7 +87,7 @@ class InboxConsumer:
             reader.close()
 
     def _run_once(self, reader: TopicReader) -> None:
-        self._store_read(reader)
+        self._store_read_messages(reader)
         until = monotonic() + _WORK_SECONDS
         has_work = True
         while has_work and not self.stop.is_set() and monotonic() < until:
@@ -101,7 +101,7 @@ class InboxConsumer:
             else reader.read_messages(_BATCH_MESSAGES, _WAIT_SECONDS)
         )
 
-    def _store_read(self, reader: TopicReader) -> None:
+    def _store_read_messages(self, reader: TopicReader) -> None:
         if self._read:
             self._worker.counts += queue.store_messages(
                 self._read, self._worker.handlers, self.alias

@@ -80,12 +80,15 @@ class Message:
 
     @property
     def chain(self) -> str:
-        """The topic and the key. Messages with the same chain are processed in order."""
+        """The topic and the key. Messages with the same chain are processed in order.
+
+        A message without a key is a chain of its own.
+        """
         return self.place if self.key is None else f"{self.topic} {format_name(self.key)}"
 
     @property
     def identity(self) -> str:
-        """A text that identifies the message. Of several with the same identity, one is processed.
+        """A text that identifies the message. A later message with the same identity is skipped.
 
         The identity is made of the topic and the header idempotency-key. If this header is missing
         or blank, the identity is `topic/partition/offset`.
@@ -114,12 +117,13 @@ def format_name(name: bytes | str) -> str:
         text = raw.decode()
     except UnicodeDecodeError:
         return f"hex:{raw.hex()}"
-    # A text that looks like an encoded one is encoded too.
+    # A text that begins like an encoded name is encoded too, so that no two names give one text.
     plain = "\0" not in text and not text.startswith(("hex:", "sha256:"))
     return text if plain else f"hex:{raw.hex()}"
 
 
-# A direct call would be optimized and skip Python's check, so that the error appears later.
+# Calls headers() of a message. For a direct call Python skips a check of the result. An error that
+# the client has set would then appear in a later statement.
 _call_headers: Final = methodcaller("headers")
 # Stands for headers that the client cannot read.
 NOT_READABLE: Final = "(not readable)"
@@ -155,7 +159,8 @@ class MessageHandler:
         topics: The topics of the messages.
         function: Called with each message.
         key: Returns a text that identifies a message. None: `Message.identity` is used.
-        attempts: After how many failed attempts a message is dead. None: as in settings.INBOX.
+        attempts: After how many failed attempts a message becomes a dead letter. None: as in
+            settings.INBOX.
         seconds: How many seconds an attempt may take. None: as in settings.INBOX.
         stop_key: Whether a dead letter stops later messages with the same key.
     """

@@ -31,20 +31,20 @@ SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout =
 # The first message of a chain is due at once, each later one after the previous one is processed.
 _DUE_AT_ONCE = "timestamptz 'epoch'"
 _STORE = f"""
-WITH given AS (
+WITH incoming AS (
     SELECT DISTINCT ON (handler, identity) * FROM unnest(%s::text[], %s::text[], %s::text[],
         %s::text[], %s::int[], %s::bigint[], %s::bytea[], %s::bytea[], %s::text[],
         %s::timestamptz[])
         WITH ORDINALITY AS m (handler, identity, chain, topic, partition, "offset", key, value,
             headers, sent_at, place)
     ORDER BY handler, identity, place
-), fresh AS (
-    SELECT * FROM given WHERE NOT EXISTS (
+), new_messages AS (
+    SELECT * FROM incoming WHERE NOT EXISTS (
         SELECT FROM inbox_done AS d
-        WHERE d.handler = given.handler AND d.identity = given.identity
+        WHERE d.handler = incoming.handler AND d.identity = incoming.identity
     ) AND NOT EXISTS (
         SELECT FROM inbox_message AS w
-        WHERE w.handler = given.handler AND w.identity = given.identity
+        WHERE w.handler = incoming.handler AND w.identity = incoming.identity
     )
 )
 INSERT INTO inbox_message (handler, identity, chain, topic, partition, "offset", key, value,
@@ -52,7 +52,7 @@ INSERT INTO inbox_message (handler, identity, chain, topic, partition, "offset",
 SELECT handler, identity, chain, topic, partition, "offset", key, value, headers::jsonb, sent_at,
     clock_timestamp(), 'new', CASE WHEN row_number() OVER (
         PARTITION BY handler, chain ORDER BY place) = 1 THEN {_DUE_AT_ONCE} END
-FROM fresh ORDER BY place
+FROM new_messages ORDER BY place
 RETURNING handler
 """  # noqa: S608 - our own constants
 
@@ -187,13 +187,13 @@ UPDATE inbox_message SET due_at = timestamptz 'epoch' WHERE state = 'new' AND du
     )
 """
 _DONE = f"""
-WITH gone AS (
+WITH deleted AS (
     DELETE FROM inbox_message WHERE id = %(id)s AND state = %(state)s AND attempts = %(attempts)s
     RETURNING handler, identity, clock_timestamp() AS at
 ), next AS ({_MAKE_NEXT_DUE})
 INSERT INTO inbox_done (handler, identity, done_at, slot)
 SELECT handler, identity, at, mod(floor(extract(epoch FROM at) / 86400)::bigint, {TABLE_COUNT})
-FROM gone
+FROM deleted
 """  # noqa: S608 - our own constants
 _FAILED = """
 UPDATE inbox_message SET state = 'failed', last_error = %(error)s,
@@ -208,7 +208,7 @@ _LIMITS = """
 SELECT set_config('statement_timeout', %(limit)s, false),
     set_config('idle_in_transaction_session_timeout', %(limit)s, false)
 """
-_UNCOUNTED = """
+_WITHDRAW = """
 UPDATE inbox_message SET state = CASE WHEN attempts > 1 THEN 'failed' ELSE 'new' END,
     attempts = attempts - 1, due_at = timestamptz 'epoch'
 WHERE id = %(id)s AND state = 'processing' AND attempts = %(attempts)s
@@ -233,8 +233,8 @@ WHERE due_at > clock_timestamp() + %(most)s * interval '2 seconds'
 
 
 @dataclass(frozen=True, slots=True)
-class MessageTurn:
-    """A message that its handler should process now. This session has locked its chain.
+class LockedMessage:
+    """A due message whose chain is locked, so that only this session processes the message.
 
     Attributes:
         id: The primary key of the message.
@@ -267,7 +267,7 @@ class MessageTurn:
         }
 
 
-def take_turn(handlers: Collection[str], alias: str) -> MessageTurn | None:
+def lock_next_message(handlers: Collection[str], alias: str) -> LockedMessage | None:
     """Lock the chain of the due message that has waited longest, and return that message.
 
     Chains that other sessions have locked are passed over.
@@ -283,37 +283,37 @@ def take_turn(handlers: Collection[str], alias: str) -> MessageTurn | None:
         return None
     id, handler, chain, topic, partition, offset, state, attempts, error, lock = row
     place = (topic, partition, offset)
-    return MessageTurn(id, handler, chain, place, attempts, state == "processing", error, lock)
+    return LockedMessage(id, handler, chain, place, attempts, state == "processing", error, lock)
 
 
 def begin_attempt(
-    turn: MessageTurn, pause: float, alias: str
-) -> tuple[MessageTurn, Message] | None:
+    locked_message: LockedMessage, pause: float, alias: str
+) -> tuple[LockedMessage, Message] | None:
     """Record the start of an attempt.
 
     Args:
         pause: Seconds until the next attempt, if this attempt ends without a result.
 
     Returns:
-        The turn with `attempts` raised by one, and the message. None if another consumer processed
-        the message just before `take_turn` locked its chain.
+        `locked_message` with `attempts` raised by one, and the message for the handler. None if
+        another consumer processed the message just before `lock_next_message` locked the chain.
     """
     with connections[alias].cursor() as cursor:
-        cursor.execute(_BEGIN, {**turn.parameters, "pause": pause})
+        cursor.execute(_BEGIN, {**locked_message.parameters, "pause": pause})
         row = cursor.fetchone()
     if row is None:
         return None
     key, value, headers, sent_at = row
-    counted_turn = replace(turn, attempts=turn.attempts + 1)
+    counted_message = replace(locked_message, attempts=locked_message.attempts + 1)
     message = Message(
-        *turn.place,
+        *locked_message.place,
         None if key is None else bytes(key),
         None if value is None else bytes(value),
         decode_headers(json.loads(headers)),
         sent_at,
-        counted_turn.attempts,
+        counted_message.attempts,
     )
-    return counted_turn, message
+    return counted_message, message
 
 
 def unlock_chain(lock: int, alias: str) -> None:
@@ -329,7 +329,7 @@ def set_time_limit(seconds: float, alias: str) -> None:
     _execute(_LIMITS, {"limit": f"{int(seconds * 1000)}ms"}, alias)
 
 
-def mark_processed(turn: MessageTurn, alias: str) -> bool:
+def mark_processed(locked_message: LockedMessage, alias: str) -> bool:
     """Mark the message as processed, in the transaction in which the handler made its changes.
 
     The next message of the chain becomes due.
@@ -337,7 +337,7 @@ def mark_processed(turn: MessageTurn, alias: str) -> bool:
     Returns:
         False if another consumer has taken over the message. The caller must then roll back.
     """
-    return _execute(_DONE, {**turn.parameters, "state": "processing"}, alias) == 1
+    return _execute(_DONE, {**locked_message.parameters, "state": "processing"}, alias) == 1
 
 
 # Locks the chains of the chosen messages, so that no consumer processes them meanwhile.
@@ -352,36 +352,40 @@ WHERE id = %(id)s AND state = %(state)s AND attempts = %(attempts)s
 
 
 def retry_messages(ids: Collection[int], alias: str) -> list[int]:
-    """Make dead letters and failed messages due at once, and return their ids."""
-    return _change_free_messages(_RETRY, ids, alias)
+    """Make dead letters and failed messages due at once, and return their ids.
+
+    Messages in another state, and messages whose chain a consumer has locked, are left out.
+    """
+    return _change_unlocked_messages(_RETRY, ids, alias)
 
 
 def discard_messages(ids: Collection[int], alias: str) -> list[int]:
     """Discard dead letters and failed messages, and return their ids.
 
-    Discarded messages count as processed, so later messages with their keys can go on.
+    Discarded messages count as processed, so later messages with the same keys can be processed.
+    Messages in another state, and messages whose chain a consumer has locked, are left out.
     """
-    return _change_free_messages(_DONE, ids, alias)
+    return _change_unlocked_messages(_DONE, ids, alias)
 
 
-def _change_free_messages(statement: str, ids: Collection[int], alias: str) -> list[int]:
-    names = ("id", "handler", "chain", "attempts", "state", "free")
+def _change_unlocked_messages(statement: str, ids: Collection[int], alias: str) -> list[int]:
+    names = ("id", "handler", "chain", "attempts", "state", "is_locked_here")
     with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
         cursor.execute(_LOCK_CHOSEN, [list(ids)])
         messages = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
         return [
             message["id"]
             for message in messages
-            if message["free"] and _execute(statement, message, alias) == 1
+            if message["is_locked_here"] and _execute(statement, message, alias) == 1
         ]
 
 
-def mark_failed(turn: MessageTurn, error: str, pause: float, alias: str) -> None:
+def mark_failed(locked_message: LockedMessage, error: str, pause: float, alias: str) -> None:
     """Record that the attempt failed. The next attempt follows after `pause` seconds."""
-    _execute(_FAILED, {**turn.parameters, "error": error, "pause": pause}, alias)
+    _execute(_FAILED, {**locked_message.parameters, "error": error, "pause": pause}, alias)
 
 
-def mark_dead(turn: MessageTurn, error: str, *, holds: bool, alias: str) -> bool:
+def mark_dead(locked_message: LockedMessage, error: str, *, holds: bool, alias: str) -> bool:
     """Make the message a dead letter.
 
     Returns False if the message is already dead or processed, or if another consumer has begun an
@@ -392,16 +396,17 @@ def mark_dead(turn: MessageTurn, error: str, *, holds: bool, alias: str) -> bool
     """
     with transaction.atomic(using=alias, durable=True):
         is_written = (
-            _execute(_DEAD, {**turn.parameters, "error": error, "holds": holds}, alias) == 1
+            _execute(_DEAD, {**locked_message.parameters, "error": error, "holds": holds}, alias)
+            == 1
         )
         if is_written and not holds:
-            _execute(_MAKE_NEXT_DUE, turn.parameters, alias)
+            _execute(_MAKE_NEXT_DUE, locked_message.parameters, alias)
     return is_written
 
 
-def withdraw_attempt(turn: MessageTurn, alias: str) -> None:
-    """Do not count the attempt, because the database was down."""
-    _execute(_UNCOUNTED, turn.parameters, alias)
+def withdraw_attempt(locked_message: LockedMessage, alias: str) -> None:
+    """Subtract the attempt from the count, because the message did not cause its failure."""
+    _execute(_WITHDRAW, locked_message.parameters, alias)
 
 
 def drop_connection(alias: str) -> None:

@@ -36,11 +36,12 @@ _MOST_MILLISECONDS: Final = 253_402_300_799_999
 
 
 class TopicReader:
-    """Reads topics as a member of a consumer group. Not thread-safe.
+    """A member of a consumer group that reads topics. Not thread-safe.
 
     Attributes:
         busy_at: When this process last had work to do, by time.monotonic().
-        joined: Whether the group has assigned partitions to this consumer, even if there are none.
+        joined: Whether the group has assigned partitions to this consumer. An empty assignment
+            counts, too.
     """
 
     def __init__(

@@ -29,8 +29,10 @@ def read_status(using: str) -> dict[str, dict[str, Any]]:
 
         states: The number of unprocessed messages by state.
         oldest_seconds: The age of the oldest unprocessed message.
-        stored, repeated, attempts, done, dead: Counts since the beginning.
-        failures: Counts by reason since the beginning.
+        stored, repeated, done, dead: How many messages were stored, repeated, processed or became
+            dead letters since the inbox exists.
+        attempts: How many attempts began since the inbox exists.
+        failures: How many attempts failed since the inbox exists, by reason.
     """
     status_by_handler: dict[str, dict[str, Any]] = {}
 
@@ -79,7 +81,7 @@ _METRICS = {
     "repeated": ("inbox_repeated_total", "Messages that came again and were skipped."),
     "attempts": ("inbox_attempts_total", "Attempts that began."),
     "done": ("inbox_processed_total", "Messages that were processed."),
-    "dead": ("inbox_dead_letters_total", "Messages that became dead."),
+    "dead": ("inbox_dead_letters_total", "Messages that became dead letters."),
 }
 
 

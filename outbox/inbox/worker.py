@@ -17,7 +17,7 @@ from outbox.conf import Backoff
 from outbox.inbox import queue
 from outbox.inbox.conf import InboxConf
 from outbox.inbox.message import Message, MessageHandler, Reject
-from outbox.inbox.queue import MessageTurn, make_storable
+from outbox.inbox.queue import LockedMessage, make_storable
 
 
 class AttemptTimeoutError(BaseException):
@@ -67,22 +67,22 @@ class _TakenByAnotherError(Exception):
 
 @dataclass(slots=True)
 class MessageProcessor:
-    """Processes due messages. A process has one.
+    """The object of a process that processes due messages, one after the other.
 
     Attributes:
         conf: The settings.
         alias: The database in settings.DATABASES.
         handlers: The handlers by name.
-        counts: By handler and name of the count, what was counted since the caller last took and
-            cleared the counts.
+        counts: The counts by handler and name. The caller takes and clears them.
     """
 
     conf: InboxConf
     alias: str
     handlers: Mapping[str, MessageHandler]
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
-    # An attempt whose result is not written yet, with its error; None if the database was down.
-    _unsettled: tuple[MessageTurn, str | None] | None = None
+    # An attempt with a result that is not written yet, and its error. In place of the error, None
+    # means that the database was down.
+    _unsettled: tuple[LockedMessage, str | None] | None = None
     # The connection on which a time limit is set, and the limit.
     _session: tuple[object, float] | None = None
     # By message, how often in a row the database went down during an attempt.
@@ -95,40 +95,44 @@ class MessageProcessor:
             DatabaseAwayError: The database is down.
         """
         self._settle_attempt()
-        turn = queue.take_turn(self.handlers, self.alias)
-        if turn is None:
+        locked_message = queue.lock_next_message(self.handlers, self.alias)
+        if locked_message is None:
             return False
         # If this fails, the caller closes the connection, which releases the lock too.
-        self._process_turn(turn, self.handlers[turn.handler])
-        queue.unlock_chain(turn.lock, self.alias)
+        self._process_locked(locked_message, self.handlers[locked_message.handler])
+        queue.unlock_chain(locked_message.lock, self.alias)
         return True
 
-    def _process_turn(self, turn: MessageTurn, handler: MessageHandler) -> None:
+    def _process_locked(self, locked_message: LockedMessage, handler: MessageHandler) -> None:
         limit = handler.attempts or self.conf.attempts
-        if turn.attempts >= limit:
-            self._make_dead_letter(turn, handler, CRASHED if turn.crashed else turn.last_error)
+        if locked_message.attempts >= limit:
+            self._make_dead_letter(
+                locked_message,
+                handler,
+                CRASHED if locked_message.crashed else locked_message.last_error,
+            )
             return
         backoff = Backoff(self.conf.retry_first_seconds, self.conf.retry_most_seconds)
-        pause = backoff.choose_pause(turn.attempts + 1)
-        beginning = queue.begin_attempt(turn, pause, self.alias)
+        pause = backoff.choose_pause(locked_message.attempts + 1)
+        beginning = queue.begin_attempt(locked_message, pause, self.alias)
         if beginning is None:
             return
         self.counts[handler.name, "attempts"] += 1
-        turn, message = beginning
+        locked_message, message = beginning
         try:
-            self._attempt_message(turn, message, handler)
+            self._attempt_message(locked_message, message, handler)
         except _TakenByAnotherError:
             logger.warning("%s: another consumer has taken over this message", message.place)
         except Reject as error:
-            self._make_dead_letter(turn, handler, _shorten_error(f"Reject: {error}"))
+            self._make_dead_letter(locked_message, handler, _shorten_error(f"Reject: {error}"))
         except (Exception, SystemExit, AttemptTimeoutError) as error:
-            self._handle_failure(turn, handler, error, pause)
+            self._handle_failure(locked_message, handler, error, pause)
         else:
             self.counts[handler.name, "done"] += 1
-            self._losses.pop(turn.id, None)
+            self._losses.pop(locked_message.id, None)
 
     def _attempt_message(
-        self, turn: MessageTurn, message: Message, handler: MessageHandler
+        self, locked_message: LockedMessage, message: Message, handler: MessageHandler
     ) -> None:
         seconds = handler.seconds or self.conf.seconds
         session = (connections[self.alias].connection, seconds)
@@ -137,11 +141,15 @@ class MessageProcessor:
             self._session = session
         with limit_time(seconds), transaction.atomic(using=self.alias, durable=True):
             handler.function(message)
-            if not queue.mark_processed(turn, self.alias):
+            if not queue.mark_processed(locked_message, self.alias):
                 raise _TakenByAnotherError
 
     def _handle_failure(
-        self, turn: MessageTurn, handler: MessageHandler, error: BaseException, pause: float
+        self,
+        locked_message: LockedMessage,
+        handler: MessageHandler,
+        error: BaseException,
+        pause: float,
     ) -> None:
         # If Django has opened a new connection, it has neither the lock nor the transaction.
         connection = connections[self.alias]
@@ -149,30 +157,37 @@ class MessageProcessor:
         is_usable = (
             is_same_connection and _is_outside_transaction(connection) and connection.is_usable()
         )
-        if self._is_outage(turn, handler, error, usable=is_usable):
-            self._losses[turn.id] += 1
-            self._unsettled = (turn, None)
+        if self._is_outage(locked_message, handler, error, usable=is_usable):
+            self._losses[locked_message.id] += 1
+            self._unsettled = (locked_message, None)
             raise DatabaseAwayError(str(error).strip()) from error
         reason = "TimeLimit" if _took_too_long(error) else type(error).__name__
         self.counts[handler.name, f"failure {reason}"] += 1
         text = _shorten_error(f"{reason}: {error}".strip().removesuffix(":"))
-        logger.warning("%s: %s: %s", handler.name, _format_place(turn), text, exc_info=error)
+        logger.warning(
+            "%s: %s: %s", handler.name, _format_place(locked_message), text, exc_info=error
+        )
         if not is_usable:
-            self._unsettled = (turn, text)
+            self._unsettled = (locked_message, text)
             raise DatabaseAwayError(text) from error
-        if turn.attempts >= (handler.attempts or self.conf.attempts):
-            self._make_dead_letter(turn, handler, text)
+        if locked_message.attempts >= (handler.attempts or self.conf.attempts):
+            self._make_dead_letter(locked_message, handler, text)
         else:
-            queue.mark_failed(turn, text, pause, self.alias)
+            queue.mark_failed(locked_message, text, pause, self.alias)
 
     def _is_outage(
-        self, turn: MessageTurn, handler: MessageHandler, error: BaseException, *, usable: bool
+        self,
+        locked_message: LockedMessage,
+        handler: MessageHandler,
+        error: BaseException,
+        *,
+        usable: bool,
     ) -> bool:
         """Return whether the database caused the error, and not the message.
 
         If the database fails too often during attempts for one message, the message is the cause.
         """
-        if _took_too_long(error) or self._losses[turn.id] >= (
+        if _took_too_long(error) or self._losses[locked_message.id] >= (
             handler.attempts or self.conf.attempts
         ):
             return False
@@ -181,10 +196,15 @@ class MessageProcessor:
             return True
         return not usable or (state is not None and state.startswith(_OUTAGES))
 
-    def _make_dead_letter(self, turn: MessageTurn, handler: MessageHandler, error: str) -> None:
-        if queue.mark_dead(turn, error, holds=handler.stop_key, alias=self.alias):
+    def _make_dead_letter(
+        self, locked_message: LockedMessage, handler: MessageHandler, error: str
+    ) -> None:
+        if queue.mark_dead(locked_message, error, holds=handler.stop_key, alias=self.alias):
             logger.error(
-                "%s: %s became a dead letter: %s", handler.name, _format_place(turn), error
+                "%s: %s became a dead letter: %s",
+                handler.name,
+                _format_place(locked_message),
+                error,
             )
             self.counts[handler.name, "dead"] += 1
 
@@ -192,11 +212,11 @@ class MessageProcessor:
         """Write the result of the last attempt, if a lost connection has prevented this so far."""
         if self._unsettled is None:
             return
-        turn, text = self._unsettled
+        locked_message, text = self._unsettled
         if text is None:
-            queue.withdraw_attempt(turn, self.alias)
+            queue.withdraw_attempt(locked_message, self.alias)
         else:
-            queue.mark_failed(turn, text, self.conf.retry_first_seconds, self.alias)
+            queue.mark_failed(locked_message, text, self.conf.retry_first_seconds, self.alias)
         self._unsettled = None
 
 
@@ -215,8 +235,8 @@ def _is_outside_transaction(connection: BaseDatabaseWrapper) -> bool:
     )
 
 
-def _format_place(turn: MessageTurn) -> str:
-    return "/".join(map(str, turn.place))
+def _format_place(locked_message: LockedMessage) -> str:
+    return "/".join(map(str, locked_message.place))
 
 
 def _get_sqlstate(error: BaseException) -> str | None:

@@ -1,4 +1,4 @@
-"""The tables, by SQL: partitions and partial indexes."""
+"""Creates the tables of the outbox by SQL, which makes the partitions and partial indexes too."""
 
 from django.db import migrations, models
 
@@ -54,7 +54,8 @@ CREATE TABLE outbox_tally (
 );
 """
 
-# A row up to a page is not compressed: it is read once, soon.
+# A row that fits into a page is not compressed, because it is read only once, soon after it was
+# written.
 PARTITIONS = "".join(
     f"CREATE TABLE outbox_message_{slot:02} PARTITION OF outbox_message FOR VALUES IN ({slot})"
     " WITH (toast_tuple_target = 8160);\n"

@@ -1,4 +1,4 @@
-"""The status of an outbox, for metrics and for people: what waits or failed, and who sends."""
+"""The status of an outbox, for metrics and for people: unsent versions, failures, and relays."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from outbox.models import Document
 from outbox.recording.writer import CHANNEL
 
-# The documents that wait, as two queries, because there is an index for each.
+# The documents with unsent versions. These are two queries, because there is an index for each.
 WAITING_DOCUMENTS = """(
     SELECT * FROM outbox_document WHERE waiting_since IS NOT NULL AND attempts = 0
     UNION ALL SELECT * FROM outbox_document WHERE attempts > 0
@@ -28,7 +28,7 @@ FAILURE_PREFIX = "failure "
 
 
 def read_status(using: str) -> dict[str, Any]:
-    """Return what waits in an outbox, what was sent, and which relays send.
+    """Return how many versions wait in an outbox, how many were sent, and which relays send them.
 
     Returns:
         A dictionary with these values:
@@ -71,9 +71,12 @@ _METRICS = {
     "oldest_seconds": (
         "outbox_oldest_pending_seconds", "How long the oldest unsent version has waited.",
     ),
-    "failed": ("outbox_failed_documents", "Documents whose next version Kafka refused."),
+    "failed": ("outbox_failed_documents", "Documents whose next version was tried and not sent."),
     "sent": ("outbox_sent_total", "Versions that Kafka confirmed."),
-    "attempts": ("outbox_attempts_total", "Versions that were handed to Kafka, each time."),
+    "attempts": (
+        "outbox_attempts_total",
+        "Versions that were handed to Kafka; a version counts for each attempt.",
+    ),
 }  # fmt: skip
 
 
@@ -87,7 +90,7 @@ def format_metrics(using: str) -> Iterator[str]:
         "outbox_failures_total", "Versions that were not confirmed, by reason.", failures
     )
     buckets = [({"relay": relay}, count) for relay, count in status["buckets"].items()]
-    text = "Buckets of documents that each relay sends, and those of `no relay`."
+    text = "Buckets of documents that each relay sends; `no relay`: buckets that no relay sends."
     yield format_metric("outbox_buckets", text, buckets)
 
 
@@ -107,7 +110,8 @@ def _escape_label(value: str) -> str:
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-# SQL: whether a relay has been sending this row of outbox_document for longer than a beat.
+# SQL: whether a relay is sending versions of this row of outbox_document. The relay notes this with
+# its beats, so that versions sent between two beats are not noted.
 IS_IN_HAND = (
     "EXISTS (SELECT FROM outbox_relay AS r WHERE jsonb_exists(r.in_hand, outbox_document.key))"
 )
@@ -117,7 +121,7 @@ class DocumentState(TextChoices):
     """The state of a document that waits.
 
     New: the document waits for a relay. Processing: a relay has handed its next version to Kafka.
-    Failed: Kafka refused that version, and the relay will try again.
+    Failed: the last attempt to send that version failed, and the relay will try again.
     """
 
     NEW = "new", _("New")

@@ -84,8 +84,8 @@ def _list_recorded_models() -> list[type[Recorded]]:
 def _make_inheritance_error(model: type[Recorded]) -> checks.CheckMessage:
     parents = ", ".join(parent._meta.label for parent in model._meta.parents)
     return checks.Error(
-        f"Its rows are in two tables, its own and the one of {parents} (multi-table inheritance):"
-        " a change in one cannot be recorded as a change in the other.",
+        f"The rows of this model are in two tables, its own and the table of {parents} (multi-table"
+        " inheritance): a change in one cannot be recorded as a change in the other.",
         hint="Make the parent abstract, or refer to it by a OneToOneField and make one of the two"
         " a PartOf the other.",
         obj=model,
@@ -96,10 +96,12 @@ def _make_inheritance_error(model: type[Recorded]) -> checks.CheckMessage:
 def _check_proxy(model: type[Recorded]) -> Iterator[checks.CheckMessage]:
     rows = get_concrete_model(model)
     if not issubclass(rows, Recorded):
-        text = f"It is a proxy of {rows._meta.label}, which is not Recorded: changes are lost."
+        text = (
+            f"This proxy is of {rows._meta.label}, which is not Recorded: changes are not recorded."
+        )
         hint = f"Make {rows._meta.label} a subclass of Recorded, instead of its proxy."
     elif getattr(model, "recorded_as", None) is not getattr(rows, "recorded_as", None):
-        text = f"A proxy is recorded like {rows._meta.label}, and its own recorded_as is not used."
+        text = f"This proxy is recorded like {rows._meta.label}: its own recorded_as is not used."
         hint = "Remove recorded_as from the proxy."
     else:
         return
@@ -214,7 +216,7 @@ def _check_base_manager(model: type[Recorded]) -> Problems:
     has_foreign_key = any(field.many_to_one for field in model._meta.concrete_fields)
     if not has_foreign_key or isinstance(model._base_manager.get_queryset(), RecordedQuerySet):
         return []
-    text = "add() and set() of its related managers, as order.items.add(item), record nothing."
+    text = "add() and set() of related managers, as order.items.add(item), are not recorded."
     hint = (
         "Set Meta.base_manager_name to a manager that is made from RecordedQuerySet and hides no"
         " rows."

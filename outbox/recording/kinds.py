@@ -37,7 +37,7 @@ def _read_column(instance: models.Model, field: models.Field[Any, Any]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How the rows of a model are recorded as documents.
+    """A declaration of how the rows of a model are recorded as documents.
 
     Attributes:
         entity: The name of the documents' kind.
@@ -104,7 +104,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class PartOf:
-    """Declares the rows of a model as parts of documents: a change of a part changes its document.
+    """A declaration that the rows of a model are parts of documents and change them.
 
     Attributes:
         whole: The name of the foreign key to the model of the document, which must be Recorded too.

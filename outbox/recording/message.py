@@ -70,7 +70,8 @@ class RecordedVersion:
             envelope["author"] = self.author
         if self.parent is not None:
             envelope["productInstanceId"] = self.parent
-        # The snapshot comes last, after `"data":` without a space, so that it is found quickly.
+        # The snapshot comes last, after `"data":` without a space, so that the consumer finds
+        # it quickly.
         head = json.dumps(envelope, ensure_ascii=False, separators=(",", ":"))
         return f'{head[:-1]},"data":{self.data}}}'.encode()
 

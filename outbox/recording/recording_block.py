@@ -39,7 +39,7 @@ class RecordingBlock:
     """The changes in a `with as_one()` block, which are recorded at its end."""
 
     using: str  # the database
-    # The primary keys of the rows to read at the end. For a row of a part, its document is read.
+    # The primary keys of the rows to read at the end. For a part, the row of its document is read.
     rows: dict[Model, dict[Any, None]] = field(default_factory=dict)
     # For each row, the deletion of the document that it stood for before the block; None for a new
     # row.

@@ -80,7 +80,7 @@ def _connect_deletion(
     """Connect a function that notes changes before each deletion of a row of `sender`.
 
     Args:
-        name: A name for the connection of the signal.
+        name: Identifies the receiver of the signal, so that it is connected only once.
         note: Takes the instance, the RecordingBlock, and the instance or queryset on which delete()
             was called. Returns a function to call after the deletion, or None.
     """
@@ -90,17 +90,17 @@ def _connect_deletion(
     ) -> None:
         # Outside of as_one(), the changes are recorded when this row is deleted.
         block = get_current_block(using) or RecordingBlock(using)
-        after = note(instance, block, origin)
-        instance.__dict__.setdefault(_NOTED_CHANGES, {})[name] = (block, after)
+        callback = note(instance, block, origin)
+        instance.__dict__.setdefault(_NOTED_CHANGES, {})[name] = (block, callback)
 
     pre_delete.connect(note_before_deletion, sender, weak=False, dispatch_uid=f"outbox {name}")
     post_delete.connect(_record_after_deletion, sender, dispatch_uid="outbox")
 
 
 def _record_after_deletion(instance: models.Model, using: str, **_: Any) -> None:
-    for block, after in instance.__dict__.pop(_NOTED_CHANGES, {}).values():
-        if after is not None:
-            after()
+    for block, callback in instance.__dict__.pop(_NOTED_CHANGES, {}).values():
+        if callback is not None:
+            callback()
         if block is not get_current_block(using):
             block.record_changes()
 

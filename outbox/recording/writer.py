@@ -23,11 +23,11 @@ from outbox.recording.message import Snapshot
 CHANNEL = "outbox"
 # Relays share the documents by bucket. A document never changes its bucket.
 BUCKETS = 64
-# The most rows of one statement.
+# The most versions that one statement stores.
 _MOST_ROWS = 1_000
 
-# The clock is read once, so that a version is not recorded before the moment since which its
-# document waits.
+# The clock is read once for `recorded_at` and `waiting_since`. With two readings, a document could
+# seem to wait since a moment after its version was recorded.
 _RECORD = f"""
 WITH change AS (
     SELECT * FROM unnest(%s::text[], %s::int[], %s::int[], %s::bytea[], %s::text[], %s::text[])
@@ -144,11 +144,11 @@ def record_many(
         _check_change(change)
     texts = [message.encode_snapshot(change.data, change.key) for change in change_list]
     numbers: list[int | None] = [None] * len(change_list)
-    for places in _group_for_statements(change_list):
-        written = [(change_list[place], texts[place]) for place in places]
+    for indexes in _group_for_statements(change_list):
+        written = [(change_list[index], texts[index]) for index in indexes]
         stored_numbers = _store_versions(written, author_name, service, alias)
-        for place in places:
-            numbers[place] = stored_numbers.get(change_list[place].key)
+        for index in indexes:
+            numbers[index] = stored_numbers.get(change_list[index].key)
     return numbers
 
 
@@ -163,17 +163,19 @@ def _group_for_statements(changes: Sequence[Change]) -> Iterable[list[int]]:
     No group has two changes of the same document.
     """
     rounds: list[dict[str, int]] = []
-    seen: dict[str, int] = {}
-    for place, change in enumerate(changes):
-        round_index = seen.get(change.key, 0)
-        seen[change.key] = round_index + 1
+    counts: dict[str, int] = {}
+    for index, change in enumerate(changes):
+        round_index = counts.get(change.key, 0)
+        counts[change.key] = round_index + 1
         if round_index == len(rounds):
             rounds.append({})
-        rounds[round_index][change.key] = place
+        rounds[round_index][change.key] = index
     for by_key in rounds:
         # All transactions lock documents in this order, so that they do not deadlock.
-        places = [by_key[key] for key in sorted(by_key)]
-        yield from (places[at : at + _MOST_ROWS] for at in range(0, len(places), _MOST_ROWS))
+        indexes = [by_key[key] for key in sorted(by_key)]
+        yield from (
+            indexes[start : start + _MOST_ROWS] for start in range(0, len(indexes), _MOST_ROWS)
+        )
 
 
 def _store_versions(

@@ -79,7 +79,8 @@ class RequestAnswerer:
     Attributes:
         conf: The settings of the service.
         alias: The database in settings.DATABASES.
-        stop: Set this event to make `run` return. The next process continues the current request.
+        stop: Set this event to make `run` return. The next process answers the current request
+            again, from its first version.
         until_idle: After how many seconds without a request `run` returns. None: never.
     """
 

@@ -29,7 +29,8 @@ _LOCKED_SECONDS = 0.05
 _CLEAN_SECONDS = 3_600.0
 # A sleeping relay notices within this time that it should stop.
 _STOP_SECONDS = 0.5
-# How many unwritten outcomes of earlier rounds are tried at a time. Writers had locked their rows.
+# How many outcomes of earlier rounds are written at a time. These are outcomes that could not be
+# written before, because writers had locked the rows.
 _UNSETTLED_AT_A_TIME = 1_000
 _OUTAGE = Backoff(0.1, 5.0)
 # A number above all version numbers, with which no version of a document is sent.
@@ -82,7 +83,7 @@ class RelayLoop:
                     return
             except LeaseLostError:
                 logger.warning(
-                    "this relay was silent for too long, so others took over; joining again"
+                    "this relay was silent for too long, so other relays took over; joining again"
                 )
                 self._sender.abandon_sends()
                 self._member.reset_identity()
@@ -101,7 +102,7 @@ class RelayLoop:
         self._do_periodic_work(connection)
         self._failures = 0
         while not self.stop.is_set() and not self._is_idle_long_enough():
-            if self._member.unbalanced:
+            if self._member.is_balancing_due:
                 self._do_periodic_work(connection)
             if not self._send_due(connection):
                 self._wait_for_work(connection)
@@ -110,7 +111,7 @@ class RelayLoop:
         self._member.leave_relays(connection)
 
     def _settle_before_leaving(self, connection: Connection) -> None:
-        """Write the remaining outcomes. If writers have locked rows, wait for at most one lease."""
+        """Write the remaining outcomes. If writers have locked the rows, wait up to a lease."""
         until = monotonic() + self.conf.lease_seconds
         self._settle_outcomes(connection, [*self._unsettled])
         while self._unsettled and monotonic() < until:
@@ -140,7 +141,7 @@ class RelayLoop:
         """Send due versions. Return whether Kafka has confirmed at least one version."""
         self._settle_outcomes(connection, [*islice(self._unsettled, _UNSETTLED_AT_A_TIME)])
         began = monotonic()
-        if began < self._paused_until or not self._member.certain:
+        if began < self._paused_until or not self._member.has_safe_lease:
             return False
         retries = began >= self._retry_at
         due_documents = self._reader.read_due_documents(
@@ -150,14 +151,14 @@ class RelayLoop:
         outcomes = self._sender.send_chains(chains, lambda: self._keep_lease(connection))
         outcomes += map(_make_missing_outcome, self._reader.missing)
         is_any_confirmed = any(outcome.sent > outcome.due.sent for outcome in outcomes)
-        outcomes = self._charge_partitions_that_time_out(outcomes, is_any_confirmed)
+        outcomes = self._count_timeouts_as_failures(outcomes, is_any_confirmed)
         for outcome in outcomes:
             self._note_outcome(outcome)
         self._plan_pauses(outcomes, is_any_confirmed, monotonic() - began, retries=retries)
         self._settle_outcomes(connection, [outcome.due.document for outcome in outcomes])
         return is_any_confirmed
 
-    def _charge_partitions_that_time_out(
+    def _count_timeouts_as_failures(
         self, outcomes: list[SendOutcome], is_any_confirmed: bool
     ) -> list[SendOutcome]:
         """Count repeated timeouts as failures of the documents, if Kafka answers meanwhile.
@@ -263,12 +264,12 @@ class RelayLoop:
 
         If the database is down, sending goes on until half a lease after the last beat.
         """
-        if self._member.due:
+        if self._member.is_beat_due:
             try:
                 self._member.write_beat(connection, self._sender.in_hand, self._error)
             except psycopg.Error as error:
                 logger.warning("this relay could not write its beat: %s", str(error).strip())
-        return self._member.certain
+        return self._member.has_safe_lease
 
     def _wait_for_work(self, connection: Connection) -> None:
         """Sleep until a version is recorded or the next beat is due."""
@@ -291,7 +292,7 @@ class RelayLoop:
             for notification in connection.notifies(timeout=seconds, stop_after=1)
         ]
         if membership.CHANNEL in channels:
-            self._member.hurried = True
+            self._member.relays_changed = True
         return bool(channels)
 
     def _is_idle_long_enough(self) -> bool:
@@ -305,7 +306,7 @@ class RelayLoop:
 
 
 def _make_missing_outcome(due: DueDocument) -> SendOutcome:
-    """Return a failure for a document with a next version that is missing in the table.
+    """Return a failure for a document: its next version is missing in outbox_message.
 
     The missing version must not be skipped, so later versions of the document wait.
     """

@@ -1,4 +1,4 @@
-"""Decides which relays are alive, and which buckets of documents each relay sends.
+"""Decides which relays are alive, and which buckets (shares of the documents) each relay sends.
 
 A relay is alive as long as its beat, a number in its row, grows.
 """
@@ -47,10 +47,10 @@ class RelayMembership:
 
     Attributes:
         name: The name of this relay.
-        lease: After how many seconds without a beat others take over.
+        lease: After how many seconds without a beat other relays take over its buckets.
         id: The primary key of this relay's row; None before it joins.
         buckets: The buckets that only this relay sends.
-        hurried: Whether another relay came or left, so that buckets must be balanced at once.
+        relays_changed: Whether another relay joined or left. Buckets must then be balanced at once.
     """
 
     name: str
@@ -58,23 +58,23 @@ class RelayMembership:
     id: int | None = None
     buckets: frozenset[int] = frozenset()
     _beat_at: float = 0.0
-    hurried: bool = False
+    relays_changed: bool = False
     _balanced_at: float = 0.0
     # By relay, its last beat, and the time at which this relay first saw that beat.
     _seen: dict[int, tuple[int, float]] = field(default_factory=dict)
 
     @property
-    def due(self) -> bool:
+    def is_beat_due(self) -> bool:
         """Whether the next beat is due."""
         return monotonic() - self._beat_at > self.lease / 5
 
     @property
-    def unbalanced(self) -> bool:
+    def is_balancing_due(self) -> bool:
         """Whether it is time to balance the buckets with the other relays."""
-        return self.hurried or monotonic() - self._balanced_at > self.lease / 5
+        return self.relays_changed or monotonic() - self._balanced_at > self.lease / 5
 
     @property
-    def certain(self) -> bool:
+    def has_safe_lease(self) -> bool:
         """Whether this relay surely keeps its buckets for another half of a lease.
 
         Other relays take the buckets only when the last beat of this relay is a whole lease old.
@@ -140,7 +140,7 @@ class RelayMembership:
         Raises:
             LeaseLostError: Other relays have taken over.
         """
-        self._balanced_at, self.hurried = monotonic(), False
+        self._balanced_at, self.relays_changed = monotonic(), False
         relays = self._remove_silent_relays(connection)
         if self.id not in relays:
             raise LeaseLostError

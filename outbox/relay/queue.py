@@ -40,13 +40,13 @@ class VersionChain:
 
 @dataclass(frozen=True, slots=True)
 class SendFailure:
-    """Why a version was not sent.
+    """The reason why a version was not sent.
 
     Attributes:
         reason: The name of the error, for metrics.
         text: The error in words.
         outage: Whether Kafka could not be reached, so that the version is not to blame.
-        late: Whether there was no answer in time.
+        late: Whether Kafka did not answer in time.
         shared: Whether Kafka refuses whole batches for this reason, so that another version of the
             batch may be to blame.
     """
@@ -82,8 +82,8 @@ _LEAST_ROWS, _MOST_ROWS = 10, 1_000
 _CHAIN_VERSIONS = 10
 
 _COLUMNS = "key, bucket, sent, version, waiting_since, recorded_at, attempts"
-# A condition that leaves out documents whose rows are out of date, because this relay has already
-# sent more: they must not hide other documents.
+# A condition that leaves out documents of which this relay has sent more than their rows say yet.
+# Otherwise these could fill the LIMIT, and other documents would not be read.
 _FURTHER = "version > coalesce((%(known)s::jsonb ->> key)::int, -1)"
 # Retries are at most a quarter of the documents, so that they do not delay new versions.
 _DUE = f"""
@@ -147,7 +147,7 @@ SELECT EXISTS (
 )
 """  # noqa: S608 - our own constant
 # If the clock was set back, retries may be further away than the longest pause. This limits them.
-_NEARER = """
+_LIMIT_NEXT_ATTEMPTS = """
 UPDATE outbox_document SET next_attempt_at = clock_timestamp() + %(most)s * interval '1 second'
 WHERE bucket = ANY(%(buckets)s::smallint[]) AND attempts > 0
     AND next_attempt_at > clock_timestamp() + %(most)s * interval '2 seconds'
@@ -156,7 +156,7 @@ WHERE bucket = ANY(%(buckets)s::smallint[]) AND attempts > 0
 
 @dataclass(slots=True)
 class DueReader:
-    """Reads due documents and their versions, fewer at a time if versions are large."""
+    """A reader of due documents and their versions, which reads fewer if versions are large."""
 
     _rows: int = _LEAST_ROWS
     # Documents whose next version is missing in the table.
@@ -194,7 +194,7 @@ class DueReader:
     ) -> list[VersionChain]:
         """Return the next versions of these documents.
 
-        The last documents are left out if there are too many versions, or if they are too large.
+        The last documents are left out if the versions are too many or too large.
         """
         self.missing = ()
         if not documents:
@@ -265,7 +265,7 @@ def limit_next_attempts(
     connection: Connection, buckets: Collection[int], longest_pause: float
 ) -> None:
     """Move retries that are too far in the future to `longest_pause` seconds from now."""
-    connection.execute(_NEARER, {"buckets": list(buckets), "most": longest_pause})
+    connection.execute(_LIMIT_NEXT_ATTEMPTS, {"buckets": list(buckets), "most": longest_pause})
 
 
 def truncate_expired_messages(

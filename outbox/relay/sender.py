@@ -236,7 +236,8 @@ class VersionSender:
 
     def _get_producer(self) -> Producer:
         if self._producer is None:
-            # A relay that was frozen for longer than its lease must not send what is in its queue.
+            # If this process was frozen for longer than its lease, the client must not send the
+            # versions in its queue.
             timeout = {"message.timeout.ms": int(self.conf.lease_seconds * 500)}
             settings = {**_DEFAULTS, **self.conf.kafka, **_FIXED, **timeout}
             self._producer = Producer({**settings, "error_cb": _log_client_error}, logger=logger)

@@ -157,7 +157,7 @@ def test_adopt_records_archived_rows_that_the_restored_database_does_not_know(
         fill(plain, *make_ids("b", 9), "late")
     assert "3 rows" in read_refusal(store)
     code, output = decide("adopt", "--why", "backup of Monday")
-    assert (code, output) == (0, f"The archived rows of {TABLE} {OLD} count: 12 rows.\n")
+    assert (code, output) == (0, f"Accepted the archived rows of {TABLE} {OLD}: 12 rows.\n")
     assert JournalEntry.objects.get().reason == "backup of Monday"
     assert [version.id for version in read.read_versions(store, PRODUCT, "b007")] == ["b007"]
     assert NAME in run_maintain(store)

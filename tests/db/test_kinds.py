@@ -293,7 +293,7 @@ def test_declared_child_kind_works_like_a_kind_that_annals_ships(env: dict[str, 
     complete, first, twin, _main, whole, search_answer, page, bad, *catalogue = later_results
     checks = before[1]["checks"]
     assert before == [503, {"status": "unavailable", "process": "web", "checks": checks}]
-    assert checks["migrations"] == "a declared kind has no table, or another one"
+    assert checks["migrations"] == "a declared kind has no table, or a table with other columns"
     assert (refused[0], refused[1]["error"]["code"]) == (503, "unavailable")
     for table in ("order_aud", "product_aud"):
         warning = f"(history.W001) The kind of the table {table} is not declared"

@@ -107,7 +107,7 @@ def test_readiness_check_names_command_to_run_when_login_lacks_rights(
     owner.execute(f"REVOKE {WEB} FROM {web}")
     checks = Client().get("/readyz").json()["checks"]
     assert "annals grants --apply" in checks["rights"]
-    assert checks["migrations"] == "the database login may not read them"
+    assert checks["migrations"] == "the database login lacks the right to check this"
 
 
 def test_database_login_of_web_can_edit_people_and_labels(web: str) -> None:

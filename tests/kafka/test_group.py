@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 
 from annals.embedded.broker import KafkaServer
-from annals.embedded.stuck_group import StuckGroup
+from annals.embedded.stuck_group import StuckGroupRemover
 from ingest.kafka import source as kafka_source
 from ingest.kafka.brokers import Brokers
 from ingest.messages.message import KafkaPartition
@@ -39,7 +39,7 @@ class GroupMember:
         self.source = kafka_source.GroupMember(
             *(broker.get_bootstrap_servers(), group, [SHARED], GIVEN),
             *(self._take, self.partitions.clear, self.partitions.clear),
-            on_stuck=StuckGroup(broker.make_client_config(), group),
+            on_stuck=StuckGroupRemover(broker.make_client_config(), group),
         )
 
     def _take(self, places: Iterable[KafkaPartition]) -> None:
@@ -141,7 +141,7 @@ def test_committed_offsets_are_kept_while_member_waits_for_partitions(
     source = kafka_source.GroupMember(
         *(apache.get_bootstrap_servers(), group, ["missing"], {}),
         *(lambda _: None, lambda: None, lambda: None),
-        on_stuck=StuckGroup(apache.make_client_config(), group),
+        on_stuck=StuckGroupRemover(apache.make_client_config(), group),
     )
     for _ in range(20):
         source.poll(1, 0.1)

@@ -250,18 +250,18 @@ def test_attempt_is_counted_when_its_process_ends_during_the_attempt(service: st
     """If it was the last attempt, the message becomes a dead letter."""
     store_messages(make_message(1), make_message(2, "B"))
     processor = make_processor(ATTEMPTS=2)
-    turn = queue.take_turn(["shop"], "default")
-    assert turn is not None
-    assert turn.place[2] == 1
-    assert queue.begin_attempt(turn, 0.0, "default") is not None
+    locked = queue.lock_next_message(["shop"], "default")
+    assert locked is not None
+    assert locked.place[2] == 1
+    assert queue.begin_attempt(locked, 0.0, "default") is not None
     connection.close()
-    second_turn = queue.take_turn(["shop"], "default")
-    assert second_turn is not None
-    turn_of_first_message = second_turn if second_turn.place[2] == 1 else None
+    locked_again = queue.lock_next_message(["shop"], "default")
+    assert locked_again is not None
+    first_message_again = locked_again if locked_again.place[2] == 1 else None
     connection.close()
     Waiting.objects.filter(offset=1).update(attempts=2)
     relays.wait_until(lambda: process_over_outages(processor) and map_states() == {1: "dead"})
-    assert turn_of_first_message is None or turn_of_first_message.crashed
+    assert first_message_again is None or first_message_again.crashed
     assert Waiting.objects.get().last_error == "the process ended during the attempt"
     assert list_effects() == [("B", 2)]
 

@@ -271,10 +271,10 @@ def test_beats_of_busy_relay_do_not_delay_balancing_of_buckets(service: str) -> 
     with sessions.connect("default") as connection_:
         member.join_relays(connection_)
         member.balance_buckets(connection_, ())
-        assert not member.unbalanced
+        assert not member.is_balancing_due
         time.sleep(0.3)
         member.write_beat(connection_, ["product-instance/A1"])
-        assert (member.due, member.unbalanced) == (False, True)
+        assert (member.is_beat_due, member.is_balancing_due) == (False, True)
         member.leave_relays(connection_)
 
 

@@ -52,7 +52,8 @@ def _make_expected(process_name: str, text: str, during: str | None, reason: str
 EXPECTED = (
     # How many 503 there may be is judged by what the people got.
     _make_expected("web", r"status=503|Service Unavailable", None, "busy, or the database is away"),
-    _make_expected("web", r"pool|error connecting|discarding closed|unavailable|journal|metrics: ",
+    _make_expected("web", r"pool|error connecting|discarding closed|unavailable|journal|"
+                   r"metrics of the store were not collected",
                    "database", "the database is away"),
     _make_expected("consumer", r"database is not available|not written|no heartbeat|psycopg",
                    "database", "the write is repeated"),

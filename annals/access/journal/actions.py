@@ -25,7 +25,7 @@ class ActorKind(models.TextChoices):
 
 
 class AccessAction(models.TextChoices):
-    """What a request accesses."""
+    """The kind of an access: what the request shows or does."""
 
     TIMELINE = "timeline", _("timeline")
     APPLICATION = "application", _("whole application")
@@ -51,7 +51,8 @@ class AccessOutcome(models.TextChoices):
     FAILED = "failed", _("failed")  # nothing found, a wrong parameter, or an error
 
 
-BREAK_GLASS: Final = "annals_break_glass"  # set on the request, and in the session
+# An attribute of the request, and a key of the session: both belong to a break-glass login.
+BREAK_GLASS: Final = "annals_break_glass"
 
 # Actions by the end of a route; the first match counts. A route that is in none of these lists has
 # the action OTHER.

@@ -28,7 +28,7 @@ SEAL_AFTER_DAYS: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class JournalRows:
-    """How the rows of a day of the journal are read to seal it: the table, columns and order.
+    """The table, columns and order in which the rows of a day of the journal are read to seal it.
 
     Implements history.kinds.kind.DayRows.
     """
@@ -52,7 +52,8 @@ class JournalRows:
         ),
     )
     order: tuple[str, ...] = ("at", "id")
-    # A finding names a row by its moment, because two rows hardly ever have the same microsecond.
+    # `annals partitions verify` names a changed row by its moment: two rows hardly ever have the
+    # same microsecond.
     display_key: tuple[str, str] = ("to_char(at AT TIME ZONE 'UTC', 'HH24:MI:SS.US')", "0")
 
     @property
@@ -105,7 +106,7 @@ def create_coming_days(using: str = "default", **_: Any) -> None:
     policy = PartitionPolicy.at(clock.now())
     coming_days = list(Window(policy.today, policy.window.newest).iterate_days())
     if catalog.find_missing_tables(database, [TABLE]):
-        return  # after `migrate history` alone
+        return  # `migrate history` alone does not create the table
     database.ensure_connection()
     attached = days.find_attached(database.connection, [(TABLE, day) for day in coming_days])
     for day in coming_days:

@@ -26,11 +26,12 @@ from history.policy.access_record import AccessRecord
 
 QUARANTINE: Final = "quarantine"
 TRACE: Final = "api/v1/trace"  # its parameters name the version or message
-# The reason for an access, in the person's own words: UTF-8, percent-encoded.
+# The header with the reason for an access, in the person's own words: UTF-8, percent-encoded.
 REASON: Final = "X-Annals-Reason"
-# A list may hide a thousand applications. The first ones show who searched for what.
+# A list can leave out a thousand applications. Entries for the first of them are enough to show
+# who searched for what.
 MAX_HIDDEN_ENTRIES: Final = 20
-# Parameters whose values cannot be data of a client. Only these are kept in `query`.
+# Parameters whose values cannot be data of the bank's clients. Only these are kept in `query`.
 _HARMLESS_PARAMETERS: Final = frozenset(
     (
         *("pageSize", "sort", "order", "type", "include", "archive", "download", "format", "as"),
@@ -190,8 +191,8 @@ def _format_query(
 ) -> str:
     """Return the path and those parameters that cannot contain data of the bank's clients.
 
-    Of a page of changes it returns the whole question, with moments and logins resolved. Returns
-    the path alone if the answer showed nothing.
+    For a page of changes, they include all filters, with their moments and logins resolved. If the
+    answer showed nothing, the path is returned alone.
     """
     if outcome is not AccessOutcome.SHOWN:
         return request.path
@@ -199,7 +200,7 @@ def _format_query(
         name: value
         for name, value in request.GET.items()
         if (name in _HARMLESS_PARAMETERS and _HARMLESS_VALUE.fullmatch(str(value)))
-        or (name == "login" and action is AccessAction.JOURNAL)  # never a client
+        or (name == "login" and action is AccessAction.JOURNAL)  # a login is not data of a client
         # The author and the clientId of a page of changes are logins, so the entry may have them.
         or (name in ("author", "clientId") and access.is_one_entry)
     } | access.question

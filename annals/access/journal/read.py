@@ -78,7 +78,7 @@ def fetch_page(
     """Return up to `size` entries, newest first.
 
     Args:
-        after: Where the page before ended. None: return the first page.
+        after: The position of the last entry of the page before. None: return the first page.
     """
     entries: list[JournalEntry] = []
     for span in _generate_span_queries(filters, after):
@@ -206,8 +206,8 @@ def _find_users(rows: Sequence[JournalEntry]) -> Mapping[str, User]:
     return {format_user_identity(user.pk): user for user in users}
 
 
-# The kind in the table of people, by kind of actor. A break-glass login may have any name,
-# also the name of a person.
+# By kind of actor, the kind under which the table of people has the full name of the login. A
+# break-glass login has none, because it may have the same name as the login of a person.
 _PERSON_KINDS: Final = {ActorKind.PERSON.value: "person", ActorKind.SERVICE.value: "service"}
 
 

@@ -38,8 +38,8 @@ from history.kinds.entities import ENTITIES, EntityKind
 PAGE_SIZE: Final = 100
 NAME: Final = "admin:journal"
 _ANY: Final = [("", _("any"))]
-# The last line of a file that is not complete because the database failed. After it, the connection
-# is reset.
+# The last line of an exported file that is not complete because the database failed. After this
+# line, the connection is reset.
 NOT_COMPLETE: Final = "NOT COMPLETE"
 
 

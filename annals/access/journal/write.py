@@ -44,7 +44,7 @@ _SET_TIMEOUTS: Final = (
     f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS};"
     f" SET LOCAL statement_timeout = {STATEMENT_TIMEOUT_MS};"
 )
-# Sent after the INSERT if it is part of a transaction of the caller, which goes on.
+# Sent after the INSERT if the caller has an open transaction, because this transaction goes on.
 _RESET_TIMEOUTS: Final = "SET LOCAL lock_timeout TO DEFAULT; SET LOCAL statement_timeout TO DEFAULT"
 _INSERT: Final = "INSERT INTO public.{table} ({names}) VALUES {rows}"
 

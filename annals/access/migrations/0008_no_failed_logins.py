@@ -1,8 +1,11 @@
-"""What 0006 to 0008 did; a database that has some of them goes on.
+"""The changes of the former migrations 0006 to 0008, which a database may have had in part.
 
-A web of the release before may write the journal while it is replaced by this one. It does not
-name these columns. An alert on the access journal replaces the quota, which counted for an hour.
-Passwords are for the demo only: failed logins are not counted.
+During an upgrade, a web of the previous release may still write to the access journal. Its
+statements do not name COLUMNS, so these columns get defaults.
+
+The tables of two removed features leave Django's models. `Opened` counted how many applications a
+login opened in an hour; an alert on the access journal replaces it. `Attempts` counted failed
+logins; only the demo has passwords now.
 """
 
 from django.db import migrations
@@ -18,7 +21,8 @@ class Migration(migrations.Migration):
             + ", ".join(f"ALTER COLUMN {name} SET DEFAULT ''" for name in COLUMNS),
             "ALTER TABLE access_journal "
             + ", ".join(f"ALTER COLUMN {name} DROP DEFAULT" for name in COLUMNS),
-            # The tables stay until the next release: a web of this one's predecessor writes them.
+            # The tables themselves stay until the next release, because a web of the previous
+            # release still writes to them.
             state_operations=[migrations.DeleteModel("Opened"), migrations.DeleteModel("Attempts")],
         ),
     ]

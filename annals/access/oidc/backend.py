@@ -56,7 +56,8 @@ def create_or_update_user(provider: Provider, claims: Mapping[str, Any]) -> User
 
     Raises:
         NoRoleError: The claims give the person no role, or the login of the person is a superuser
-            in the database. A login without a role has lost its earlier roles before the error.
+            in the database. If a login has no role any more, its earlier roles are removed before
+            the error is raised.
     """
     user = _create_or_update_user(provider, claims)
     if user is None or not user.is_staff:
@@ -173,7 +174,7 @@ def get_library_setting(name: str, *default: object) -> Any:
 
 
 class ProviderBackend(OIDCAuthenticationBackend):  # type: ignore[misc] # untyped library
-    """Logs in a person whom a provider has sent back to Annals.
+    """The authentication backend of people whom a provider has sent back to Annals.
 
     `request.annals_provider` is the name of the provider.
     """

@@ -21,7 +21,7 @@ _ERROR_ATTRIBUTE: Final = "annals_bearer_error"
 
 
 class BearerAuthentication(BaseAuthentication):
-    """Authenticates requests with a Bearer token.
+    """The authentication of API requests that have a Bearer token.
 
     The answer is 401 with the reason if the token is refused, 403 if it lacks the scope, and 503
     if the keys of the issuer cannot be fetched. The keys are remembered between requests.

@@ -52,7 +52,7 @@ class LoginHandshake(CookieStore):
     """
 
     def get_session_cookie_age(self) -> int:
-        """Return how long the signature of the cookie is valid, in seconds."""
+        """Return for how many seconds the signature of the cookie is valid."""
         return HANDSHAKE_SECONDS
 
     @property
@@ -108,7 +108,7 @@ NEEDS_PERSON_ERRORS = (
 
 @method_decorator(never_cache, "dispatch")
 class LoginView(OIDCAuthenticationRequestView):  # type: ignore[misc] # untyped library
-    """Sends the browser to the provider to log in.
+    """The view that sends the browser to the provider to log in.
 
     With `?renew` the provider must not ask the person anything. The answer is 503 while this
     process has too many logins at this provider in progress. See `ProviderDiscovery.logins`.
@@ -154,7 +154,7 @@ class LoginView(OIDCAuthenticationRequestView):  # type: ignore[misc] # untyped 
 
 @method_decorator(never_cache, "dispatch")
 class CallbackView(OIDCAuthenticationCallbackView):  # type: ignore[misc] # untyped library
-    """Completes a login when the browser comes back from the provider.
+    """The view that completes a login when the browser comes back from the provider.
 
     The answer is 503 while this process has too many logins at this provider in progress.
     """
@@ -316,8 +316,8 @@ def _render_refusal(
     """Render the page that says why a login was refused.
 
     Args:
-        following: The page has a link to log in again. After that login, the browser goes to this
-            address.
+        following: The address to which the browser goes after another login, for which the page
+            has a link. None: the start page.
     """
     query = urlencode({"next": following} if following else {})
     context = {

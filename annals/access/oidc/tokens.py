@@ -23,7 +23,8 @@ MAX_NAME_LENGTH: Final = 255  # the limit of `sub` in OpenID Connect Core, secti
 # The accepted `typ` of tokens (RFC 9068, RFC 7519). Tokens of other types have other purposes.
 BEARER_TYPES: Final = (None, "JWT", "at+jwt", "application/at+jwt")
 ID_TYPES: Final = (None, "JWT")
-# RFC 7515, section 2: base64url without padding. Other characters are refused; Python skips them.
+# RFC 7515, section 2: base64url without padding. Other characters are refused here, because Python
+# would skip them.
 _COMPACT_JWT_PATTERN: Final = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
 LOGOUT_EVENT: Final = "http://schemas.openid.net/event/backchannel-logout"
 
@@ -123,8 +124,8 @@ def verify_id_token(token: str, discovery: ProviderDiscovery, nonce: str) -> Map
 class LogoutRequest:
     """The request of a back-channel logout token: end all sessions of a subject, or one session."""
 
-    subject: str | None  # all sessions of this person end; None: only `session` ends
-    session: str | None  # which session ends; None: all of `subject`
+    subject: str | None  # the person whose sessions end; None: `session` alone decides
+    session: str | None  # the provider's id of the session that ends; None: all sessions end
     id: str  # the claim `jti`
     until: int  # Unix time after which the token is not accepted
 

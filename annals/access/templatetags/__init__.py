@@ -1,1 +1,1 @@
-"""Template tags of the log-in pages."""
+"""The template tags of the app access."""

@@ -1,4 +1,4 @@
-"""Template tags of the login page."""
+"""Template tags of the pages for login and logout."""
 
 from typing import Any
 from urllib.parse import urlencode
@@ -14,7 +14,7 @@ register = template.Library()
 
 
 @register.simple_tag
-def login_providers(following: str) -> list[dict[str, str]]:
+def list_login_providers(following: str) -> list[dict[str, str]]:
     """Return the title and url of each provider where people can log in.
 
     After the login, the browser goes to `following`.
@@ -28,13 +28,13 @@ def login_providers(following: str) -> list[dict[str, str]]:
 
 
 @register.simple_tag
-def demo() -> bool:
-    """Return whether this is a demo."""
+def is_demo() -> bool:
+    """Return whether this installation is a demo."""
     return bool(settings.ANNALS.demo)
 
 
 @register.simple_tag(takes_context=True)
-def open_provider(context: dict[str, Any]) -> dict[str, str] | None:
+def find_open_provider(context: dict[str, Any]) -> dict[str, str] | None:
     """Return the title and url of the provider where the person is still logged in, or None.
 
     The url is the provider's logout page, or empty if the provider does not name one.

@@ -12,12 +12,12 @@ from history.kinds.entities import BY_NAME
 
 class Command(BaseCommand):
     help = (
-        "Print what was changed in a span of time, whatever document it was in: by a person "
-        "(--author), by a service (--client-id), to a field (--path), or everything. The span "
-        "may be of any length: it is read page by page, and printed as it is read. Sensitive "
-        "fields are masked. At the end it says on stderr which span was read and how many "
-        "versions were listed. When it is interrupted, it prints the token to go on with; exit 0: "
-        "all was printed, also if that is nothing, 2: it failed, 130: it was interrupted."
+        "Print the changes of all documents in a span of time: by a person (--author), by a "
+        "service (--client-id), to a field (--path), or all. The span may be of any length: the "
+        "command reads and prints it page by page. Sensitive fields are masked. At the end, the "
+        "command says on stderr which span it read and how many versions it listed. If it is "
+        "interrupted, it prints the token with which it can continue; exit 0: all changes were "
+        "printed, even if there were none, 2: it failed, 130: it was interrupted."
     )
     requires_system_checks: list[str] = []
 
@@ -72,14 +72,14 @@ class Command(BaseCommand):
 
 
 def parse_login(text: str) -> str:
-    """Check that a login is not empty."""
+    """Return the login if it is not empty. A type of argparse."""
     if not text.strip():
         raise ArgumentTypeError("it is empty")
     return text
 
 
 def parse_moment(text: str) -> datetime:
-    """Read a moment in ISO 8601."""
+    """Parse a moment in ISO 8601. A type of argparse."""
     try:
         moment = datetime.fromisoformat(text)
         return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)

@@ -31,8 +31,8 @@ class Command(BaseCommand):
     help = (
         "Compare applications version by version with the service that Annals replaces "
         "(ANNALS_FALLBACK_URL); prints paths, never values; exit 0: no version is different or "
-        "missing in Annals, 1: a version is, an application could not be compared, or no version "
-        "is in both systems, 2: the command failed."
+        "missing in Annals, 1: a version is different or missing in Annals, an application could "
+        "not be compared, or no version is in both systems, 2: the command failed."
     )
     requires_system_checks: list[str] = []
 
@@ -204,11 +204,11 @@ def _format_lines(totals: ComparisonTotals, listed: Sequence[ComparedVersion]) -
     yield f"{pluralize(totals.applications, 'application')} compared"
     for verdict in ComparisonVerdict:
         yield f"{totals.versions[verdict]:>10,}  {verdict.label}"
-    yield f"{totals.clocks:>10,}  of those in both have another time there"
+    yield f"{totals.clocks:>10,}  of the versions in both systems have another time in the old one"
     if totals.unavailable:
         yield f"{totals.unavailable:>10,}  not compared"
     if totals.nowhere:
-        yield f"{totals.nowhere:>10,}  in neither of the two"
+        yield f"{totals.nowhere:>10,}  in neither of the two systems"
     if totals.faults:
         singular, plural = (
             "version is missing here or differs",

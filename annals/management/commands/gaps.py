@@ -153,8 +153,8 @@ def _find_gaps(command: BaseCommand, *, as_json: bool) -> None:
     )
     if is_distributed(connection.connection):
         out.write(
-            "The nodes of the cluster count new rows up to a minute late: the next run looks at "
-            "those of the last minute again."
+            "The nodes of the cluster count new rows up to a minute late: the next run looks again "
+            "at the rows of the last minute."
         )
 
 

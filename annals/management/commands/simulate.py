@@ -38,7 +38,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
         add("--rps", type=make_number_parser(0, 1e6), help="messages per second; "
-            "0 = as fast as possible (default 200, with --days 0)")  # fmt: skip
+            "0 = as fast as possible (default 200; if --days is given, 0)")  # fmt: skip
         add("--seconds", type=make_number_parser(0, MAX_SECONDS), help="stop after N seconds")
         add(
             "--applications",
@@ -162,7 +162,7 @@ def _send_messages(
         side_by_side=simulation.side_by_side,
     )
     tally, began = SentMessages(), monotonic()
-    # A run of N seconds with a rate still sends its last message.
+    # With a rate, the last message is due exactly after `seconds`, so it gets a second more.
     end = float("inf") if seconds is None else began + seconds + (1.0 if simulation.rps else 0.0)
     with (
         _catch_signals() as stopped,

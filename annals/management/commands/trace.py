@@ -149,13 +149,13 @@ def _fetch_bounds(command: BaseCommand, message: MessagePosition) -> BrokerBound
         if not bounds:
             return BrokerBounds(0, 0)
         [(source, (low, end))] = bounds.items()
-        # The embedded broker counts its last batch as one message.
+        # The embedded broker counts its last batch as one message, so `end` can be too low.
         if message.offset >= end:
             peeked_messages = peek_messages(*load_broker_settings(), partition, message.offset, 1)
             if any(peeked.offset == message.offset for peeked in peeked_messages):
                 end = message.offset + 1
     except (UnreachableError, CommandError) as error:
-        command.stderr.write(f"{error}. The end of the partition is as a consumer last noted it.")
+        command.stderr.write(f"{error}. The end of the partition is taken from the ledger.")
         return None
     return BrokerBounds(low, end, source.topic_id)
 

@@ -55,16 +55,16 @@ from ingest.store import empty_offsets
 
 # Finds the days that must not be dropped yet.
 FIND_HELD_DAYS: FindHeldDays = find_days_to_hold
-# How many seconds a run packs days, and how many rows per second at most.
+# For how many seconds a run packs days, and how many rows it packs per second at most.
 PACK_SECONDS: Final = 1_800
 PACK_ROWS_PER_SECOND: Final = 20_000
-# How many seconds a run creates indexes that older days lack.
+# For how many seconds a run creates indexes that older days lack.
 INDEX_SECONDS: Final = 1_800
 
 
 @dataclass(frozen=True, slots=True)
 class DropExceptions:
-    """What the operator allows in this run, although the rules for dropping days forbid it."""
+    """The exceptions from the rules for dropping days that the operator allows in this run."""
 
     force: bool = False  # also drop held days
     without_archive: bool = False  # also drop days that are not archived
@@ -313,8 +313,8 @@ def pack_finished_days(context: NightContext) -> StepResult:
     """
     result = StepResult()
     table_swap.remove_leftover_triggers(connection.connection)  # of a run that was killed
-    # A trigger refuses a row if a block of its day already has its version. An earlier release
-    # packed days without this trigger.
+    # On a packed day, a trigger refuses a row if a block already has the version of the row. An
+    # earlier release packed days without this trigger.
     table_swap.guard_packed_days(connection.connection)
     end = time.monotonic() + PACK_SECONDS
     due_days = find_days_to_pack(context.list_version_partitions(), context.today)
@@ -344,7 +344,7 @@ def pack_finished_days(context: NightContext) -> StepResult:
 
 
 def find_days_to_pack(partitions: Iterable[Partition], today: date) -> list[tuple[str, date]]:
-    """Return the days to pack, newest first, each with its table. Days to hold are left out.
+    """Return the days to pack, newest first, each with its table. Held days are left out.
 
     Args:
         partitions: The partitions of the tables of versions.
@@ -356,11 +356,11 @@ def find_days_to_pack(partitions: Iterable[Partition], today: date) -> list[tupl
 
 def remove_old_search_keys(context: NightContext) -> StepResult:
     """Remove the search keys whose newest version is older than the window."""
-    before = search_keys.find_oldest_searchable_day(
+    oldest_day = search_keys.find_oldest_searchable_day(
         context.list_version_partitions(), context.policy.window.oldest
     )
-    removed = search_keys.remove_old_keys(connection.connection, before)
-    return StepResult(search_keys_removed=removed, search_keys_before=before)
+    removed = search_keys.remove_old_keys(connection.connection, oldest_day)
+    return StepResult(search_keys_removed=removed, search_keys_before=oldest_day)
 
 
 def remove_old_messages(context: NightContext) -> StepResult:
@@ -382,8 +382,8 @@ def remove_old_empty_offsets(context: NightContext) -> StepResult:
 
 def remove_old_late_versions(context: NightContext) -> StepResult:
     """Remove the rows of the late list that were added before the window."""
-    before = datetime.combine(context.policy.window.oldest, time_of_day(), UTC)
-    late_list.remove_old_batches(connection.connection, before)
+    window_start = datetime.combine(context.policy.window.oldest, time_of_day(), UTC)
+    late_list.remove_old_batches(connection.connection, window_start)
     return StepResult()
 
 

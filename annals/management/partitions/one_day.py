@@ -173,7 +173,7 @@ def forget_archived_day(call: PartitionsCall) -> int:
 def adopt_archived_day(call: PartitionsCall) -> int:
     """Accept an archived day although the database has no record of archiving its rows."""
     return _decide_on_archive(
-        call, operator_decisions.adopt_day, "The archived rows of {} count: {}."
+        call, operator_decisions.adopt_day, "Accepted the archived rows of {}: {}."
     )
 
 

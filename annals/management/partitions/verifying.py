@@ -37,7 +37,7 @@ def verify(call: PartitionsCall) -> int:
 
 
 def _verify_tables(call: PartitionsCall, tables: Sequence[DayRows]) -> int:
-    """Check the sealed days and the chain of each table, and return the exit code."""
+    """Check the sealed days and the chain of seals of each table, and return the exit code."""
     options, out, err = call.options, call.stdout, call.stderr
     connection.ensure_connection()
     _refuse_unsealed(tables, options["day"])
@@ -84,7 +84,7 @@ def _refuse_unsealed(tables: Sequence[DayRows], day: date | None) -> None:
     if any(
         day in dict(verification.find_unsealed_days(connection.connection, rows)) for rows in tables
     ):
-        return  # it has to have a seal, and verify says that it has none
+        return  # the day must have a seal: the check reports that the seal is missing
     raise NotSealableError(
         f"{day} has no seal in {', '.join(names)}, so there is nothing to check it against. "
         "`partitions seal` seals a day that is finished"

@@ -1,5 +1,6 @@
-/* Shows the page again, but not to nobody: a page in the background waits. The header says that
-   nobody did anything: an idle login still ends, and then the page is asked for as a whole. */
+/* Replaces the content of the page every 30 seconds, unless the page is in the background. The header
+   says that the request does not come from a person, so it does not keep an idle login alive. If the
+   login has ended, the whole page is loaded again, which leads to the login page. */
 "use strict";
 setInterval(async () => {
     if (document.hidden) {
@@ -23,7 +24,7 @@ setInterval(async () => {
         content.replaceWith(page.querySelector("#content"));
         document.dispatchEvent(new Event("annals:shown"));
     } catch {
-        // Green on a wall would say that all is well now.
+        // Without this notice, an old green page on a wall would say that all is well now.
         content.classList.add("unanswered");
         content.querySelector("[role=alert]").hidden = false;
     }

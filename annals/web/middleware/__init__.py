@@ -18,8 +18,8 @@ them. A request passes them from 1 to 9, and its answer from 9 to 1.
 6. deadline.py: gives the request its deadline. It is inside the journal, which must be written even
    if the deadline is over, and outside everything else that asks the database.
    Then Django's SessionMiddleware loads the session.
-7. language.py: sets language and time zone. Django's middleware that follows it can answer with a
-   text. CommonMiddleware, CsrfViewMiddleware and AuthenticationMiddleware are next.
+7. language.py: sets language and time zone. Django's middleware that follows can answer with a
+   translated text. CommonMiddleware, CsrfViewMiddleware and AuthenticationMiddleware are next.
 8. session_limit.py: ends a session that is idle or too old. It needs the session and the user.
    Django's messages and its header against frames are next.
 9. compression.py: compresses answers of the API. It is the last one, next to the views.

@@ -50,7 +50,7 @@ def compress(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBa
 
 
 class AcceptedCodings(NamedTuple):
-    """How much a client wants plain answers and compressed ones: from 0 (not at all) to 1."""
+    """The weights in Accept-Encoding of plain and of compressed answers: 0 (refused) to 1."""
 
     identity: float
     gzip: float
@@ -65,7 +65,7 @@ def read_accepted_codings(header: str) -> AcceptedCodings:
     weights: dict[str, float] = {}
     for item in header.lower().split(","):
         coding, *parameters = (part.strip() for part in item.split(";"))
-        weights[coding] = _weight(parameters)
+        weights[coding] = _parse_weight(parameters)
     for_others = weights.get("*", 0.0)
     gzip = weights.get("gzip", weights.get("x-gzip", for_others))
     # `identity` is acceptable even if the header does not name it, but less than a named coding.
@@ -73,7 +73,7 @@ def read_accepted_codings(header: str) -> AcceptedCodings:
     return AcceptedCodings(identity, gzip)
 
 
-def _weight(parameters: list[str]) -> float:
+def _parse_weight(parameters: list[str]) -> float:
     for parameter in parameters:
         name, _, value = parameter.partition("=")
         if name.strip() == "q":

@@ -46,14 +46,14 @@ class DeadlineMiddleware:
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         """Return the answer for an error that ended a view, or None for an unknown error.
 
-        Known are an outage of the database, a damaged block, an overrun deadline and too much work
-        at once. Without this answer, Django would log such an error as a fault of Annals.
+        Known errors are an outage of the database, a damaged block, an overrun deadline and too
+        much work at once. Without this answer, Django would log such an error as a fault of Annals.
         """
         cause = deadline.find_overrun() or error
         if isinstance(cause, error_answers.DATABASE_OUTAGES):
             log.error("screen: the database is unavailable", exc_info=cause)
         elif isinstance(cause, DamagedBlockError):
-            log.error("damaged", exc_info=cause)
+            log.error("screen: a block is damaged", exc_info=cause)
         elif not isinstance(cause, TooLongError | BusyError):
             return None
         return _render_error(request, cause)

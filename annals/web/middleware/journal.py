@@ -38,7 +38,7 @@ class JournalMiddleware:
         access = request.look = AccessRecord()  # type: ignore[attr-defined] # for history.policy.access_record.get_access_record
         response = self.get_response(request)
         action = classify_request(request)
-        # OPTIONS only asks for the methods of an address, but if refused it counts as an attempt.
+        # OPTIONS shows only the methods of an address. A refused OPTIONS counts as an attempt.
         is_options_answer = request.method == "OPTIONS" and response.status_code == 204
         if action is None or is_options_answer:
             return response

@@ -30,7 +30,7 @@ class SchemaMiddleware:
                 mismatch = explain_schema_mismatch()
             except (DatabaseError, psycopg.Error) as error:
                 # The next query of the request fails too, and its error is answered.
-                log.warning("migrations: %s", describe(error))
+                log.warning("the applied migrations were not checked: %s", describe(error))
                 return self.get_response(request)
             if mismatch is not None:
                 log.error("%s", mismatch)

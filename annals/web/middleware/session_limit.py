@@ -39,15 +39,15 @@ class SessionLimitMiddleware:
         if auth.SESSION_KEY in session:
             now = time.time()
             began = session.setdefault(BEGAN, now)
-            seen = session.get(LAST_SEEN, now)
-            if _is_over(began, seen, now):
+            last_seen = session.get(LAST_SEEN, now)
+            if _is_over(began, last_seen, now):
                 auth.logout(request)
                 if _is_page_request(request):
                     return redirect_to_login(request.get_full_path())
             elif (renewal := self._start_renewal(request, now)) is not None:
                 return renewal
             elif LAST_SEEN not in session or (
-                now - seen > NOTE_EVERY_SECONDS and POLL not in request.headers
+                now - last_seen > NOTE_EVERY_SECONDS and POLL not in request.headers
             ):
                 session[LAST_SEEN] = now
         return self.get_response(request)
@@ -79,9 +79,9 @@ class SessionLimitMiddleware:
         return HttpResponseRedirect(f"{address}?{query}")
 
 
-def _is_over(began: float, seen: float, now: float) -> bool:
+def _is_over(began: float, last_seen: float, now: float) -> bool:
     limits = settings.ANNALS
-    idle = now - seen > limits.session_idle_minutes * 60
+    idle = now - last_seen > limits.session_idle_minutes * 60
     return idle or now - began > limits.session_hours * 3600
 
 

@@ -1,4 +1,4 @@
-"""The tables, by SQL: partitions and partial indexes."""
+"""Creates the tables of the inbox by SQL, which makes the partitions and partial indexes too."""
 
 from django.db import migrations, models
 

@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 class Command(BaseCommand):
     help = (
         "Print a link that logs a local superuser in, for the day on which no identity provider "
-        "answers. It works once, for ten minutes. The login is logged and alerted."
+        "answers. It works once, for ten minutes. The login is logged and raises an alert."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
