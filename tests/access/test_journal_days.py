@@ -1,4 +1,4 @@
-"""The journal is append-only, in days of its own, sealed like the versions."""
+"""The access journal is append-only, has partitions of its own, and is sealed like the versions."""
 
 import json
 from collections.abc import Iterator
@@ -46,13 +46,16 @@ INSERT = (
 
 @pytest.fixture
 def journal_with_few_days(transactional_db: None, settings: Any) -> Iterator[Connection]:
-    """A plain connection, and few days. The journal has its days as after migrate, before and
-    after."""
+    """Yield a connection to a database with an empty journal, one day of retention and one day
+    ahead.
+
+    Before and after the test the journal has the days that `migrate` creates.
+    """
     create_coming_days()
     all_days = settings.ANNALS
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, retention_days=1, ahead_days=1)
     with connect_plainly() as plain:
-        plain.execute(f"TRUNCATE {TABLE}")  # looks of other tests that commit
+        plain.execute(f"TRUNCATE {TABLE}")  # entries that other tests have committed
         yield plain
         plain.execute("RESET ROLE")
         plain.execute(f"TRUNCATE {TABLE}")
@@ -64,7 +67,7 @@ def journal_with_few_days(transactional_db: None, settings: Any) -> Iterator[Con
 
 
 def list_days_ahead() -> list[date]:
-    """The days from today on that settings ask for: ahead_days=1, and 7 to spare."""
+    """Return the days from today on that exist: ahead_days=1, and 7 more for safety."""
     return [get_today() + timedelta(days=number) for number in range(9)]
 
 
@@ -125,8 +128,8 @@ def test_maintain_drops_journal_days_older_than_journal_retention(
     days.drop_partition(journal_with_few_days, TABLE, get_today())
     assert run("maintain").code == 0
     kept_days = list_journal_days()
-    # No day before the oldest one is made: nothing would ever come into them. Those after it are:
-    # a day without a seal looks like a day that somebody has removed.
+    # `maintain` creates no day before the oldest one, because no row can come there. It creates the
+    # missing days after it, because a day without a seal looks like a day that somebody removed.
     assert kept_days[0] == get_today() - timedelta(days=200)
     assert [*range(200, 1, -1)] == [
         (get_today() - day).days for day in kept_days if day < get_today()
@@ -156,7 +159,7 @@ def _get_metrics(client: Client) -> str:
 
 @pytest.fixture
 def sealed_day(journal_with_few_days: Connection, monkeypatch: pytest.MonkeyPatch) -> date:
-    """A day of the journal with 30 rows that maintain has sealed."""
+    """Return a day of the journal that has 30 rows and that `maintain` has sealed."""
     day = get_today() - timedelta(days=2)
     days.create_partition(journal_with_few_days, TABLE, day)
     for number in range(30):
@@ -195,7 +198,8 @@ def test_verify_finds_change_of_sealed_entry(
 
 @pytest.fixture
 def sealed_days(journal_with_few_days: Connection) -> list[date]:
-    """Five days with three rows each, but for the second, which has none; all of them sealed."""
+    """Return six consecutive sealed days: the second one is empty, the others have three rows
+    each."""
     created_days = [get_today() - timedelta(days=age) for age in (7, 6, 5, 4, 3, 2)]
     for day in created_days:
         days.create_partition(journal_with_few_days, TABLE, day)
@@ -208,7 +212,7 @@ def sealed_days(journal_with_few_days: Connection) -> list[date]:
 
 
 def assert_day_has_fault(day: date, *faults: str) -> None:
-    """The journal has a fault in this day."""
+    """Check that `partitions verify` reports one of these faults for the day of the journal."""
     code, out, _ = run("verify", "--entity", "journal")
     assert code == 1
     assert any(f"{TABLE} {day}: {fault}" in out for fault in faults), out
@@ -251,7 +255,8 @@ def test_verify_finds_day_that_was_dropped_before_its_retention_ended(
 def test_verify_finds_journal_day_without_seal(
     place: int, sealed_days: list[date], journal_with_few_days: Connection
 ) -> None:
-    """It finds the day also when somebody deleted all seals and sealed the other days again."""
+    """Verification finds the day even if somebody deleted all seals and sealed the other days
+    again."""
     journal_with_few_days.execute("DELETE FROM day_seal")
     journal_with_few_days.execute(f"DELETE FROM {build_partition_name(TABLE, sealed_days[place])}")
     for day in sealed_days:
@@ -265,10 +270,10 @@ def test_verify_finds_journal_day_without_seal(
 def test_verify_accepts_day_that_no_run_could_seal_yet(
     sealed_days: list[date], journal_with_few_days: Connection
 ) -> None:
-    """`maintain` did not run for three nights. Its next run seals these days."""
+    """`maintain` did not run for three nights. Its next run seals the days of these nights."""
     moment = datetime.combine(sealed_days[-3], time(), UTC)
     MaintainRun.objects.update(started_at=moment)
-    # The newest of these days was the last one that had ended a day before the run.
+    # sealed_days[-5] had ended a day before that run, so the run should have sealed it.
     DaySeal.objects.filter(table=TABLE, day__gte=sealed_days[-5]).delete()
     assert_day_has_fault(sealed_days[-5], "the day does not have a seal")
     seal_day(journal_with_few_days, ROWS, sealed_days[-5])
@@ -302,7 +307,7 @@ def test_verify_accepts_unsealed_day_when_latest_run_reported_a_failure(
 def test_maintain_creates_and_seals_days_that_it_missed(
     sealed_days: list[date], journal_with_few_days: Connection
 ) -> None:
-    """`maintain` did not run for longer than it creates days ahead."""
+    """`maintain` did not run for more days than it had created ahead."""
     DaySeal.objects.filter(table=TABLE, day__gte=sealed_days[-3]).delete()
     for day in sealed_days[-3:-1]:
         journal_with_few_days.execute(f"DROP TABLE {build_partition_name(TABLE, day)}")

@@ -1,4 +1,4 @@
-"""Logging in with two real providers at once, against a production web process."""
+"""Logins with two real providers at once, at a production web process."""
 
 import html
 import json
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.system
 
 
 class TwoProviderSite:
-    """Annals and its two providers."""
+    """A web process of Annals and its two identity providers."""
 
     def __init__(self, web: ProductionWeb, bank: RealProvider, keycloak: RealProvider) -> None:
         self.web, self.bank, self.keycloak = web, bank, keycloak
@@ -33,7 +33,7 @@ class TwoProviderSite:
 
 @pytest.fixture(scope="module")
 def running_site(server: EmbeddedPostgres) -> Iterator[TwoProviderSite]:
-    """One web and two providers for all tests here; each test begins without users."""
+    """Start the web and two providers once for all tests of this module."""
     with tempfile.TemporaryDirectory(prefix="annals-login-") as name, ExitStack() as stack:
         folder = Path(name)
         database = stack.enter_context(create_own_database(server))
@@ -106,7 +106,7 @@ def test_role_missing_in_new_claims_is_removed_even_when_journal_fails(
         Person().log_in(site.web.url, site.bank, "2")
     finally:
         site.web.database.execute("ALTER TABLE away RENAME TO access_journal")
-    assert site.web.list_users() == {"boss@bank": (False, [])}  # the new one needs a row
+    assert site.web.list_users() == {"boss@bank": (False, [])}  # a new login needs a journal entry
     assert not is_logged_in(person, site.web)
 
 
@@ -124,7 +124,7 @@ def test_journal_entries_are_also_written_to_standard_output(site: TwoProviderSi
 
 
 def test_person_marked_as_superuser_in_database_is_refused(site: TwoProviderSite) -> None:
-    """The web could not take the mark away, and no claim gives it."""
+    """The web cannot remove the superuser flag, and no claim can set it."""
     Person().log_in(site.web.url, site.bank, "1")
     site.web.database.execute("UPDATE auth_user SET is_superuser = true")
     page = Person().log_in(site.web.url, site.bank, "1")
@@ -190,7 +190,7 @@ def test_page_after_logout_offers_to_end_the_session_at_the_provider(site: TwoPr
         f"{site.bank.url}/session/end/confirm", data={"xsrf": secret, "logout": "yes"}, timeout=20
     )
     again = person.get(f"{site.web.url}/oidc/bank/login/?next=/admin/")
-    assert again.url.startswith(site.bank.url)  # it asks for a password again
+    assert again.url.startswith(site.bank.url)  # the provider asks for the password again
 
 
 def test_browser_can_begin_many_logins(site: TwoProviderSite) -> None:
@@ -205,7 +205,7 @@ def test_browser_can_begin_many_logins(site: TwoProviderSite) -> None:
         assert len(f"{cookie.name}{cookie.value}") < 4000
         assert (cookie.path, cookie.has_nonstandard_attr("HttpOnly")) == ("/oidc/", True)
     assert person.log_in(site.web.url, site.bank, "1").url == f"{site.web.url}/admin/"
-    assert "annals_login" in person.http.cookies  # the logins that other tabs have begun
+    assert "annals_login" in person.http.cookies  # cookies of the logins that other tabs have begun
 
 
 @pytest.mark.parametrize("target", ["//evil.example", "javascript:alert(1)"])
@@ -224,18 +224,20 @@ def test_login_page_names_provider_that_is_down_while_another_provider_works(
     page = Person().get(f"{site.web.url}/oidc/bank/login/?next=/admin/")
     assert page.status_code == 503
     assert "Provider bank" in page.text
-    assert time.monotonic() - began < 15  # a limit on the call, not a measurement
+    assert time.monotonic() - began < 15  # only shows that the call has a time limit
     person = Person()
     person.log_in(site.web.url, site.keycloak, "1")
     assert is_logged_in(person, site.web)
     site.bank.start()
     person = Person()
-    person.log_in(site.web.url, site.bank, "1")  # its keys are new: they are asked for again
+    person.log_in(
+        site.web.url, site.bank, "1"
+    )  # the provider has new keys, and Annals fetches them
     assert is_logged_in(person, site.web)
 
 
 def test_break_glass_link_works_with_database_rights_of_web(site: TwoProviderSite) -> None:
-    """The command that made the link has neither the secret key nor the ANNALS_HOME of the web."""
+    """The command that made the link ran without the secret key and the ANNALS_HOME of the web."""
     elsewhere = {"ANNALS_HOME": str(site.web.folder / "elsewhere"), "ANNALS_SECRET_KEY": ""}
     printed = site.web.run_command("breakglass", "breakglass", **elsewhere)
     assert not (site.web.folder / "elsewhere").exists()
@@ -252,7 +254,9 @@ def test_session_continues_only_while_provider_confirms_the_person(site: TwoProv
     person = Person()
     person.log_in(site.web.url, site.bank, "1")
     age_sessions(site.web, 120)
-    page = person.get(f"{site.web.url}/admin/")  # past the provider and back, unseen
+    page = person.get(
+        f"{site.web.url}/admin/"
+    )  # redirected to the provider and back, without a form
     assert (page.status_code, page.url) == (200, f"{site.web.url}/admin/")
     assert any("/oidc/bank/callback/" in step.url for step in page.history)
     site.bank.write_account("1", preferred_username="m.petrov", groups=[])
@@ -262,7 +266,7 @@ def test_session_continues_only_while_provider_confirms_the_person(site: TwoProv
 
 
 def test_api_refuses_session_until_provider_confirms_it(site: TwoProviderSite) -> None:
-    """A person who lost their role opens no page any more, but still has the cookie."""
+    """The session must not give a person who has lost their role access to the API."""
     person = Person()
     person.log_in(site.web.url, site.bank, "1")
     search = f"{site.web.url}/api/v1/search?q=A1"

@@ -1,4 +1,5 @@
-"""ANNALS_OIDC_FILE: what it may say, and the message for a wrong one."""
+"""Which declarations ANNALS_OIDC_FILE accepts, what it says of wrong ones, and logins and
+logouts."""
 
 import json
 import time
