@@ -21,7 +21,7 @@ from tests.access.test_masking_properties import (
     log_in,
 )
 from tests.access.test_need_to_know import set_rule, store_with_hidden_application
-from tests.db.noted import create_quarantined
+from tests.db.ingest_rows import create_quarantined
 from tests.db.store import Store, minute
 
 __all__ = ["set_rule", "store_with_hidden_application"]

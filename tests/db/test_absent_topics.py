@@ -19,8 +19,8 @@ from ingest.models import AskedTopic, Ledger
 from ingest.store import ledger
 from ingest.store.session import open_connection
 from tests.db.commands import read_output
-from tests.db.noted import create_ledger_row
-from tests.db.partitioned import TABLE, read_to_end
+from tests.db.ingest_rows import create_ledger_row
+from tests.db.partitioned import TABLE, record_topic_as_read
 
 pytestmark = pytest.mark.django_db
 LIVE = [entity.topics[0] for entity in ENTITIES]
@@ -38,7 +38,7 @@ def answer(present_topics: Sequence[str], absent: Sequence[str], age: float = 0)
 def live_read(transactional_db: None) -> None:
     """The five live topics are read to their end."""
     for topic in LIVE:
-        read_to_end(topic)
+        record_topic_as_read(topic)
 
 
 def test_days_are_held_when_it_is_not_known_whether_topic_exists(live_read: None) -> None:

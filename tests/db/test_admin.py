@@ -15,8 +15,8 @@ from history.kinds.entities import ROOT
 from history.models import FieldLabel
 from history.store.catalogue import labels
 from ingest.models import Ledger
-from tests.db.noted import create_ledger_row
-from tests.db.screens import A1, WHOLE, link, read_text, walk
+from tests.db.ingest_rows import create_ledger_row
+from tests.db.screens import A1, WHOLE, find_link, iterate_pages, read_text
 from tests.db.store import Store
 
 
@@ -144,19 +144,19 @@ def test_start_page_of_administrator_links_to_each_list_once(db: None, client: C
 def test_timeline_pages_link_to_older_and_newer_pages(store: Store, support: Client) -> None:
     for number in range(120):
         store.add("A1", number, {"n": number}, number)
-    *_, page = pages = list(walk(support, A1))
+    *_, page = pages = list(iterate_pages(support, A1))
     seen = [re.findall(r'id="v(\d+)"', page) for page in pages]
     assert [len(numbers) for numbers in seen] == [50, 50, 20]
     assert [int(number) for numbers in seen for number in numbers] == list(range(119, -1, -1))
     assert "This is where the stored history begins" in page
-    back = link(page, "prev")
+    back = find_link(page, "prev")
     middle = support.get(back).content.decode()
     assert re.findall(r'id="v(\d+)"', middle) == seen[1]
     assert middle.index('rel="next"') < middle.index('rel="prev"')  # the older ones are on the left
     page_text = read_text(support.get(f"{A1}?page=v1:nonsense"))
     assert "The page in the address is not valid. The newest versions are shown." in page_text
     assert "Newer" not in page_text
-    first = link(middle, "prev")
+    first = find_link(middle, "prev")
     assert re.findall(r'id="v(\d+)"', support.get(first).content.decode()) == seen[0]
 
 
@@ -265,7 +265,7 @@ def test_application_page_is_filtered_and_paged(store: Store, support: Client) -
     assert len(re.findall(r'id="v\d+-R1"', first)) == 40
     assert 'id="v0-A1"' not in first
     page = support.get(WHOLE).content.decode()
-    next_text = support.get(link(page, "next")).content.decode()
+    next_text = support.get(find_link(page, "next")).content.decode()
     assert len(re.findall(r'<li class="version', page + next_text)) == 80
     assert "This is where the stored history begins" in next_text
 

@@ -8,7 +8,7 @@ from django.test import Client
 
 from history.models import FieldLabel, Person
 from history.store.catalogue import labels
-from tests.db.screens import A1, WHOLE, link, read_text
+from tests.db.screens import A1, WHOLE, find_link, read_text
 from tests.db.store import Store
 
 
@@ -83,7 +83,7 @@ def test_next_page_keeps_valid_conditions(store: Store, support: Client) -> None
     for number in range(60):
         store.add("A1", number, {"n": number}, number)
     page = support.get(f"{A1}?type=FOO&path=/n").content.decode()
-    older = link(page, "next")
+    older = find_link(page, "next")
     assert "FOO" not in older
     assert "path=%2Fn" in older
     next_text = support.get(older).content.decode()

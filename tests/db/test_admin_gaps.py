@@ -12,8 +12,8 @@ from annals.operations.metrics_page import count_gaps
 from history.common import clock
 from history.kinds.entities import ROOT
 from history.models import VersionGap
-from tests.db.noted import create_quarantined_version, record_gap_run
-from tests.db.screens import link, read_text, walk
+from tests.db.ingest_rows import create_quarantined_version, record_gap_run
+from tests.db.screens import find_link, iterate_pages, read_text
 
 ADDRESS = "/admin/gaps/"
 
@@ -46,7 +46,9 @@ def list_shown_documents(page: str) -> list[str]:
 
 def test_gap_pages_show_every_gap_once(open_and_closed_gaps: None, operator: Client) -> None:
     assert ADDRESS in operator.get("/admin/").content.decode()
-    shown_text = [id for page in walk(operator, ADDRESS) for id in list_shown_documents(page)]
+    shown_text = [
+        id for page in iterate_pages(operator, ADDRESS) for id in list_shown_documents(page)
+    ]
     assert shown_text == [f"A{number}" for number in range(119, -1, -1)]
 
 
@@ -69,7 +71,7 @@ def test_gap_page_filters_and_shows_closed_gaps(
 ) -> None:
     page = operator.get(ADDRESS, {"clientId": "service-1", "entity": ROOT.name}).content.decode()
     assert {int(document[1:]) % 2 for document in list_shown_documents(page)} == {1}
-    assert "clientId=service-1" in link(page, "next")
+    assert "clientId=service-1" in find_link(page, "next")
     closed = operator.get(ADDRESS, {"closed": "1"})
     assert list_shown_documents(closed.content.decode()) == ["A120"]
     assert "arrived late" in read_text(closed)

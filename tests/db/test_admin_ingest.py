@@ -12,7 +12,7 @@ from history.store.quarantine_reasons import REASONS
 from ingest.consumer.positions import Breaker, Tolerance
 from ingest.messages.decode import Reason
 from ingest.models import Ledger, Quarantined
-from tests.db.noted import create_ledger_row, create_quarantined
+from tests.db.ingest_rows import create_ledger_row, create_quarantined
 from tests.db.screens import read_text
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

@@ -11,7 +11,7 @@ from django.test import Client
 
 from history.common import clock
 from history.models import ArchivedDay
-from tests.db.noted import create_quarantined_version
+from tests.db.ingest_rows import create_quarantined_version
 from tests.db.screens import A1, read_text
 from tests.db.store import T0, Store
 

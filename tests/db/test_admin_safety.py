@@ -15,7 +15,7 @@ from history.admin.components.links import MOST_ROWS
 from history.models import FieldLabel, Person
 from history.store.catalogue import labels
 from history.timeline import budget
-from tests.db.screens import A1, SCREENS, WHOLE, link, read_text
+from tests.db.screens import A1, SCREENS, WHOLE, find_link, read_text
 from tests.db.store import Store
 
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
@@ -185,7 +185,7 @@ def test_changes_that_do_not_fit_in_timeline_are_on_linked_pages(
                 break
             page = support.get(rest_urls.replace("&amp;", "&")).content.decode()
             seen += re.findall(r'title="(/[tf]\d+)', page)
-            rest_urls = link(page, "next")
+            rest_urls = find_link(page, "next")
         assert len(seen) == len(set(seen)), "a change is shown twice"
         assert set(seen) == shown_text[version]
         assert seen[-1] == "/t7"  # technical fields come last

@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 
 from history.models import SearchKey
-from tests.db.screens import A1, WHOLE, link, read_text
+from tests.db.screens import A1, WHOLE, find_link, read_text
 from tests.db.store import Store, minute, record_queries
 from tests.old_service import OldServiceServer
 
@@ -57,7 +57,7 @@ def test_search_by_client_number_sorts_applications_by_last_change(
     assert "Guarantor Рожков 59" in page_text
     assert 'href="/admin/history/participant-role/C59/"' in body
     assert "Loan issued" in page_text or "Issued" in page_text
-    next_text = read_text(support.get(link(body, "next")))
+    next_text = read_text(support.get(find_link(body, "next")))
     assert next_text.count("found by: Client number") == 10
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from tests.db.screens import A1, WHOLE, link, read_text
+from tests.db.screens import A1, WHOLE, find_link, read_text
 from tests.db.store import Store
 
 LINE = re.compile(
@@ -18,7 +18,7 @@ LINK = re.compile(r'<a href="([^"]*)" title="(.*?) · ')
 
 
 def read_field_links(support: Client) -> dict[str, tuple[str, int]]:
-    """Pointer of each linked field: its link, and the version that it is said to be of."""
+    """Pointer of each linked field: its find_link, and the version that it is said to be of."""
     page = support.get(f"{A1}state/").content.decode()
     result = {}
     for head, version in LINE.findall(page):
@@ -106,10 +106,10 @@ def test_state_page_shows_many_fields_on_several_pages(
         page = support.get(address)
         seen += re.findall(r'title="/(k\d+) · ', page.content.decode())
         ranges += re.findall(r"Fields [0-9–]+ of 251", read_text(page))
-        address = link(page.content.decode(), "next")
+        address = find_link(page.content.decode(), "next")
     assert seen == [f"k{n:04}" for n in range(250)]
     assert ranges == [f"Fields {part} of 251" for part in ("1–100", "101–200", "201–251")]
-    back = link(page.content.decode(), "prev")
+    back = find_link(page.content.decode(), "prev")
     assert "Fields 101–200 of 251" in read_text(support.get(back))
     for wrong in ("x", "-1", "251", "9" * 30, "٣"):
         assert "Fields 1–100 of 251" in read_text(support.get(f"{A1}state/", {"after": wrong}))

@@ -23,8 +23,8 @@ from history.documents.record import ChangeType
 from history.models import ArchivedDay, FieldLabel, SealedDay, SearchKey
 from history.policy.masking.mask import make_token
 from history.store.catalogue import labels
-from tests.db.noted import create_quarantined_version
-from tests.db.screens import A1, WHOLE, link, read_text
+from tests.db.ingest_rows import create_quarantined_version
+from tests.db.screens import A1, WHOLE, find_link, read_text
 from tests.db.store import T0, Store, record_queries
 
 pytestmark = pytest.mark.django_db
@@ -119,7 +119,7 @@ def test_client_page_shows_changes_in_all_applications_of_the_client_in_one_week
     assert "The last change before it:" in read_text(
         support.get("/admin/client/", {"q": "C77", "week": later})
     )
-    assert link(page.content.decode(), "next").endswith(f"week={before}")
+    assert find_link(page.content.decode(), "next").endswith(f"week={before}")
     body = page.content.decode()
     assert body.index("← The week before") < body.index("The week after →")
     nobody = read_text(support.get("/admin/client/", {"q": "nobody"}))
@@ -239,9 +239,12 @@ def test_version_page_links_to_nearest_older_and_newer_versions(
     for number in (0, 1, 4):
         store.add("A1", number, {"n": number}, number)
     page = support.get(f"{A1}versions/1/").content.decode()
-    assert (link(page, "next"), link(page, "prev")) == (f"{A1}versions/0/", f"{A1}versions/4/")
+    assert (find_link(page, "next"), find_link(page, "prev")) == (
+        f"{A1}versions/0/",
+        f"{A1}versions/4/",
+    )
     newest = support.get(f"{A1}versions/4/").content.decode()
-    assert link(newest, "prev") == ""
+    assert find_link(newest, "prev") == ""
 
 
 def test_each_filter_chip_removes_its_condition(documents: Store, support: Client) -> None:

@@ -13,7 +13,7 @@ from history.api.parameters import QueryParameters
 from history.models import Person
 from ingest.models import RetiredTopic
 from tests.db.calls import read_data
-from tests.db.noted import create_ledger_row
+from tests.db.ingest_rows import create_ledger_row
 from tests.db.store import Store
 
 ROOT = "/api/v1/history/product-instance"

@@ -32,10 +32,10 @@ from tests.db.partitioned import (
     connect_plainly,
     count_stored,
     execute_plans,
-    insert,
+    insert_version,
     list_partition_names,
     make_policy,
-    retire,
+    retire_all_topics,
     run,
 )
 from tests.db.test_archive_generations import NAME, OLD, PRODUCT, SOURCE, store
@@ -200,7 +200,9 @@ class LateRowArchiver(DayArchiver):
         super().archive(connection, table, of)
         if not self.row_inserted:
             self.row_inserted = True
-            insert(connection, datetime(OLD.year, OLD.month, OLD.day, 13, tzinfo=UTC), "late")
+            insert_version(
+                connection, datetime(OLD.year, OLD.month, OLD.day, 13, tzinfo=UTC), "late"
+            )
 
 
 def test_day_with_row_inserted_after_archiving_is_not_dropped_when_archiving_again_fails(
@@ -270,10 +272,10 @@ def test_partitions_command_archives_restores_releases_and_forgets_days(
 ) -> None:
     old = datetime.now(UTC).date() - timedelta(days=6)
     with connect_plainly() as plain:
-        count = simulated.load(plain, old, applications=20)
+        count = simulated.load_simulated_day(plain, old, applications=20)
         assert run("restore", str(old))[0] != 0
         with_archive()
-        retire()
+        retire_all_topics()
         code, out, _ = run("maintain", "--json")
         assert (code, json.loads(out)["archived"]["days"]) == (0, len(ENTITIES))
         code, out, _ = run("restore", str(old))

@@ -27,7 +27,7 @@ from tests.db.partitioned import (
     connect_plainly,
     execute_plans,
     get_day,
-    insert,
+    insert_version,
     make_policy,
     run,
 )
@@ -224,7 +224,7 @@ def test_archive_check_reads_new_files_when_day_is_rewritten_during_the_check(
         monkeypatch.setattr(archive_check, "find_damage", real)
         fill(FIRST)
         with connect_plainly() as plain:
-            insert(plain, get_evening(FIRST), "new")
+            insert_version(plain, get_evening(FIRST), "new")
         leave(archive, accept_changed=FIRST)
         return real(store, *args)
 
@@ -243,7 +243,7 @@ def test_archive_check_accepts_files_that_an_interrupted_run_wrote_but_did_not_r
 ) -> None:
     fill(LAST)
     with connect_plainly() as plain:
-        insert(plain, get_evening(LAST), "new")
+        insert_version(plain, get_evening(LAST), "new")
 
     def raise_killed(*_: Any) -> None:
         raise OSError("killed")
@@ -264,7 +264,7 @@ def test_archive_check_accepts_earlier_seal_while_day_has_newer_rows_in_its_tabl
 ) -> None:
     fill(FIRST)
     with connect_plainly() as plain:
-        insert(plain, get_evening(FIRST), "new")
+        insert_version(plain, get_evening(FIRST), "new")
         seal_day(plain, ROOT, FIRST)
     verdicts = {
         verdict.day: verdict for verdict in check_archived_days(archive, list_days_to_check())

@@ -29,7 +29,7 @@ from tests.db.partitioned import (
     connect_plainly,
     execute_plans,
     get_day,
-    insert,
+    insert_version,
     list_partition_names,
     make_policy,
 )
@@ -59,7 +59,7 @@ def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
 def fill(plain: Connection, *ids: str, version: int = 1) -> None:
     days.create_partition(plain, TABLE, OLD)
     for number, id_ in enumerate(ids):
-        insert(plain, NOON + timedelta(seconds=number), id_, version)
+        insert_version(plain, NOON + timedelta(seconds=number), id_, version)
 
 
 def make_ids(prefix: str, count: int) -> list[str]:
@@ -262,7 +262,7 @@ def test_run_that_was_frozen_does_not_change_archive_files_of_later_run(
                     other_session.execute(
                         "SELECT pg_terminate_backend(%s::int)", [first.info.backend_pid]
                     )
-                    insert(other_session, NOON, "late")
+                    insert_version(other_session, NOON, "late")
                     manifests.append(archive_day(other_session, store, PRODUCT, OLD, SOURCE))
                     days.drop_partition(other_session, TABLE, OLD)
 
@@ -296,7 +296,7 @@ def test_archiving_fails_when_archive_lacks_days_that_were_archived_before(
     with connect_plainly() as plain:
         archive_rows_of_day(store, *make_ids("b", 12))
         days.create_partition(plain, TABLE, get_day(-4))
-        insert(plain, NOON + timedelta(days=1))
+        insert_version(plain, NOON + timedelta(days=1))
         place.rename(away)
         for exists in (False, True):
             if exists:

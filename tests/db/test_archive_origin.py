@@ -25,7 +25,7 @@ from tests.db.partitioned import (
     TABLE,
     connect_plainly,
     execute_plans,
-    insert,
+    insert_version,
     list_partition_names,
     make_policy,
     run,
@@ -142,7 +142,7 @@ def test_archived_day_is_accepted_when_run_was_killed_before_recording_it(
 ) -> None:
     fill(plain, *make_ids("b", 12))
     archive_day(plain, store, PRODUCT, OLD, SOURCE)
-    insert(plain, NOON + timedelta(hours=1), "late")
+    insert_version(plain, NOON + timedelta(hours=1), "late")
     assert NAME in run_maintain(store)
     assert list_archived_ids(store) == [*make_ids("b", 12), "late"]
     assert ArchivedDay.objects.get().rows == 13

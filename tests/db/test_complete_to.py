@@ -20,8 +20,8 @@ from ingest.store import ledger
 from ingest.store.ledger import Claim
 from ingest.store.session import open_connection
 from tests.db.commands import read_output
+from tests.db.ingest_rows import create_ledger_row
 from tests.db.ingested import Ingested, query
-from tests.db.noted import create_ledger_row
 from tests.messages import SOURCE, TWIN_TOPIC, make_value
 
 TOPIC = SOURCE.topic

@@ -23,7 +23,7 @@ from tests.db.partitioned import (
     connect_plainly,
     count_stored,
     get_day,
-    insert,
+    insert_version,
     leave_half_dropped,
     list_partition_names,
 )
@@ -64,11 +64,11 @@ def test_day_begins_and_ends_at_utc_midnight_in_every_time_zone(
     end = begin + timedelta(days=1)
     with connect_plainly(options=f"-c timezone={zone} -c datestyle={style}") as plain:
         assert days.create_partition(plain, TABLE, of)
-        insert(plain, begin, "first")
-        insert(plain, end - timedelta(microseconds=1), "last")
+        insert_version(plain, begin, "first")
+        insert_version(plain, end - timedelta(microseconds=1), "last")
         for outside in (begin - timedelta(microseconds=1), end):
             with pytest.raises(psycopg.errors.CheckViolation):
-                insert(plain, outside)
+                insert_version(plain, outside)
         assert count_stored(plain, days.build_partition_name(TABLE, of)) == 2
         assert not days.create_partition(plain, TABLE, of)
         assert days.drop_partition(plain, TABLE, of)
@@ -125,7 +125,7 @@ def test_creating_a_day_fails_while_a_drop_of_that_day_is_running() -> None:
 @pytest.mark.plain_only("only DETACH CONCURRENTLY leaves a day half dropped")
 def test_creating_a_day_attaches_half_detached_table_with_its_rows(plain: Connection) -> None:
     days.create_partition(plain, TABLE, TODAY)
-    insert(plain, NOW)
+    insert_version(plain, NOW)
     with leave_half_dropped(plain, TODAY):
         pass
     assert count_stored(plain) == 0
@@ -136,7 +136,7 @@ def test_creating_a_day_attaches_half_detached_table_with_its_rows(plain: Connec
 def test_creating_a_day_attaches_detached_table_with_its_rows(plain: Connection) -> None:
     name = days.build_partition_name(TABLE, TODAY)
     days.create_partition(plain, TABLE, TODAY)
-    insert(plain, NOW)
+    insert_version(plain, NOW)
     plain.execute(f"ALTER TABLE {TABLE} DETACH PARTITION {name}")
     assert days.create_partition(plain, TABLE, TODAY)
     assert count_stored(plain) == 1

@@ -26,7 +26,7 @@ from history.common import clock
 from history.models import GapRun
 from ingest.kafka import source
 from ingest.models import JobRun
-from tests.db.noted import record_gap_run, record_maintain_run
+from tests.db.ingest_rows import record_gap_run, record_maintain_run
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTHING_SET = ["W101", "W102", "W103", "W104", "W105", "W106"]

@@ -42,7 +42,7 @@ from tests.db.partitioned import (
     count_stored,
     execute_plans,
     get_day,
-    insert,
+    insert_version,
     make_policy,
 )
 from tests.db.store import Store as Rows
@@ -234,7 +234,7 @@ def test_export_to_stdout_writes_only_versions(
 def test_export_of_children_has_the_id_of_their_application(
     tmp_path: Path, plain: Connection
 ) -> None:
-    simulated.load(plain, FIRST, applications=30)
+    simulated.load_simulated_day(plain, FIRST, applications=30)
     count = count_stored(plain, "product_task_aud")
     output = export("--output", str(tmp_path), entity="product-task")
     assert f"{count:,} rows" in output
@@ -262,7 +262,7 @@ def test_repeated_export_rewrites_only_days_that_got_rows(kind: str, tmp_path: P
     first, last = (tmp_path / name for name in list_files(tmp_path))
     before = first.stat(), last.stat()
     with connect_plainly() as plain:
-        insert(plain, datetime(LAST.year, LAST.month, LAST.day, 23, tzinfo=UTC), "late")
+        insert_version(plain, datetime(LAST.year, LAST.month, LAST.day, 23, tzinfo=UTC), "late")
     assert "1 day was exported before" in export(*words)
     assert first.stat() == before[0]
     assert last.stat() != before[1]
@@ -308,7 +308,7 @@ def test_export_merges_table_and_archive(tmp_path: Path, settled: str) -> None:
     leave(settled)
     fill(FIRST)  # all rows again, and one more
     with connect_plainly() as plain:
-        insert(plain, datetime(FIRST.year, FIRST.month, FIRST.day, 23, tzinfo=UTC), "new")
+        insert_version(plain, datetime(FIRST.year, FIRST.month, FIRST.day, 23, tzinfo=UTC), "new")
     assert f"Exported 2 days, {2 * len(HARD) + 1} rows" in export("--output", str(tmp_path))
     lines = (tmp_path / list_files(tmp_path)[0]).read_bytes().splitlines()
     assert len(set(lines)) == len(HARD) + 1
@@ -427,7 +427,7 @@ def test_export_includes_partitions_that_annals_did_not_create(
             f"CREATE TABLE {name} PARTITION OF {TABLE} FOR VALUES FROM ('{start}') TO ('{end}')"
         )
     for id, moment in (("old", get_day(-7)), ("a", noon - timedelta(hours=1)), ("b", noon)):
-        insert(plain, datetime.combine(moment, time(1), UTC) if id == "old" else moment, id)
+        insert_version(plain, datetime.combine(moment, time(1), UTC) if id == "old" else moment, id)
     assert "Exported 3 days, 3 rows" in export("--output", str(tmp_path), span=(get_day(-7), LAST))
     names = [
         f"{days.build_partition_name(TABLE, get_day(number))}.jsonl" for number in (-7, -6, -5)
@@ -435,7 +435,7 @@ def test_export_includes_partitions_that_annals_did_not_create(
     assert list_files(tmp_path) == names
     assert [len((tmp_path / name).read_bytes().splitlines()) for name in names] == [1, 0, 2]
     plain.execute(f"CREATE TABLE others PARTITION OF {TABLE} DEFAULT")
-    insert(plain, datetime.combine(get_day(-10), time(1), UTC), "nowhere else")
+    insert_version(plain, datetime.combine(get_day(-10), time(1), UTC), "nowhere else")
     folder = tmp_path / "others"
     assert "Exported 1 day, 1 row" in export(
         "--output", str(folder), span=(get_day(-10), get_day(-9))

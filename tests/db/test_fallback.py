@@ -22,8 +22,8 @@ from history.timeline.fallback.answer import has_no_document, parse_answer_page
 from history.timeline.sources import old_service as sources
 from history.timeline.sources.tables import TableSource
 from tests.apache import certificates
-from tests.db.noted import create_quarantined_version
-from tests.db.replaced import use
+from tests.db.ingest_rows import create_quarantined_version
+from tests.db.old_service_fixtures import use_old_service
 from tests.db.screens import read_text
 from tests.db.store import Store, minute
 from tests.old_service import OldServiceServer
@@ -157,7 +157,7 @@ def old_service_with_rule(
     old: OldServiceServer, monkeypatch: pytest.MonkeyPatch
 ) -> OldServiceServer:
     """The old service has two applications, and the rule closes A1."""
-    use(old, monkeypatch, ANNALS_NEED_TO_KNOW=f"{__name__}.is_open_to_viewer")
+    use_old_service(old, monkeypatch, ANNALS_NEED_TO_KNOW=f"{__name__}.is_open_to_viewer")
     old.add_version("A1", 0, {"vip": True}, minute(0))
     old.add_version("B1", 0, {"rate": "1"}, minute(0))
     return old
@@ -229,7 +229,7 @@ def test_token_is_sent_to_old_service(
     file = tmp_path / "token"
     file.write_text("first\n")
     file.chmod(0o600)
-    use(application_in_both_services, monkeypatch, ANNALS_FALLBACK_TOKEN_FILE=str(file))
+    use_old_service(application_in_both_services, monkeypatch, ANNALS_FALLBACK_TOKEN_FILE=str(file))
     get_data(support, API)
     file.write_text("second\n")
     get_data(support, API)
@@ -243,9 +243,9 @@ def test_old_service_is_trusted_only_when_its_certificate_authority_is_known(
     store.add("A1", 1, {"rate": "new"}, minute(1))
     with OldServiceServer(certificate=certificate) as service:
         service.add_version("A1", 0, {"rate": "old"}, minute(0))
-        use(service, monkeypatch)
+        use_old_service(service, monkeypatch)
         assert list_numbers(get_data(support, API)) == [1]
-        use(service, monkeypatch, ANNALS_FALLBACK_CA_FILE=str(authority))
+        use_old_service(service, monkeypatch, ANNALS_FALLBACK_CA_FILE=str(authority))
         assert list_numbers(get_data(support, API)) == [1, 0]
 
 
@@ -431,7 +431,7 @@ def test_viewer_gets_503_when_need_to_know_rule_has_no_snapshot_to_decide_on(
 ) -> None:  # fmt: skip
     """The store has no snapshot of the application, and the old service fails."""
     rule = f"{__name__}.is_open_to_viewer"
-    use(old, monkeypatch, ANNALS_NEED_TO_KNOW=rule, ANNALS_ARCHIVE_URL=str(tmp_path))
+    use_old_service(old, monkeypatch, ANNALS_NEED_TO_KNOW=rule, ANNALS_ARCHIVE_URL=str(tmp_path))
     old.add_version("A1", 0, {"vip": True}, minute(0))
     store.add("R1", 1, {"fullName": "x"}, minute(1), entity=PERSON, application="A1")
     child = f"/api/v1/history/participant-role/R1?pageSize=1{more}"

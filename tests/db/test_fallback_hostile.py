@@ -15,7 +15,7 @@ from django.test import Client
 
 from history.timeline.fallback import client
 from tests.consuming import wait_until
-from tests.db.replaced import use
+from tests.db.old_service_fixtures import use_old_service
 from tests.db.store import Store, minute
 from tests.db.test_fallback import API, get_data, list_numbers
 from tests.old_service import Hostile, OldServiceServer, OldVersion, send_answer
@@ -156,7 +156,7 @@ def test_wrong_answer_of_old_service_is_not_shown_and_counts_as_failed(
     monkeypatch: pytest.MonkeyPatch,
     name: str,
 ) -> None:
-    use(stored_application, monkeypatch, ANNALS_FALLBACK_SECONDS="0.4")
+    use_old_service(stored_application, monkeypatch, ANNALS_FALLBACK_SECONDS="0.4")
     stored_application.hostile = WRONG[name]
     answer = support.get(API)
     assert answer.status_code == 200
@@ -190,7 +190,7 @@ def test_redirect_of_old_service_is_not_followed(
     file = tmp_path / "token"
     file.write_text("the-token")
     file.chmod(0o600)
-    use(stored_application, monkeypatch, ANNALS_FALLBACK_TOKEN_FILE=str(file))
+    use_old_service(stored_application, monkeypatch, ANNALS_FALLBACK_TOKEN_FILE=str(file))
     with OldServiceServer([GOOD]) as elsewhere:
         for status in (301, 302, 303, 307, 308):
             stored_application.hostile = answer_with(

@@ -26,7 +26,7 @@ from ingest.store.session import open_connection
 from tests.consuming import wait_until
 from tests.db.as_role import PASSWORD, build_url, create_member
 from tests.db.commands import read_output
-from tests.db.partitioned import connect_plainly, read_all_to_end, run
+from tests.db.partitioned import connect_plainly, record_all_topics_as_read, run
 from tests.db.store import T0, Store, minute
 
 pytestmark = pytest.mark.usefixtures("tables", "few_days")
@@ -61,7 +61,7 @@ def filled(plain: Connection) -> Connection:
     store = Store()
     for version in range(5):
         store.add("D1", version, json.dumps({"n": version}), minute(version))
-    read_all_to_end()
+    record_all_topics_as_read()
     return plain
 
 

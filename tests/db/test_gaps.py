@@ -33,8 +33,8 @@ from history.store.versions import CLOCK_TOLERANCE
 from ingest.models import Quarantined
 from tests.citus.cluster import end_session
 from tests.db.commands import read_output
+from tests.db.ingest_rows import create_quarantined_version
 from tests.db.ingested import empty
-from tests.db.noted import create_quarantined_version
 from tests.db.store import T0, Store
 
 TABLES = (VersionGap, GapDocument, GapPending, GapDay, GapRun, Quarantined)

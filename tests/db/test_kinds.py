@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.db.steps import run
+from tests.db.steps import run_steps
 from tests.messages import NOW
 
 ALONE = """
@@ -194,7 +194,7 @@ def _check_first_versions(env: dict[str, str], timeline: str) -> tuple[list[Any]
         "trace": ["api", "/api/v1/trace?entity=order&id=O1&version=1"],
         "search index": ["command", "search", "index"],
     }
-    results = run(
+    results = run_steps(
         env,
         ["command", "migrate"],
         ["command", "makemigrations", "--check", "--dry-run"],
@@ -225,7 +225,7 @@ def _check_first_versions(env: dict[str, str], timeline: str) -> tuple[list[Any]
 
 def _archive_and_restore(env: dict[str, str], timeline: str) -> None:
     day = f"{OLD:%Y-%m-%d}"
-    results = run(
+    results = run_steps(
         env | {"ANNALS_RETENTION_DAYS": "3"},
         ["command", "migrate", "-v", "1"],
         ["command", "quarantine", "discard", "--why", "wrong on purpose", "--reason", "bad_field"],
@@ -264,8 +264,8 @@ def test_declared_child_kind_works_like_a_kind_that_annals_ships(env: dict[str, 
     """Its table has the columns, indexes and constraints that the table of a shipped kind has."""
     place = env["ANNALS_ENTITIES_FILE"].replace("alone", "extended")
     extended = env | {"ANNALS_ENTITIES_FILE": place}
-    run(env, ["command", "migrate"])
-    before, refused, warned, migrated, granted, maintained, ready, *later_results = run(
+    run_steps(env, ["command", "migrate"])
+    before, refused, warned, migrated, granted, maintained, ready, *later_results = run_steps(
         extended,
         ["api", "/readyz"],
         ["api", "/api/v1/history/insurance-policy/I1"],
@@ -328,7 +328,7 @@ def test_migrate_does_not_change_tables_of_other_django_applications(env: dict[s
     columns = [["sql", COLUMNS.format(table=table)] for table in tables]
     with psycopg.connect(env["DATABASE_URL"], autocommit=True) as connection:
         connection.execute(OTHERS)
-    results = run(
+    results = run_steps(
         env,
         *columns,
         ["command", "migrate"],
@@ -355,7 +355,7 @@ def test_field_marked_in_kinds_file_is_masked_even_when_label_says_otherwise(
         encoding="utf-8",
     )
     ask = ["api", "/api/v1/history/order/O2"]
-    *_, (_, clear) = run(
+    *_, (_, clear) = run_steps(
         env,
         ["command", "migrate"],
         ["command", "partitions", "maintain"],
@@ -363,7 +363,7 @@ def test_field_marked_in_kinds_file_is_masked_even_when_label_says_otherwise(
         ask,
     )
     marked = {**env, "ANNALS_ENTITIES_FILE": str(file)}
-    (_, before), loaded, (_, after) = run(
+    (_, before), loaded, (_, after) = run_steps(
         marked, ask, ["command", "labels", "load", str(load)], ask
     )
     assert loaded[0] == 0
@@ -377,13 +377,13 @@ def test_consumer_and_check_report_missing_parent_column_when_kind_became_a_chil
     env: dict[str, str],
 ) -> None:
     place = env["ANNALS_ENTITIES_FILE"]
-    run(env, ["command", "migrate"])
+    run_steps(env, ["command", "migrate"])
     turned = env | {
         "ANNALS_ENTITIES_FILE": place.replace("alone", "turned"),
         "ANNALS_DEMO": "false",
         "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
     }
-    consumed, checked = run(
+    consumed, checked = run_steps(
         turned,
         ["command", "consume", "--until-idle", "1"],
         ["command", "check", "--deploy", "--database", "default"],

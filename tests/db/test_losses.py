@@ -21,7 +21,7 @@ from ingest.models import Ledger, RetiredTopic
 from ingest.store import ledger
 from ingest.store.session import open_connection
 from tests.db.commands import read_output
-from tests.db.noted import create_ledger_row
+from tests.db.ingest_rows import create_ledger_row
 from tests.db.screens import read_text
 
 pytestmark = pytest.mark.django_db

@@ -22,8 +22,8 @@ from ingest.messages.message import KafkaMessage
 from ingest.models import Quarantined
 from ingest.store.session import open_connection
 from tests.db.commands import read_output
+from tests.db.ingest_rows import create_ledger_row
 from tests.db.ingested import CHILD_SOURCE, Ingested
-from tests.db.noted import create_ledger_row
 from tests.db.screens import read_text
 from tests.db.store import record_queries
 from tests.messages import CHILD_TOPIC, NOW, TOPIC, make_value

@@ -31,8 +31,8 @@ from history.store.days.days import DayState
 from ingest.models import JobRun, Pace
 from ingest.store import ledger
 from ingest.store.session import open_connection
+from tests.db.ingest_rows import create_ledger_row, record_gap_run, record_maintain_run
 from tests.db.ingested import Ingested
-from tests.db.noted import create_ledger_row, record_gap_run, record_maintain_run
 from tests.db.screens import read_text
 from tests.messages import make_value
 

@@ -57,7 +57,7 @@ from ingest.messages.decode import decode
 from ingest.messages.message import KafkaMessage
 from ingest.store import copy as copying
 from ingest.store.copy import encode_rows
-from tests.db.partitioned import connect_plainly, pack_finished_days, read_all_to_end, run
+from tests.db.partitioned import connect_plainly, pack_finished_days, record_all_topics_as_read, run
 from tests.db.store import HOST, T0, Store, minute
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -217,7 +217,7 @@ def test_pack_is_refused_when_versions_of_the_new_table_differ(
         monkeypatch.setattr(packing._HashingWriter, "write", LibpqWriter.write)
     with pytest.raises(packing.WrongRowsError, match=f"{ROOT.table} {DAY} stays as it is"):
         packing.pack_day(plain, ROOT, DAY)
-    read_all_to_end()
+    record_all_topics_as_read()
     outcome = pack_finished_days(clock.now().date())
     assert (outcome.exit_code, outcome.packed) == (2, [])
     assert {name for name, _ in outcome.broken} == {
@@ -398,7 +398,7 @@ def test_pack_and_unpack_commands_work_and_maintain_packs_each_day_once(
     assert (code, out.split(":")[0]) == (0, f"Packed {ROOT.table} {DAY}")
     code, out, _ = run("unpack", str(DAY), "--entity", ROOT.name)
     assert (code, out.split(":")[0]) == (0, f"Unpacked {ROOT.table} {DAY}")
-    read_all_to_end()
+    record_all_topics_as_read()
     line = f"{TASK.table}: 1 day to pack, {DAY} to {DAY}"
     for packed in ("2", "0"):
         assert (line in run("maintain", "--dry-run")[1]) is (packed == "2")

@@ -20,7 +20,7 @@ from tests.db.partitioned import (
     connect_plainly,
     list_partition_names,
     pack_finished_days,
-    read_all_to_end,
+    record_all_topics_as_read,
 )
 from tests.db.store import Store
 from tests.db.test_days_killed_anywhere import kill_everywhere
@@ -62,7 +62,7 @@ def maintain(*_: Any) -> None:
 
 @pytest.mark.parametrize("rewrite", [maintain, packing.unpack_day])
 def test_pack_killed_between_any_two_statements_loses_nothing(rewrite: Rewrite) -> None:
-    read_all_to_end()
+    record_all_topics_as_read()
     with connect_plainly() as plain:
         days.create_partition(plain, TABLE, DAY)
         for id in "abc":

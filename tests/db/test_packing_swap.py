@@ -26,7 +26,13 @@ from history.store.days import days, table_swap
 from history.store.days.canonical import Connection, stream_versions
 from tests.db.as_role import act_as
 from tests.db.ingested import Ingested
-from tests.db.partitioned import TABLE, connect_plainly, pack_finished_days, read_all_to_end, run
+from tests.db.partitioned import (
+    TABLE,
+    connect_plainly,
+    pack_finished_days,
+    record_all_topics_as_read,
+    run,
+)
 from tests.db.store import T0, Store, minute
 from tests.messages import NOW, SOURCE, make_value
 
@@ -268,7 +274,7 @@ def test_trigger_left_by_killed_run_stops_no_insert_and_is_removed_by_next_run(
     with act_as(CONSUMER) as consumer:
         insert(consumer, "late", 1)
     assert ChangedRow.objects.count() == 1
-    read_all_to_end()
+    record_all_topics_as_read()
     outcome = pack_finished_days(clock.now().date())
     assert (outcome.packed, outcome.broken) == ([PARTITION], [])
     assert (list_triggers(plain), ChangedRow.objects.count()) == (["annals_refuse_packed"], 0)
@@ -382,7 +388,7 @@ def test_day_that_fails_to_pack_stops_no_other_day_and_is_retried_last(
         return rewrite(self)
 
     monkeypatch.setattr(packing.DayRewrite, "pack", rewrite_or_fail)
-    read_all_to_end()
+    record_all_topics_as_read()
     outcome = pack_finished_days(clock.now().date())
     assert tried == places
     assert outcome.packed == [days.build_partition_name(TABLE, day) for day in places[1:]]
@@ -414,7 +420,7 @@ def test_busy_day_is_packed_again_after_other_days(
         return pack_day(pg, entity, day, **options)
 
     monkeypatch.setattr(packing, "pack_day", pack_or_wait)
-    read_all_to_end()
+    record_all_topics_as_read()
     outcome = pack_finished_days(clock.now().date())
     assert tried == [*places, places[0]]
     packed = places[::-1] if refusals == 1 else places[1:]

@@ -12,7 +12,7 @@ from history.store.days import days
 from ingest.completeness.holds import find_days_to_hold, find_unsettled_days
 from ingest.messages.identity import guess_day
 from ingest.models import Ledger, Quarantined, RetiredTopic
-from tests.db.noted import create_ledger_row, create_quarantined
+from tests.db.ingest_rows import create_ledger_row, create_quarantined
 from tests.db.partitioned import (
     NOW,
     TABLE,

@@ -15,8 +15,8 @@ from history.retention.plan import SPARE_DAYS
 from history.retention.seals.seal import seal_day
 from history.store.days import days
 from history.store.days.canonical import Connection
-from tests.db.noted import create_quarantined
-from tests.db.partitioned import TABLE, TABLES, insert, retire, run
+from tests.db.ingest_rows import create_quarantined
+from tests.db.partitioned import TABLE, TABLES, insert_version, retire_all_topics, run
 from tests.messages import get_today
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -61,7 +61,7 @@ def test_latest_maintain_run_is_reported(few_days: None, plain: Connection) -> N
     assert list(metrics_page.report_last_run()) == []
     days.create_partition(plain, TABLE, get_today() - timedelta(days=5))
     message = create_quarantined(day=get_today() - timedelta(days=5))
-    retire()
+    retire_all_topics()
     assert run("maintain")[0] == 1
     actual = get_values(list(metrics_page.report_last_run()))
     assert (actual["annals_maintain_held",], actual["annals_maintain_exit_code",]) == (1, 1)
@@ -81,7 +81,7 @@ def test_verification_metrics_are_absent_before_first_seal() -> None:
 def test_verification_metrics_are_reported_for_each_table(plain: Connection) -> None:
     old = get_today() - timedelta(days=5)
     days.create_partition(plain, TABLE, old)
-    insert(plain, datetime(old.year, old.month, old.day, 12, tzinfo=UTC), "a")
+    insert_version(plain, datetime(old.year, old.month, old.day, 12, tzinfo=UTC), "a")
     created = seal_day(plain, BY_NAME["product-instance"], old)
     since, faults = "annals_verify_timestamp_seconds", "annals_verify_faults"
     assert get_values(list(metrics_page.report_verification())) == {

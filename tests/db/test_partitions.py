@@ -29,10 +29,10 @@ from tests.db.partitioned import (
     count_stored,
     execute_plans,
     get_day,
-    insert,
+    insert_version,
     list_partition_names,
     make_policy,
-    retire,
+    retire_all_topics,
     run,
 )
 
@@ -179,7 +179,7 @@ def test_default_partition_with_rows_is_reported_with_remedy(plain: Connection) 
     plain.execute(f"CREATE TABLE product_default PARTITION OF {TABLE} DEFAULT")
     try:
         today = clock.now().date()
-        insert(plain, clock.now())
+        insert_version(plain, clock.now())
         with pytest.raises(days.DefaultPartitionError) as caught:
             days.create_partition(plain, TABLE, today)
         message = str(caught.value)
@@ -243,7 +243,7 @@ def test_status_of_table_counts_days_ahead_missing_days_and_overdue_days(plain: 
 
 
 def test_partitions_command_lists_plans_and_maintains(small: Any) -> None:
-    retire()
+    retire_all_topics()
     code, out, _ = run("plan", "--json")
     planned = json.loads(out)
     assert (code, planned["create"], planned["drop"]) == (0, DAYS * len(TABLES), 0)
@@ -267,7 +267,7 @@ def test_partitions_command_lists_plans_and_maintains(small: Any) -> None:
 
 
 def test_later_maintain_run_replaces_one_that_a_fast_clock_dated_in_the_future(
-    small: Any, move: Callable[[datetime], None]
+    small: Any, set_clock: Callable[[datetime], None]
 ) -> None:
     """Otherwise alerts and the removal of search keys would use the run with the fast clock until
     that day comes."""
@@ -278,7 +278,7 @@ def test_later_maintain_run_replaces_one_that_a_fast_clock_dated_in_the_future(
         now + timedelta(hours=1),
         now + timedelta(hours=2),
     ):
-        move(moment)
+        set_clock(moment)
         outcome = run("maintain")
         assert outcome[0] == 0, outcome
         latest = runs.load_latest_run()

@@ -23,7 +23,7 @@ from tests.db.partitioned import (
     count_stored,
     execute_plans,
     get_day,
-    insert,
+    insert_version,
     list_partition_names,
 )
 
@@ -53,7 +53,7 @@ class Ingest:
                         begun = time.perf_counter()
                         plain.execute(f"LOCK TABLE {TABLE} IN ROW EXCLUSIVE MODE")
                         self.longest = max(self.longest, time.perf_counter() - begun)
-                        insert(plain, moment, f"id{self.written}")
+                        insert_version(plain, moment, f"id{self.written}")
                 except psycopg.errors.CheckViolation:
                     self.created_days += days.create_partition(other_session, TABLE, of)
                 else:

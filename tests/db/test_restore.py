@@ -31,7 +31,7 @@ from tests.db.partitioned import (
     connect_plainly,
     execute_plans,
     get_day,
-    insert,
+    insert_version,
     leave_half_dropped,
     make_policy,
     run,
@@ -76,7 +76,7 @@ def test_restore_keeps_row_of_transaction_that_commits_during_restore(store: Arc
     with connect_plainly() as plain, connect_plainly() as writer:
         days.create_partition(plain, TABLE, OLD)
         writer.execute("BEGIN")
-        insert(writer, NOON, "in flight")
+        insert_version(writer, NOON, "in flight")
         with run_in_background(lambda: restore_day(plain, store, PRODUCT, OLD)) as future:
             time.sleep(0.5)
             assert not future.done()
@@ -101,7 +101,7 @@ def test_restore_blocks_no_writer_or_reader_while_it_loads_rows(
             days.create_partition(writer, TABLE, OLD, wait_s=0.2)
             for moment in (NOON, NOON + timedelta(days=5)):
                 arrived.append(f"new {len(arrived):02}")
-                insert(writer, moment, arrived[-1])
+                insert_version(writer, moment, arrived[-1])
             seen.append(list_ids(writer))
 
     read = manifest.read_checked_rows
@@ -128,7 +128,7 @@ def test_restore_keeps_rows_that_the_table_already_has(
     days.create_partition(plain, TABLE, OLD)
     for id_ in row_ids:
         number = ROWS.index(id_) if id_ in ROWS else 0
-        insert(plain, NOON + timedelta(seconds=number), id_)
+        insert_version(plain, NOON + timedelta(seconds=number), id_)
     restore_day(plain, store, PRODUCT, OLD)
     assert list_ids(plain) == sorted({*ROWS, "b"})
 
@@ -136,7 +136,7 @@ def test_restore_keeps_rows_that_the_table_already_has(
 def test_restore_is_refused_when_a_row_differs_in_table_and_archive(store: ArchiveStore) -> None:
     with connect_plainly() as plain:
         days.create_partition(plain, TABLE, OLD)
-        insert(plain, NOON, ROWS[0])
+        insert_version(plain, NOON, ROWS[0])
         plain.execute(f"UPDATE {TABLE} SET author = 'another'")
         with pytest.raises(ArchiveError, match=f"{ROWS[0]} version 1 differs"):
             restore_day(plain, store, PRODUCT, OLD)
@@ -148,7 +148,7 @@ def test_restore_is_refused_when_a_row_differs_in_table_and_archive(store: Archi
 def test_restore_completes_pending_detach(store: ArchiveStore) -> None:
     with connect_plainly() as plain:
         days.create_partition(plain, TABLE, OLD)
-        insert(plain, NOON, "b")
+        insert_version(plain, NOON, "b")
         with leave_half_dropped(plain, OLD):
             pass
         assert days.locate_day(plain, TABLE, OLD).state is DayState.PENDING
@@ -162,12 +162,12 @@ def test_restore_gives_up_when_transaction_stays_open(
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.4)
     with connect_plainly() as plain, connect_plainly() as writer:
         days.create_partition(plain, TABLE, OLD)
-        insert(plain, NOON, "b")
+        insert_version(plain, NOON, "b")
         with connect_plainly() as reader, reader.transaction():
             list_ids(reader)
             with run_in_background(lambda: restore_day(plain, store, PRODUCT, OLD)) as future:
                 while not future.done():
-                    insert(writer, NOON, f"c{time.monotonic()}")
+                    insert_version(writer, NOON, f"c{time.monotonic()}")
             assert "stays open" in str(future.exception())
         assert list_tables_of_day(plain) == [NAME]
         written = list_ids(plain)
@@ -325,7 +325,7 @@ def test_feed_that_passes_a_day_during_its_restore_gets_the_versions_as_late(
 
 def test_failed_restore_adds_nothing_to_late_list(store: ArchiveStore, plain: Connection) -> None:
     days.create_partition(plain, TABLE, OLD)
-    insert(plain, NOON, ROWS[0])
+    insert_version(plain, NOON, ROWS[0])
     plain.execute(f"UPDATE {TABLE} SET author = 'another'")
     ids, token = read_feed()
     assert ids == [ROWS[0]]

@@ -16,7 +16,7 @@ from ingest.quarantine import messages
 from ingest.quarantine.messages import MessageSelection
 from ingest.store.session import open_connection
 from tests.db.ingested import Ingested, find_faults, list_quarantined, query, read_counts
-from tests.db.partitioned import retire, run
+from tests.db.partitioned import retire_all_topics, run
 from tests.db.test_quarantine import retry_selected, select_message
 from tests.messages import NOW, SOURCE, make_value
 
@@ -182,13 +182,13 @@ def test_search_keys_are_removed_in_portions(
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("few_days")
 def test_maintain_removes_quarantined_messages_in_each_run_and_search_keys_once_a_day(
-    ingested: Ingested, move: Callable[[datetime], None]
+    ingested: Ingested, set_clock: Callable[[datetime], None]
 ) -> None:
     ingested.write(make_numbered_message("old", 10), b"bad")
     four: dict[str, Any] = {"number": "new"}
     ingested.write(make_value(id="new", data=four))
-    retire()
-    move(get_moment_after(22))
+    retire_all_topics()
+    set_clock(get_moment_after(22))
     output = run("maintain").out
     assert "removed: 2 search keys, 1 message in quarantine" in output
     assert (list_keys(), list_quarantined()) == ([], [])
@@ -197,7 +197,7 @@ def test_maintain_removes_quarantined_messages_in_each_run_and_search_keys_once_
         plain.execute("INSERT INTO search_key VALUES ('x', 'number', 'y', 'z', '2001-01-01')")
     run("maintain")
     assert list_keys() == ["x"]
-    move(get_moment_after(23))
+    set_clock(get_moment_after(23))
     run("maintain")
     assert list_keys() == []
     MaintainRun.objects.all().delete()
@@ -206,13 +206,13 @@ def test_maintain_removes_quarantined_messages_in_each_run_and_search_keys_once_
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("few_days")
 def test_retention_keeps_search_keys_of_held_day(
-    ingested: Ingested, move: Callable[[datetime], None]
+    ingested: Ingested, set_clock: Callable[[datetime], None]
 ) -> None:
     ingested.write(
         make_numbered_message("held", 0), make_numbered_message("gone", 5), make_value(id="")
     )
-    retire()
-    move(get_moment_after(16))
+    retire_all_topics()
+    set_clock(get_moment_after(16))
     assert run("maintain").code == 1
     assert list_keys() == ["held"]
     with open_connection("test") as plain:

@@ -25,9 +25,9 @@ from tests.db.partitioned import (
     connect_plainly,
     execute_plans,
     get_day,
-    insert,
+    insert_version,
     make_policy,
-    read_all_to_end,
+    record_all_topics_as_read,
     run,
 )
 
@@ -117,7 +117,7 @@ def test_verify_reports_new_rows_after_the_last_sealed_row(filled: None, plain: 
     plain.execute(f"DELETE FROM {TABLE} WHERE id >= 'id090'")
     seal_day(plain, PRODUCT, OLD)
     noon = datetime(OLD.year, OLD.month, OLD.day, 12, tzinfo=UTC)
-    insert(plain, noon, "id095")
+    insert_version(plain, noon, "id095")
     assert find_faults() == ["rows after row 900 are new, from id095 v1, 1 row more"]
 
 
@@ -183,9 +183,9 @@ def test_partitions_command_seals_and_verifies(
 ) -> None:
     variables = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "5"}
     monkeypatch.setattr(settings, "ANNALS", env.read_settings(variables))
-    read_all_to_end()
+    record_all_topics_as_read()
     old = datetime.now(UTC).date() - timedelta(days=7)
-    simulated.load(plain, old, applications=20)
+    simulated.load_simulated_day(plain, old, applications=20)
     code, out, _ = run("maintain")
     assert (code, "sealed 5" in out) == (0, True)
     assert "sealed 0" in run("maintain")[1]
@@ -230,11 +230,11 @@ def changed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], date]:
         if archive is not None:
             variables["ANNALS_ARCHIVE_URL"] = archive
         monkeypatch.setattr(settings, "ANNALS", env.read_settings(variables))
-        read_all_to_end()
+        record_all_topics_as_read()
         old = datetime.now(UTC).date() - timedelta(days=7)
         name = days.build_partition_name(TABLE, old)
         with connect_plainly() as plain:
-            simulated.load(plain, old, applications=20)
+            simulated.load_simulated_day(plain, old, applications=20)
         assert "sealed 5" in run("maintain")[1]
         first_row = f"SELECT id, version, updated_at FROM {name} ORDER BY 1, 2, 3 LIMIT 1"
         change(f"UPDATE {name} SET data = '{{}}' WHERE (id, version, updated_at) IN ({first_row})")

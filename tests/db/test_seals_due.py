@@ -22,14 +22,14 @@ from history.retention.seals.seal import seal_day
 from history.store.days import days
 from history.store.days.canonical import Connection
 from ingest.models import Ledger, Quarantined
-from tests.db.noted import create_quarantined
+from tests.db.ingest_rows import create_quarantined
 from tests.db.partitioned import (
     TABLE,
     connect_plainly,
     count_advisory_locks,
-    insert,
-    read_all_to_end,
-    read_to_end,
+    insert_version,
+    record_all_topics_as_read,
+    record_topic_as_read,
     run,
 )
 
@@ -58,7 +58,7 @@ def fill(*numbers: int) -> None:
     with connect_plainly() as plain:
         for number in numbers:
             days.create_partition(plain, TABLE, get_noon_ago(number).date())
-            insert(plain, get_noon_ago(number))
+            insert_version(plain, get_noon_ago(number))
 
 
 def list_sealed_days() -> list[Any]:
@@ -68,7 +68,7 @@ def list_sealed_days() -> list[Any]:
 def test_maintain_seals_no_empty_day_and_seals_day_filled_by_a_backfill() -> None:
     assert run("maintain")[0] == 0
     assert list_sealed_days() == []
-    read_all_to_end()
+    record_all_topics_as_read()
     assert run("maintain")[0] == 0  # everything read, and still no row
     fill(8)
     assert run("verify")[0] == 0
@@ -78,7 +78,7 @@ def test_maintain_seals_no_empty_day_and_seals_day_filled_by_a_backfill() -> Non
 
 
 def test_only_finished_days_with_rows_and_without_a_seal_are_sealed() -> None:
-    read_all_to_end()
+    record_all_topics_as_read()
     fill(8, 6, 5, 0)
     code, out, _ = run("maintain", "--json")
     assert code == 0
@@ -90,13 +90,13 @@ def test_only_finished_days_with_rows_and_without_a_seal_are_sealed() -> None:
 
 
 def test_day_with_only_dead_rows_is_not_sealed() -> None:
-    read_all_to_end()
+    record_all_topics_as_read()
     with connect_plainly() as plain:
         for number in (8, 7):
             days.create_partition(plain, TABLE, get_noon_ago(number).date())
         with plain.transaction(force_rollback=True):  # what a killed consumer leaves
-            insert(plain, get_noon_ago(8))
-        insert(plain, get_noon_ago(7))
+            insert_version(plain, get_noon_ago(8))
+        insert_version(plain, get_noon_ago(7))
         plain.execute(f"DELETE FROM {TABLE}")
     for _ in range(2):
         code, out, err = run("maintain")
@@ -109,7 +109,7 @@ def test_day_with_only_dead_rows_is_not_sealed() -> None:
 def test_no_day_is_sealed_when_setting_seal_days_is_0(monkeypatch: pytest.MonkeyPatch) -> None:
     variables = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "0"}
     monkeypatch.setattr(settings, "ANNALS", env.read_settings(variables))
-    read_all_to_end()
+    record_all_topics_as_read()
     fill(8)
     assert run("maintain")[0] == 0
     assert list_sealed_days() == []
@@ -129,21 +129,21 @@ def test_day_is_not_sealed_while_messages_for_it_may_be_unread(
 ) -> None:
     for topic in TOPICS:
         if topic != MIGRATION:
-            read_to_end(topic)
+            record_topic_as_read(topic)
     if migration is not None:
-        read_to_end(MIGRATION, newest_timestamp=clock.now(), **migration)
+        record_topic_as_read(MIGRATION, newest_timestamp=clock.now(), **migration)
     fill(8)
     code, out, _ = run("maintain")
     assert (code, list_sealed_days()) == (0, [])
     assert f"{TABLE}: 1 day not sealed: {reason}" in out
     Ledger.objects.filter(topic=MIGRATION).delete()
-    read_to_end(MIGRATION)
+    record_topic_as_read(MIGRATION)
     assert run("maintain")[0] == 0
     assert list_sealed_days() == [get_noon_ago(8).date()]
 
 
 def test_day_with_quarantined_message_is_not_sealed() -> None:
-    read_all_to_end()
+    record_all_topics_as_read()
     fill(8, 7)
     create_quarantined(day=get_noon_ago(8).date(), status=Quarantined.Status.FAILED)
     # Days that drop out of retention may go with --force, but a seal is never forced.
@@ -172,7 +172,7 @@ def swell(number: int) -> None:
 
 
 def test_day_with_document_too_large_to_read_stops_no_other_day(plain: Connection) -> None:
-    read_all_to_end()
+    record_all_topics_as_read()
     fill(8, 7, 6)
     swell(7)
     code, out, err = run("maintain")
@@ -208,7 +208,7 @@ def test_lost_connection_while_one_day_is_sealed_stops_no_other_day(
         return seal_day(plain, rows, day)
 
     monkeypatch.setattr(seal, "seal_day", seal_or_lose_connection)
-    read_all_to_end()
+    record_all_topics_as_read()
     fill(8, 7)
     code, out, _ = run("maintain", "--json")
     assert code == 2
@@ -225,7 +225,7 @@ def test_lost_connection_while_one_day_is_sealed_stops_no_other_day(
 def test_run_lock_is_held_between_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise another run could take the lock, and this run would end before it has sealed the
     days and recorded its work."""
-    read_all_to_end()
+    record_all_topics_as_read()
     fill(8)
     attempts = []
     with connect_plainly() as other_session:
@@ -248,7 +248,7 @@ def test_run_lock_is_held_between_steps(monkeypatch: pytest.MonkeyPatch) -> None
 def test_night_reads_partitions_again_only_after_it_changed_days(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    read_all_to_end()
+    record_all_topics_as_read()
     fill(8)
     read, looks = catalog.read_partitions, []
 
@@ -266,7 +266,7 @@ def test_night_reads_partitions_again_only_after_it_changed_days(
 def test_maintain_completes_all_steps_when_connection_is_lost_between_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    read_all_to_end()
+    record_all_topics_as_read()
     fill(8)
 
     def lose_connection(_: nightly.NightContext) -> StepResult:
@@ -281,7 +281,7 @@ def test_maintain_completes_all_steps_when_connection_is_lost_between_steps(
 
 
 def test_step_that_fails_is_named_and_stops_no_other_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    read_all_to_end()
+    record_all_topics_as_read()
     fill(8)
 
     def ask_missing_table(_: nightly.NightContext) -> StepResult:

@@ -19,7 +19,7 @@ from history import metrics as history_metrics
 from history.kinds.entities import BY_NAME, ENTITIES
 from ingest.consumer import metrics as ingest_metrics
 from ingest.models import Ledger, Quarantined, RetiredTopic
-from tests.db.noted import create_ledger_row, create_quarantined
+from tests.db.ingest_rows import create_ledger_row, create_quarantined
 from tests.messages import NOW
 from tests.metric_faults import find_metric_faults as faults_of
 

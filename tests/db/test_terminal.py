@@ -8,7 +8,7 @@ from history.kinds.entities import ROOT
 from history.models import VersionGap
 from ingest.models import Quarantined
 from tests.db.commands import read_output, run_command
-from tests.db.noted import create_quarantined
+from tests.db.ingest_rows import create_quarantined
 from tests.db.store import Store, minute
 from tests.old_service import OldServiceServer
 
