@@ -1,4 +1,4 @@
-"""The support screens through Django's test client: what they say."""
+"""What the timelines, the start page and the page of an application show."""
 
 import re
 import time
@@ -117,7 +117,7 @@ def test_browser_titles_of_pages_differ(documents: Store, support: Client) -> No
 def test_heading_shows_the_id_once(
     data: dict[str, object], count: int, store: Store, support: Client
 ) -> None:
-    """The id is the title of a document without a name; otherwise it follows the name."""
+    """If the document has no name, the id is its title. Otherwise the id follows the name."""
     store.add("A1", 0, data, 0)
     for address in (A1, WHOLE, f"{A1}state/"):
         page = support.get(address).content.decode()
@@ -152,7 +152,9 @@ def test_timeline_pages_link_to_older_and_newer_pages(store: Store, support: Cli
     back = find_link(page, "prev")
     middle = support.get(back).content.decode()
     assert re.findall(r'id="v(\d+)"', middle) == seen[1]
-    assert middle.index('rel="next"') < middle.index('rel="prev"')  # the older ones are on the left
+    assert middle.index('rel="next"') < middle.index(
+        'rel="prev"'
+    )  # the link to older versions is on the left
     page_text = read_text(support.get(f"{A1}?page=v1:nonsense"))
     assert "The page in the address is not valid. The newest versions are shown." in page_text
     assert "Newer" not in page_text
@@ -212,8 +214,8 @@ def test_application_page_lists_versions_of_application_and_children_by_moment(
 
 
 def test_deleted_document_keeps_its_name(documents: Store, support: Client) -> None:
-    """The newest version has no snapshot. The name comes from an earlier version, on the pages of
-    the document and in search results."""
+    """The newest version of a deleted document has no snapshot. So its pages and search results
+    show the name from an earlier version."""
     documents.add("R1", 1, "null", 3, entity="participant-role", type=ChangeType.DELETE)
     documents.add("R1", 2, "null", 4, entity="participant-role", type=ChangeType.DELETE)
     documents.add("R2", 0, "null", 4, entity="participant-role", type=ChangeType.DELETE)

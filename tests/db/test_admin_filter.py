@@ -1,4 +1,4 @@
-"""The filter above a timeline keeps what the user typed, and says what of it is wrong."""
+"""The filter above a timeline keeps what the user typed, and names the wrong conditions."""
 
 import html
 import re
@@ -52,7 +52,7 @@ def read_filter_summary(page: str) -> str:
     ],
 )
 @pytest.mark.parametrize("address", [A1, WHOLE])
-def test_wrong_condition_is_named_and_stays_in_the_form(
+def test_filter_names_wrong_condition_and_keeps_it_in_the_form(
     documents: Store,
     support: Client,
     address: str,
@@ -79,7 +79,7 @@ def test_filter_counts_only_valid_conditions(documents: Store, support: Client) 
     assert set(re.findall(r'id="v(\d+)"', page)) == {"0"}
 
 
-def test_next_page_keeps_valid_conditions(store: Store, support: Client) -> None:
+def test_filter_of_next_page_has_only_valid_conditions(store: Store, support: Client) -> None:
     for number in range(60):
         store.add("A1", number, {"n": number}, number)
     page = support.get(f"{A1}?type=FOO&path=/n").content.decode()
@@ -108,7 +108,7 @@ NAMES = {"m.ivanov": "Иванов Михаил", "p.semenov": "Семёнов �
 
 @pytest.fixture
 def named_versions(store: Store) -> Store:
-    """A1: three versions, by each of NAMES in turn; each changes the rate."""
+    """Store three versions of A1, each with another rate and by another login of NAMES."""
     for number, (login, name) in enumerate(NAMES.items()):
         Person.objects.update_or_create(login=login, defaults={"full_name": name})
         store.add("A1", number, {"rate": f"{number}.5", "stage": "x"}, number, author=login)

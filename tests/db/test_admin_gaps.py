@@ -1,4 +1,4 @@
-"""The page of the versions that never arrived: for operators, in pages, without contents."""
+"""The page of versions that never arrived: for operators, paged, and without snapshots."""
 
 import re
 from datetime import timedelta
@@ -27,7 +27,7 @@ def operator(client: Client) -> Client:
 
 @pytest.fixture
 def open_and_closed_gaps(db: None) -> None:
-    """120 open gaps of two services, one of them explained, and a closed one."""
+    """Create 120 open version gaps of two services, one of them in quarantine, and a closed one."""
     now = clock.now()
     record_gap_run(now, quarantined=1)
     for number in range(121):

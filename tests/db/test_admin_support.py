@@ -1,4 +1,5 @@
-"""The clerk's day: the first page, a client's week, a field's values, the days, files, the zone."""
+"""The daily work of a clerk: start page, client page, field page, picture of days, exports, time
+zones."""
 
 import csv
 import io
@@ -80,7 +81,7 @@ def test_start_page_reads_all_titles_with_one_query_for_each_kind(
         open_application(store, support, number)
         if number in (5, 21):
             attempts = []
-            for _ in range(3):  # some of what a page asks is kept for seconds
+            for _ in range(3):  # some answers of the database are cached for seconds
                 with record_queries(monkeypatch) as statements:
                     support.get("/admin/")
                 attempts.append(len(statements))
@@ -155,7 +156,7 @@ def test_field_page_lists_all_values(store: Store, support: Client) -> None:
 def test_field_page_marks_duration_as_inexact_when_a_version_is_missing(
     store: Store, support: Client
 ) -> None:
-    """Versions 2 and 4 are missing; version 0 is the first one."""
+    """Versions 2 and 4 are missing. Version 0 is the first version of the document."""
     for number, day in ((0, 0), (1, 1), (3, 3), (5, 6), (6, 7)):
         store.add("A1", number, {"rate": str(number)}, day * 24 * 60)
     page = support.get(FIELD, {"path": "/rate"})
@@ -185,7 +186,7 @@ def test_timeline_shows_versions_of_each_day_in_a_picture_and_a_list(
     assert '<svg class="bars' not in support.get(A1).content.decode()
     store.add("A1", 3, {"n": 3}, 2 * day)
     page = support.get(A1)
-    assert page.content.decode().count("<title>") == 3  # of the window and of two days
+    assert page.content.decode().count("<title>") == 3  # one of the whole picture, two of days
     page_text = read_text(page)
     assert "2026: 2 versions" in page_text
     assert "1 version, versions are missing" in page_text
@@ -211,7 +212,9 @@ def test_picture_of_timeline_marks_deletions_missing_versions_and_states_of_days
         )  # fmt: skip
     whole, card = (support.get(item) for item in (WHOLE, A1))
     assert "2 versions, packed day, archived day" in read_text(whole)
-    assert read_text(whole).count("1 version, deletion") == 4  # title and list, of two days
+    assert (
+        read_text(whole).count("1 version, deletion") == 4
+    )  # for each of two days in the picture and in the list
     assert read_text(card).count("1 version, deletion") == 2
     for mark in ("gone", "packed", "archived"):
         assert f'<rect class="{mark}"' in whole.content.decode()
@@ -323,8 +326,8 @@ def test_login_in_a_field_is_shown_as_full_name_when_label_says_person(
     assert '<span class="text" title="&quot;nobody&quot;">nobody</span>' in found_text
     assert ";Boss;Иванов Михаил;nobody" in support.get(A1, {"as": "csv"}).content.decode()
     note = read_text(support.get(A1, {"as": "note"}))
-    assert "Boss" not in note  # no matter of the client
-    assert "12:03" not in note  # nor that something changed
+    assert "Boss" not in note  # the note leaves out what does not concern the client
+    assert "12:03" not in note  # the note does not even say that these fields changed
 
 
 def test_note_for_client_describes_added_and_removed_list_items(
@@ -374,7 +377,7 @@ def test_exports_convert_moments_in_fields_to_time_zone_of_the_page(
         assert f";{item}" in csv_rows
         assert f" {item}" in note
     assert "UTC" not in note.partition("2026-99-99")[0]
-    assert "2026-99-99 00:00 UTC" in note  # no such day: as it is stored
+    assert "2026-99-99 00:00 UTC" in note  # not a valid day: shown as stored
     last = "2026-11-26T10:03:00Z"
     store.add("A1", 5, {"closedAt": last}, 5)
     assert "to 2026-11-26 13:03:00" in read_text(support.get("/admin/"))

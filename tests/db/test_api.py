@@ -1,4 +1,4 @@
-"""The API as its callers see it: envelope, versions, parameters, errors, access."""
+"""The API for its clients: answers, parameters, compression, caching, errors and logins."""
 
 import base64
 import gzip
@@ -94,7 +94,10 @@ def test_filter_accepts_moments_in_several_notations(
 
     start, end = minute(2).replace(tzinfo=None).isoformat(), quote(minute(4).isoformat())
     assert list_versions(f"from={start}&to={end}") == [3, 2]
-    assert list_versions(f"from={start}&to={minute(4).isoformat()}") == [3, 2]  # + as a space
+    assert list_versions(f"from={start}&to={minute(4).isoformat()}") == [
+        3,
+        2,
+    ]  # a `+` that was decoded to a space
     moscow = (minute(2) + timedelta(hours=3)).replace(tzinfo=None).isoformat()
     assert list_versions(f"from={moscow}&to={end}&tz=Europe/Moscow") == [3, 2]
 
@@ -179,7 +182,7 @@ def test_small_answer_is_compressed_when_client_accepts_only_compressed_answers(
     auditor: Client, application_with_seven_versions: Store
 ) -> None:
     address = f"{BASE}/A1/versions/x"
-    english = {"Accept-Language": "en"}  # in Russian the answer has more than 200 bytes
+    english = {"Accept-Language": "en"}  # the Russian answer has more than 200 bytes
     only = {"Accept-Encoding": "identity;q=0, gzip", **english}
     small = gzip.decompress(auditor.get(address, headers=only).content)
     assert json.loads(small)["status"] == "error"
@@ -194,7 +197,7 @@ def test_static_file_is_not_compressed_when_client_refuses_compression(
     answer = client.get(
         "/static/history/annals.css", headers={"Accept-Encoding": "gzip;q=0, br;q=0"}
     )
-    answer.getvalue()  # a file is closed at its end
+    answer.getvalue()  # reading the answer closes the file
     assert (answer.status_code, "Content-Encoding" in answer.headers) == (200, False)
 
 
@@ -331,7 +334,7 @@ def test_screen_says_that_database_is_unreachable(
     application_with_seven_versions: Store,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The database fails in the view, or in a middleware before the view."""
+    """The database fails in the view, or in a middleware that runs before the view."""
     from django.db import OperationalError
 
     def raise_gone(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""Numbers in any notation, and errors: every answer under /api/ is JSON with a request id."""
+"""Exact numbers and errors: every answer below /api/ is JSON, and every error has a request id."""
 
 import json
 import re
@@ -15,7 +15,7 @@ SAME = [
     *("0", "7", "-7", "1.10", "-1.10", "0.000", "0.0000001", "0.000001", "0.000000", "-0.000001"),
     *("100", "0.000000001", "12345678901234567890.10", "1" * 5_000, "0." + "0" * 400 + "1"),
 ]
-# As PostgreSQL writes them: an exponent is written out, and zero has no sign.
+# Numbers in the notation of PostgreSQL: without an exponent, and without the sign of a zero.
 OTHERWISE = {
     "1e2": "100",
     "1.50e1": "15.0",
@@ -91,7 +91,9 @@ def test_only_methods_of_the_allow_header_are_answered(
         allowed = answer.headers["Allow"].split(", ")
         assert method not in allowed
     assert allowed == ["GET", "HEAD", "OPTIONS"]
-    auditor.handler.enforce_csrf_checks = True  # as on a server: the token may be in the body
+    auditor.handler.enforce_csrf_checks = (
+        True  # as on a server, where the CSRF token may be in the body
+    )
     auditor.cookies["csrftoken"] = "a" * 32
     if "schema" not in address:
         assert auditor.post(address, "x", "text/plain").status_code == 405

@@ -1,4 +1,4 @@
-"""The OpenAPI document says what the API does."""
+"""The OpenAPI document describes what the API does."""
 
 import json
 from typing import Any
@@ -47,8 +47,8 @@ def test_every_answer_fits_its_schema(
     request: pytest.FixtureRequest,
     status: int | None,
 ) -> None:
-    """`status` is the HTTP status with which the old service answers. None means that no old
-    service is configured."""
+    """`status` is the HTTP status with which the old service answers, or None without an old
+    service."""
     if status is not None:
         old = request.getfixturevalue("old")
         old.add_version("A1", 5, {"rate": 0}, minute(5))

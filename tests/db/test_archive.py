@@ -1,4 +1,4 @@
-"""Days go into the archive, are checked there, and come back row for row."""
+"""Days go into the archive, are checked there, and are restored row for row."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -58,7 +58,7 @@ COLUMNS = "id, version, data, updated_at, client_id, author, type"
 
 
 def fill(plain: Connection, rows: int) -> None:
-    """Rows whose ids and values are easy to get wrong."""
+    """Insert rows with ids and values that an archive could easily corrupt."""
     days.create_partition(plain, TABLE, OLD)
     noon = datetime(OLD.year, OLD.month, OLD.day, 12, tzinfo=UTC)
     with plain.cursor() as cursor, cursor.copy(f"COPY {NAME} ({COLUMNS}) FROM STDIN") as copy:
@@ -192,7 +192,7 @@ def test_maintain_archives_days_before_it_drops_them_and_keeps_restored_days(
 
 
 class LateRowArchiver(DayArchiver):
-    """A row arrives between archive and drop."""
+    """An archiver after which a row arrives before the day is dropped."""
 
     row_inserted = False
 
@@ -208,17 +208,17 @@ class LateRowArchiver(DayArchiver):
 def test_day_with_row_inserted_after_archiving_is_not_dropped_when_archiving_again_fails(
     store: ArchiveStore,
 ) -> None:
-    """The archive cannot be reached at the second attempt."""
+    """The archive is unreachable at the second attempt."""
 
-    class Away(LateRowArchiver):
+    class UnreachableArchiver(LateRowArchiver):
         def archive(self, connection: Connection, table: str, of: Any) -> None:
             if self.row_inserted:
-                raise OSError("the archive is away")
+                raise OSError("the archive is unreachable")
             super().archive(connection, table, of)
 
     with connect_plainly() as plain:
         fill(plain, 10)
-        outcome = execute_plans(make_policy(), archiver=Away(store))
+        outcome = execute_plans(make_policy(), archiver=UnreachableArchiver(store))
         assert (outcome.exit_code, outcome.dropped) == (2, [])
         assert count_stored(plain) == 11
         assert execute_plans(make_policy(), archiver=DayArchiver(store)).dropped == [NAME]

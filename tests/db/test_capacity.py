@@ -1,4 +1,4 @@
-"""Capacity from real partitions, and the command."""
+"""The capacity forecast from existing partitions, and its command."""
 
 import json
 from datetime import date, timedelta
