@@ -23,7 +23,7 @@ from history.store.days.days import DayState
 from ingest.messages.explanations import Code, Explanation
 from ingest.messages.translation import translate_all, translate_stored
 from ingest.models import RetiredTopic
-from tests.db import noted
+from tests.db import ingest_rows
 from tests.db.partitioned import TABLE, connect_plainly
 from tests.db.screens import read_text
 from tests.messages import get_today
@@ -62,7 +62,7 @@ def test_calendar_shows_state_of_each_day(tables: None, client: Client, settings
         for day in (pending, sealed, get_today(), get_today() - timedelta(days=13)):
             days.create_partition(plain, TABLE, day)
     SealedDay.objects.create(table=TABLE, day=sealed, packed_at=clock.now())
-    noted.create_quarantined(day=pending)
+    ingest_rows.create_quarantined(day=pending)
     DaySeal.objects.create(
         table=TABLE, day=sealed, rows=1, digest="d", ranges=[], previous="p", seal="s",
         sealed_at=clock.now() - timedelta(hours=1),

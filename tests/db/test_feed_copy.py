@@ -35,7 +35,7 @@ from tests.db.ingested import (
     SOURCES,
     Ingested,
     claim_all,
-    empty,
+    empty_ingest_tables,
     query,
     retry_quarantined,
 )
@@ -205,9 +205,9 @@ class Simulation:
 
 @pytest.fixture
 def served_address(live_server: LiveServer) -> Iterator[str]:
-    empty()
+    empty_ingest_tables()
     yield f"{live_server.url}/api/v1"
-    empty()
+    empty_ingest_tables()
 
 
 def run_program(address: str, copy: Path, most_files: int | None = None) -> bool:

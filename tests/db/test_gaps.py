@@ -34,7 +34,7 @@ from ingest.models import Quarantined
 from tests.citus.cluster import end_session
 from tests.db.commands import read_output
 from tests.db.ingest_rows import create_quarantined_version
-from tests.db.ingested import empty
+from tests.db.ingested import empty_ingest_tables
 from tests.db.store import T0, Store
 
 TABLES = (VersionGap, GapDocument, GapPending, GapDay, GapRun, Quarantined)
@@ -61,7 +61,7 @@ def committed(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iter
 def clear_gaps() -> None:
     for model in TABLES:
         model.objects.all().delete()
-    empty()
+    empty_ingest_tables()
 
 
 def run_gaps(now: datetime | None = None) -> GapsOutcome:

@@ -33,7 +33,13 @@ from ingest.store.ledger import FencedError
 from ingest.store.session import open_connection
 from ingest.store.transaction import BatchWriter
 from tests.db.calls import check_error, read_data
-from tests.db.ingested import CHILD_SOURCE, Ingested, claim_all, empty, retry_quarantined
+from tests.db.ingested import (
+    CHILD_SOURCE,
+    Ingested,
+    claim_all,
+    empty_ingest_tables,
+    retry_quarantined,
+)
 from tests.db.partitioned import connect_plainly
 from tests.db.store import HOST, T0, Store, minute
 from tests.messages import make_value
@@ -317,11 +323,11 @@ def test_token_of_the_late_list_is_refused_after_database_was_restored_to_earlie
 @pytest.fixture
 def ingested(tables: None) -> Iterator[Ingested]:
     """A writer beside readers that commit: the horizon of the feed is locked by both."""
-    empty()
+    empty_ingest_tables()
     made = Ingested(BatchWriter(open_connection), claim_all())
     yield made
     made.writer.close()
-    empty()
+    empty_ingest_tables()
 
 
 def note_alone(plain: psycopg.Connection[Any], id: str) -> None:

@@ -15,9 +15,15 @@ from history.retention.run_lock import (
     retake_lost_lock,
 )
 from tests.db.partitioned import connect_plainly, count_advisory_locks
-from tests.db.test_archive_origin import archive_rows_of_day, decide, make_ids, place, store
+from tests.db.test_archive_origin import (
+    archive_path,
+    archive_rows_of_day,
+    make_ids,
+    run_for_day,
+    store,
+)
 
-__all__ = ["place", "store"]
+__all__ = ["archive_path", "store"]
 pytestmark = pytest.mark.usefixtures("tables")
 
 
@@ -53,7 +59,7 @@ def test_run_lock_is_freed_when_access_journal_cannot_be_written(
         try:
             with pytest.raises(DatabaseError):
                 connection.cursor().execute("SELECT 1 FROM access_journal")
-            assert decide("restore")[0] == 2
+            assert run_for_day("restore")[0] == 2
         finally:
             plain.execute("ALTER TABLE taken_away RENAME TO access_journal")
     assert count_advisory_locks() == 0
