@@ -1,4 +1,5 @@
-"""One day: made and dropped by several at once, in any time zone, blocking nobody; its storage."""
+"""One day: its bounds in every time zone, concurrent creating and dropping, indexes and
+compression."""
 
 import json
 import os
@@ -36,7 +37,7 @@ DAYS = [date(2026, 3, 29), date(2026, 10, 25), date(2011, 12, 30), date(2024, 2,
 
 @pytest.fixture(params=ZONES)
 def zone(request: pytest.FixtureRequest) -> object:
-    """Python's and, through the parameter, the session's time zone."""
+    """Set the time zone of Python; the test also uses it for its database session."""
     before = os.environ.get("TZ")
     os.environ["TZ"] = request.param
     time.tzset()
@@ -48,7 +49,7 @@ def zone(request: pytest.FixtureRequest) -> object:
     time.tzset()
 
 
-# The sessions of Annals have ISO. Citus passes bounds to the nodes in the style of the session.
+# Sessions of Annals use ISO. Citus sends dates to its nodes in the DateStyle of the session.
 STYLES = [
     pytest.param("German", marks=pytest.mark.plain_only("its nodes would not read other dates")),
     "ISO",
@@ -166,7 +167,8 @@ COMPRESSIONS = {"l": "lz4", "p": "pglz", "": "default"}
 
 
 def read_compressions() -> dict[str, str]:
-    """What the column `data` of each table of versions and of each of its days says."""
+    """Return the compression of the column `data` for each table of versions and each of its
+    days."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT attrelid::regclass::text, attcompression FROM pg_attribute"
@@ -187,7 +189,7 @@ def read_expected_compression() -> str:
 
 
 def test_days_created_by_maintain_compress_long_snapshots() -> None:
-    """They use lz4 if the server supports it."""
+    """The days use lz4 if the server supports it."""
     call_command("partitions", "maintain", verbosity=0)
     compression_by_table = read_compressions()
     assert len(compression_by_table) > 20 * len(ENTITIES)

@@ -1,4 +1,4 @@
-"""The calendar of days: each state, why a day is held, and what happens next."""
+"""The calendar of days: the state of each day, why it is held, and its next step."""
 
 import re
 from datetime import timedelta
@@ -107,7 +107,7 @@ def test_days_page_says_on_which_day_an_overdue_step_became_due(
         plain.execute(f"ANALYZE {TABLE}")
     client.force_login(User.objects.get(username="ops"))
     call_command("grants", apply=True)
-    connection.cursor().execute(f"SET ROLE {WEB}")  # which reads no partition
+    connection.cursor().execute(f"SET ROLE {WEB}")  # the page does not read partitions
     try:
         message = read_text(client.get("/admin/days/"))
         assert re.search(f"Not packed yet {day:%Y-%m-%d} Application : .*was never read", message)

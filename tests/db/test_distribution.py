@@ -1,4 +1,4 @@
-"""Whether an installation is distributed, in one that is not."""
+"""Detecting a distributed database: the tests run on a single server, which is not one."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,7 @@
-"""Timelines with versions that only the old service has: one history, paged exactly once."""
+"""Timelines that also have versions from the old service.
+
+Together they form one history, and its pages have each version once.
+"""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -36,7 +39,8 @@ pytestmark = pytest.mark.usefixtures("store", "own_breaker")
 
 @pytest.fixture
 def application_in_both_services(store: Store, old: OldServiceServer) -> OldServiceServer:
-    """A1: versions 0 to 3 in the old service, 3 to 5 in the store; 3 differs."""
+    """Give A1 the versions 0 to 3 in the old service and 3 to 5 in the store; the two versions 3
+    differ."""
     for version in range(4):
         old.add_version("A1", version, {"rate": f"old {version}"}, minute(version))
     for version in range(3, 6):
@@ -90,7 +94,9 @@ def test_application_timeline_has_children_of_old_service(
         "old",
         "gone",
     ]
-    assert len(application_in_both_services.requests) == 2  # one call for each answer
+    assert (
+        len(application_in_both_services.requests) == 2
+    )  # one call to the old service for each answer
 
 
 def test_version_with_different_moments_in_store_and_old_service_is_shown_once(
@@ -112,7 +118,7 @@ def test_version_with_different_moments_in_store_and_old_service_is_shown_once(
     old_page = support.get(address, {"at": moment})
     assert "This is version 4 of the old system" in read_text(old_page)
     assert "old 4" in read_text(old_page)
-    store.add("A1", 4, {}, minute(4.5))  # now it is the store's
+    store.add("A1", 4, {}, minute(4.5))  # the version is now in the store
     assert "More than one version has the number 4" in read_text(
         support.get(address, {"at": four["updatedAt"]})
     )
@@ -148,7 +154,7 @@ def test_versions_of_old_service_are_masked(
 
 
 def is_open_to_viewer(user: object, application: Any) -> bool:
-    """A rule: documents that say `vip` are open to nobody."""
+    """Hide documents with the field `vip` from every viewer: a need-to-know rule."""
     return "vip" not in (application.document or {})
 
 
@@ -156,7 +162,7 @@ def is_open_to_viewer(user: object, application: Any) -> bool:
 def old_service_with_rule(
     old: OldServiceServer, monkeypatch: pytest.MonkeyPatch
 ) -> OldServiceServer:
-    """The old service has two applications, and the rule closes A1."""
+    """Give the old service two applications, A1 and B1, and set a rule that hides A1."""
     use_old_service(old, monkeypatch, ANNALS_NEED_TO_KNOW=f"{__name__}.is_open_to_viewer")
     old.add_version("A1", 0, {"vip": True}, minute(0))
     old.add_version("B1", 0, {"rate": "1"}, minute(0))
@@ -250,7 +256,7 @@ def test_old_service_is_trusted_only_when_its_certificate_authority_is_known(
 
 
 def test_another_annals_can_be_the_old_service(store: Store, support: Client) -> None:
-    """Its API has the form that Annals expects of an old service."""
+    """Annals' own API has the form that Annals expects of an old service."""
     for version in range(3):
         store.add("A1", version, '{"n": 1.50}', minute(version))
     store.add("R1", 0, "null", minute(3), entity=PERSON, type=ChangeType.DELETE, author=None)
@@ -271,7 +277,7 @@ def test_another_annals_can_be_the_old_service(store: Store, support: Client) ->
     assert (wrong.status_code, has_no_document(wrong.content)) == (404, False)
 
 
-# Pages.
+# Pages of timelines that combine the store and the old service.
 
 
 @pytest.mark.parametrize("broken", [2, 4, 6])
@@ -283,8 +289,9 @@ def test_pages_have_each_version_exactly_once_when_old_service_fails_for_one_pag
     monkeypatch: pytest.MonkeyPatch,
     address: str, form: dict[str, str], broken: int,
 ) -> None:  # fmt: skip
-    """The old service answers again for the next page. tests/oracle compares other requests."""
-    # Ours is of another time.
+    """The old service answers again for the next page. tests/oracle compares other sequences of
+    requests."""
+    # The version in the store has another moment than in the old service.
     application_in_both_services.add_version("A1", 4, {"rate": "old 4"}, minute(4.5))
     application_in_both_services.add_version(
         "R1", 0, {"fullName": "old"}, minute(1), kind=PERSON.name, application="A1"
@@ -402,14 +409,14 @@ def test_screen_says_that_old_service_does_not_answer(
     assert "The old system does not answer" in read_text(absent_page)
 
 
-# The rule where only the old service has the document that it decides about.
+# Need-to-know rules that decide about a document that only the old service has.
 
 TRACE = "/api/v1/trace?entity=participant-role&id=R1&version="
 
 
 @pytest.fixture
 def children_of_old_applications(old_service_with_rule: OldServiceServer, store: Store) -> None:
-    """R1 of A1 and R2 of B1 are in the store, their applications in the old service only."""
+    """Store R1 of A1 and R2 of B1. Only the old service has the two applications."""
     for id, application in (("R1", "A1"), ("R2", "B1")):
         store.add(id, 1, {"fullName": "x"}, minute(1), entity=PERSON, application=application)
 

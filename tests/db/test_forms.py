@@ -1,4 +1,4 @@
-"""No form of data is written before each connected process can read it."""
+"""No process writes a form of data that a connected process cannot read."""
 
 import json
 from collections.abc import Iterator
@@ -37,13 +37,14 @@ NEWER = f"form_{forms.FORM + 1}_needs_stop"
 
 @pytest.fixture(autouse=True)
 def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session of an earlier release never announces itself, so no test waits for that."""
+    """Wait only shortly for announcements, because a session of an earlier release never makes
+    one."""
     monkeypatch.setattr(forms, "ANNOUNCED_S", 0.3)
 
 
 @pytest.fixture(autouse=True)
 def no_mark(tables: None) -> Iterator[None]:
-    """The database is as one in which no day was ever packed, before and after."""
+    """Remove the marks of packed days before and after the test, as if no day was ever packed."""
     forget_marks()
     yield
     forget_marks()
@@ -56,7 +57,7 @@ def forget_marks() -> None:
 
 @pytest.fixture
 def filled(plain: Connection) -> Connection:
-    """A day of one table that is due to be packed, and nothing that holds it."""
+    """Store a day of one table that is due to be packed and is not held."""
     days.create_partition(plain, TABLE, DAY)
     store = Store()
     for version in range(5):
@@ -105,7 +106,7 @@ def test_maintain_reports_that_packing_waits_and_does_everything_else(filled: Co
 def test_session_without_announced_form_is_found_by_role_of_its_login(
     role: str, filled: Connection
 ) -> None:
-    """The application name of the session does not matter."""
+    """The session is found whatever its application name is."""
     read_output("grants", "--apply")
     with (
         create_member(role) as login,
@@ -155,8 +156,8 @@ def test_sessions_of_this_release_and_of_other_programs_do_not_prevent_packing(
 
 
 def test_session_announces_its_form_again_after_a_partitions_command(filled: Connection) -> None:
-    """Freeing the run lock frees all advisory locks of the session, also the one that announces its
-    form."""
+    """Freeing the run lock frees all advisory locks of the session, also the lock that announces
+    its form of data."""
     run("maintain")
     connection.ensure_connection()
     assert forms.find_unready(filled) == []
@@ -165,7 +166,7 @@ def test_session_announces_its_form_again_after_a_partitions_command(filled: Con
 def test_pool_session_announces_its_form_when_it_replaces_a_broken_session(
     filled: Connection,
 ) -> None:
-    """It announces the form before any request uses it."""
+    """The session announces its form of data before any request uses it."""
     connection.ensure_connection()
     pool = connection.pool  # type: ignore[attr-defined]  # of psycopg's backend
     connection.connection.close()
@@ -193,7 +194,7 @@ def test_pack_waits_for_new_session_to_announce_its_form(
 def test_mark_for_packed_days_is_withdrawn_when_earlier_release_connects_meanwhile(
     filled: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The earlier release connects after `pack` has listed the sessions and before it commits the
+    """The earlier release connects after `pack` has listed the sessions, and before it commits the
     mark."""
     real, opened = forms.find_mark, []
 
@@ -211,8 +212,8 @@ def test_mark_for_packed_days_is_withdrawn_when_earlier_release_connects_meanwhi
 def test_database_stays_marked_as_packed_until_all_days_are_unpacked(
     filled: Connection,
 ) -> None:
-    """The mark is a migration name: release 0.1.0 refuses an unknown migration that ends in
-    `needs_stop`."""
+    """The mark is the name of a migration. Release 0.1.0 refuses a database with an unknown
+    migration that ends in `needs_stop`."""
     run("maintain")
     assert is_packed()
     names = filled.execute("SELECT name FROM django_migrations WHERE name LIKE '%needs_stop'")

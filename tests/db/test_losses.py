@@ -1,4 +1,5 @@
-"""When unread messages are lost, as the ledger, its page, the API and Prometheus show it."""
+"""The forecast when unread messages will be lost: in the ledger, on its page, in the API and in
+metrics."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -32,7 +33,7 @@ HOUR = 3600.0
 
 @pytest.fixture(autouse=True)
 def current_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Messages come as time passes: a test may begin long after this module was imported."""
+    """Set NOW to the time of the test, which may run long after this module was imported."""
     monkeypatch.setitem(globals(), "NOW", datetime.now(UTC).replace(microsecond=0))
 
 
@@ -49,8 +50,11 @@ def make_ledger_row(topic: str, **values: Any) -> Ledger:
 
 @pytest.fixture
 def four_partitions_behind(db: None) -> None:
-    """A partition that is lost in some two hours and ten minutes, one that has time, one that is
-    never lost, one that is retired."""
+    """Store ledger rows of four topic partitions with unread messages.
+
+    The first loses messages in about two hours and ten minutes, the second in eight hours, the
+    third never. The topic of the fourth is retired.
+    """
     loss_at = NOW + timedelta(minutes=10, seconds=30)
     make_ledger_row(TOPICS[0], high_watermark=24_100, loss_at=loss_at, reading_rate=50.0)
     make_ledger_row(TOPICS[1])
@@ -105,7 +109,7 @@ def test_catching_up_never_ends_when_messages_arrive_as_fast_as_they_are_read(
 def test_catching_up_never_ends_for_halted_partition(
     four_partitions_behind: None, client: Client
 ) -> None:
-    """The forecasts of the other partitions do not depend on it."""
+    """The forecasts of other topic partitions do not depend on the halted one."""
     Ledger.objects.filter(topic=TOPICS[0]).update(halted_at=NOW, halted_why="bad")
     forecasts = losses.forecast_losses(ledger_rows.load_entries(), now=NOW)
     assert (forecasts[TOPICS[0], 0].catch_up_seconds, forecasts[TOPICS[0], 0].is_halted) == (
@@ -155,8 +159,8 @@ def test_page_shows_loss_forecast(four_partitions_behind: None, client: Client) 
 
 @pytest.mark.django_db(transaction=True)
 def test_only_current_owner_of_partition_records_its_forecast() -> None:
-    """A record by an earlier owner changes nothing. If no reading rate was measured, the stored one
-    stays."""
+    """A forecast of an earlier owner changes nothing. If no reading rate was measured, the stored
+    rate stays."""
     source = TopicPartition(TOPICS[0], "t", 0)
     with open_connection("annals-test") as plain:
         old = ledger.claim_partition(plain, source, 0)
