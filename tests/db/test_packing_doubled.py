@@ -1,4 +1,4 @@
-"""A packed day that has a version twice is refused, and one command repairs it."""
+"""A packed day in which a version is stored twice is refused, and `partitions repair` mends it."""
 
 from datetime import timedelta
 
@@ -42,8 +42,11 @@ def list_keys() -> list[tuple[str, int]]:
 
 @pytest.fixture
 def doubled_day(tables: None, ingested: Ingested, plain: Connection) -> Ingested:
-    """As an earlier release left it: of a three versions are there twice, of b one, with another
-    content, and one of its own block's."""
+    """Store versions twice in a packed day, as an earlier release could.
+
+    Three versions of `a` are repeated. One version of `b` is
+    repeated with other content.
+    """
     ingested.write(*FIRST)
     packing.pack_day(plain, ROOT, OLD)
     plain.execute(f"ALTER TABLE {NAME} DISABLE TRIGGER annals_refuse_packed")
@@ -97,9 +100,9 @@ def test_repair_keeps_one_row_of_each_doubled_version(
     monkeypatch: pytest.MonkeyPatch,
     plain: Connection,
 ) -> None:
-    """Of two rows with equal contents one stays. If the contents differ, the first row stays and
-    the second one is set aside."""
-    if in_blocks:  # an earlier release packed the day again
+    """If two rows have equal contents, one of them stays. If their contents differ, the first row
+    stays, and the second row is set aside."""
+    if in_blocks:  # as if an earlier release packed the day again
         with monkeypatch.context() as patch:
             patch.setattr(packing.DayRewrite, "refuse_doubled", lambda _, rows: rows)
             packing.pack_day(plain, ROOT, OLD)
@@ -118,7 +121,7 @@ def test_repair_keeps_one_row_of_each_doubled_version(
     assert list_keys() == KEYS
     moved = DoubledVersion.objects.get()
     assert (moved.table, moved.day, moved.row_id, moved.version) == (TABLE, OLD, "b", 3)
-    if not in_blocks:  # then nobody knows which one was first
+    if not in_blocks:  # in blocks it is not known which row was first
         assert moved.data == '{"other": 1}'
         result = doubled_day.write(*FIRST)
         assert (result.repeated[SOURCE], result.refused) == (len(FIRST), ())
@@ -137,8 +140,8 @@ def test_repair_keeps_one_row_of_each_doubled_version(
 def test_sealed_day_is_repaired_when_versions_were_doubled_after_sealing(
     noted: bool, change: str, ingested: Ingested, plain: Connection
 ) -> None:
-    """After `maintain` sealed and packed the day, an earlier release stored versions again and
-    noted them as late, or somebody inserted them by SQL."""
+    """`maintain` sealed and packed the day. Then an earlier release stored versions again and noted
+    them as late, or somebody inserted them by SQL."""
     again = "SELECT * FROM plain_copy WHERE id = 'a' AND version < 3"
     note = (
         'INSERT INTO late_row ("table", day, row_id, version, row_hash, topic, partition, "offset",'

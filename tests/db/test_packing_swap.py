@@ -1,4 +1,4 @@
-"""The swap of a day's table is proved: nothing is lost or doubled, whoever writes meanwhile."""
+"""The swap of a day's table loses and doubles no version, whoever writes meanwhile."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -45,7 +45,7 @@ Rewrite = Callable[[], object]
 
 
 def list_versions() -> list[tuple[str, int]]:
-    """The versions of the day, by id and number."""
+    """Return the versions of the day, by id and number."""
     with connect_plainly() as plain:
         rows = stream_versions(plain, ROOT, days.locate_day(plain, TABLE, DAY).child)
         return [(row[0], row[1]) for row in rows]
@@ -63,7 +63,7 @@ def insert(
 
 @pytest.fixture
 def filled() -> list[tuple[str, int]]:
-    """Versions of the day, plain."""
+    """Store versions of the day as plain rows, and return their ids and numbers."""
     store = Store()
     with connect_plainly() as plain:
         days.create_partition(plain, TABLE, DAY)
@@ -83,7 +83,8 @@ def unpack_root(plain: Connection) -> packing.RewriteResult:
 
 @contextmanager
 def act_meanwhile(monkeypatch: pytest.MonkeyPatch, act: Act) -> Iterator[None]:
-    """Act when the versions of the day were read, and nothing is swapped yet."""
+    """Call `act` after the versions of the day were copied, and before the new table is swapped
+    in."""
     fill = packing.DayRewrite.fill_table
 
     def fill_and_act(self: Any, *args: Any) -> Any:
@@ -100,7 +101,7 @@ ROWS = (
     "(id, version, data, updated_at, client_id, type) SELECT 'late' || number, 1, '{}',"
     f" timestamptz '{minute(3)}', 'sql', 1 FROM generate_series(1, 30) AS number"
 )
-# Who writes rows past the consumer of this release.
+# Writers of rows other than the consumer of this release.
 WRITERS = {
     "the owner": f"INSERT INTO {TABLE} {ROWS}",
     "the owner into the partition": f"INSERT INTO {PARTITION} {ROWS}",
@@ -119,7 +120,7 @@ def test_swap_keeps_rows_that_any_writer_inserts_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
     plain: Connection,
 ) -> None:
-    """An earlier release kept only late rows that the consumer had noted, and lost 159 of 220
+    """An earlier release kept only late rows that the consumer had noted. It lost 159 of 220
     rows."""
     if rewrite is unpack_root:
         pack_root(plain)
@@ -145,7 +146,7 @@ def test_swap_keeps_rows_that_any_writer_inserts_meanwhile(
 def test_swap_stores_row_once_when_it_is_both_copied_and_noted_by_trigger(
     filled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
-    """The row is inserted after the trigger was created and before the rows of the day are
+    """The row is inserted after the trigger was created, and before the rows of the day are
     copied."""
     fill = packing.DayRewrite.fill_table
 
@@ -263,7 +264,8 @@ def test_swap_is_refused_when_old_and_new_table_have_different_numbers_of_versio
 def test_trigger_left_by_killed_run_stops_no_insert_and_is_removed_by_next_run(
     filled: list[tuple[str, int]], plain: Connection
 ) -> None:
-    """The consumer's login can insert, although it may neither write notes nor read a partition."""
+    """The consumer's login can insert, although it may neither write the trigger's notes nor read a
+    partition."""
     call_command("grants", "--apply", verbosity=0)
     with (
         pytest.raises(KeyboardInterrupt),
@@ -285,8 +287,8 @@ def test_trigger_left_by_killed_run_stops_no_insert_and_is_removed_by_next_run(
 def test_table_is_unlocked_when_packing_process_freezes_during_swap(
     filled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process has the lock that stops every reader and writer when its machine is cut off or
-    suspended."""
+    """The process holds the lock that stops every reader and writer. Then its machine is suspended
+    or loses the network."""
     monkeypatch.setattr(days, "SILENT_MS", 300)
     began = threading.Event()
     thawed = threading.Event()
@@ -319,7 +321,7 @@ def test_table_is_unlocked_when_packing_process_freezes_during_swap(
 def test_packing_notes_of_a_dropped_day_are_removed(
     filled: list[tuple[str, int]], plain: Connection
 ) -> None:
-    """A run was killed, and the day was dropped before the next run packed it."""
+    """A run was killed. The day was dropped before a later run packed it."""
     with (
         pytest.raises(KeyboardInterrupt),
         table_swap.watch_table(plain, days.locate_day(plain, TABLE, DAY)),
@@ -337,7 +339,7 @@ def test_packing_notes_of_a_dropped_day_are_removed(
 def test_session_with_postgresql_snapshot_from_before_swap_sees_all_rows(
     rewrite: Callable[[Connection], object], filled: list[tuple[str, int]], plain: Connection
 ) -> None:
-    """pg_dump and psql have their snapshot before they lock the day's table."""
+    """pg_dump and psql can take PostgreSQL's snapshot before they lock the day's table."""
     if rewrite is unpack_root:
         pack_root(plain)
     with connect_plainly() as reader, reader.transaction():
@@ -428,7 +430,7 @@ def test_busy_day_is_packed_again_after_other_days(
     assert outcome.busy == ([] if refusals == 1 else [PARTITION])
 
 
-# A packed day refuses what a block has.
+# A packed day refuses versions that one of its blocks has.
 
 
 @pytest.mark.parametrize("version", [0, 7, 19])
@@ -437,14 +439,14 @@ def test_busy_day_is_packed_again_after_other_days(
 def test_packed_day_refuses_second_row_of_a_version(
     version: int, table: str, filled: list[tuple[str, int]], plain: Connection
 ) -> None:
-    """The error names the key of the partition, whether the version is in a block or in a plain
-    row."""
+    """The error names the primary key of the partition, whether a block or a plain row has the
+    version."""
     pack_root(plain)
     with pytest.raises(errors.UniqueViolation) as raised:
         insert(plain, "a", version, version, table)
     assert raised.value.diag.table_name == PARTITION
     assert str(raised.value.diag.constraint_name).startswith(PARTITION)
-    insert(plain, "a", version, version + 0.5, table)  # another moment: another version
+    insert(plain, "a", version, version + 0.5, table)  # a row of another moment is another version
     assert list_versions() == sorted([*filled, ("a", version)])
     unpack_root(plain)
     assert list_triggers(plain) == []
@@ -489,11 +491,11 @@ def make_sent_message(version: int) -> bytes:
 def test_consumer_with_wrong_clock_stores_nothing_twice(
     days_ahead: int, ingested: Ingested, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
-    """An earlier release checked whether a day is packed only for days before today by its own
+    """An earlier release looked for packed days only among the days before today, by its own
     clock."""
     ingested.write(*map(make_sent_message, range(6)))
     packing.pack_day(plain, ROOT, MOMENT.date())
-    # Not until the end of the test: the flush after it makes days of the journal by this clock.
+    # Reset before the test ends, because the cleanup creates days of the journal by this clock.
     with monkeypatch.context() as moved:
         moved.setattr(clock, "now", lambda: MOMENT + timedelta(days=20 + days_ahead))
         result = ingested.write(*map(make_sent_message, range(8)))
@@ -529,8 +531,8 @@ def test_restore_keeps_rows_that_are_written_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
     plain: Connection,
 ) -> None:
-    """During the first restore one row is deleted and one is inserted, so their number stays the
-    same. That restore is refused."""
+    """During the first restore one row is deleted and one is inserted, so that their number stays
+    the same. This restore is refused."""
     archive = Archive(str(tmp_path))
     DayArchiver(archive).archive(plain, TABLE, DAY)
     plain.execute(f"DELETE FROM {TABLE} WHERE id <> 'a'")

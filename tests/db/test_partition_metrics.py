@@ -1,4 +1,4 @@
-"""The metrics of the days and of maintain's runs."""
+"""The metrics of days and of maintain runs."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -87,7 +87,9 @@ def test_verification_metrics_are_reported_for_each_table(plain: Connection) -> 
     assert get_values(list(metrics_page.report_verification())) == {
         (since, TABLE): created.sealed_at.timestamp()
     }
-    assert run("verify", str(old))[0] == 0  # of one day only: the table waits for its check
+    assert (
+        run("verify", str(old))[0] == 0
+    )  # only one day was checked, so the table is not verified yet
     assert (faults, TABLE) not in get_values(list(metrics_page.report_verification()))
     assert run("verify")[0] == 0
     first = get_values(list(metrics_page.report_verification()))
@@ -99,7 +101,7 @@ def test_verification_metrics_are_reported_for_each_table(plain: Connection) -> 
     assert get_values(list(metrics_page.report_verification()))[faults, TABLE] == 0
     assert run("verify")[0] == 1
     second = get_values(list(metrics_page.report_verification()))
-    assert second[faults, TABLE] == 2  # the day and the chain
+    assert second[faults, TABLE] == 2  # one fault in the day, one in the chain of seals
     assert second[since, TABLE] > first[since, TABLE]
     assert second[faults, TABLES[1]] == 0
 

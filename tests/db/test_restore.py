@@ -1,4 +1,5 @@
-"""A restore loses no row that arrives meanwhile, stops nobody, and leaves nothing when it fails."""
+"""A restore loses no row that arrives meanwhile, stops no other session, and leaves nothing if it
+fails."""
 
 import time
 from collections.abc import Iterator
@@ -46,7 +47,7 @@ ROWS = [f"a{number:03}" for number in range(20)]
 
 @pytest.fixture
 def store(tmp_path: Path, tables: None, plain: Connection) -> ArchiveStore:
-    """An archive that has ROWS of OLD; the table has none."""
+    """Return an archive that has ROWS of the day OLD; the table does not have them."""
     store = ArchiveStore(str(tmp_path))
     fill(plain, *ROWS)
     assert NAME in execute_plans(make_policy(), archiver=DayArchiver(store)).dropped
@@ -58,7 +59,7 @@ def list_ids(plain: Connection, table: str = TABLE) -> list[str]:
 
 
 def list_tables_of_day(plain: Connection) -> list[str]:
-    """All tables of the day, also unfinished ones."""
+    """Return the names of all tables of the day, also of unfinished ones."""
     rows = plain.execute(
         "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE %s", [f"{NAME}%"]
     )
@@ -92,7 +93,7 @@ def test_restore_keeps_row_of_transaction_that_commits_during_restore(store: Arc
 def test_restore_blocks_no_writer_or_reader_while_it_loads_rows(
     store: ArchiveStore, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
-    """The writer creates the day that is being restored and inserts into it."""
+    """The writer creates the day that is being restored, and inserts into it."""
     seen: list[list[str]] = []
     arrived: list[str] = []
 
@@ -176,7 +177,7 @@ def test_restore_gives_up_when_transaction_stays_open(
 
 
 def test_restore_can_be_repeated(store: ArchiveStore, plain: Connection) -> None:
-    """The indexes of the first restore already have the names that the second one needs."""
+    """The indexes of the first restore already have the names that the second restore needs."""
     restore_day(plain, store, PRODUCT, OLD)
     plain.execute(f"DELETE FROM {TABLE} WHERE id < 'a010'")
     restore_day(plain, store, PRODUCT, OLD)
@@ -188,7 +189,7 @@ def test_restore_can_be_repeated(store: ArchiveStore, plain: Connection) -> None
 
 @pytest.fixture
 def with_archive(monkeypatch: pytest.MonkeyPatch, store: ArchiveStore) -> None:
-    """The command finds the archive by its settings."""
+    """Configure the archive for commands."""
     monkeypatch.setattr(settings, "ANNALS", env.read_settings({"ANNALS_ARCHIVE_URL": store.url}))
 
 
@@ -256,7 +257,8 @@ FEED = ChangesQuery(
 
 
 def read_feed(**changes: Any) -> tuple[list[str], str]:
-    """Return the ids of all versions that a feed or the late list still has, and the last token."""
+    """Return the ids of all versions on the remaining pages of a feed or its late list, and the
+    last token."""
     ids: list[str] = []
     query = replace(FEED, page_size=7, **changes)
     while True:
@@ -289,7 +291,7 @@ def test_restored_day_is_in_feed_that_has_not_passed_it(
 ) -> None:
     early = replace(FEED, complete_to=NOON + timedelta(seconds=4))
     token = timeline.fetch_changes_page(HOST, early).next_token
-    read_feed()  # another program has passed the day
+    read_feed()  # a faster program has passed the day
     restore_day(plain, store, PRODUCT, OLD)
     assert read_feed(late_since=token)[0] == ROWS[:4]
     assert read_feed(page_token=token)[0] == ROWS[4:]

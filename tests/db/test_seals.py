@@ -1,4 +1,4 @@
-"""A sealed day that changes by one byte is found, and so is a changed seal."""
+"""A change of one byte in a sealed day is found, and so is a changed or removed seal."""
 
 import json
 from collections.abc import Callable
@@ -41,7 +41,8 @@ ROWS = 950
 
 @pytest.fixture
 def filled(tables: None, monkeypatch: pytest.MonkeyPatch, plain: Connection) -> None:
-    """A day of ROWS rows, in ranges of 100: id000 to id094, ten versions each."""
+    """Store a day of ROWS rows, sealed in ranges of 100: the ids id000 to id094, ten versions
+    each."""
     monkeypatch.setattr(canonical, "RANGE_ROWS", 100)
     days.create_partition(plain, TABLE, OLD)
     plain.execute(
@@ -58,7 +59,7 @@ def find_faults() -> list[str | None]:
         return [verdict.fault for verdict in verify_days(plain, PRODUCT)]
 
 
-def change(statement: str) -> None:
+def change_one_row(statement: str) -> None:
     with connect_plainly() as plain:
         assert plain.execute(statement).rowcount == 1
 
@@ -90,14 +91,14 @@ def test_verify_finds_no_fault_in_unchanged_sealed_day(sealed: DaySeal) -> None:
 def test_verify_names_range_of_rows_in_which_a_byte_changed(
     sealed: DaySeal, assignment: str
 ) -> None:
-    change(f"UPDATE {TABLE} SET {assignment} WHERE id = 'id042' AND version = 7")
+    change_one_row(f"UPDATE {TABLE} SET {assignment} WHERE id = 'id042' AND version = 7")
     assert find_faults() == ["rows 401 to 500 differ, between id040 v0 and id049 v9"]
 
 
 def test_verify_finds_deleted_and_added_rows(sealed: DaySeal) -> None:
-    change(f"DELETE FROM {TABLE} WHERE id = 'id093' AND version = 9")
+    change_one_row(f"DELETE FROM {TABLE} WHERE id = 'id093' AND version = 9")
     assert find_faults() == ["rows 901 to 950 differ, between id090 v0 and id094 v9, 1 row fewer"]
-    change(
+    change_one_row(
         f"INSERT INTO {TABLE} SELECT 'id000', 0, data, updated_at + interval '1 ms', client_id,"
         f" author, type FROM {TABLE} WHERE id = 'id001' AND version = 0".replace(
             "SELECT", "(id, version, data, updated_at, client_id, author, type) SELECT", 1
@@ -122,7 +123,7 @@ def test_verify_reports_new_rows_after_the_last_sealed_row(filled: None, plain: 
 
 
 def test_chain_of_seals_has_both_seals_of_day_that_was_sealed_again(sealed: DaySeal) -> None:
-    change(f"DELETE FROM {TABLE} WHERE id = 'id000' AND version = 0")
+    change_one_row(f"DELETE FROM {TABLE} WHERE id = 'id000' AND version = 0")
     with connect_plainly() as plain:
         again = seal_day(plain, PRODUCT, OLD)
     assert again.previous == sealed.seal
@@ -192,7 +193,7 @@ def test_partitions_command_seals_and_verifies(
     code, out, _ = run("verify", "--json")
     answer = json.loads(out)
     assert (code, answer["ok"], len(answer["days"])) == (0, True, len(simulated.TABLES))
-    change(
+    change_one_row(
         f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, type)"
         f" VALUES ('a', 1, '{{}}', '{old} 12:00+00', 'c', 1)"
     )
@@ -202,10 +203,10 @@ def test_partitions_command_seals_and_verifies(
     assert "1 row more" not in err
     code, out, err = run("verify", "2001-01-01")
     assert (code, out, "2001-01-01 has no seal in" in err) == (2, "", True)
-    # It is no late row: nothing says how it came. A new seal would say that all is well.
+    # The row is not a noted late row. A new seal would hide the change, so it is refused.
     code, out, err = run("seal", str(old), "--entity", "product-instance")
     assert (code, "not as it was sealed" in err) == (2, True)
-    change(f"DELETE FROM {TABLE} WHERE client_id = 'c'")
+    change_one_row(f"DELETE FROM {TABLE} WHERE client_id = 'c'")
     code, out, _ = run("seal", str(old), "--entity", "product-instance")
     assert (code, "Sealed product_instance_aud" in out) == (0, True)
     code, out, _ = run("verify")
@@ -216,11 +217,14 @@ def test_partitions_command_seals_and_verifies(
 
 
 @pytest.fixture
-def changed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], date]:
-    """Called with the place of an archive, or None: gives a day that was sealed and then changed,
-    and is now older than retention."""
+def make_changed_day(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], date]:
+    """Return a function that makes a day that was sealed and then changed, and is older than
+    retention.
 
-    def make(archive: str | None) -> date:
+    The function gets the path of an archive, or None.
+    """
+
+    def make_day(archive: str | None) -> date:
         variables = {
             "ANNALS_RETENTION_DAYS": "9",
             "ANNALS_AHEAD_DAYS": "1",
@@ -237,19 +241,22 @@ def changed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], date]:
             simulated.load_simulated_day(plain, old, applications=20)
         assert "sealed 5" in run("maintain")[1]
         first_row = f"SELECT id, version, updated_at FROM {name} ORDER BY 1, 2, 3 LIMIT 1"
-        change(f"UPDATE {name} SET data = '{{}}' WHERE (id, version, updated_at) IN ({first_row})")
+        change_one_row(
+            f"UPDATE {name} SET data = '{{}}' WHERE (id, version, updated_at) IN ({first_row})"
+        )
         shorter = env.read_settings(variables | {"ANNALS_RETENTION_DAYS": "5"})
         monkeypatch.setattr(settings, "ANNALS", shorter)
         return old
 
-    return make
+    return make_day
 
 
 def test_changed_sealed_day_is_neither_dropped_nor_resealed(
-    changed: Callable[[str | None], date], tmp_path: Path
+    make_changed_day: Callable[[str | None], date], tmp_path: Path
 ) -> None:
-    """The change is still reported after the day was archived and restored."""
-    old = changed(str(tmp_path))
+    """After an operator accepts the change, verification still reports it, also after archive and
+    restore."""
+    old = make_changed_day(str(tmp_path))
     name = days.build_partition_name(TABLE, old)
     code, out, _ = run("maintain")
     assert (code, f"{name}: ChangedError" in out or "not as it was sealed" in out) == (2, True)
@@ -273,8 +280,8 @@ def test_changed_sealed_day_is_neither_dropped_nor_resealed(
 
 
 def test_verify_still_reports_accepted_day_that_was_dropped_without_archive(
-    changed: Callable[[str | None], date],
+    make_changed_day: Callable[[str | None], date],
 ) -> None:
-    old = changed(None)
+    old = make_changed_day(None)
     assert run("maintain", "--accept-changed", str(old), "--why", "known")[0] == 0
     assert run("verify", str(old), "--entity", "product-instance")[0] == 1

@@ -1,4 +1,4 @@
-"""Which days maintain seals: finished, with rows, and with no message outstanding."""
+"""Which days maintain seals: finished days with rows and without outstanding messages."""
 
 import json
 from datetime import date, datetime, timedelta
@@ -41,20 +41,20 @@ TOPICS = [topic for entity in ENTITIES for topic in entity.topics]
 
 
 @pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nine days of retention; a day is finished five days after its end."""
+def short_retention(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep nine days. A day is finished five days after its end."""
     variables = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "5"}
     variables["ANNALS_PACK_AFTER_DAYS"] = "0"
     monkeypatch.setattr(settings, "ANNALS", env.read_settings(variables))
 
 
 def get_noon_ago(number: int) -> datetime:
-    """Noon of the UTC day `number` days before today."""
+    """Return noon of the UTC day `number` days before today."""
     return clock.now().replace(hour=12, minute=0, second=0, microsecond=0) - timedelta(days=number)
 
 
 def fill(*numbers: int) -> None:
-    """One application on each of the days."""
+    """Store one application on each of the days."""
     with connect_plainly() as plain:
         for number in numbers:
             days.create_partition(plain, TABLE, get_noon_ago(number).date())
@@ -69,7 +69,7 @@ def test_maintain_seals_no_empty_day_and_seals_day_filled_by_a_backfill() -> Non
     assert run("maintain")[0] == 0
     assert list_sealed_days() == []
     record_all_topics_as_read()
-    assert run("maintain")[0] == 0  # everything read, and still no row
+    assert run("maintain")[0] == 0  # everything is read, and the days have no rows
     fill(8)
     assert run("verify")[0] == 0
     assert run("maintain")[0] == 0
@@ -94,7 +94,7 @@ def test_day_with_only_dead_rows_is_not_sealed() -> None:
     with connect_plainly() as plain:
         for number in (8, 7):
             days.create_partition(plain, TABLE, get_noon_ago(number).date())
-        with plain.transaction(force_rollback=True):  # what a killed consumer leaves
+        with plain.transaction(force_rollback=True):  # dead rows, as a killed consumer leaves them
             insert_version(plain, get_noon_ago(8))
         insert_version(plain, get_noon_ago(7))
         plain.execute(f"DELETE FROM {TABLE}")
@@ -146,7 +146,7 @@ def test_day_with_quarantined_message_is_not_sealed() -> None:
     record_all_topics_as_read()
     fill(8, 7)
     create_quarantined(day=get_noon_ago(8).date(), status=Quarantined.Status.FAILED)
-    # Days that drop out of retention may go with --force, but a seal is never forced.
+    # --force drops days that left retention, but never forces a seal.
     assert run("maintain", "--force")[0] == 0
     assert list_sealed_days() == [get_noon_ago(7).date()]
 
@@ -160,8 +160,8 @@ def test_seal_command_refuses_empty_or_unfinished_day(plain: Connection) -> None
     assert list_sealed_days() == []
 
 
-def swell(number: int) -> None:
-    """Make the document of a day one whose text exceeds PostgreSQL's limit of 1 GB."""
+def make_document_too_large(number: int) -> None:
+    """Replace the document of a day by one with a text above PostgreSQL's limit of 1 GB."""
     with connect_plainly() as plain:
         changed = plain.execute(
             f"UPDATE {TABLE} SET data = ('[' || repeat('1e131071,', 9000) || '1]')::jsonb"
@@ -174,13 +174,13 @@ def swell(number: int) -> None:
 def test_day_with_document_too_large_to_read_stops_no_other_day(plain: Connection) -> None:
     record_all_topics_as_read()
     fill(8, 7, 6)
-    swell(7)
+    make_document_too_large(7)
     code, out, err = run("maintain")
     name = days.build_partition_name(TABLE, get_noon_ago(7).date())
     assert (code, "sealed 2" in out, "broken 1" in out) == (2, True, True)
     assert f"{name}: {TOO_LARGE} maximum allowed length" in out
     assert list_sealed_days() == [get_noon_ago(8).date(), get_noon_ago(6).date()]
-    swell(8)
+    make_document_too_large(8)
     code, out, err = run("verify", "--entity", "product-instance")
     assert (code, "2 days read, 1 differs" in out) == (1, True)
     assert f"{TABLE} {get_noon_ago(8).date()}: cannot be read: {TOO_LARGE}" in out
@@ -200,7 +200,7 @@ def test_day_with_document_too_large_to_read_stops_no_other_day(plain: Connectio
 def test_lost_connection_while_one_day_is_sealed_stops_no_other_day(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is lost as if the server had killed the backend because of one document."""
+    """The connection is lost as if PostgreSQL had killed its backend because of one document."""
 
     def seal_or_lose_connection(plain: Connection, rows: DayRows, day: date) -> DaySeal:
         if day == get_noon_ago(8).date():
@@ -223,8 +223,8 @@ def test_lost_connection_while_one_day_is_sealed_stops_no_other_day(
 
 
 def test_run_lock_is_held_between_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise another run could take the lock, and this run would end before it has sealed the
-    days and recorded its work."""
+    """Otherwise another run could take the lock between two steps. This run would then end without
+    sealing the days and recording its work."""
     record_all_topics_as_read()
     fill(8)
     attempts = []
@@ -250,17 +250,17 @@ def test_night_reads_partitions_again_only_after_it_changed_days(
 ) -> None:
     record_all_topics_as_read()
     fill(8)
-    read, looks = catalog.read_partitions, []
+    read, reads = catalog.read_partitions, []
 
-    def count_look(*arguments: Any) -> list[catalog.Partition]:
-        looks.append(arguments)
+    def count_read(*arguments: Any) -> list[catalog.Partition]:
+        reads.append(arguments)
         return read(*arguments)
 
-    monkeypatch.setattr(catalog, "read_partitions", count_look)
+    monkeypatch.setattr(catalog, "read_partitions", count_read)
     assert run("maintain").code == 0
-    assert len(looks) == 2
+    assert len(reads) == 2
     assert run("maintain").code == 0
-    assert len(looks) == 3
+    assert len(reads) == 3
 
 
 def test_maintain_completes_all_steps_when_connection_is_lost_between_steps(

@@ -1,4 +1,4 @@
-"""What others wrote commands no terminal: messages in quarantine, shown by commands."""
+"""Commands show texts of others without letting them control the terminal."""
 
 import pytest
 from django.core.management import call_command
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def hostile_message() -> Quarantined:
-    """A message whose sender wishes the reader ill."""
+    """Put a message into quarantine with texts that would control a terminal."""
     return create_quarantined(
         key=FORGED.encode(),
         value=b'{\n\t"a": "\x1b[2J\xff"}',
