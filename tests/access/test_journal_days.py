@@ -251,19 +251,19 @@ def test_verify_finds_day_that_was_dropped_before_its_retention_ended(
     assert_day_has_fault(day, "it was dropped before its retention was over")
 
 
-@pytest.mark.parametrize("place", [1, 4])
+@pytest.mark.parametrize("index", [1, 4])
 def test_verify_finds_journal_day_without_seal(
-    place: int, sealed_days: list[date], journal_with_few_days: Connection
+    index: int, sealed_days: list[date], journal_with_few_days: Connection
 ) -> None:
     """Verification finds the day even if somebody deleted all seals and sealed the other days
     again."""
     journal_with_few_days.execute("DELETE FROM day_seal")
-    journal_with_few_days.execute(f"DELETE FROM {build_partition_name(TABLE, sealed_days[place])}")
+    journal_with_few_days.execute(f"DELETE FROM {build_partition_name(TABLE, sealed_days[index])}")
     for day in sealed_days:
-        if day != sealed_days[place]:
+        if day != sealed_days[index]:
             seal_day(journal_with_few_days, ROWS, day)
     assert_day_has_fault(
-        sealed_days[place], "the day does not have a seal, although an earlier day has a seal"
+        sealed_days[index], "the day does not have a seal, although an earlier day has a seal"
     )
 
 

@@ -49,7 +49,7 @@ def test_filter_tests_cover_every_admin_list() -> None:
 def test_admin_list_refuses_filters_that_its_page_does_not_offer(model: Any, root: Client) -> None:
     address_of_one = admin.site._registry[model]
     address = reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist")
-    tried = [name + way for name in list_field_names(model) for way in LOOKUPS]
+    tried = [name + lookup for name in list_field_names(model) for lookup in LOOKUPS]
     assert "password__startswith" in tried or model is not User
     open_to = {name for name in tried if root.get(address, {name: "1"}).status_code != 400}
     content = {

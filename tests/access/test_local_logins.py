@@ -61,15 +61,15 @@ def log_in_by_form(name: str, password: str) -> bool:
     return bool(Client().post("/admin/login/?next=/admin/", form).status_code == 302)
 
 
-@pytest.mark.parametrize("way", [log_in_by_form, log_in_by_basic])
-def test_demo_login_needs_the_right_password_and_an_active_account(way: Any, db: None) -> None:
-    assert way("support", "support")
+@pytest.mark.parametrize("log_in", [log_in_by_form, log_in_by_basic])
+def test_demo_login_needs_the_right_password_and_an_active_account(log_in: Any, db: None) -> None:
+    assert log_in("support", "support")
     before = count_anonymous_refusals()
-    assert not way("support", "wrong")
-    assert not way("nobody-here", "wrong")
+    assert not log_in("support", "wrong")
+    assert not log_in("nobody-here", "wrong")
     assert count_anonymous_refusals() == before + 2
     User.objects.filter(username="support").update(is_active=False)
-    assert not way("support", "support")
+    assert not log_in("support", "support")
 
 
 def test_session_of_demo_is_refused_in_production(client: Client, db: None, settings: Any) -> None:

@@ -72,8 +72,8 @@ def test_equal_account_names_at_two_providers_become_two_logins(site: TwoProvide
         "m.petrov@bank": (False, ["support"]),
         "m.petrov@keycloak": (False, ["support"]),
     }
-    [name_row] = site.web.database.query("SELECT login, full_name, kind FROM history_person")
-    assert tuple(name_row.values()) == ("m.petrov", "Петров Михаил", "person")
+    [row] = site.web.database.query("SELECT login, full_name, kind FROM history_person")
+    assert tuple(row.values()) == ("m.petrov", "Петров Михаил", "person")
 
 
 def test_roles_follow_claims(site: TwoProviderSite) -> None:
@@ -289,8 +289,8 @@ def test_session_ends_when_idle_or_old(site: TwoProviderSite) -> None:
         page = person.get(f"{site.web.url}/admin/completeness/")
         assert urlsplit(page.url).path == "/admin/login/"
         assert "Your session has ended" in page.text
-        [way] = re.findall(r'href="(/oidc/bank/login/[^"]*)"', page.text)
-        back = person.get(f"{site.web.url}{html.unescape(way)}")
+        [login_path] = re.findall(r'href="(/oidc/bank/login/[^"]*)"', page.text)
+        back = person.get(f"{site.web.url}{html.unescape(login_path)}")
         assert back.url == f"{site.web.url}/admin/completeness/"
 
 

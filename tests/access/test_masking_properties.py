@@ -243,8 +243,8 @@ class ValuePools:
             }
         if isinstance(shape, list) and shape:
             return [
-                self.fill(inner, patterns, picks, (*path, str(place)))
-                for place, inner in enumerate(shape)
+                self.fill(inner, patterns, picks, (*path, str(index)))
+                for index, inner in enumerate(shape)
             ]
         pool = self.secret if hidden else self.open
         return pool[next(picks) % len(pool)]

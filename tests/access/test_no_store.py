@@ -64,7 +64,7 @@ def test_answers_forbid_caching_for_every_role(
 
 
 @pytest.mark.parametrize(
-    "place",
+    "failing_function",
     [
         "django.middleware.security.SecurityMiddleware.process_request",
         "annals.web.middleware.journal.classify_request",
@@ -72,12 +72,12 @@ def test_answers_forbid_caching_for_every_role(
     ],
 )
 def test_error_answers_forbid_caching(
-    place: str, admin: Client, addresses: list[str], monkeypatch: pytest.MonkeyPatch
+    failing_function: str, admin: Client, addresses: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a fault")
 
-    monkeypatch.setattr(place, fail)
+    monkeypatch.setattr(failing_function, fail)
     requested = [
         address for address in addresses if address not in PROBES and "/static/" not in address
     ]

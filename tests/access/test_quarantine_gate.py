@@ -57,7 +57,7 @@ def list_addresses(entity: EntityKind, id: str) -> Iterator[str]:
     yield f"/admin/history/?q={id} A1"
 
 
-def answer(client: Client, address: str, id: str) -> bytes:
+def fetch_comparable_answer(client: Client, address: str, id: str) -> bytes:
     """Return an answer without the parts that differ between any two answers.
 
     These are the document's id, the request id, the times, and the tokens.
@@ -117,12 +117,14 @@ def test_hidden_quarantined_message_is_answered_like_an_unknown_id(
     set_rule(rule)
     for hidden in list_addresses(entity, "H00"):
         absent = hidden.replace("H00", ABSENT)
-        before = answer(client, absent, ABSENT)
-        assert answer(client, hidden, "H00") == before, hidden
+        before = fetch_comparable_answer(client, absent, ABSENT)
+        assert fetch_comparable_answer(client, hidden, "H00") == before, hidden
     quarantine_message("H00")
     for hidden in list_addresses(entity, "H00"):
         absent = hidden.replace("H00", ABSENT)
-        assert answer(client, hidden, "H00") == answer(client, absent, ABSENT), hidden
+        assert fetch_comparable_answer(client, hidden, "H00") == fetch_comparable_answer(
+            client, absent, ABSENT
+        ), hidden
 
 
 @pytest.mark.parametrize("case", HIDDEN)
@@ -148,7 +150,9 @@ def test_search_does_not_reveal_hidden_application(
     client = log_in("support")
     for page in ("/api/v1/search?q=", "/admin/history/?q="):
         for id in ("V1", "P9"):
-            assert answer(client, page + id, id) == answer(client, page + ABSENT, ABSENT)
+            assert fetch_comparable_answer(client, page + id, id) == fetch_comparable_answer(
+                client, page + ABSENT, ABSENT
+            )
     reader = log_in("underwriter")
     assert str(VERSION).encode() in fetch_whole_answer(
         reader, "/admin/history/product-instance/V1/"
@@ -218,4 +222,6 @@ def test_viewer_under_need_to_know_is_not_told_that_archive_may_have_document(
     assert b"archive" in fetch_whole_answer(client, page)
     set_rule("not_vip")
     absent = page.replace("H00", ABSENT)
-    assert answer(client, page, "H00") == answer(client, absent, ABSENT)
+    assert fetch_comparable_answer(client, page, "H00") == fetch_comparable_answer(
+        client, absent, ABSENT
+    )

@@ -283,7 +283,7 @@ def test_poll_counts_newer_versions_and_writes_no_journal_entry(
 ) -> None:
     card = find_poll_url(support.get(A1).content.decode())
     whole = find_poll_url(support.get(WHOLE).content.decode())
-    looks = JournalEntry.objects.count()
+    entry_count = JournalEntry.objects.count()
     assert support.get(card).json() == support.get(whole).json() == {"text": ""}
     documents.add("A1", 2, {"name": "Ипотека", "rate": "16.5"}, 9)
     documents.add(
@@ -291,7 +291,7 @@ def test_poll_counts_newer_versions_and_writes_no_journal_entry(
     )
     assert support.get(card).json() == {"text": "1 newer version: show"}
     assert support.get(whole).json() == {"text": "2 newer versions: show"}
-    assert JournalEntry.objects.count() == looks
+    assert JournalEntry.objects.count() == entry_count
 
 
 def test_newer_versions_are_counted_only_for_documents_that_the_session_opened(

@@ -229,8 +229,8 @@ def test_unknown_name_in_filter_is_reported_when_filter_matches_no_version(
     for name in ("author", "clientId"):
         page = support.get(A1, {name: typed, "type": "DELETE"})
         assert "No version fits the filter." in read_text(page)
-        told = f"no name or login “{html.escape(typed)}”"
-        assert (told in page.content.decode()) is is_reported
+        message = f"no name or login “{html.escape(typed)}”"
+        assert (message in page.content.decode()) is is_reported
 
 
 def test_deletion_is_shown_as_deletion_when_only_technical_fields_changed(

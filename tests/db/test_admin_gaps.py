@@ -46,10 +46,10 @@ def list_shown_documents(page: str) -> list[str]:
 
 def test_gap_pages_show_every_gap_once(open_and_closed_gaps: None, operator: Client) -> None:
     assert ADDRESS in operator.get("/admin/").content.decode()
-    shown_text = [
+    documents = [
         id for page in iterate_pages(operator, ADDRESS) for id in list_shown_documents(page)
     ]
-    assert shown_text == [f"A{number}" for number in range(119, -1, -1)]
+    assert documents == [f"A{number}" for number in range(119, -1, -1)]
 
 
 def test_gap_page_explains_quarantined_versions_and_has_no_document_links_for_operator(
@@ -101,7 +101,7 @@ def test_gap_metrics_count_missing_versions_by_kind_and_service(open_and_closed_
     assert versions == {(ROOT.name, "service-0"): 59 * 3 + 1, (ROOT.name, "service-1"): 60 * 3}
 
 
-def test_gap_page_says_that_filter_fits_no_gap_when_other_gaps_exist(
+def test_gap_page_says_that_filter_matches_no_gap_when_other_gaps_exist(
     open_and_closed_gaps: None, operator: Client
 ) -> None:
     for closed in ({}, {"closed": "1"}):

@@ -66,8 +66,8 @@ def test_start_page_lists_twenty_recently_opened_documents(store: Store, support
     for number in range(22):
         open_application(store, support, number)
     page = support.get("/admin/")
-    shown_text = re.findall(r'href="/admin/applications/(B\d+)/"', page.content.decode())
-    assert shown_text == [f"B{number}" for number in range(21, 1, -1)]
+    ids = re.findall(r'href="/admin/applications/(B\d+)/"', page.content.decode())
+    assert ids == [f"B{number}" for number in range(21, 1, -1)]
     assert "Ипотека 16" in read_text(page)
     assert "Before that: Application Ипотека 15 , Application Ипотека 14 ," in read_text(page)
 
@@ -464,7 +464,7 @@ def test_export_keeps_phone_numbers_and_negative_numbers(
     assert ("'=1+1" if form == "csv" else "=1+1") in cells
 
 
-def test_time_zone_is_remembered(documents: Store, support: Client) -> None:
+def test_chosen_time_zone_is_remembered_in_a_cookie(documents: Store, support: Client) -> None:
     assert '<meta name="zone" content="">' in support.get(A1).content.decode()
     answer = support.post("/admin/zone/", {"zone": "moscow", "next": A1})
     assert (answer.status_code, answer.headers["Location"]) == (302, A1)

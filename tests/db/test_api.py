@@ -322,14 +322,14 @@ def test_old_password_is_refused_at_once_after_password_change(client: Client) -
 
 
 @pytest.mark.parametrize(
-    "place",
+    "failing_function",
     [
         "history.timeline.sources.statements.fetch_rows",
         "annals.web.middleware.session_limit._is_over",
     ],
 )
 def test_screen_says_that_database_is_unreachable(
-    place: str,
+    failing_function: str,
     client: Client,
     application_with_seven_versions: Store,
     monkeypatch: pytest.MonkeyPatch,
@@ -342,7 +342,7 @@ def test_screen_says_that_database_is_unreachable(
 
     client.force_login(User.objects.get(username="support"))
     client.raise_request_exception = False
-    monkeypatch.setattr(place, raise_gone)
+    monkeypatch.setattr(failing_function, raise_gone)
     page = client.get("/admin/history/product-instance/A1/")
     assert page.status_code == 503
     assert page.headers["Retry-After"]

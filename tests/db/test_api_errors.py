@@ -56,16 +56,17 @@ def test_every_call_shows_all_digits_of_number(
 
 
 @pytest.mark.parametrize(
-    "place", ["history.timeline.fetch_page", "history.api.base_view.encode_answer", COMMON]
+    "failing_function",
+    ["history.timeline.fetch_page", "history.api.base_view.encode_answer", COMMON],
 )
 def test_unexpected_error_is_answered_with_request_id(
-    auditor: Client, store: Store, monkeypatch: pytest.MonkeyPatch, place: str
+    auditor: Client, store: Store, monkeypatch: pytest.MonkeyPatch, failing_function: str
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("secret")
 
     store.add("A1", 0, {}, 0)
-    monkeypatch.setattr(place, fail)
+    monkeypatch.setattr(failing_function, fail)
     error_body = check_error(auditor.get(BASE), 500, "internal_error")
     assert "secret" not in json.dumps(error_body)
 

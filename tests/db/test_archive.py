@@ -250,12 +250,12 @@ def test_archive_reads_few_row_groups_to_find_one_id(
     assert len(expected_rows) > 1
     assert len(groups_read) <= 2
     assert read.read_versions(store, PRODUCT, "missing") == []
-    noted = ArchiveSource(store.url)
-    assert noted.find_oldest_day(PRODUCT) == OLD
-    assert noted.find_oldest_day(TASK) is None
-    assert noted.may_have(PRODUCT, "Б0042")
-    assert not noted.may_have(PRODUCT, "0")
-    assert not noted.may_have(TASK, "Б0042")
+    archive_source = ArchiveSource(store.url)
+    assert archive_source.find_oldest_day(PRODUCT) == OLD
+    assert archive_source.find_oldest_day(TASK) is None
+    assert archive_source.may_have(PRODUCT, "Б0042")
+    assert not archive_source.may_have(PRODUCT, "0")
+    assert not archive_source.may_have(TASK, "Б0042")
 
 
 @pytest.fixture

@@ -292,19 +292,19 @@ def test_archiving_fails_when_archive_lacks_days_that_were_archived_before(
 ) -> None:
     """A volume that is not mounted looks like an empty archive. Files that are written there get
     lost."""
-    place, away = tmp_path / "archive", tmp_path / "away"
-    store, second_day = ArchiveStore(str(place)), days.build_partition_name(TABLE, get_day(-4))
+    folder, away = tmp_path / "archive", tmp_path / "away"
+    store, second_day = ArchiveStore(str(folder)), days.build_partition_name(TABLE, get_day(-4))
     with connect_plainly() as plain:
         archive_rows_of_day(store, *make_ids("b", 12))
         days.create_partition(plain, TABLE, get_day(-4))
         insert_version(plain, NOON + timedelta(days=1))
-        place.rename(away)
+        folder.rename(away)
         for exists in (False, True):
             if exists:
-                place.mkdir()
+                folder.mkdir()
             assert "ANNALS_ARCHIVE_URL" in read_failure(store, second_day)
-        place.rmdir()
-        away.rename(place)
+        folder.rmdir()
+        away.rename(folder)
         assert run_maintain(store) == [second_day]
 
 

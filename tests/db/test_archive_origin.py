@@ -1,7 +1,7 @@
 """Who wrote an archived day is proved by the database, not by the archive.
 
 Files that somebody else wrote do not enter the history until an operator adopts them. A manifest is
-not trusted: the bytes and rows of a file run_for_day.
+not trusted: the bytes and rows of a file decide.
 """
 
 import json
@@ -122,13 +122,13 @@ def test_manifest_that_somebody_planted_is_refused(store: ArchiveStore, plain: C
 
 def test_row_that_somebody_added_to_archived_day_is_refused(store: ArchiveStore) -> None:
     archive_rows_of_day(store, *make_ids("b", 12))
-    noted = ArchivedDay.objects.get()
+    recorded = ArchivedDay.objects.get()
     plant(store, "forged")  # now in the archive, but not recorded in the database
     with connect_plainly() as plain:
         fill(plain, "late")
     assert "1 row" in read_refusal(store)
     again = ArchivedDay.objects.get()
-    assert (again.rows, again.digest) == (noted.rows, noted.digest)
+    assert (again.rows, again.digest) == (recorded.rows, recorded.digest)
 
 
 def test_day_is_not_dropped_when_somebody_replaced_its_archived_rows(
@@ -168,15 +168,15 @@ def test_adopt_records_archived_rows_that_the_restored_database_does_not_know(
     assert list_archived_ids(store) == [*make_ids("b", 12), "late"]
 
 
-@pytest.mark.parametrize("is_noted", [False, True])
+@pytest.mark.parametrize("is_recorded", [False, True])
 def test_day_is_not_dropped_when_manifest_of_forged_rows_has_the_true_digest(
-    store: ArchiveStore, is_noted: bool
+    store: ArchiveStore, is_recorded: bool
 ) -> None:
     """Somebody who knows the rows can compute their digest."""
     with connect_plainly() as plain:
         fill(plain, *make_ids("b", 12))
         true = archive_day(plain, store, PRODUCT, OLD, SOURCE)
-        if is_noted:
+        if is_recorded:
             provenance.note_archived_day(true)
         plain.execute(f"DROP TABLE {NAME}")
         replant(store, *make_ids("f", 12))
@@ -337,16 +337,16 @@ def find_fault(store: ArchiveStore) -> str:
     return checked.fault or ""
 
 
-@pytest.mark.parametrize("noted", [True, False])
+@pytest.mark.parametrize("is_recorded", [True, False])
 @pytest.mark.parametrize(
     "changed",
     [{"first": "zzz", "last": "zzz"}, {"archivedAt": "2999-01-01T00:00:00Z"}],
 )
 def test_forged_manifest_hides_no_archived_row(
-    store: ArchiveStore, written: Path, changed: Mapping[str, Any], noted: bool
+    store: ArchiveStore, written: Path, changed: Mapping[str, Any], is_recorded: bool
 ) -> None:
     archived_at = ArchivedDay.objects.values_list("archived_at", flat=True).get()
-    if not noted:
+    if not is_recorded:
         ArchivedDay.objects.all().delete()  # as if the run was killed before it recorded the day
     forge(written, **changed)
     assert NAME in run_maintain(store)

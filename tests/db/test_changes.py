@@ -154,7 +154,7 @@ def read_pages(query: ChangesQuery) -> Iterator[ChangesPage]:
             return
 
 
-def list_places(page: ChangesPage) -> list[tuple[datetime, int, str, int]]:
+def list_sort_keys(page: ChangesPage) -> list[tuple[datetime, int, str, int]]:
     return [
         (version.updated_at, ENTITIES.index(version.entity), version.id, version.version)
         for version in page.versions
@@ -179,7 +179,7 @@ def test_pages_of_changes_equal_those_of_a_simple_reference_program(
             complete_to=minute(10 * 24 * HOUR),
         )
         pages = list(read_pages(query))
-        assert [place for page in pages for place in list_places(page)] == expected
+        assert [key for page in pages for key in list_sort_keys(page)] == expected
         assert all(page.is_complete for page in pages)
         assert all(len(page.versions) == query.page_size for page in pages[:-1])
 
@@ -220,7 +220,7 @@ def test_path_filter_selects_versions_that_changed_the_value_at_path(
         reverse=True,
     )
     pages = list(read_pages(ChangesQuery(filters=filters, page_size=4)))
-    assert [place for page in pages for place in list_places(page)] == expected
+    assert [key for page in pages for key in list_sort_keys(page)] == expected
 
 
 class StoredSnapshot(NamedTuple):
@@ -383,7 +383,7 @@ def test_first_page_of_changes_uses_index_and_sorts_only_few_rows(
     nodes = list(list_nodes(explain_first_page("robot", day + timedelta(hours=23))))
     for node in nodes:
         if node["Node Type"].endswith("Sort"):
-            assert node["Plans"][0]["Actual Rows"] < 60  # of 15 minutes: 53 versions, 26 of them
+            assert node["Plans"][0]["Actual Rows"] < 60  # a slice of 15 minutes has 53 versions
     indexes = {
         node["Index Name"]
         for node in list_nodes(explain_first_page("p7", day + timedelta(hours=1)))

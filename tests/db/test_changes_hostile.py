@@ -156,8 +156,8 @@ def test_changes_call_refuses_token_that_was_altered_or_belongs_to_another_query
     tokens = [token[:length] for length in range(0, len(token), 7) if length]
     tokens += [f"{token}x", token.swapcase(), token.replace("v1:", ""), token + token]
     tokens += [
-        token[:place] + chr(ord(token[place]) ^ 1) + token[place + 1 :]
-        for place in range(0, len(token) - 1, 5)
+        token[:index] + chr(ord(token[index]) ^ 1) + token[index + 1 :]
+        for index in range(0, len(token) - 1, 5)
     ]
     timeline = auditor.get("/api/v1/history/product-instance/A1", {"pageSize": 1})
     tokens.append(read_data(timeline)["nextPageToken"])
@@ -186,7 +186,7 @@ def test_changes_call_refuses_token_that_was_altered_or_belongs_to_another_query
 
 
 def _as_utc() -> str:
-    """The end of the span in another notation."""
+    """Return the end of the span in another notation."""
     return minute(600).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

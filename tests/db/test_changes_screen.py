@@ -90,7 +90,7 @@ def test_empty_changes_page_says_why_it_is_empty(
 
 
 @pytest.mark.parametrize("address", ["changes/", "history/product-instance/A1/"])
-def test_empty_changes_page_says_that_name_in_field_of_person_is_a_service(
+def test_changes_page_says_that_name_in_field_of_person_is_a_service(
     application_of_two_people: Store, support: Client, address: str
 ) -> None:
     Person.objects.create(login="top-crm", full_name="CRM", kind="service")
@@ -357,7 +357,7 @@ def open_everything(_user: object, _application: object) -> bool:
     return True
 
 
-def test_changes_page_promises_no_counts_where_need_to_know_forbids_them(
+def test_changes_page_does_not_offer_counts_when_a_need_to_know_rule_is_set(
     application_of_two_people: Store, support: Client, settings: Any
 ) -> None:
     promise = "through which services"
@@ -459,7 +459,7 @@ def test_changes_table_names_zone_service_and_application(
         (("--client-id", "m.ivanov"), "--client-id m.ivanov: this is a person; use --author."),
     ],
 )
-def test_empty_changes_command_says_what_is_known_of_the_name(
+def test_changes_command_explains_requested_name_when_it_lists_nothing(
     application_of_two_people: Store, words: tuple[str, str], sentence: str
 ) -> None:
     Person.objects.create(login="top-crm", full_name="CRM", kind="service")

@@ -27,8 +27,8 @@ SETTINGS = {
 @pytest.fixture
 def login_settings(db: None) -> Iterator[None]:
     """Give the login other defaults in this database, as an administrator can."""
-    [place] = query("SELECT current_user AS login, current_database() AS database")
-    names = {name: sql.Identifier(text) for name, text in place.items()}
+    [row] = query("SELECT current_user AS login, current_database() AS database")
+    names = {name: sql.Identifier(text) for name, text in row.items()}
 
     def change(action: str) -> None:
         with open_connection("test") as plain:

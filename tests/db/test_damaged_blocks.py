@@ -136,21 +136,21 @@ def _moments(value: datetime) -> Iterator[datetime]:
 
 
 def _texts(value: str) -> Iterator[str]:
-    for place, letter in enumerate(value):
+    for index, letter in enumerate(value):
         for bit in (0, 2):
-            yield value[:place] + chr(ord(letter) ^ 1 << bit) + value[place + 1 :]
+            yield value[:index] + chr(ord(letter) ^ 1 << bit) + value[index + 1 :]
 
 
 def _lists(value: list[int]) -> Iterator[list[int] | None]:
-    for place, number in enumerate(value):
+    for index, number in enumerate(value):
         for bit in (0, 1, 4, 20):
-            yield [*value[:place], number ^ 1 << bit, *value[place + 1 :]]
+            yield [*value[:index], number ^ 1 << bit, *value[index + 1 :]]
     yield None
 
 
 def _bytes(value: bytes) -> Iterator[bytes]:
-    for place in range(len(value)):
-        yield value[:place] + bytes([value[place] ^ 1 << place % 8]) + value[place + 1 :]
+    for index in range(len(value)):
+        yield value[:index] + bytes([value[index] ^ 1 << index % 8]) + value[index + 1 :]
     yield bytes([value[0] ^ 128]) + value[1:]  # the bit that marks the format of the block
 
 
@@ -211,7 +211,7 @@ def list_questions() -> dict[str, Callable[[HistoryReader], Any]]:
     return calls
 
 
-def ask(call: Callable[[HistoryReader], Any]) -> tuple[Any, GateReader]:
+def call_and_catch_damage(call: Callable[[HistoryReader], Any]) -> tuple[Any, GateReader]:
     reader = replace(HOST, damaged={})
     try:
         answer = call(reader)
@@ -265,7 +265,7 @@ def test_answer_is_right_or_names_the_damaged_day_when_any_bit_is_flipped(
     fill(plain)
     pack(plain)
     calls = list_questions()
-    correct_answers = {name: ask(call)[0] for name, call in calls.items()}
+    correct_answers = {name: call_and_catch_damage(call)[0] for name, call in calls.items()}
     assert not any(isinstance(item, Exception) for item in correct_answers.values())
     row = fetch_block(plain)
     whole = stream(plain)
@@ -276,11 +276,13 @@ def test_answer_is_right_or_names_the_damaged_day_when_any_bit_is_flipped(
     for value in values:
         change_block(plain, row, {column: value})
         for name, call in calls.items():
-            check_answer(name, *ask(call), correct_answers[name])
+            check_answer(name, *call_and_catch_damage(call), correct_answers[name])
         assert stream(plain) in (whole, f"{ROOT.table} {DAY}: the packed versions of A1")
         where = row | ({column: value} if column in ("version", "updated_at") else {})
         change_block(plain, where, {column: row[column]})
-    assert all(ask(call)[0] == correct_answers[name] for name, call in calls.items())
+    assert all(
+        call_and_catch_damage(call)[0] == correct_answers[name] for name, call in calls.items()
+    )
 
 
 def test_blocks_without_a_checksum_are_still_read(
@@ -303,7 +305,7 @@ def test_blocks_without_a_checksum_are_still_read(
 
     fill(plain)
     calls = list_questions()
-    correct_answers = {name: ask(call)[0] for name, call in calls.items()}
+    correct_answers = {name: call_and_catch_damage(call)[0] for name, call in calls.items()}
     before = list(
         canonical.stream_versions(plain, ROOT, days.locate_day(plain, ROOT.table, DAY).child)
     )
@@ -312,9 +314,9 @@ def test_blocks_without_a_checksum_are_still_read(
         pack(plain)
     row = fetch_block(plain)
     assert len(row["keys"]) % 8 == 0
-    assert {name: ask(call)[0] for name, call in calls.items()} == correct_answers
+    assert {name: call_and_catch_damage(call)[0] for name, call in calls.items()} == correct_answers
     flip_packed(plain)
-    answer, _ = ask(calls["version 5"])
+    answer, _ = call_and_catch_damage(calls["version 5"])
     assert isinstance(answer, DamagedBlockError)
     change_block(plain, row, {"packed": row["packed"]})
     packing.pack_day(plain, ROOT, DAY)

@@ -68,9 +68,9 @@ def _table(reader: Connection) -> Any:
 
 
 def _open_day(reader: Connection) -> object:
-    with open_day(reader, ROOT.table, DAY) as place:
-        first_read = list(canonical.stream_versions(reader, ROOT, place.child))
-        return first_read == list(canonical.stream_versions(reader, ROOT, place.child)) and len(
+    with open_day(reader, ROOT.table, DAY) as day_table:
+        first_read = list(canonical.stream_versions(reader, ROOT, day_table.child))
+        return first_read == list(canonical.stream_versions(reader, ROOT, day_table.child)) and len(
             first_read
         )
 
@@ -94,7 +94,7 @@ def test_session_waiting_to_read_a_day_sees_every_row_after_the_swap(
     expected = READS[name](reader)
     attach, begun = days.attach_table, threading.Event()
 
-    def wait_and_attach(connection: Connection, place: Any, day: Any) -> None:
+    def wait_and_attach(connection: Connection, day_table: Any, day: Any) -> None:
         begun.set()
         with connect_plainly() as other_session:
             query = (
@@ -103,7 +103,7 @@ def test_session_waiting_to_read_a_day_sees_every_row_after_the_swap(
             )
             while other_session.execute(query).fetchone() == (0,):
                 pass
-        attach(connection, place, day)
+        attach(connection, day_table, day)
 
     monkeypatch.setattr(days, "attach_table", wait_and_attach)
     for act in (packing.pack_day, packing.unpack_day):
@@ -125,8 +125,8 @@ def test_session_waiting_to_read_a_day_finds_it_absent_when_it_is_dropped(
     states: list[Any] = []
 
     def read() -> None:
-        with open_day(reader, ROOT.table, DAY) as place:
-            states.append(place.state)
+        with open_day(reader, ROOT.table, DAY) as day_table:
+            states.append(day_table.state)
 
     with connect_plainly() as other_session, other_session.transaction():
         other_session.execute(f"DROP TABLE {days.build_partition_name(ROOT.table, DAY)}")

@@ -200,8 +200,10 @@ def test_days_created_by_consumer_or_restore_compress_long_snapshots() -> None:
     tomorrow = get_day(1)
     with connect_plainly() as plain:
         days.create_partition(plain, TABLE, tomorrow)
-        place = days.locate_day(plain, TABLE, tomorrow)
-        days.create_detached_table(plain, place._replace(child=place.new), tomorrow, days.RESTORED)
+        day_table = days.locate_day(plain, TABLE, tomorrow)
+        days.create_detached_table(
+            plain, day_table._replace(child=day_table.new), tomorrow, days.RESTORED
+        )
         days.replace_table(plain, TABLE, tomorrow)
     assert (
         read_compressions()[days.build_partition_name(TABLE, tomorrow)]

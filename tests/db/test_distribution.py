@@ -41,12 +41,12 @@ def test_database_is_asked_only_once_whether_it_is_distributed(
         with pytest.raises(errors.DivisionByZero):
             other_session.execute("SELECT 1 / 0")
         assert distribution.is_distributed(other_session) is False, (
-            "the server would refuse a question"
+            "PostgreSQL would refuse a further query"
         )
         other_session.rollback()
 
 
-def test_remembered_answer_decides_whether_database_is_distributed(
+def test_cached_answer_decides_whether_database_is_distributed(
     plain: psycopg.Connection[object],
 ) -> None:
     distribution._answers_by_database[distribution._identify_database(plain)] = True

@@ -289,7 +289,7 @@ def test_export_of_archived_day_equals_export_of_table(
     assert list_files(tmp_path / "archive") == names
     for name in names:
         from_table, from_archive = (
-            read_versions(tmp_path / place / name) for place in ("table", "archive")
+            read_versions(tmp_path / folder / name) for folder in ("table", "archive")
         )
         assert from_table == from_archive
         assert len(from_table) == len(HARD)

@@ -183,7 +183,7 @@ def test_need_to_know_rule_decides_about_documents_of_old_service(
     assert list_numbers(get_data(support, API.replace("A1", "B1"))) == [0]
 
 
-def test_trace_names_old_service(
+def test_trace_says_that_only_old_service_has_the_version(
     application_in_both_services: OldServiceServer, support: Client
 ) -> None:
     address = "/api/v1/trace?entity=product-instance&id=A1&version=1"

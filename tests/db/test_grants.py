@@ -232,7 +232,8 @@ def test_consumer_role_has_all_rights_it_needs(ingested: Ingested) -> None:
     with open_connection("test-owner") as owner:
         seal_day(owner, ROOT, old.date())
 
-    with act_as(WEB) as plain:  # as a page of the feed does
+    # As if a page of the feed had passed all moments before yesterday.
+    with act_as(WEB) as plain:
         plain.execute("UPDATE feed_horizon SET given_to = now() - interval '1 day'")
     ingested.writer.close()
     ingested.writer = BatchWriter(as_consumer)

@@ -263,8 +263,8 @@ FROM pg_class WHERE oid = '{table}'::regclass
 def test_declared_child_kind_works_like_a_kind_that_annals_ships(env: dict[str, str]) -> None:
     """The table of the kind has the same columns, indexes and constraints as the table of a shipped
     kind."""
-    place = env["ANNALS_ENTITIES_FILE"].replace("alone", "extended")
-    extended = env | {"ANNALS_ENTITIES_FILE": place}
+    path = env["ANNALS_ENTITIES_FILE"].replace("alone", "extended")
+    extended = env | {"ANNALS_ENTITIES_FILE": path}
     run_steps(env, ["command", "migrate"])
     before, refused, warned, migrated, granted, maintained, ready, *later_results = run_steps(
         extended,
@@ -377,10 +377,10 @@ def test_field_marked_in_kinds_file_is_masked_even_when_label_says_otherwise(
 def test_consumer_and_check_report_missing_parent_column_when_kind_became_a_child(
     env: dict[str, str],
 ) -> None:
-    place = env["ANNALS_ENTITIES_FILE"]
+    path = env["ANNALS_ENTITIES_FILE"]
     run_steps(env, ["command", "migrate"])
     turned = env | {
-        "ANNALS_ENTITIES_FILE": place.replace("alone", "turned"),
+        "ANNALS_ENTITIES_FILE": path.replace("alone", "turned"),
         "ANNALS_DEMO": "false",
         "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
     }

@@ -189,7 +189,7 @@ def test_late_list_names_document_with_damaged_late_version(ingested: Ingested) 
         plain.execute(f"UPDATE {table} SET client_id = 'other' WHERE id = 'A'")
     late = read_page(late_since=token)
     assert list_versions(late) == [("B", 0)]
-    assert [place.id for place in late.damaged] == ["A"]
+    assert [document.id for document in late.damaged] == ["A"]
 
 
 def test_late_list_leaves_out_versions_that_were_removed(ingested: Ingested) -> None:
@@ -322,7 +322,7 @@ def test_late_list_refuses_token_after_its_late_versions_were_removed_by_age(
 ) -> None:
     token = read_page().next_token
     ingested.write(make_version_message("A", 0, 1))
-    kept = read_page(late_since=token).next_token
+    late_token = read_page(late_since=token).next_token
     ingested.write(make_version_message("B", 0, 1))
     with connect_plainly() as plain:
         plain.execute("UPDATE late_batch SET noted_at = now() - interval '91 days' WHERE"
@@ -332,7 +332,7 @@ def test_late_list_refuses_token_after_its_late_versions_were_removed_by_age(
         assert late_list.remove_old_batches(plain, before) == 0
     with pytest.raises(BadParameterError, match="lateSince: is from before"):
         read_page(late_since=token)
-    assert list_late(kept) == [("B", 0)]
+    assert list_late(late_token) == [("B", 0)]
 
 
 def test_token_of_the_late_list_is_refused_after_database_was_restored_to_earlier_state(
@@ -466,9 +466,9 @@ def test_damaged_token_of_the_late_list_is_refused(
     store: Store, fetch_feed_page: Callable[..., Any]
 ) -> None:
     token = read_data(fetch_feed_page())["nextPageToken"]
-    for place in (3, len(token) // 3, len(token) // 2, len(token) - 1):
-        other = "A" if token[place] != "A" else "B"
-        damaged = f"{token[:place]}{other}{token[place + 1 :]}"
+    for index in (3, len(token) // 3, len(token) // 2, len(token) - 1):
+        letter = "A" if token[index] != "A" else "B"
+        damaged = f"{token[:index]}{letter}{token[index + 1 :]}"
         refused = check_error(fetch_feed_page(lateSince=damaged), 400, "bad_parameter")
         assert refused["parameter"] == "lateSince"
     for damaged in (token[:-1], f"{token}A", token.removeprefix("v1:"), f"{token} "):

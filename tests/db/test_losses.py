@@ -69,7 +69,7 @@ def test_loss_forecasts_are_sorted_by_urgency(four_partitions_behind: None) -> N
     forecasts = losses.forecast_losses(ledger_rows.load_entries(), now=NOW)
     first, second, third = forecasts.items()
     assert (first[0], first[1].loss_seconds, first[1].unread) == ((TOPICS[0], 0), 630.0, 24_000)
-    # 50 are read a second, 20 come.
+    # Each second 50 messages are read and 20 arrive.
     assert first[1].catch_up_seconds == 24_100 / 30
     assert (second[0], second[1].loss_seconds, second[1].catch_up_seconds) == (
         (TOPICS[1], 0),
@@ -135,7 +135,7 @@ def test_loss_metrics_are_served_without_consumer(four_partitions_behind: None) 
     assert result[TOPICS[2]] == inf
 
 
-def test_command_prints_loss_forecast(four_partitions_behind: None) -> None:
+def test_ledger_command_prints_loss_forecast(four_partitions_behind: None) -> None:
     output = read_output("ledger", "--offline").splitlines()
     [endangered, never] = [item for item in output if "UNREAD" in item]
     assert endangered.startswith(f"UNREAD {TOPICS[0]}[0]: 24,000 messages; data will be lost in ")
@@ -147,7 +147,9 @@ def test_command_prints_loss_forecast(four_partitions_behind: None) -> None:
     assert third["lossSeconds"] is None
 
 
-def test_page_shows_loss_forecast(four_partitions_behind: None, client: Client) -> None:
+def test_completeness_page_shows_loss_forecast(
+    four_partitions_behind: None, client: Client
+) -> None:
     client.force_login(User.objects.get(username="ops"))
     page = read_text(client.get("/admin/completeness/"))
     assert f"{TOPICS[0]}[0]: data will be lost in 10 min" in page

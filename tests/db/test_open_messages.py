@@ -122,14 +122,14 @@ BAD: dict[str, tuple[bytes, int | None]] = {
 }
 
 
-@pytest.mark.parametrize("place", BAD)
+@pytest.mark.parametrize("case", BAD)
 def test_quarantined_message_is_listed_in_every_api_answer_and_page_of_its_document(
-    place: str, stored: Ingested, english: Client
+    case: str, stored: Ingested, english: Client
 ) -> None:
-    body, number = BAD[place]
+    body, number = BAD[case]
     stored.write(body)
     [row] = Quarantined.objects.all()
-    made_at = None if place == "no time" else row.made_at
+    made_at = None if case == "no time" else row.made_at
     for address in CALLS:
         [message] = fetch_quarantined(english, address)
         assert (message["kind"], message["id"], message["version"]) == (ROOT.name, "A1", number), (

@@ -283,13 +283,13 @@ def test_pace_chart_shows_recorded_numbers_of_read_messages(ingested: Ingested) 
     assert draw_pace() is None
     ingested.write(*(make_value(id=str(number)) for number in range(5)))
     with open_connection() as plain:
-        for _ in range(2):  # only the first of ten minutes counts
+        for _ in range(2):  # only the first call in ten minutes is recorded
             ledger.record_pace(plain)
-        noted = Pace.objects.get()
-        assert (noted.came, noted.read, noted.stored) == (5, 5, 5)
+        pace = Pace.objects.get()
+        assert (pace.came, pace.read, pace.stored) == (5, 5, 5)
         plain.execute(
             "UPDATE ingest_pace SET at = %s, slot = slot - 1, read = 2",
-            [noted.at - timedelta(minutes=10)],
+            [pace.at - timedelta(minutes=10)],
         )
         ledger.record_pace(plain)
         actual = draw_pace()
@@ -298,7 +298,7 @@ def test_pace_chart_shows_recorded_numbers_of_read_messages(ingested: Ingested) 
         assert actual.highest_rate == pytest.approx(3 / 600, rel=0.1)
         assert f" {HEIGHT}v-0.0h5.0V{HEIGHT}z" in actual.arrived_path
         assert re.fullmatch(r"M71[45]\.\d -?0\.0h5\.0", actual.read_path)
-        plain.execute("UPDATE ingest_pace SET at = %s", [noted.at - timedelta(days=2)])
+        plain.execute("UPDATE ingest_pace SET at = %s", [pace.at - timedelta(days=2)])
     assert draw_pace() is None
 
 

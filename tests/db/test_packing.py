@@ -355,9 +355,9 @@ def test_changed_column_of_block_is_detected(column: str, plain: Connection) -> 
         with plain.transaction(force_rollback=True):
             plain.execute(f"UPDATE {ROOT.table} SET {column} = {value} WHERE id = %s", [id])
             try:
-                place = days.locate_day(plain, ROOT.table, DAY)
+                day_table = days.locate_day(plain, ROOT.table, DAY)
                 fault = verification._compare_in_snapshot(
-                    plain, ROOT, DaySeal.objects.get(), place
+                    plain, ROOT, DaySeal.objects.get(), day_table
                 ).fault
             except DamagedBlockError as error:
                 fault = str(error)

@@ -44,8 +44,7 @@ def list_keys() -> list[tuple[str, int]]:
 def doubled_day(tables: None, ingested: Ingested, plain: Connection) -> Ingested:
     """Store versions twice in a packed day, as an earlier release could.
 
-    Three versions of `a` are repeated. One version of `b` is
-    repeated with other content.
+    Three versions of `a` are repeated. One version of `b` is repeated with other content.
     """
     ingested.write(*FIRST)
     packing.pack_day(plain, ROOT, OLD)
@@ -72,9 +71,9 @@ def doubled_day(tables: None, ingested: Ingested, plain: Connection) -> Ingested
 def test_day_with_doubled_version_is_neither_sealed_nor_packed(
     doubled_day: Ingested, plain: Connection
 ) -> None:
-    place = days.locate_day(plain, TABLE, OLD)
+    day_table = days.locate_day(plain, TABLE, OLD)
     assert [
-        key[:2] for key in doubled_versions.find_doubled_versions(plain, ROOT, place.child)
+        key[:2] for key in doubled_versions.find_doubled_versions(plain, ROOT, day_table.child)
     ] == [
         *(("a", version) for version in range(3)),
         ("b", 3),

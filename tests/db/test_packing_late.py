@@ -44,8 +44,8 @@ def packed(transactional_db: None, ingested: Ingested, plain: Connection) -> Ing
 
 def list_versions() -> list[tuple[str, int]]:
     with connect_plainly() as plain:
-        place = days.locate_day(plain, TABLE, OLD)
-        return [(row[0], row[1]) for row in stream_versions(plain, ROOT, place.child)]
+        day_table = days.locate_day(plain, TABLE, OLD)
+        return [(row[0], row[1]) for row in stream_versions(plain, ROOT, day_table.child)]
 
 
 ALL = [(id, version) for id in "ab" for version in range(5)]

@@ -500,8 +500,8 @@ def test_consumer_with_wrong_clock_stores_nothing_twice(
         moved.setattr(clock, "now", lambda: MOMENT + timedelta(days=20 + days_ahead))
         result = ingested.write(*map(make_sent_message, range(8)))
     assert (result.stored[SOURCE], result.repeated[SOURCE], result.refused) == (2, 6, ())
-    place = days.locate_day(plain, TABLE, MOMENT.date())
-    assert [row[1] for row in stream_versions(plain, ROOT, place.child)] == list(range(8))
+    day_table = days.locate_day(plain, TABLE, MOMENT.date())
+    assert [row[1] for row in stream_versions(plain, ROOT, day_table.child)] == list(range(8))
 
 
 def test_machine_with_fast_clock_does_not_pack_today(

@@ -58,7 +58,7 @@ def test_no_day_is_held_without_open_messages() -> None:
     create_bad_message(b"{}", 1, status=Quarantined.Status.RESOLVED)
     assert find_holds() == {}
     assert execute_plans(make_policy(find_held_days=find_unsettled_days, hold_days=7)).dropped == [
-        days.build_partition_name(*place) for place in OLD
+        days.build_partition_name(table, day) for table, day in OLD
     ]
 
 

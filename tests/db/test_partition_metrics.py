@@ -36,7 +36,9 @@ def few_days(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "ANNALS", env.read_settings(values))
 
 
-def test_partitions_of_each_table_are_measured(few_days: None, plain: Connection) -> None:
+def test_day_metrics_count_missing_and_overdue_days_of_each_table(
+    few_days: None, plain: Connection
+) -> None:
     for number in (-5, -4, 0):
         days.create_partition(plain, TABLE, get_today() + timedelta(days=number))
     actual = get_values(list(metrics_page.measure_tables()))
@@ -57,7 +59,7 @@ def test_metric_of_days_ahead_counts_only_to_first_missing_day(
     assert actual["annals_store_days_ahead", TABLE] == ahead
 
 
-def test_latest_maintain_run_is_reported(few_days: None, plain: Connection) -> None:
+def test_maintain_metrics_report_the_latest_run(few_days: None, plain: Connection) -> None:
     assert list(metrics_page.report_last_run()) == []
     days.create_partition(plain, TABLE, get_today() - timedelta(days=5))
     message = create_quarantined(day=get_today() - timedelta(days=5))
@@ -87,9 +89,8 @@ def test_verification_metrics_are_reported_for_each_table(plain: Connection) -> 
     assert get_values(list(metrics_page.report_verification())) == {
         (since, TABLE): created.sealed_at.timestamp()
     }
-    assert (
-        run("verify", str(old))[0] == 0
-    )  # only one day was checked, so the table is not verified yet
+    # A run that checks a single day does not report faults of the table.
+    assert run("verify", str(old))[0] == 0
     assert (faults, TABLE) not in get_values(list(metrics_page.report_verification()))
     assert run("verify")[0] == 0
     first = get_values(list(metrics_page.report_verification()))

@@ -127,9 +127,9 @@ def test_all_days_of_a_year_take_few_locks_at_once(monkeypatch: pytest.MonkeyPat
     maximum = 0
     real = days.attach_table
 
-    def count_locks(plain: days.Connection, place: days.DayTable, of: object) -> None:
+    def count_locks(plain: days.Connection, day_table: days.DayTable, of: object) -> None:
         nonlocal maximum
-        real(plain, place, of)  # type: ignore[arg-type]
+        real(plain, day_table, of)  # type: ignore[arg-type]
         row = plain.execute(
             "SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'relation'"
         ).fetchone()

@@ -88,7 +88,7 @@ def test_pooled_connection_closed_by_client_is_replaced(pooled: Any) -> None:
 
 
 @emptied
-def test_request_does_not_wait_for_database_that_is_away(
+def test_request_does_not_wait_for_unreachable_database(
     pooled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (port,) = process.choose_free_ports([None])
@@ -105,7 +105,7 @@ def test_request_does_not_wait_for_database_that_is_away(
 
 
 @emptied
-def test_page_says_that_database_is_away_and_names_request(
+def test_page_says_that_database_is_unreachable_and_shows_request_id(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.force_login(User.objects.get(username="ops"))

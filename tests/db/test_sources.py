@@ -63,7 +63,7 @@ class ModelVersion(NamedTuple):
     author: str
 
     @property
-    def place(self) -> tuple[datetime, int, str, int]:
+    def sort_key(self) -> tuple[datetime, int, str, int]:
         kind = 0 if self.entity is ROOT else list(BY_NAME).index(self.entity.name)
         return (self.key.updated_at, kind, self.id, self.key.version)
 
@@ -283,7 +283,7 @@ def test_application_pages_equal_the_model_for_every_source(
     assert unseal(source.fetch_members("none")) == {}
     for order in TimelineOrder:
         expected = sorted(
-            (version.place for version in history), reverse=order is TimelineOrder.DESC
+            (version.sort_key for version in history), reverse=order is TimelineOrder.DESC
         )
         positions: list[TimelinePosition] = []
         while True:

@@ -104,7 +104,7 @@ def test_search_pages_show_each_application_once_while_all_applications_change(
         )
     seen: list[str] = []
     query, random = {"q": text, "pageSize": "90"}, Random(1)
-    for turn in range(1, count + 1):
+    for minutes in range(1, count + 1):
         answer = client.get(f"/api/v1/search?{urlencode(query)}")
         assert answer.status_code == 200, answer.content
         page = json.loads(answer.content)["data"]
@@ -114,8 +114,8 @@ def test_search_pages_show_each_application_once_while_all_applications_change(
         query["pageToken"] = page["nextPageToken"]
         assert len(urlencode(query)) < 8_000
         for id in random.sample(range(1, count + 1), 20):
-            moment = random.choice([minute(turn), minute(-turn)])
-            store.add(f"P{id}", turn, {}, moment, entity=PERSON, application=f"A{id}")
+            moment = random.choice([minute(minutes), minute(-minutes)])
+            store.add(f"P{id}", minutes, {}, moment, entity=PERSON, application=f"A{id}")
     assert len(seen) == count
     assert len(set(seen)) == count
 

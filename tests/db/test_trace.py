@@ -203,8 +203,12 @@ def test_consecutive_unstored_messages_are_noted_in_one_row(ingested: Ingested) 
     many = [make_version_message(number) for number in range(300)]
     ingested.write(*many)
     ingested.write(*many)
-    [noted] = Unstored.objects.all()
-    assert (noted.start_offset, noted.end_offset, noted.repeated) == (300, 600, [300, 600])
+    [unstored_range] = Unstored.objects.all()
+    assert (unstored_range.start_offset, unstored_range.end_offset, unstored_range.repeated) == (
+        300,
+        600,
+        [300, 600],
+    )
     ingested.write(
         make_version_message(300), gap=OffsetGap(600, 600 + 3 * UNSTORED_SPAN, lost=False)
     )
@@ -269,8 +273,8 @@ def test_trace_command_prints_fate_and_journals_access(ingested_messages: Ingest
         1,
     )
     assert report["detail"]
-    place = ("--topic", TOPIC, "--partition", "0", "--offset", "3", "--offline")
-    assert run_trace_command(*place)["state"] == "repeated"
+    position = ("--topic", TOPIC, "--partition", "0", "--offset", "3", "--offline")
+    assert run_trace_command(*position)["state"] == "repeated"
     entry = JournalEntry.objects.get(entity_id="A1", action="version")
     assert (entry.entity, entry.actor) == (ROOT.name, "operator")
     assert entry.application == "A1"  # so that the journal page shows the access to A1
@@ -320,16 +324,16 @@ def test_trace_answer_gives_reason_and_never_shows_contents(
 def test_operator_learns_fate_of_message_but_not_its_document(
     ingested_messages: Ingested, fetch_trace: Callable[..., Any]
 ) -> None:
-    place = {"topic": TOPIC, "partition": 0}
-    answer_data = fetch_trace("ops", **place, offset=1).json()["data"]
+    position = {"topic": TOPIC, "partition": 0}
+    answer_data = fetch_trace("ops", **position, offset=1).json()["data"]
     assert (answer_data["state"], answer_data["id"], answer_data["version"]) == (
         "quarantined",
         None,
         None,
     )
-    assert fetch_trace("ops", **place, offset=4).json()["data"]["state"] == "expired"
+    assert fetch_trace("ops", **position, offset=4).json()["data"]["state"] == "expired"
     assert fetch_trace("ops", entity=ROOT.name, id="A1", version=1).status_code == 403
-    assert fetch_trace("ops", entity=ROOT.name, id="A1", version=1, **place).status_code == 403
+    assert fetch_trace("ops", entity=ROOT.name, id="A1", version=1, **position).status_code == 403
 
 
 def test_timeline_distinguishes_quarantined_version_from_versions_that_never_arrived(

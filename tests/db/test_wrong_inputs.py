@@ -40,13 +40,13 @@ def urls(transactional_db: None) -> Iterator[dict[str, str]]:
     database_url = os.environ["DATABASE_URL"]
     server = database_url.rpartition("/")[0]
     parts = conninfo_to_dict(database_url)
-    place, name = f"{parts['host']}:{parts['port']}", connection.settings_dict["NAME"]
+    address, name = f"{parts['host']}:{parts['port']}", connection.settings_dict["NAME"]
     with psycopg.connect(database_url, autocommit=True) as plain:
         plain.execute(f"CREATE ROLE {NO_RIGHTS} LOGIN PASSWORD '{SECRET}'")
         yield {
             "owner": f"{server}/{name}",
             "empty_database": f"{server}/postgres",
-            "no_rights": f"postgresql://{NO_RIGHTS}:{SECRET}@{place}/{name}",
+            "no_rights": f"postgresql://{NO_RIGHTS}:{SECRET}@{address}/{name}",
             "user": str(parts["user"]),
             "port": str(parts["port"]),
         }
