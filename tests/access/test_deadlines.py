@@ -104,7 +104,7 @@ def test_place_pool_queues_requests_when_all_places_are_taken(
     threads = [threading.Thread(target=occupy_place) for _ in range(6)]
     for thread in threads:
         thread.start()
-    wait_until(lambda: inside == 2 and pool.queue_length == 4, "two run, four wait")
+    wait_until(lambda: inside == 2 and pool.queue_length == 4, "not two requests run and four wait")
     with pytest.raises(BusyError), pool.take_place():
         pass
     go.set()
@@ -159,7 +159,9 @@ def wait_for_place(pool: PlacePool, owner: object, got: list[object]) -> Iterato
     thread = threading.Thread(target=wait)
     thread.start()
     try:
-        wait_until(lambda: pool.queue_length == before + 1 or bool(got), "it waits")
+        wait_until(
+            lambda: pool.queue_length == before + 1 or bool(got), "the request does not wait"
+        )
         yield
     finally:
         thread.join(120)
@@ -206,10 +208,10 @@ def test_place_pool_gives_next_place_to_login_with_fewest_places(
         for owner in ("a", "b", "a", "colleague"):
             waiting.enter_context(wait_for_place(pool, owner, got))
         one_place.close()
-        wait_until(lambda: bool(got), "one had a place")
+        wait_until(lambda: bool(got), "no request got a place")
         assert got[0] == "colleague"
         other_places.close()
-        wait_until(lambda: len(got) == 4, "all had a place")
+        wait_until(lambda: len(got) == 4, "not all requests got a place")
 
 
 def test_login_without_requests_displaces_waiting_request_when_queue_is_full(
@@ -227,10 +229,10 @@ def test_login_without_requests_displaces_waiting_request_when_queue_is_full(
         waiting.enter_context(wait_for_place(pool, "colleague", got))
         assert got == [("refused", "b")]
         one_place.close()
-        wait_until(lambda: len(got) > 1, "one had a place")
+        wait_until(lambda: len(got) > 1, "no request got the place")
         assert got[1] == "colleague"
         places.close()
-        wait_until(lambda: len(got) == 5, "all others had a place")
+        wait_until(lambda: len(got) == 5, "not all requests got a place")
     assert sorted(map(str, got[2:])) == ["a", "a", "b"]
 
 

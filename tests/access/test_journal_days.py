@@ -67,7 +67,7 @@ def journal_with_few_days(transactional_db: None, settings: Any) -> Iterator[Con
 
 
 def list_days_ahead() -> list[date]:
-    """Return the days from today on that exist: ahead_days=1, and 7 more for safety."""
+    """Return the days from today on that must exist: ahead_days=1, and 7 more for safety."""
     return [get_today() + timedelta(days=number) for number in range(9)]
 
 

@@ -112,9 +112,8 @@ def test_break_glass_link_works_once(
         count_break_glass_logins(),
     )
     for _ in range(2):
-        assert (
-            client.get(path).status_code == 200
-        )  # a program that only fetches the link does not use it up
+        # A program that only fetches the link does not use it up.
+        assert client.get(path).status_code == 200
     assert client.get("/admin/").status_code == 302
     with caplog.at_level(logging.ERROR):
         answer = client.post(path)

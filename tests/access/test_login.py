@@ -230,9 +230,8 @@ def test_login_page_names_provider_that_is_down_while_another_provider_works(
     assert is_logged_in(person, site.web)
     site.bank.start()
     person = Person()
-    person.log_in(
-        site.web.url, site.bank, "1"
-    )  # the provider has new keys, and Annals fetches them
+    # The provider has new keys, and Annals fetches them.
+    person.log_in(site.web.url, site.bank, "1")
     assert is_logged_in(person, site.web)
 
 
@@ -254,9 +253,8 @@ def test_session_continues_only_while_provider_confirms_the_person(site: TwoProv
     person = Person()
     person.log_in(site.web.url, site.bank, "1")
     age_sessions(site.web, 120)
-    page = person.get(
-        f"{site.web.url}/admin/"
-    )  # redirected to the provider and back, without a form
+    # Redirected to the provider and back, without a form.
+    page = person.get(f"{site.web.url}/admin/")
     assert (page.status_code, page.url) == (200, f"{site.web.url}/admin/")
     assert any("/oidc/bank/callback/" in step.url for step in page.history)
     site.bank.write_account("1", preferred_username="m.petrov", groups=[])

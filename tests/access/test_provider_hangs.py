@@ -48,7 +48,7 @@ def test_logins_occupy_few_threads_when_token_endpoint_hangs(
     ]
     wait_until(
         lambda: issuer.requests.count("/realm/token") == MAX_WAITING,
-        "not all logins are on their way",
+        "not all logins wait for the token endpoint",
     )
     for browser, callback in list(zip(browsers, callbacks, strict=True))[MAX_WAITING:]:
         answer = browser.get(callback)
@@ -80,7 +80,7 @@ def test_bearer_tokens_occupy_few_threads_when_key_endpoint_hangs(
     ]
     wait_until(
         lambda: sum(item.done() for item in pending_requests) == REQUESTS - MAX_WAITING - 1,
-        "too many wait",
+        "too many requests wait for the key endpoint",
     )
     assert {entry.result() for entry in pending_requests if entry.done()} == {503}
     assert Client().get(ADDRESS, headers=headers).status_code == 404

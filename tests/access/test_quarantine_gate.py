@@ -1,7 +1,7 @@
 """Under need-to-know, quarantine and archive reveal documents only to permitted viewers.
 
-The rule cannot decide about an id without a stored document. For such an id, other viewers get the
-same bytes as for an id that never existed.
+A rule cannot decide about an id without a stored document. For such an id, viewers under a rule get
+the same bytes as for an id that never existed.
 """
 
 import re

@@ -124,7 +124,7 @@ def set_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[datetime], 
 
 @pytest.fixture
 def few_days(settings: Any) -> None:
-    """Keep 14 days and create one ahead, because `maintain` spends most time on creating days."""
+    """Keep 14 days and accept one ahead, because `maintain` spends most time on creating days."""
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, retention_days=14, ahead_days=1)
 
 

@@ -152,9 +152,8 @@ def test_timeline_pages_link_to_older_and_newer_pages(store: Store, support: Cli
     back = find_link(page, "prev")
     middle = support.get(back).content.decode()
     assert re.findall(r'id="v(\d+)"', middle) == seen[1]
-    assert middle.index('rel="next"') < middle.index(
-        'rel="prev"'
-    )  # the link to older versions is on the left
+    # The link to older versions is on the left.
+    assert middle.index('rel="next"') < middle.index('rel="prev"')
     page_text = read_text(support.get(f"{A1}?page=v1:nonsense"))
     assert "The page in the address is not valid. The newest versions are shown." in page_text
     assert "Newer" not in page_text

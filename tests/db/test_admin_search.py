@@ -131,7 +131,7 @@ def test_search_ignores_number_sign_before_a_number(documents: Store, support: C
     assert support.get("/admin/history/", {"q": "№"}).context["missing"] == ["№"]
 
 
-@pytest.mark.plain_only("a cluster asks one shard for each id, all in one round trip")
+@pytest.mark.plain_only("a cluster queries one shard for each id, all in one round trip")
 def test_search_for_forty_ids_takes_as_many_queries_as_for_one_id(
     documents: Store, support: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

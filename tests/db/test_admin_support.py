@@ -72,7 +72,7 @@ def test_start_page_lists_twenty_recently_opened_documents(store: Store, support
     assert "Before that: Application Ипотека 15 , Application Ипотека 14 ," in read_text(page)
 
 
-@pytest.mark.plain_only("a cluster asks one shard for each document, all in one round trip")
+@pytest.mark.plain_only("a cluster queries one shard for each document, all in one round trip")
 def test_start_page_reads_all_titles_with_one_query_for_each_kind(
     store: Store, support: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,9 +212,8 @@ def test_picture_of_timeline_marks_deletions_missing_versions_and_states_of_days
         )  # fmt: skip
     whole, card = (support.get(item) for item in (WHOLE, A1))
     assert "2 versions, packed day, archived day" in read_text(whole)
-    assert (
-        read_text(whole).count("1 version, deletion") == 4
-    )  # for each of two days in the picture and in the list
+    # For each of two days in the picture and in the list.
+    assert read_text(whole).count("1 version, deletion") == 4
     assert read_text(card).count("1 version, deletion") == 2
     for mark in ("gone", "packed", "archived"):
         assert f'<rect class="{mark}"' in whole.content.decode()

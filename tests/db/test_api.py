@@ -94,10 +94,11 @@ def test_filter_accepts_moments_in_several_notations(
 
     start, end = minute(2).replace(tzinfo=None).isoformat(), quote(minute(4).isoformat())
     assert list_versions(f"from={start}&to={end}") == [3, 2]
+    # A `+` that was decoded to a space.
     assert list_versions(f"from={start}&to={minute(4).isoformat()}") == [
         3,
         2,
-    ]  # a `+` that was decoded to a space
+    ]
     moscow = (minute(2) + timedelta(hours=3)).replace(tzinfo=None).isoformat()
     assert list_versions(f"from={moscow}&to={end}&tz=Europe/Moscow") == [3, 2]
 

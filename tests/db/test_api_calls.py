@@ -39,9 +39,8 @@ def test_complete_to_is_moment_of_newest_read_message_when_consumer_is_behind(
     create_ledger_row(TOPIC, high_watermark=17, newest_timestamp=hour_ago, end_known_at=NOW)
     create_ledger_row(TWIN, halted_at=NOW, end_known_at=NOW)
     block = read_data(auditor.get(f"{ROOT}/A1"))["completeness"]
-    assert (
-        block["completeTo"] is None
-    )  # nothing says up to which moment the halted partition was read
+    # Nothing says up to which moment the halted partition was read.
+    assert block["completeTo"] is None
     assert (block["lagMessages"], block["halted"]) == (7, True)
     RetiredTopic.objects.create(topic=TWIN, why="the migration ended", retired_at=NOW)
     block = read_data(auditor.get(f"{ROOT}/A1?tz=Europe/Moscow"))["completeness"]

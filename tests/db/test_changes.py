@@ -370,7 +370,7 @@ def list_nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("is_packed", [False, True])
-@pytest.mark.plain_only("a plan of PostgreSQL")
+@pytest.mark.plain_only("it checks the plan of a single PostgreSQL server")
 def test_first_page_of_changes_uses_index_and_sorts_only_few_rows(
     tables: None, is_packed: bool
 ) -> None:
@@ -392,7 +392,7 @@ def test_first_page_of_changes_uses_index_and_sorts_only_few_rows(
     assert any(name.endswith("_author_updated_at_idx") for name in indexes)
 
 
-@pytest.mark.plain_only("a plan of PostgreSQL")
+@pytest.mark.plain_only("it checks the plan of a single PostgreSQL server")
 def test_path_filter_reads_few_rows_of_a_document_with_many_versions(tables: None) -> None:
     """Otherwise each of n versions would read all n rows of the document."""
     store, versions = Store(), 2 * field_filter.MOST_ROWS

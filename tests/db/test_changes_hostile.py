@@ -191,7 +191,7 @@ def _as_utc() -> str:
 
 
 MANY = 200_000
-AT_ONCE = 20_000  # versions of a job that gives all of them the same moment
+AT_ONCE = 20_000  # the versions of one moment, written by a job
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ def busy_person(store: Store) -> Store:
     return store
 
 
-@pytest.mark.plain_only("a cluster asks one shard for each document of a page")
+@pytest.mark.plain_only("a cluster queries one shard for each document of a page")
 def test_page_of_changes_by_busy_person_has_bounded_size_and_few_statements(
     busy_person: Store, auditor: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -395,8 +395,7 @@ def test_timeline_links_to_person_page_when_login_has_special_characters(
     for number, login in enumerate(("a\nb", "a/../b", ".", "..", "?#%2F", "<b>", "\u2028")):
         store.add("A1", number, {"rate": number}, number, author=login)
         page = support.get("/admin/history/product-instance/A1/").content.decode()
-        address = re.findall(r'href="(/admin/person/[^"]*)"', page)[
-            0
-        ]  # the author of the newest version
+        # The author of the newest version.
+        address = re.findall(r'href="(/admin/person/[^"]*)"', page)[0]
         person = support.get(html.unescape(address)).content.decode()
         assert "clientId=top-crm" in person, login

@@ -498,7 +498,7 @@ def make_short_pages_of_complete_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(complete_to, "read_completeness", lambda _kinds: state)
 
 
-@pytest.mark.plain_only("its hundreds of pages of one slice take minutes there")
+@pytest.mark.plain_only("on a cluster its hundreds of short pages take minutes")
 @pytest.mark.parametrize("order", ["desc", "asc"])
 def test_changes_command_accepts_long_time_span_without_author(
     busy_night: Store, order: str, monkeypatch: pytest.MonkeyPatch
@@ -510,7 +510,7 @@ def test_changes_command_accepts_long_time_span_without_author(
     assert len(run(*NIGHT, "--order", order).splitlines()) == 72
 
 
-@pytest.mark.plain_only("its hundreds of pages of one slice take minutes there")
+@pytest.mark.plain_only("on a cluster its hundreds of short pages take minutes")
 @pytest.mark.parametrize("order", ["desc", "asc"])
 def test_changes_command_continues_from_printed_token_after_interruption(
     busy_night: Store, order: str, monkeypatch: pytest.MonkeyPatch

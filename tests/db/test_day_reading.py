@@ -43,10 +43,7 @@ def reader(plain: Connection) -> Iterator[Connection]:
 
 
 class PackingThread:
-    """A thread that packs the day in a session of its own.
-
-    It waits for the readers of the day before it swaps in the new table.
-    """
+    """A thread that packs or unpacks the day in a session of its own."""
 
     def __init__(self, act: Callable[..., Any] = packing.pack_day) -> None:
         self._act = act
@@ -139,7 +136,7 @@ def test_session_waiting_to_read_a_day_finds_it_absent_when_it_is_dropped(
     assert states == [days.DayState.ABSENT]
 
 
-@pytest.mark.plain_only("each node takes its snapshot when it is first asked")
+@pytest.mark.plain_only("a node begins its snapshot only at its first query")
 def test_reading_a_day_is_refused_when_postgresql_snapshot_is_older_than_its_table(
     reader: Connection, plain: Connection
 ) -> None:

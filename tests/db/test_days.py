@@ -51,7 +51,9 @@ def zone(request: pytest.FixtureRequest) -> object:
 
 # Sessions of Annals use ISO. Citus sends dates to its nodes in the DateStyle of the session.
 STYLES = [
-    pytest.param("German", marks=pytest.mark.plain_only("its nodes would not read other dates")),
+    pytest.param(
+        "German", marks=pytest.mark.plain_only("the nodes of a cluster read only ISO dates")
+    ),
     "ISO",
 ]
 

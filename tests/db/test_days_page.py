@@ -93,7 +93,9 @@ def test_calendar_shows_state_of_each_day(tables: None, client: Client, settings
         assert client.get("/admin/days/", {"day": wrong}).status_code == 200
 
 
-@pytest.mark.plain_only("Citus logs in to the nodes as the role that is set, which is not a login")
+@pytest.mark.plain_only(
+    "Citus would log in to its nodes as the role of SET ROLE, which is not a login"
+)
 def test_days_page_says_on_which_day_an_overdue_step_became_due(
     tables: None, client: Client
 ) -> None:
@@ -107,7 +109,7 @@ def test_days_page_says_on_which_day_an_overdue_step_became_due(
         plain.execute(f"ANALYZE {TABLE}")
     client.force_login(User.objects.get(username="ops"))
     call_command("grants", apply=True)
-    connection.cursor().execute(f"SET ROLE {WEB}")  # the page does not read partitions
+    connection.cursor().execute(f"SET ROLE {WEB}")  # which may not read partitions
     try:
         message = read_text(client.get("/admin/days/"))
         assert re.search(f"Not packed yet {day:%Y-%m-%d} Application : .*was never read", message)

@@ -26,12 +26,12 @@ def plain() -> Iterator[psycopg.Connection[object]]:
         distribution.forget_answer(session)
 
 
-@pytest.mark.plain_only("an installation that is not distributed is its subject")
+@pytest.mark.plain_only("it is about an installation that is not distributed")
 def test_single_server_is_not_distributed(plain: psycopg.Connection[object]) -> None:
     assert distribution.is_distributed(plain) is False
 
 
-@pytest.mark.plain_only("an installation that is not distributed is its subject")
+@pytest.mark.plain_only("it is about an installation that is not distributed")
 def test_database_is_asked_only_once_whether_it_is_distributed(
     plain: psycopg.Connection[object],
 ) -> None:

@@ -327,9 +327,8 @@ def test_export_names_days_that_it_cannot_export(
     last = get_day(-91)
     assert code == 1
     assert f"{TABLE} not exported: {old} to {last}: before retention, and not in the" in output
-    assert (
-        "Exported 4 days" in output
-    )  # two days with rows, and two empty days that maintain created
+    # Two days with rows, and two empty days that maintain created.
+    assert "Exported 4 days" in output
     archive_at(monkeypatch, None)
     code, output = run_export("--output", str(tmp_path / "other"))
     assert code == 1

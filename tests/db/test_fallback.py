@@ -94,9 +94,8 @@ def test_application_timeline_has_children_of_old_service(
         "old",
         "gone",
     ]
-    assert (
-        len(application_in_both_services.requests) == 2
-    )  # one call to the old service for each answer
+    # One call to the old service for each answer.
+    assert len(application_in_both_services.requests) == 2
 
 
 def test_version_with_different_moments_in_store_and_old_service_is_shown_once(

@@ -255,9 +255,8 @@ def test_circuit_breaker_opens_after_failures_and_closes_after_a_successful_retr
     assert len(stored_application.requests) == client.FAILURES_TO_OPEN
     monkeypatch.setattr(client, "PAUSE_SECONDS", 0.0)
     own_breaker.note_failure(time.monotonic())
-    assert (
-        get_data(support, API)["fallback"]["state"] == "failed"
-    )  # the trial call that closes the breaker
+    # The trial call that closes the breaker.
+    assert get_data(support, API)["fallback"]["state"] == "failed"
     assert len(stored_application.requests) == client.FAILURES_TO_OPEN + 1
     stored_application.status = 200
     assert list_numbers(get_data(support, API)) == [1, 0]

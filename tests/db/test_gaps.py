@@ -209,9 +209,8 @@ def test_gap_run_reads_day_again_after_its_table_was_recreated(committed: Store)
     drop_day(T0.date())
     committed.add("A1", 2, {}, 1)
     assert run_gaps().days == 1
-    assert (
-        list_open_gaps() == []
-    )  # version 0 is not in the store any more, so version 1 is not between two stored versions
+    # Version 0 is not in the store any more, so version 1 is not between two stored versions.
+    assert list_open_gaps() == []
 
 
 def test_version_gap_can_end_at_largest_version_number(committed: Store) -> None:

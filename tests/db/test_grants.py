@@ -51,7 +51,9 @@ def test_roles_cannot_change_history(role: str) -> None:
         assert [item for item in tried if not is_refused(plain, item)] == []
 
 
-@pytest.mark.plain_only("Citus logs in to the nodes as the role that is set, which is not a login")
+@pytest.mark.plain_only(
+    "Citus would log in to its nodes as the role of SET ROLE, which is not a login"
+)
 def test_web_role_can_read_tables_of_history_and_cannot_insert_into_them() -> None:
     with act_as(WEB) as plain:
         for table in (*VERSIONS, "ingest_ledger", "search_key", "day_seal", "auth_group"):
@@ -158,7 +160,9 @@ BOTH = (
 )
 
 
-@pytest.mark.plain_only("Citus logs in to the nodes as the role that is set, which is not a login")
+@pytest.mark.plain_only(
+    "Citus would log in to its nodes as the role of SET ROLE, which is not a login"
+)
 @pytest.mark.parametrize("role", [WEB, CONSUMER])
 def test_postgresql_refuses_statements_that_a_role_does_not_need(role: str) -> None:
     with create_member(role) as login, psycopg.connect(build_url(login), autocommit=True) as plain:
@@ -224,7 +228,9 @@ def test_web_can_change_only_last_login_of_superuser() -> None:
     assert (user.is_superuser, user.is_active) == (False, False)
 
 
-@pytest.mark.plain_only("Citus logs in to the nodes as the role that is set, which is not a login")
+@pytest.mark.plain_only(
+    "Citus would log in to its nodes as the role of SET ROLE, which is not a login"
+)
 def test_consumer_role_has_all_rights_it_needs(ingested: Ingested) -> None:
     # The days exist, as after maintain: a role that may only insert cannot create days.
     old = NOW.replace(tzinfo=None) - timedelta(days=20)
@@ -267,7 +273,9 @@ def harden_database() -> Iterator[None]:
             owner.execute(sql.SQL("GRANT TEMPORARY ON DATABASE {} TO PUBLIC").format(name))
 
 
-@pytest.mark.plain_only("Citus logs in to the nodes as the role that is set, which is not a login")
+@pytest.mark.plain_only(
+    "Citus would log in to its nodes as the role of SET ROLE, which is not a login"
+)
 def test_consumer_recognises_repeated_message_without_right_to_create_temporary_tables(
     ingested: Ingested,
 ) -> None:

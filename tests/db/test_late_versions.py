@@ -108,9 +108,8 @@ def test_version_that_the_feed_will_reach_is_not_in_the_late_list(ingested: Inge
     slow = read_page(page_size=1)
     ingested.write(make_version_message("B", 0, 0), make_version_message("C", 0, 1.5))
     assert list_versions(slow) == [("A0", 0)]
-    assert (
-        list_late(slow.next_token) == []
-    )  # B has the moment of A0 and a higher id, so the slow program will still reach it
+    # B has the moment of A0 and a higher id, so the slow program will still reach it.
+    assert list_late(slow.next_token) == []
     rest = read_page(page_token=slow.next_token)
     assert list_versions(rest) == [("B", 0), ("A1", 0), ("C", 0), ("A2", 0)]
 
@@ -148,9 +147,8 @@ def test_repeated_and_quarantined_versions_are_not_in_the_late_list(ingested: In
 def test_version_stored_from_quarantine_is_in_the_late_list(ingested: Ingested) -> None:
     token = read_page().next_token
     day_before = Window((T0 - timedelta(days=80)).date(), (T0 - timedelta(days=1)).date())
-    ingested.write(
-        make_version_message("A", 0, 1), window=day_before
-    )  # a day after the newest accepted day
+    # The window ends before the day of the version, so the message goes to quarantine.
+    ingested.write(make_version_message("A", 0, 1), window=day_before)
     assert list_late(token) == []
     with open_connection() as plain:
         assert retry_quarantined(plain) == {"stored": 1}
@@ -376,7 +374,7 @@ def wait_for_lock() -> None:
             ).rowcount:
                 return
             time.sleep(0.01)
-    raise AssertionError("nobody waits")
+    raise AssertionError("no session waits for a lock")
 
 
 # Tests of the API. They note and read late versions on one connection, in one transaction.

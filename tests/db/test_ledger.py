@@ -127,9 +127,8 @@ def test_ledger_records_offset_gaps(ingested: Ingested) -> None:
     ingested.write(make_value(id="b"), gap=OffsetGap(6, 16, lost=True))
     assert read_counts() == {"next_offset": 17, "read": 2, "stored": 2, "skipped": 5, "lost": 10}
     result = query("SELECT start_offset, end_offset, lost FROM ingest_gap ORDER BY 1")
-    assert [tuple(row.values()) for row in result] == [
-        (6, 16, True)
-    ]  # offsets of transaction markers are only counted
+    # Offsets of transaction markers are only counted.
+    assert [tuple(row.values()) for row in result] == [(6, 16, True)]
     assert find_faults() == [
         "top-storage.export.product-instance[0]: 10 messages were deleted by the broker before"
         " they were read"
@@ -346,10 +345,11 @@ def run_probe(ahead: str, claim: Claim) -> int | None:
         ("x" * 9 + "e" * 11, 10),
         ("." * 5, 10),
         ("." * 15 + "x" * 500, 10),  # the later bad messages are for the usual limits
+        # The producer is fixed; the bad messages before go to quarantine.
         (
             "x" * 100 + "." * 20,
             130,
-        ),  # the producer is fixed; the bad messages before go to quarantine
+        ),
     ],
 )
 def test_halted_partition_resumes_when_enough_of_its_next_messages_are_good(

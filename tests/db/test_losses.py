@@ -52,8 +52,8 @@ def make_ledger_row(topic: str, **values: Any) -> Ledger:
 def four_partitions_behind(db: None) -> None:
     """Store ledger rows of four topic partitions with unread messages.
 
-    The first loses messages in about two hours and ten minutes, the second in eight hours, the
-    third never. The topic of the fourth is retired.
+    The first loses messages in ten and a half minutes, the second in eight hours, the third never.
+    The topic of the fourth is retired.
     """
     loss_at = NOW + timedelta(minutes=10, seconds=30)
     make_ledger_row(TOPICS[0], high_watermark=24_100, loss_at=loss_at, reading_rate=50.0)

@@ -109,16 +109,18 @@ def test_migrate_gives_up_without_stopping_writers_when_a_table_stays_locked(
     forget_migrations_from(WITH_A_LOCK)
     text = StringIO()
     with hold_lock(JOURNAL), write_meanwhile(WRITE) as took:
-        wait_until(lambda: len(took) > 10, "nothing is written")
+        wait_until(lambda: len(took) > 10, "the writer stores no rows")
         with pytest.raises(CommandError) as error:
             call_command("migrate", verbosity=0, stderr=text)
         before = len(took)
         # The transaction is still open. If the migration still waited for it, inserts would wait.
-        wait_until(lambda: len(took) > before + 10, "writing does not go on")
+        wait_until(lambda: len(took) > before + 10, "the writer does not continue")
     assert "Nothing is half applied" in str(error.value)
     assert "Trying again in 1 s" in text.getvalue()
     assert not is_applied(WITH_A_LOCK)
-    assert max(took) > migrate.LOCK_SECONDS / 2, "the writer never waited: the test shows nothing"
+    assert max(took) > migrate.LOCK_SECONDS / 2, (
+        "the writer never waited, so the test shows nothing"
+    )
     call_command("migrate", verbosity=0)
     assert is_applied(WITH_A_LOCK)
 
@@ -183,9 +185,8 @@ def test_consumer_refuses_tables_of_another_release(ingested: Ingested) -> None:
         refuse_other_tables()
     call_command("migrate", verbosity=0)
     with open_connection("test") as plain:
-        _insert_migration(
-            plain, ("history", "9998_one_more_table")
-        )  # a migration of the next release
+        # A migration of the next release.
+        _insert_migration(plain, ("history", "9998_one_more_table"))
     refuse_other_tables()
     ingested.write(make_value(id="a"))
 
@@ -195,9 +196,8 @@ def test_command_refuses_tables_of_another_release(
 ) -> None:
     with pytest.raises(DatabaseError) as caught, connection.cursor() as cursor:
         cursor.execute("SELECT * FROM a_later_table")
-    assert "UndefinedTable" in explain_error(
-        caught.value
-    )  # no migration is missing, so this is another fault
+    # No migration is missing, so this is another fault.
+    assert "UndefinedTable" in explain_error(caught.value)
     forget_migrations_from(WITH_A_LOCK)
     text = explain_error(caught.value)
     assert text.startswith("The database lacks migrations of this release (access.0008")

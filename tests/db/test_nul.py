@@ -88,9 +88,8 @@ def test_filter_accepts_field_name_with_nul(auditor: Client) -> None:
     auditor.force_login(User.objects.get(username="support"))
     address = "/admin/history/product-instance/A1/"
     assert f"{address}field/?path=%2Fb%00" in auditor.get(f"{address}state/").content.decode()
-    assert (
-        auditor.get(f"{address}?path=%2Fb%00").context["groups"] == []
-    )  # this field never changed
+    # This field never changed.
+    assert auditor.get(f"{address}?path=%2Fb%00").context["groups"] == []
     assert len(auditor.get(f"{address}?path=%2Fa").context["groups"]) == 1
     assert auditor.get("/admin/history/product-instance/a%00b/").status_code == 404
 

@@ -204,15 +204,17 @@ def test_settled_quarantined_message_is_not_shown(
 
 def list_bad_children() -> Iterator[tuple[bytes, str]]:
     yield make_child_message("T1", 1, type="no such"), "T1"  # the child is stored
+    # Only the stored version names the application.
     yield (
         make_child_message("T1", 1, productInstanceId=""),
         "T1",
-    )  # only the stored version names the application
+    )
     yield make_child_message("T1", 1, productInstanceId="B9", type="no such"), "T1"
+    # Only the message names the application.
     yield (
         make_child_message("T2", 0, type="no such"),
         "T2",
-    )  # only the message names the application
+    )
 
 
 @pytest.mark.parametrize(

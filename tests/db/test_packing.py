@@ -178,7 +178,7 @@ def test_versions_in_a_block_have_one_application_and_ascending_moments(plain: C
         assert len(ago) < codec.MOST_VERSIONS
 
 
-@pytest.mark.plain_only("a day of a cluster that changes while it is packed stays as it is")
+@pytest.mark.plain_only("a cluster does not pack a day that changes meanwhile")
 def test_pack_keeps_row_that_is_inserted_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     fill_new = packing.DayRewrite.fill_table
 

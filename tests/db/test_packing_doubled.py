@@ -67,7 +67,7 @@ def doubled_day(tables: None, ingested: Ingested, plain: Connection) -> Ingested
     return ingested
 
 
-@pytest.mark.plain_only("a trigger refuses versions of blocks")
+@pytest.mark.plain_only("only a single server refuses versions of blocks by a trigger")
 def test_day_with_doubled_version_is_neither_sealed_nor_packed(
     doubled_day: Ingested, plain: Connection
 ) -> None:
@@ -91,7 +91,7 @@ def test_day_with_doubled_version_is_neither_sealed_nor_packed(
 
 @pytest.mark.parametrize("sealed", [False, True])
 @pytest.mark.parametrize("in_blocks", [False, True])
-@pytest.mark.plain_only("a trigger refuses versions of blocks")
+@pytest.mark.plain_only("only a single server refuses versions of blocks by a trigger")
 def test_repair_keeps_one_row_of_each_doubled_version(
     sealed: bool,
     in_blocks: bool,
@@ -135,7 +135,7 @@ def test_repair_keeps_one_row_of_each_doubled_version(
 
 @pytest.mark.parametrize("noted", [False, True])
 @pytest.mark.parametrize("change", ["", """, data = '{"other": 1}'"""])
-@pytest.mark.plain_only("a trigger refuses versions of blocks")
+@pytest.mark.plain_only("only a single server refuses versions of blocks by a trigger")
 def test_sealed_day_is_repaired_when_versions_were_doubled_after_sealing(
     noted: bool, change: str, ingested: Ingested, plain: Connection
 ) -> None:
@@ -169,7 +169,7 @@ def test_sealed_day_is_repaired_when_versions_were_doubled_after_sealing(
     assert [day.fault for day in verification.verify_days(plain, ROOT)] == [None]
 
 
-@pytest.mark.plain_only("a trigger refuses versions of blocks")
+@pytest.mark.plain_only("only a single server refuses versions of blocks by a trigger")
 def test_changed_sealed_day_is_not_repaired(doubled_day: Ingested, plain: Connection) -> None:
     with plain.transaction():
         add_seal(
@@ -181,7 +181,7 @@ def test_changed_sealed_day_is_not_repaired(doubled_day: Ingested, plain: Connec
     assert DoubledVersion.objects.count() == 0
 
 
-@pytest.mark.plain_only("a trigger refuses versions of blocks")
+@pytest.mark.plain_only("only a single server refuses versions of blocks by a trigger")
 def test_row_that_repair_set_aside_is_deleted_with_its_day(
     doubled_day: Ingested, plain: Connection
 ) -> None:

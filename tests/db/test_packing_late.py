@@ -107,7 +107,7 @@ def test_snapshot_in_other_json_notation_counts_as_repeated_in_packed_day(
     assert (result.repeated[SOURCE], result.refused) == (2, ())
 
 
-@pytest.mark.plain_only("a day of a cluster that changes while it is packed stays as it is")
+@pytest.mark.plain_only("a cluster does not pack a day that changes meanwhile")
 def test_pack_keeps_row_of_open_transaction(packed: Ingested) -> None:
     """Packing waits until the transaction ends."""
     with connect_plainly() as plain:
@@ -132,7 +132,7 @@ def test_pack_keeps_row_of_open_transaction(packed: Ingested) -> None:
     assert list_versions() == [*ALL, ("z", 0)]
 
 
-@pytest.mark.plain_only("a day of a cluster that changes while it is packed stays as it is")
+@pytest.mark.plain_only("a cluster does not pack a day that changes meanwhile")
 def test_writer_that_waited_for_the_swap_recognises_repeats_in_blocks(
     packed: Ingested, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:

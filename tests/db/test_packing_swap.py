@@ -112,7 +112,7 @@ WRITERS = {
 
 @pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.parametrize("rewrite", [pack_root, unpack_root])
-@pytest.mark.plain_only("triggers note what is written during the swap")
+@pytest.mark.plain_only("only a single server notes rows by triggers during the swap")
 def test_swap_keeps_rows_that_any_writer_inserts_meanwhile(
     writer: str,
     rewrite: Callable[[Connection], object],
@@ -142,7 +142,7 @@ def test_swap_keeps_rows_that_any_writer_inserts_meanwhile(
     assert ChangedRow.objects.count() == 0
 
 
-@pytest.mark.plain_only("triggers note what is written during the swap")
+@pytest.mark.plain_only("only a single server notes rows by triggers during the swap")
 def test_swap_stores_row_once_when_it_is_both_copied_and_noted_by_trigger(
     filled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
@@ -160,7 +160,7 @@ def test_swap_stores_row_once_when_it_is_both_copied_and_noted_by_trigger(
     assert list_versions() == [*filled, ("late", 1)]
 
 
-@pytest.mark.plain_only("triggers note what is written during the swap")
+@pytest.mark.plain_only("only a single server notes rows by triggers during the swap")
 def test_rows_inserted_while_day_is_swapped_are_kept(
     filled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,7 +205,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.plain_only("triggers note what is written during the swap")
+@pytest.mark.plain_only("only a single server notes rows by triggers during the swap")
 def test_day_is_not_swapped_when_its_rows_were_changed_or_deleted_meanwhile(
     change: str,
     filled: list[tuple[str, int]],
@@ -243,7 +243,7 @@ def list_triggers(plain: Connection) -> list[str]:
     return [name for (name,) in rows]
 
 
-@pytest.mark.plain_only("triggers note what is written during the swap")
+@pytest.mark.plain_only("only a single server notes rows by triggers during the swap")
 def test_swap_is_refused_when_old_and_new_table_have_different_numbers_of_versions(
     filled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
@@ -260,7 +260,7 @@ def test_swap_is_refused_when_old_and_new_table_have_different_numbers_of_versio
     assert list_versions() == [*filled, ("late", 1)]
 
 
-@pytest.mark.plain_only("triggers note what is written during the swap")
+@pytest.mark.plain_only("only a single server notes rows by triggers during the swap")
 def test_trigger_left_by_killed_run_stops_no_insert_and_is_removed_by_next_run(
     filled: list[tuple[str, int]], plain: Connection
 ) -> None:
@@ -317,7 +317,7 @@ def test_table_is_unlocked_when_packing_process_freezes_during_swap(
     assert not SealedDay.objects.filter(packed_at__isnull=False).exists()
 
 
-@pytest.mark.plain_only("triggers note what is written during the swap")
+@pytest.mark.plain_only("only a single server notes rows by triggers during the swap")
 def test_packing_notes_of_a_dropped_day_are_removed(
     filled: list[tuple[str, int]], plain: Connection
 ) -> None:
@@ -335,7 +335,7 @@ def test_packing_notes_of_a_dropped_day_are_removed(
 
 
 @pytest.mark.parametrize("rewrite", [pack_root, unpack_root])
-@pytest.mark.plain_only("each node takes its snapshot when it is first asked")
+@pytest.mark.plain_only("a node begins its snapshot only at its first query")
 def test_session_with_postgresql_snapshot_from_before_swap_sees_all_rows(
     rewrite: Callable[[Connection], object], filled: list[tuple[str, int]], plain: Connection
 ) -> None:
@@ -435,7 +435,7 @@ def test_busy_day_is_packed_again_after_other_days(
 
 @pytest.mark.parametrize("version", [0, 7, 19])
 @pytest.mark.parametrize("table", [TABLE, PARTITION])
-@pytest.mark.plain_only("a trigger refuses versions of blocks")
+@pytest.mark.plain_only("only a single server refuses versions of blocks by a trigger")
 def test_packed_day_refuses_second_row_of_a_version(
     version: int, table: str, filled: list[tuple[str, int]], plain: Connection
 ) -> None:
@@ -452,7 +452,7 @@ def test_packed_day_refuses_second_row_of_a_version(
     assert list_triggers(plain) == []
 
 
-@pytest.mark.plain_only("a trigger refuses versions of blocks")
+@pytest.mark.plain_only("only a single server refuses versions of blocks by a trigger")
 def test_packed_day_refuses_existing_version_from_replication_or_update(
     filled: list[tuple[str, int]], plain: Connection
 ) -> None:
@@ -468,7 +468,7 @@ def test_packed_day_refuses_existing_version_from_replication_or_update(
     assert list_versions() == sorted([*filled, ("b", 50)])
 
 
-@pytest.mark.plain_only("a trigger refuses versions of blocks")
+@pytest.mark.plain_only("only a single server refuses versions of blocks by a trigger")
 def test_trigger_against_repeats_is_added_to_days_packed_by_earlier_release(
     filled: list[tuple[str, int]], plain: Connection
 ) -> None:
@@ -524,7 +524,7 @@ def run_quietly(*words: str) -> None:
     raise AssertionError((code, out, err)) if code == 0 else RuntimeError(err + out)
 
 
-@pytest.mark.plain_only("triggers note what is written during the swap")
+@pytest.mark.plain_only("only a single server notes rows by triggers during the swap")
 def test_restore_keeps_rows_that_are_written_meanwhile(
     filled: list[tuple[str, int]],
     tmp_path: Path,

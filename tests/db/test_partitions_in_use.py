@@ -94,7 +94,9 @@ def run_around(*acts: Callable[[], object], stop: threading.Event) -> Iterator[N
 
 
 @pytest.mark.usefixtures("tables")
-@pytest.mark.plain_only("a drop there waits for no reader: DETACH CONCURRENTLY")
+@pytest.mark.plain_only(
+    "a cluster drops days without DETACH CONCURRENTLY, and so without waiting for readers"
+)
 def test_storing_never_waits_and_reading_never_fails_while_days_are_dropped() -> None:
     with connect_plainly() as plain:
         for number in range(-30, -10):

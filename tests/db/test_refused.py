@@ -197,7 +197,7 @@ def test_consumer_reports_missing_privilege_and_waits_for_it(
         return connection
 
     with open_connection("test") as plain:
-        plain.execute("CREATE ROLE nobody_special LOGIN")  # in a cluster the nodes log in, too
+        plain.execute("CREATE ROLE nobody_special LOGIN")  # the nodes of a cluster log in as it
         plain.execute(
             "GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO nobody_special"
         )
@@ -292,7 +292,7 @@ def test_writer_reports_failure_only_while_it_repeats_a_write(ingested: Ingested
     with ThreadPoolExecutor(1) as pool:
         writing = pool.submit(writer.write, ingested.make_batch(make_value()), ingested.claims, {})
         try:
-            wait_until(lambda: writer.failing, "it fails")
+            wait_until(lambda: writer.failing, "the write does not fail")
         finally:
             writer.stop_waiting()
         with pytest.raises(AbandonedError):

@@ -219,7 +219,9 @@ def restrict_rights(ingested: Ingested) -> Iterator[Connection]:
         yield connection
 
 
-@pytest.mark.plain_only("Citus logs in to the nodes as the role that is set, which is not a login")
+@pytest.mark.plain_only(
+    "Citus would log in to its nodes as the role of SET ROLE, which is not a login"
+)
 @pytest.mark.django_db(transaction=True)
 def test_missing_day_that_consumer_may_not_create_stops_no_other_row(
     ingested: Ingested, plain: Connection
@@ -248,7 +250,9 @@ def test_missing_day_that_consumer_may_not_create_stops_no_other_row(
     assert find_faults() == []
 
 
-@pytest.mark.plain_only("Citus logs in to the nodes as the role that is set, which is not a login")
+@pytest.mark.plain_only(
+    "Citus would log in to its nodes as the role of SET ROLE, which is not a login"
+)
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("number", [1, 0, -1, -89])
 def test_consumer_waits_for_missing_day_that_only_maintain_may_create(
@@ -276,7 +280,9 @@ def test_consumer_waits_for_missing_day_that_only_maintain_may_create(
     assert find_faults() == []
 
 
-@pytest.mark.plain_only("Citus logs in to the nodes as the role that is set, which is not a login")
+@pytest.mark.plain_only(
+    "Citus would log in to its nodes as the role of SET ROLE, which is not a login"
+)
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("passed", [1, SPARE_DAYS])
 def test_newest_accepted_day_exists_even_when_maintain_did_not_run_recently(

@@ -153,7 +153,7 @@ def test_seal_does_not_depend_on_settings_of_the_session(filled: None) -> None:
         assert seal_day(plain, PRODUCT, OLD).digest == first.digest
 
 
-@pytest.mark.plain_only("the coordinator's tables have no rows")
+@pytest.mark.plain_only("on a cluster the tables of the coordinator have no rows")
 def test_sealing_a_day_freezes_its_rows_in_postgresql(sealed: DaySeal, plain: Connection) -> None:
     """Every row is older than relfrozenxid, and every page of the table is marked all-visible."""
     query = sql.SQL(

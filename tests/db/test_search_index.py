@@ -57,7 +57,7 @@ def documents_without_keys(store: Store) -> Store:
     return store
 
 
-@pytest.mark.plain_only("the nodes are asked in sessions that do not see the test's transaction")
+@pytest.mark.plain_only("sessions on the nodes do not see the test's open transaction")
 def test_backfill_indexes_every_key_of_every_kind(
     documents_without_keys: Store, capsys: Any
 ) -> None:
@@ -70,7 +70,7 @@ def test_backfill_indexes_every_key_of_every_kind(
     assert list(days) == [T0.date()]
 
 
-@pytest.mark.plain_only("the nodes are asked in sessions that do not see the test's transaction")
+@pytest.mark.plain_only("sessions on the nodes do not see the test's open transaction")
 def test_backfill_stores_same_keys_as_ingest(documents_without_keys: Store, capsys: Any) -> None:
     """Some documents are not objects, contain NUL, or have values that cannot be keys."""
     documents = [
@@ -108,7 +108,7 @@ def test_index_command_lists_no_children_on_a_single_server(ingested: Ingested) 
     assert query("SELECT id FROM django_migrations WHERE name = %s", children.MARK) == []
 
 
-@pytest.mark.plain_only("the nodes are asked in sessions that do not see the test's transaction")
+@pytest.mark.plain_only("sessions on the nodes do not see the test's open transaction")
 def test_search_index_can_be_rebuilt_after_its_keys_were_deleted(
     documents_without_keys: Store, capsys: Any
 ) -> None:
@@ -118,7 +118,7 @@ def test_search_index_can_be_rebuilt_after_its_keys_were_deleted(
     assert find_ids("777") == ["A1"]
 
 
-@pytest.mark.plain_only("the nodes are asked in sessions that do not see the test's transaction")
+@pytest.mark.plain_only("sessions on the nodes do not see the test's open transaction")
 def test_backfill_indexes_key_that_was_declared_after_storing(
     documents_without_keys: Store, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,7 +134,7 @@ def test_backfill_indexes_key_that_was_declared_after_storing(
     assert SearchKey.objects.get(name="taskClient").id == "T1"
 
 
-@pytest.mark.plain_only("the nodes are asked in sessions that do not see the test's transaction")
+@pytest.mark.plain_only("sessions on the nodes do not see the test's open transaction")
 def test_search_keys_of_interrupted_backfill_are_kept(
     documents_without_keys: Store, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,7 +162,7 @@ def test_search_keys_of_interrupted_backfill_are_kept(
     assert SearchKey.objects.filter(name="number").count() == 399
 
 
-@pytest.mark.plain_only("the nodes are asked in sessions that do not see the test's transaction")
+@pytest.mark.plain_only("sessions on the nodes do not see the test's open transaction")
 def test_backfill_continues_when_a_day_is_dropped_meanwhile(
     documents_without_keys: Store, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,7 +211,7 @@ def test_backfill_and_consumer_can_write_same_keys_at_once(ingested: Ingested) -
     assert len(query("SELECT 1 FROM search_key")) == 200
 
 
-@pytest.mark.plain_only("the wait for a lock is on a node")
+@pytest.mark.plain_only("on a cluster the writer waits on a node")
 def test_backfill_waits_for_consumer_that_has_locked_a_key(ingested: Ingested) -> None:
     """The consumer has written the key, and has not committed yet."""
     ingested.write(make_value(id="a", data={"number": "N1"}))

@@ -116,7 +116,7 @@ def test_page_takes_at_most_four_queries(
     assert not [text for text in texts if "OFFSET" in text or "COUNT(" in text]
 
 
-@pytest.mark.plain_only("generic plans are PostgreSQL's own")
+@pytest.mark.plain_only("a cluster plans the statements on its nodes")
 def test_timelines_with_different_filters_share_prepared_statements(seven_versions: Store) -> None:
     for filters in (
         VersionFilters(),

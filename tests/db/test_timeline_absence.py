@@ -72,10 +72,11 @@ def test_no_older_versions_are_reported_below_version_that_created_the_document(
     "created, expected",
     [
         (-2 * DAY, Absence.REMOVED),
+        # With a clock one hour fast, the first version may not have expired.
         (
             -HOUR,
             Absence.UNKNOWN,
-        ),  # with a clock one hour fast, the first version may not have expired
+        ),
         (HOUR, Absence.UNKNOWN),  # with a clock one hour slow, the first version may have expired
         (2 * DAY, Absence.NEVER_ARRIVED),
     ],
@@ -179,7 +180,8 @@ def test_state_at_moment_says_which_children_lack_a_version_and_why(store: Store
     ]
     members = state.members | {
         EntityRef(ROOT, f"R{n}"): [VersionKey(0, minute(1))] for n in range(9)
-    }  # gone
+    }
+    # The store does not have these nine members any more.
     state = timeline.fetch_application_at(HOST, "A1", minute(30), members=members)
     assert [part.id for part in state.missing[3:]] == [f"R{n}" for n in range(9)]
     assert timeline.fetch_application_at(HOST, "A1", minute(90)).missing == ()

@@ -430,7 +430,7 @@ def list_sorted_rows(plan: dict[str, Any]) -> Iterator[float]:
         yield from list_sorted_rows(node)
 
 
-@pytest.mark.plain_only("a plan of PostgreSQL")
+@pytest.mark.plain_only("it checks the plan of a single PostgreSQL server")
 def test_newest_message_that_can_be_retried_is_found_without_sorting(resent_versions: None) -> None:
     statements: list[tuple[str, Any]] = []
 

@@ -325,7 +325,7 @@ def test_no_search_key_is_stored_for_refused_row(ingested: Ingested) -> None:
         with other_session.transaction():
             other_session.execute(INSERT, ("b", NOW))
             written = pool.submit(ingested.store, lane.launch(claims, 1, 0).batch)
-            wait_until(is_lock_awaited, "it does not wait")
+            wait_until(is_lock_awaited, "the writer does not wait")
             ingested.fill(lane.filling_batch, make_value(id="a", version=8, data={"number": "N-2"}))
         assert [reject.reason for reject in written.result(120).refused] == [Reason.DIVERGENT] * 2
     lane.flight = None
@@ -350,7 +350,7 @@ def test_search_key_is_stored_only_once_by_a_lane(ingested: Ingested) -> None:
     assert search_ids("N-1") == ["a"]
 
 
-@pytest.mark.plain_only("the place of a row is that in its shard")
+@pytest.mark.plain_only("a cluster stores rows shard by shard")
 def test_rows_of_a_batch_are_stored_sorted_by_id_then_by_offset(ingested: Ingested) -> None:
     ingested.write(*(make_value(id=id, version=n) for n, id in enumerate("bacab")))
     rows = query("SELECT id, version FROM product_instance_aud ORDER BY ctid")

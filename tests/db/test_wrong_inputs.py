@@ -120,9 +120,8 @@ def find_faults(
     """Yield what is wrong with the error that the command printed."""
     if result.code != wrong_input.code:
         yield f"exit code {result.code}, not {wrong_input.code}"
-    of_words = (
-        wrong_input.code == 2 and "usage: " in result.err
-    )  # argparse prints the error after a usage text
+    # Argparse prints the error after a usage text.
+    of_words = wrong_input.code == 2 and "usage: " in result.err
     if result.out or (len(result.err.splitlines()) != 1 and not of_words):
         yield "not one line on standard error alone"
     yield from (
@@ -138,7 +137,7 @@ def find_faults(
         yield "shows a secret"
 
 
-@pytest.mark.plain_only("its processes connect to the tests' own server, with a password")
+@pytest.mark.plain_only("its commands connect to the embedded server with a password")
 def test_wrong_inputs_are_refused_in_one_sentence(
     forking: CommandForker, env: dict[str, str], input_values: InputValues
 ) -> None:
