@@ -47,14 +47,14 @@ def sign_with_public_key(issuer: LocalIssuer, key: bytes) -> str:
 
 
 def replace_claims(issuer: LocalIssuer) -> str:
-    """Return a token with a valid signature, but of other claims."""
+    """Return a token in which the claims were replaced after signing."""
     head, _, signature = issuer.make_token().split(".")
     body = make_unsigned_token({}, issuer.make_claims(sub="root")).split(".")[1]
     return f"{head}.{body}.{signature}"
 
 
 def sign_unchecked_claims(issuer: LocalIssuer, **changed: object) -> str:
-    """Return a signed token without the checks that the library makes of claims."""
+    """Return a signed token with changed claims, which the library did not check."""
     claims = json.dumps(issuer.make_claims(**changed)).encode()
     return jwt.api_jws.PyJWS().encode(claims, RSA, "RS256", headers={"kid": "rsa"})
 

@@ -136,7 +136,7 @@ def enter_in_another_thread(block: AbstractContextManager[object]) -> Iterator[N
 
 
 def hold_place(pool: PlacePool, owner: object) -> AbstractContextManager[None]:
-    """Let another thread have a place for this login."""
+    """Let another thread hold a place of this login during the `with` block."""
     return enter_in_another_thread(pool.take_place(owner))
 
 

@@ -24,7 +24,7 @@ from history.store.days import days
 from history.store.days.canonical import Connection
 from history.store.days.days import build_partition_name
 from tests.db.as_role import is_refused
-from tests.db.partitioned import connect_plainly, run, transactional_db
+from tests.db.partitioned import connect_plainly, run_partitions, transactional_db
 from tests.db.store import T0, Store
 from tests.messages import get_today
 
@@ -126,7 +126,7 @@ def test_maintain_drops_journal_days_older_than_journal_retention(
     for age in (199, 200, 201, 300):
         days.create_partition(journal_with_few_days, TABLE, get_today() - timedelta(days=age))
     days.drop_partition(journal_with_few_days, TABLE, get_today())
-    assert run("maintain").code == 0
+    assert run_partitions("maintain").code == 0
     kept_days = list_journal_days()
     # `maintain` creates no day before the oldest one, because no row can come there. It creates the
     # missing days after it, because a day without a seal looks like a day that somebody removed.
@@ -135,19 +135,19 @@ def test_maintain_drops_journal_days_older_than_journal_retention(
         (get_today() - day).days for day in kept_days if day < get_today()
     ][:199]
     assert set(kept_days) >= set(list_days_ahead())
-    assert run("verify", "--entity", "journal")[0] == 0
+    assert run_partitions("verify", "--entity", "journal")[0] == 0
 
 
 def test_partitions_commands_and_metrics_include_journal_days(
     client: Client, journal_with_few_days: Connection
 ) -> None:
-    assert build_partition_name(TABLE, get_today()) in run("list")[1]
-    run("maintain")
+    assert build_partition_name(TABLE, get_today()) in run_partitions("list")[1]
+    run_partitions("maintain")
     assert f'annals_store_days_ahead{{table="{TABLE}"}} 8.0' in _get_metrics(client)
     days.drop_partition(journal_with_few_days, TABLE, get_today() + timedelta(days=1))
     assert f'annals_store_days_ahead{{table="{TABLE}"}} 0.0' in _get_metrics(client)
     assert b"1 missing" in client.get("/readyz").content
-    plan = [line.split()[:3] for line in run("plan")[1].splitlines()]
+    plan = [line.split()[:3] for line in run_partitions("plan")[1].splitlines()]
     assert [TABLE, "create", build_partition_name(TABLE, get_today() + timedelta(days=1))] in plan
     create_coming_days()
     assert show_readiness(None).status_code == 200  # type: ignore[arg-type]
@@ -165,7 +165,7 @@ def sealed_day(journal_with_few_days: Connection, monkeypatch: pytest.MonkeyPatc
     for number in range(30):
         moment = datetime(day.year, day.month, day.day, 10, number, tzinfo=UTC)
         journal_with_few_days.execute(INSERT, [moment, f"login-{number}"])
-    assert run("maintain").code == 0
+    assert run_partitions("maintain").code == 0
     assert DaySeal.objects.get(table=TABLE).rows == 30
     return day
 
@@ -191,7 +191,7 @@ def test_verify_finds_change_of_sealed_entry(
     tampering: str, sealed_day: date, journal_with_few_days: Connection
 ) -> None:
     journal_with_few_days.execute(tampering)
-    code, out, _ = run("verify", "--entity", "journal")
+    code, out, _ = run_partitions("verify", "--entity", "journal")
     assert code == 1
     assert f"{TABLE} {sealed_day}: rows 1 to 30 differ, between 10:00:00.000000" in out
 
@@ -206,14 +206,14 @@ def sealed_days(journal_with_few_days: Connection) -> list[date]:
         for hour in range(0 if day == created_days[1] else 3):
             moment = datetime(day.year, day.month, day.day, 10 + hour, tzinfo=UTC)
             journal_with_few_days.execute(INSERT, [moment, f"login-{hour}"])
-    assert run("maintain").code == 0
-    assert run("verify", "--entity", "journal")[0] == 0
+    assert run_partitions("maintain").code == 0
+    assert run_partitions("verify", "--entity", "journal")[0] == 0
     return created_days
 
 
 def assert_day_has_fault(day: date, *faults: str) -> None:
     """Check that `partitions verify` reports one of these faults for the day of the journal."""
-    code, out, _ = run("verify", "--entity", "journal")
+    code, out, _ = run_partitions("verify", "--entity", "journal")
     assert code == 1
     assert any(f"{TABLE} {day}: {fault}" in out for fault in faults), out
 
@@ -277,8 +277,8 @@ def test_verify_accepts_day_that_no_run_could_seal_yet(
     DaySeal.objects.filter(table=TABLE, day__gte=sealed_days[-5]).delete()
     assert_day_has_fault(sealed_days[-5], "the day does not have a seal")
     seal_day(journal_with_few_days, ROWS, sealed_days[-5])
-    assert run("verify", "--entity", "journal")[0] == 0
-    assert run("maintain")[0] == 0
+    assert run_partitions("verify", "--entity", "journal")[0] == 0
+    assert run_partitions("maintain")[0] == 0
     assert set(sealed_days) <= set(DaySeal.objects.values_list("day", flat=True))
 
 
@@ -298,9 +298,9 @@ def test_verify_accepts_unsealed_day_when_latest_run_reported_a_failure(
     MaintainRun.objects.filter(pk=run_before.pk).update(
         started_at=failing.started_at - timedelta(days=1)
     )
-    assert run("verify", "--entity", "journal")[0] == 0
-    assert run("maintain")[0] == 0
-    assert run("verify", "--entity", "journal")[0] == 0
+    assert run_partitions("verify", "--entity", "journal")[0] == 0
+    assert run_partitions("maintain")[0] == 0
+    assert run_partitions("verify", "--entity", "journal")[0] == 0
     assert DaySeal.objects.filter(table=TABLE, day=sealed_days[-1]).exists()
 
 
@@ -311,8 +311,8 @@ def test_maintain_creates_and_seals_days_that_it_missed(
     DaySeal.objects.filter(table=TABLE, day__gte=sealed_days[-3]).delete()
     for day in sealed_days[-3:-1]:
         journal_with_few_days.execute(f"DROP TABLE {build_partition_name(TABLE, day)}")
-    assert run("maintain")[0] == 0
-    assert run("verify", "--entity", "journal")[0] == 0
+    assert run_partitions("maintain")[0] == 0
+    assert run_partitions("verify", "--entity", "journal")[0] == 0
     assert sealed_days[-3] in list_journal_days()
 
 
@@ -323,7 +323,7 @@ def test_verify_finds_day_that_was_sealed_again_after_rows_were_deleted(
     journal_with_few_days.execute(
         f"DELETE FROM {build_partition_name(TABLE, day)} WHERE login = 'login-1'"
     )
-    assert run("seal", str(day), "--entity", "journal")[0] == 2
+    assert run_partitions("seal", str(day), "--entity", "journal")[0] == 2
     seal_day(journal_with_few_days, ROWS, day)
     assert_day_has_fault(day, "it was sealed again with other rows")
 
@@ -332,16 +332,16 @@ def test_verify_accepts_day_that_was_dropped_after_its_retention(
     sealed_day: date, settings: Any
 ) -> None:
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, journal_days=1)
-    assert run("maintain")[0] == 0
+    assert run_partitions("maintain")[0] == 0
     assert sealed_day not in list_journal_days()
-    assert run("verify", "--entity", "journal")[0] == 0
+    assert run_partitions("verify", "--entity", "journal")[0] == 0
 
 
 def test_maintain_removes_expired_sessions(journal_with_few_days: Connection) -> None:
     Session.objects.create(
         session_key="ended", session_data="", expire_date=datetime.now(UTC) - timedelta(days=1)
     )
-    assert run("maintain")[0] == 0
+    assert run_partitions("maintain")[0] == 0
     assert not Session.objects.filter(session_key="ended").exists()
 
 

@@ -255,8 +255,8 @@ def iterate_answers(
 ) -> Iterator[tuple[str, bytes]]:
     """Yield the address and the answer of every call and page about a document.
 
-    They include calls with key paths that earlier answers name. The login has opened no document
-    before.
+    Calls with the key paths that earlier answers name are included. The login has opened no
+    document before.
     """
     JournalEntry.objects.all().delete()
     api = f"/api/v1/history/{entity.name}/{id}"

@@ -195,7 +195,8 @@ def test_hanging_provider_is_called_at_most_once_in_ten_seconds(issuer: LocalIss
 def test_revoked_key_is_refused_after_ten_minutes(
     issuer: LocalIssuer, values: Any, metadata: Any, refusal: Any, reason: str
 ) -> None:
-    """It is also refused if the metadata cannot be used, or if the provider has no other key."""
+    """The key is also refused if the metadata cannot be used, or if the provider has no other
+    key."""
     now = [0.0]
     earlier = {issuer.url: ProviderDiscovery(make_provider(issuer), clock=lambda: now[0])}
     token = issuer.make_token()

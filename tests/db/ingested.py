@@ -68,6 +68,11 @@ class Ingested:
         gap: OffsetGap | None = None,
         window: Window = WINDOW,
     ) -> None:
+        """Add messages, or values for messages, to a batch at the next offsets of a partition.
+
+        Args:
+            gap: The offset gap before the first message.
+        """
         for body in bodies:
             expected = self.next[source]
             offset = gap.end if gap else expected

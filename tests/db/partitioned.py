@@ -243,7 +243,7 @@ def count_stored(plain: days.Connection, table: str = TABLE) -> int:
     return int(row[0])
 
 
-def run(*words: str) -> CommandOutput:
+def run_partitions(*words: str) -> CommandOutput:
     """Run `annals partitions` with these arguments."""
     return run_command("partitions", *words)
 
@@ -254,7 +254,7 @@ def record_topic_as_read(topic: str, **fields: Any) -> None:
 
 
 def record_all_topics_as_read() -> None:
-    """Create such a ledger row for every topic."""
+    """Record every topic as read to its end."""
     for entity in ENTITIES:
         for topic in entity.topics:
             record_topic_as_read(topic)

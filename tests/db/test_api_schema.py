@@ -136,7 +136,7 @@ def test_docs_page_has_no_inline_script_and_no_outside_host(client: Client) -> N
 def test_openapi_document_is_generated_once_per_process(
     client: Client, db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Everybody may ask for it, without a login."""
+    """Everybody may request the document without a login."""
     first = client.get("/api/schema/")
     monkeypatch.setattr(SchemaGenerator, "get_schema", None)
     again = client.get("/api/schema/", headers={"Cookie": "sessionid=another"})

@@ -36,7 +36,7 @@ from tests.db.partitioned import (
     list_partition_names,
     make_policy,
     retire_all_topics,
-    run,
+    run_partitions,
 )
 from tests.db.test_archive_generations import NAME, OLD, PRODUCT, SOURCE, store
 
@@ -192,7 +192,7 @@ def test_maintain_archives_days_before_it_drops_them_and_keeps_restored_days(
 
 
 class LateRowArchiver(DayArchiver):
-    """An archiver after which a row arrives before the day is dropped."""
+    """An archiver that inserts a late row after it has archived the day."""
 
     row_inserted = False
 
@@ -273,28 +273,28 @@ def test_partitions_command_archives_restores_releases_and_forgets_days(
     old = datetime.now(UTC).date() - timedelta(days=6)
     with connect_plainly() as plain:
         count = simulated.load_simulated_day(plain, old, applications=20)
-        assert run("restore", str(old))[0] != 0
+        assert run_partitions("restore", str(old))[0] != 0
         with_archive()
         retire_all_topics()
-        code, out, _ = run("maintain", "--json")
+        code, out, _ = run_partitions("maintain", "--json")
         assert (code, json.loads(out)["archived"]["days"]) == (0, len(ENTITIES))
-        code, out, _ = run("restore", str(old))
+        code, out, _ = run_partitions("restore", str(old))
         assert (code, out.count("Restored ")) == (0, len(ENTITIES))
         total = sum(
             count_stored(plain, days.build_partition_name(table, old)) for table in simulated.TABLES
         )
         assert total == count
-        code, _, err = run("restore", str(old), "--entity", "product-car")
+        code, _, err = run_partitions("restore", str(old), "--entity", "product-car")
         assert code == 2
         assert "rows" in err
-        code, out, _ = run("release", str(old))
+        code, out, _ = run_partitions("release", str(old))
         assert (code, out.count("Released ")) == (0, len(ENTITIES))
-        code, out, _ = run("maintain")
+        code, out, _ = run_partitions("maintain")
         assert f"Archived {len(ENTITIES)} days" in out
         forget = ("forget", str(old), "--entity", "product-car", "--why", "a test")
-        code, out, _ = run(*forget)
+        code, out, _ = run_partitions(*forget)
         assert (code, "Removed product_car_aud" in out) == (0, True)
-        code, out, err = run(*forget)
+        code, out, err = run_partitions(*forget)
         assert (code, out, "not in the archive" in err) == (2, "", True)
-        code, _, err = run("restore", str(old), "--entity", "product-car")
+        code, _, err = run_partitions("restore", str(old), "--entity", "product-car")
         assert (code, "not in the archive" in err) == (2, True)

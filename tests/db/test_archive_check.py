@@ -29,7 +29,7 @@ from tests.db.partitioned import (
     get_day,
     insert_version,
     make_policy,
-    run,
+    run_partitions,
 )
 from tests.db.test_export import fill
 
@@ -177,7 +177,7 @@ def test_archive_check_continues_after_the_day_that_was_checked_last(
     words = ("verify", "--archive", "--seconds", "0", "--json")
 
     def verify_once() -> tuple[int, str]:
-        code, out, _ = run(*words)
+        code, out, _ = run_partitions(*words)
         (entry,) = parse_shaped("partitions verify --archive", out)["days"]
         return code, entry["day"]
 
@@ -185,7 +185,7 @@ def test_archive_check_continues_after_the_day_that_was_checked_last(
     assert verify_once() == (1, str(MIDDLE))
     # A day with a fault is checked first in each run until it is sound, and the exit code stays 1.
     assert verify_once() == (1, str(MIDDLE))
-    code, _, err = run("verify", "--archive", "--seconds", "0", str(LAST))
+    code, _, err = run_partitions("verify", "--archive", "--seconds", "0", str(LAST))
     assert (code, err) == (0, "")
     ArchivedDay.objects.filter(day=MIDDLE).delete()
     assert verify_once() == (0, str(FIRST))
@@ -196,13 +196,13 @@ def test_archive_check_continues_after_the_day_that_was_checked_last(
 def test_archive_check_prints_numbers_of_days_and_faults(
     archive: ArchiveStore, tmp_path: Path
 ) -> None:
-    code, out, err = run("verify", "--archive", "--entity", "product-car")
+    code, out, err = run_partitions("verify", "--archive", "--entity", "product-car")
     assert (code, out) == (
         0,
         "0 archived days read (0 bytes). Of 0 days, 0 have a fault, 0 were never read.\n",
     )
     flip_bit(tmp_path)
-    code, out, err = run("verify", "--archive")
+    code, out, err = run_partitions("verify", "--archive")
     assert (code, "3 archived days read" in out, "1 has a fault" in out) == (1, True, True)
     assert out.startswith(f"{TABLE} {MIDDLE}: {TABLE}/{MIDDLE}/")
     assert TABLE not in err

@@ -172,11 +172,11 @@ def test_forget_removes_day_from_archive(store: ArchiveStore) -> None:
 
 
 class KilledRunError(BaseException):
-    """Raised where the process is killed."""
+    """Raised by FragileArchiveStore, as if the process was killed."""
 
 
 class FragileArchiveStore(ArchiveStore):
-    """An archive that the process changes only `changes` times: then the process is killed."""
+    """An archive store that raises KilledRunError after `changes` changes."""
 
     def __init__(self, url: str, changes: int) -> None:
         super().__init__(url)

@@ -31,7 +31,7 @@ from tests.db.partitioned import (
     insert_version,
     list_partition_names,
     make_policy,
-    run,
+    run_partitions,
 )
 from tests.db.test_archive_generations import (
     FOLDER,
@@ -96,7 +96,7 @@ def read_refusal(store: ArchiveStore) -> str:
 
 def run_and_join_output(*arguments: str) -> tuple[int, str]:
     """Run `annals partitions`, and return its exit code and everything it prints."""
-    code, out, err = run(*arguments)
+    code, out, err = run_partitions(*arguments)
     return code, out + err
 
 

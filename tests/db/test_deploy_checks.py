@@ -1,4 +1,4 @@
-"""`annals check --deploy` names what an installation lacks, in the order of its installation."""
+"""`annals check --deploy` names what an installation lacks, in the order in which it is set up."""
 
 import os
 import re

@@ -255,7 +255,7 @@ def test_circuit_breaker_opens_after_failures_and_closes_after_a_successful_retr
     assert len(stored_application.requests) == client.FAILURES_TO_OPEN
     monkeypatch.setattr(client, "PAUSE_SECONDS", 0.0)
     own_breaker.note_failure(time.monotonic())
-    # The trial call that closes the breaker.
+    # The trial call after the pause fails, so the breaker stays open.
     assert get_data(support, API)["fallback"]["state"] == "failed"
     assert len(stored_application.requests) == client.FAILURES_TO_OPEN + 1
     stored_application.status = 200

@@ -171,8 +171,9 @@ def test_postgresql_refuses_statements_that_a_role_does_not_need(role: str) -> N
 
 
 def test_only_owner_can_create_objects_in_schema() -> None:
-    """In databases that were created before PostgreSQL 15 every role could. A function of the web's
-    login could then replace one of PostgreSQL's functions, and run with the rights of the owner."""
+    """In databases that were created before PostgreSQL 15, every role could create objects. A
+    function of the web's login could then replace one of PostgreSQL's functions, and run with the
+    rights of the owner."""
     function = "CREATE FUNCTION public.lower(varchar) RETURNS text LANGUAGE sql AS $$ SELECT 'x' $$"
     with open_connection("test-owner") as owner:
         owner.execute("GRANT CREATE ON SCHEMA public TO PUBLIC")

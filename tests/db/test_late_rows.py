@@ -30,7 +30,7 @@ from ingest.store.fast_path import copy_rows
 from ingest.store.session import open_connection
 from tests.db import ingested as ingesting
 from tests.db.ingested import Ingested
-from tests.db.partitioned import TABLE, connect_plainly, execute_plans, run
+from tests.db.partitioned import TABLE, connect_plainly, execute_plans, run_partitions
 from tests.db.store import record_queries
 from tests.messages import NOW, SOURCE, TOPIC, WINDOW, get_today, make_value, make_value_with_data
 
@@ -86,7 +86,7 @@ def test_late_row_is_noted_with_its_message_and_verify_finds_no_fault(writer: In
     assert len(rows) == 1
     verdict = verify_day()
     assert (verdict.fault, verdict.rows, verdict.late) == (None, 3, 1)
-    code, out, _ = run("verify")
+    code, out, _ = run_partitions("verify")
     assert (code, "1 day read, 0 differ, 1 late row" in out) == (0, True)
 
 
@@ -235,10 +235,10 @@ def test_day_is_sealed_by_next_run_when_a_writing_transaction_stays_open(
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.1)
     with open_connection("test") as open_, open_.transaction():
         copy_rows(open_, ROOT, decode_rows(make_old_message("in flight")))
-        code, _, err = run("seal", str(OLD), "--entity", ROOT.name)
+        code, _, err = run_partitions("seal", str(OLD), "--entity", ROOT.name)
         assert (code, "stays open" in err) == (2, True)
     assert not DaySeal.objects.exists()
-    assert run("seal", str(OLD), "--entity", ROOT.name)[0] == 0
+    assert run_partitions("seal", str(OLD), "--entity", ROOT.name)[0] == 0
     assert verify_day().rows == 4
 
 
@@ -335,8 +335,8 @@ def test_notes_of_late_rows_are_deleted_with_the_day(
     monkeypatch.setattr(settings, "ANNALS", changed)
     writer.write(make_old_message("late"))
     archive_and_drop_day(archive)
-    assert run("maintain")[0] == 0
+    assert run_partitions("maintain")[0] == 0
     assert len(list_late_rows()) == 1
     ArchivedDay.objects.all().delete()
-    assert run("maintain")[0] == 0
+    assert run_partitions("maintain")[0] == 0
     assert list_late_rows() == []

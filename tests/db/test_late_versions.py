@@ -344,7 +344,11 @@ def test_token_of_the_late_list_is_refused_after_database_was_restored_to_earlie
 
 @pytest.fixture
 def ingested(tables: None) -> Iterator[Ingested]:
-    """Yield a writer for tests whose readers commit, because both lock the horizon of the feed."""
+    """Yield a writer for tests in which readers commit.
+
+    Inside one test transaction, reader and writer would block each other at the horizon of the
+    feed.
+    """
     empty_ingest_tables()
     ingested = Ingested(BatchWriter(open_connection), claim_all())
     yield ingested

@@ -57,7 +57,12 @@ from ingest.messages.decode import decode
 from ingest.messages.message import KafkaMessage
 from ingest.store import copy as copying
 from ingest.store.copy import encode_rows
-from tests.db.partitioned import connect_plainly, pack_finished_days, record_all_topics_as_read, run
+from tests.db.partitioned import (
+    connect_plainly,
+    pack_finished_days,
+    record_all_topics_as_read,
+    run_partitions,
+)
 from tests.db.store import HOST, T0, Store, minute
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -397,15 +402,15 @@ def test_pack_and_unpack_commands_work_and_maintain_packs_each_day_once(
     plain: Connection,
 ) -> None:
     fill(plain)
-    code, out, _ = run("pack", str(DAY), "--entity", ROOT.name)
+    code, out, _ = run_partitions("pack", str(DAY), "--entity", ROOT.name)
     assert (code, out.split(":")[0]) == (0, f"Packed {ROOT.table} {DAY}")
-    code, out, _ = run("unpack", str(DAY), "--entity", ROOT.name)
+    code, out, _ = run_partitions("unpack", str(DAY), "--entity", ROOT.name)
     assert (code, out.split(":")[0]) == (0, f"Unpacked {ROOT.table} {DAY}")
     record_all_topics_as_read()
     line = f"{TASK.table}: 1 day to pack, {DAY} to {DAY}"
     for packed in ("2", "0"):
-        assert (line in run("maintain", "--dry-run")[1]) is (packed == "2")
-        assert run("maintain")[1].partition("packed ")[2][:1] == packed
+        assert (line in run_partitions("maintain", "--dry-run")[1]) is (packed == "2")
+        assert run_partitions("maintain")[1].partition("packed ")[2][:1] == packed
 
 
 def export_lines(folder: Path, kind: str) -> list[Any]:

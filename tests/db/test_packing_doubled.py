@@ -14,7 +14,7 @@ from history.store.days import canonical, days, doubled_versions
 from history.store.days.canonical import Connection, compute_digest, stream_versions
 from ingest.messages.decode import Reason
 from tests.db.ingested import Ingested
-from tests.db.partitioned import TABLE, connect_plainly, run
+from tests.db.partitioned import TABLE, connect_plainly, run_partitions
 from tests.messages import NOW, SOURCE, make_value, make_value_with_data
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -84,7 +84,7 @@ def test_day_with_doubled_version_is_neither_sealed_nor_packed(
     for rewrite in (packing.pack_day, packing.unpack_day):
         with pytest.raises(packing.DoubledVersionError, match=twice):
             rewrite(plain, ROOT, OLD)
-    code, _, error = run("unpack", str(OLD), "--entity", ROOT.name)
+    code, _, error = run_partitions("unpack", str(OLD), "--entity", ROOT.name)
     assert (code, twice in error) == (2, True)
     assert len(list_keys()) == len(FIRST) + 4
 
@@ -113,7 +113,7 @@ def test_repair_keeps_one_row_of_each_doubled_version(
                 OLD,
                 compute_digest(plain, ROOT, days.locate_day(plain, TABLE, OLD).child),
             )
-    code, out, error = run("repair", str(OLD), "--entity", ROOT.name)
+    code, out, error = run_partitions("repair", str(OLD), "--entity", ROOT.name)
     assert (code, error) == (0, "")
     assert f"{TABLE} {OLD}: b version 3 was stored twice" in out
     assert f"Repaired {TABLE} {OLD}: 4 rows removed, 1 of them with different content." in out
@@ -129,7 +129,7 @@ def test_repair_keeps_one_row_of_each_doubled_version(
     packing.pack_day(plain, ROOT, OLD)
     packing.unpack_day(plain, ROOT, OLD)
     assert list_keys() == KEYS
-    code, out, error = run("repair", str(OLD), "--entity", ROOT.name)
+    code, out, error = run_partitions("repair", str(OLD), "--entity", ROOT.name)
     assert f"Repaired {TABLE} {OLD}: 0 rows removed" in out
 
 
@@ -162,7 +162,7 @@ def test_sealed_day_is_repaired_when_versions_were_doubled_after_sealing(
             )
         )
     plain.execute("DROP TABLE plain_copy")
-    code, out, error = run("repair", str(OLD), "--entity", ROOT.name)
+    code, out, error = run_partitions("repair", str(OLD), "--entity", ROOT.name)
     assert (code, error) == (0, "")
     assert "3 rows removed" in out
     assert list_keys() == KEYS
@@ -176,7 +176,7 @@ def test_changed_sealed_day_is_not_repaired(doubled_day: Ingested, plain: Connec
             plain, TABLE, OLD, compute_digest(plain, ROOT, days.locate_day(plain, TABLE, OLD).child)
         )
     plain.execute(f"DELETE FROM {NAME} WHERE id = 'c'")
-    code, _, error = run("repair", str(OLD), "--entity", ROOT.name)
+    code, _, error = run_partitions("repair", str(OLD), "--entity", ROOT.name)
     assert (code, "is not as it was sealed" in error) == (2, True)
     assert DoubledVersion.objects.count() == 0
 
@@ -185,7 +185,7 @@ def test_changed_sealed_day_is_not_repaired(doubled_day: Ingested, plain: Connec
 def test_row_that_repair_set_aside_is_deleted_with_its_day(
     doubled_day: Ingested, plain: Connection
 ) -> None:
-    run("repair", str(OLD), "--entity", ROOT.name)
+    run_partitions("repair", str(OLD), "--entity", ROOT.name)
     assert DoubledVersion.objects.count() == 1
     days.drop_partition(plain, TABLE, OLD)
     assert DoubledVersion.objects.count() == 0

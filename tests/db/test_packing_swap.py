@@ -31,7 +31,7 @@ from tests.db.partitioned import (
     connect_plainly,
     pack_finished_days,
     record_all_topics_as_read,
-    run,
+    run_partitions,
 )
 from tests.db.store import T0, Store, minute
 from tests.messages import NOW, SOURCE, make_value
@@ -520,7 +520,7 @@ def test_machine_with_fast_clock_does_not_pack_today(
 
 
 def run_quietly(*words: str) -> None:
-    code, out, err = run(*words)
+    code, out, err = run_partitions(*words)
     raise AssertionError((code, out, err)) if code == 0 else RuntimeError(err + out)
 
 

@@ -16,7 +16,7 @@ from history.retention.seals.seal import seal_day
 from history.store.days import days
 from history.store.days.canonical import Connection
 from tests.db.ingest_rows import create_quarantined
-from tests.db.partitioned import TABLE, TABLES, insert_version, retire_all_topics, run
+from tests.db.partitioned import TABLE, TABLES, insert_version, retire_all_topics, run_partitions
 from tests.messages import get_today
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -64,11 +64,11 @@ def test_maintain_metrics_report_the_latest_run(few_days: None, plain: Connectio
     days.create_partition(plain, TABLE, get_today() - timedelta(days=5))
     message = create_quarantined(day=get_today() - timedelta(days=5))
     retire_all_topics()
-    assert run("maintain")[0] == 1
+    assert run_partitions("maintain")[0] == 1
     actual = get_values(list(metrics_page.report_last_run()))
     assert (actual["annals_maintain_held",], actual["annals_maintain_exit_code",]) == (1, 1)
     message.delete()
-    run("maintain")
+    run_partitions("maintain")
     actual = get_values(list(metrics_page.report_last_run()))
     assert actual["annals_maintain_exit_code",] == 0
     assert actual["annals_maintain_held",] == 0
@@ -90,17 +90,17 @@ def test_verification_metrics_are_reported_for_each_table(plain: Connection) -> 
         (since, TABLE): created.sealed_at.timestamp()
     }
     # A run that checks a single day does not report faults of the table.
-    assert run("verify", str(old))[0] == 0
+    assert run_partitions("verify", str(old))[0] == 0
     assert (faults, TABLE) not in get_values(list(metrics_page.report_verification()))
-    assert run("verify")[0] == 0
+    assert run_partitions("verify")[0] == 0
     first = get_values(list(metrics_page.report_verification()))
     assert first[faults, TABLE] == 0
     assert first[since, TABLE] > created.sealed_at.timestamp()
     plain.execute(f"UPDATE {TABLE} SET author = 'x'")
     DaySeal.objects.update(digest="f" * 64)
-    assert run("verify", "--entity", "product-car")[0] == 0
+    assert run_partitions("verify", "--entity", "product-car")[0] == 0
     assert get_values(list(metrics_page.report_verification()))[faults, TABLE] == 0
-    assert run("verify")[0] == 1
+    assert run_partitions("verify")[0] == 1
     second = get_values(list(metrics_page.report_verification()))
     assert second[faults, TABLE] == 2  # one fault in the day, one in the chain of seals
     assert second[since, TABLE] > first[since, TABLE]
@@ -112,7 +112,7 @@ def test_verify_checks_days_when_database_is_read_only() -> None:
     with connection.cursor() as cursor:
         cursor.execute("SET default_transaction_read_only = on")
         try:
-            code, _, err = run("verify")
+            code, _, err = run_partitions("verify")
         finally:
             cursor.execute("RESET default_transaction_read_only")
     assert code == 0

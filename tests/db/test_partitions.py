@@ -33,7 +33,7 @@ from tests.db.partitioned import (
     list_partition_names,
     make_policy,
     retire_all_topics,
-    run,
+    run_partitions,
 )
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -203,7 +203,7 @@ def test_default_partition_with_rows_is_reported_with_remedy(plain: Connection) 
 def test_missing_table_is_reported(small_window: Any, plain: Connection) -> None:
     plain.execute("ALTER TABLE product_car_aud RENAME TO elsewhere")
     try:
-        code, _, err = run("plan")
+        code, _, err = run_partitions("plan")
     finally:
         plain.execute("ALTER TABLE elsewhere RENAME TO product_car_aud")
     assert code == 2
@@ -247,26 +247,26 @@ def test_status_of_table_counts_days_ahead_missing_days_and_overdue_days(plain: 
 
 def test_partitions_command_lists_plans_and_maintains(small_window: Any) -> None:
     retire_all_topics()
-    code, out, _ = run("plan", "--json")
+    code, out, _ = run_partitions("plan", "--json")
     planned = json.loads(out)
     assert (code, planned["create"], planned["drop"]) == (0, DAYS * len(TABLES), 0)
-    code, out, _ = run("maintain", "--dry-run")
+    code, out, _ = run_partitions("maintain", "--dry-run")
     assert code == 0
     assert f"{DAYS * len(TABLES)} to create, 0 to drop" in out
     assert list_partition_names() == []
-    code, out, _ = run("maintain")
+    code, out, _ = run_partitions("maintain")
     assert (code, out.startswith(f"Created {DAYS * len(TABLES)}, dropped 0")) == (0, True)
-    listed = json.loads(run("list", "--json")[1])
+    listed = json.loads(run_partitions("list", "--json")[1])
     assert [part["name"] for part in listed if part["table"] == TABLE] == list_partition_names()
     today = datetime.now(UTC).date()
     todays_partition = next(part for part in listed if part["day"] == str(today))
     assert todays_partition["from"] == f"{today}T00:00:00+00:00"
     small_window("1")
-    code, out, _ = run("maintain", "--json")
+    code, out, _ = run_partitions("maintain", "--json")
     result = json.loads(out)
     assert (code, len(result["dropped"]), result["exitCode"]) == (0, 2 * len(TABLES), 0)
-    assert list_partition_names()[0] in run("list")[1]
-    assert "inside the window" in run("plan", "--each")[1]
+    assert list_partition_names()[0] in run_partitions("list")[1]
+    assert "inside the window" in run_partitions("plan", "--each")[1]
 
 
 def test_later_maintain_run_replaces_one_that_a_fast_clock_dated_in_the_future(
@@ -282,7 +282,7 @@ def test_later_maintain_run_replaces_one_that_a_fast_clock_dated_in_the_future(
         now + timedelta(hours=2),
     ):
         set_clock(moment)
-        outcome = run("maintain")
+        outcome = run_partitions("maintain")
         assert outcome[0] == 0, outcome
         latest = runs.load_latest_run()
         assert latest is not None
@@ -295,16 +295,16 @@ def test_maintain_refuses_wrong_clock(
     small_window: Any, monkeypatch: pytest.MonkeyPatch, wrong: timedelta
 ) -> None:
     """If the clock were far ahead, maintain would drop every day."""
-    run("maintain")
+    run_partitions("maintain")
     names_before, right = list_partition_names(), clock.now()
     monkeypatch.setattr(clock, "now", lambda: right + wrong)
-    code, _, err = run("maintain", "--force")
+    code, _, err = run_partitions("maintain", "--force")
     assert (code, list_partition_names()) == (2, names_before)
     assert f"the clock of this machine says {right + wrong:%Y-%m-%d %H}" in err
     latest = runs.load_latest_run()
     assert latest is not None
     assert latest.exit_code == 2
     assert abs(latest.started_at - right) < timedelta(minutes=5)
-    assert "`maintain` would do nothing" in run("plan")[2]
+    assert "`maintain` would do nothing" in run_partitions("plan")[2]
     monkeypatch.setattr(clock, "now", lambda: right + timedelta(minutes=1))
-    assert run("maintain")[0] == 0
+    assert run_partitions("maintain")[0] == 0

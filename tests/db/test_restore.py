@@ -35,7 +35,7 @@ from tests.db.partitioned import (
     insert_version,
     leave_half_dropped,
     make_policy,
-    run,
+    run_partitions,
 )
 from tests.db.store import HOST
 from tests.db.test_archive_generations import NAME, NOON, OLD, PRODUCT, fill
@@ -223,12 +223,12 @@ def test_restore_release_and_forget_are_refused_during_another_run(
     words = [action, str(OLD), "--entity", PRODUCT.name, *more]
     with connect_plainly() as other_session, other_session.transaction():
         other_session.execute("SELECT pg_advisory_xact_lock(%s)", [RUN_LOCK])
-        code, _, err = run(*words)
+        code, _, err = run_partitions(*words)
         assert (code, "another run" in err) == (1, True)
     if action == "release":
-        assert "is not a restored day" in run(*words)[2]
+        assert "is not a restored day" in run_partitions(*words)[2]
     else:
-        assert run(*words)[0] == 0
+        assert run_partitions(*words)[0] == 0
 
 
 def test_restore_command_reports_open_transaction_and_table_that_annals_did_not_create(
@@ -239,14 +239,14 @@ def test_restore_command_reports_open_transaction_and_table_that_annals_did_not_
     days.create_partition(plain, TABLE, OLD)
     with connect_plainly() as reader, reader.transaction():
         list_ids(reader)
-        code, _, err = run(*words)
+        code, _, err = run_partitions(*words)
         assert (code, "transaction" in err) == (2, True)
     days.drop_partition(plain, TABLE, OLD)
     plain.execute(f"CREATE TABLE {NAME} (LIKE {TABLE} INCLUDING ALL)")
-    code, _, err = run(*words)
+    code, _, err = run_partitions(*words)
     assert (code, "did not create" in err) == (2, True)
     plain.execute(f"DROP TABLE {NAME}")
-    assert run(*words)[0] == 0
+    assert run_partitions(*words)[0] == 0
 
 
 FEED = ChangesQuery(

@@ -16,7 +16,7 @@ from ingest.quarantine import messages
 from ingest.quarantine.messages import MessageSelection
 from ingest.store.session import open_connection
 from tests.db.ingested import Ingested, find_faults, list_quarantined, query, read_counts
-from tests.db.partitioned import retire_all_topics, run
+from tests.db.partitioned import retire_all_topics, run_partitions
 from tests.db.test_quarantine import retry_selected, select_message
 from tests.messages import NOW, SOURCE, make_value
 
@@ -193,16 +193,16 @@ def test_maintain_removes_quarantined_messages_in_each_run_and_search_keys_once_
     ingested.write(make_value(id="new", data=four))
     retire_all_topics()
     set_clock(get_moment_after(22))
-    output = run("maintain").out
+    output = run_partitions("maintain").out
     assert "removed: 2 search keys, 1 message in quarantine" in output
     assert (list_keys(), list_quarantined()) == ([], [])
     assert find_faults() == [] or all("versions, the table has" in item for item in find_faults())
     with open_connection("test") as plain:
         plain.execute("INSERT INTO search_key VALUES ('x', 'number', 'y', 'z', '2001-01-01')")
-    run("maintain")
+    run_partitions("maintain")
     assert list_keys() == ["x"]
     set_clock(get_moment_after(23))
-    run("maintain")
+    run_partitions("maintain")
     assert list_keys() == []
     MaintainRun.objects.all().delete()
 
@@ -217,7 +217,7 @@ def test_retention_keeps_search_keys_of_held_day(
     )
     retire_all_topics()
     set_clock(get_moment_after(16))
-    assert run("maintain").code == 1
+    assert run_partitions("maintain").code == 1
     assert list_keys() == ["held"]
     with open_connection("test") as plain:
         assert days.locate_day(plain, ROOT.table, NOW.date()).state is days.DayState.ATTACHED

@@ -50,8 +50,8 @@ def count_trips(store: Store, client: Client, tmp_path: Path) -> Callable[..., i
 
 
 def test_api_page_with_password_takes_four_round_trips(count_trips: Callable[..., int]) -> None:
-    """They read the login, the ledger, and the versions with their people, and write the access
-    journal."""
+    """The round trips read the login, the ledger, and the versions with their people, and write the
+    access journal."""
     trips = count_trips("/api/v1/history/product-instance/A1", authorization=f"Basic {SECRET}")
     assert trips == 4
 
@@ -59,7 +59,7 @@ def test_api_page_with_password_takes_four_round_trips(count_trips: Callable[...
 def test_api_page_with_session_takes_five_round_trips(
     count_trips: Callable[..., int], client: Client
 ) -> None:
-    """One reads the session. The other four are those of a request with a password."""
+    """The first round trip reads the session. The other four are the same as with a password."""
     client.force_login(User.objects.get(username="support"))
     assert count_trips("/api/v1/history/product-instance/A1") == 5
 

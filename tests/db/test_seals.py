@@ -28,7 +28,7 @@ from tests.db.partitioned import (
     insert_version,
     make_policy,
     record_all_topics_as_read,
-    run,
+    run_partitions,
 )
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -187,33 +187,33 @@ def test_partitions_command_seals_and_verifies(
     record_all_topics_as_read()
     old = datetime.now(UTC).date() - timedelta(days=7)
     simulated.load_simulated_day(plain, old, applications=20)
-    code, out, _ = run("maintain")
+    code, out, _ = run_partitions("maintain")
     assert (code, "sealed 5" in out) == (0, True)
-    assert "sealed 0" in run("maintain")[1]
-    code, out, _ = run("verify", "--json")
+    assert "sealed 0" in run_partitions("maintain")[1]
+    code, out, _ = run_partitions("verify", "--json")
     answer = json.loads(out)
     assert (code, answer["ok"], len(answer["days"])) == (0, True, len(simulated.TABLES))
     change_one_row(
         f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, type)"
         f" VALUES ('a', 1, '{{}}', '{old} 12:00+00', 'c', 1)"
     )
-    code, out, err = run("verify", str(old), "--entity", "product-instance")
+    code, out, err = run_partitions("verify", str(old), "--entity", "product-instance")
     assert code == 1
     assert "1 row more" in out
     assert "1 row more" not in err
-    code, out, err = run("verify", "2001-01-01")
+    code, out, err = run_partitions("verify", "2001-01-01")
     assert (code, out, "2001-01-01 has no seal in" in err) == (2, "", True)
     # The row is not a noted late row. A new seal would hide the change, so it is refused.
-    code, out, err = run("seal", str(old), "--entity", "product-instance")
+    code, out, err = run_partitions("seal", str(old), "--entity", "product-instance")
     assert (code, "not as it was sealed" in err) == (2, True)
     change_one_row(f"DELETE FROM {TABLE} WHERE client_id = 'c'")
-    code, out, _ = run("seal", str(old), "--entity", "product-instance")
+    code, out, _ = run_partitions("seal", str(old), "--entity", "product-instance")
     assert (code, "Sealed product_instance_aud" in out) == (0, True)
-    code, out, _ = run("verify")
+    code, out, _ = run_partitions("verify")
     assert (code, f"chain whole, newest seal {load_newest_seal(PRODUCT)}" in out) == (0, True)
     summary = "access_journal: 0 days read, 0 differ, 0 late rows; no day has a seal yet"
     assert summary in out.splitlines()
-    assert run("seal", "2001-01-01")[0] == 2
+    assert run_partitions("seal", "2001-01-01")[0] == 2
 
 
 @pytest.fixture
@@ -239,7 +239,7 @@ def make_changed_day(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], 
         name = days.build_partition_name(TABLE, old)
         with connect_plainly() as plain:
             simulated.load_simulated_day(plain, old, applications=20)
-        assert "sealed 5" in run("maintain")[1]
+        assert "sealed 5" in run_partitions("maintain")[1]
         first_row = f"SELECT id, version, updated_at FROM {name} ORDER BY 1, 2, 3 LIMIT 1"
         change_one_row(
             f"UPDATE {name} SET data = '{{}}' WHERE (id, version, updated_at) IN ({first_row})"
@@ -258,24 +258,24 @@ def test_changed_sealed_day_is_neither_dropped_nor_resealed(
     restore."""
     old = make_changed_day(str(tmp_path))
     name = days.build_partition_name(TABLE, old)
-    code, out, _ = run("maintain")
+    code, out, _ = run_partitions("maintain")
     assert (code, f"{name}: ChangedError" in out or "not as it was sealed" in out) == (2, True)
     accepted = ("maintain", "--accept-changed", str(old))
-    assert run(*accepted)[0] == 1
-    code, out, _ = run(*accepted, "--why", "known to the auditors")
+    assert run_partitions(*accepted)[0] == 1
+    code, out, _ = run_partitions(*accepted, "--why", "known to the auditors")
     assert (code, "dropped 1" in out) == (0, True)
     assert JournalEntry.objects.filter(reason="known to the auditors").count() == 1
     for _ in range(2):
-        code, out, _ = run("verify", str(old), "--entity", "product-instance")
+        code, out, _ = run_partitions("verify", str(old), "--entity", "product-instance")
         assert (code, "the archived rows are not the sealed rows" in out) == (1, True)
-        assert run("restore", str(old), "--entity", "product-instance")[0] == 0
-        code, _, err = run("seal", str(old), "--entity", "product-instance")
+        assert run_partitions("restore", str(old), "--entity", "product-instance")[0] == 0
+        code, _, err = run_partitions("seal", str(old), "--entity", "product-instance")
         assert (code, "not as it was sealed" in err) == (2, True)
-        assert run("release", str(old), "--entity", "product-instance")[0] == 0
-        assert run("maintain")[0] == 2
-        assert run(*accepted, "--why", "again")[0] == 0
-    assert run("forget", str(old), "--why", "x", "--entity", "product-instance")[0] == 0
-    code, out, _ = run("verify", str(old), "--entity", "product-instance")
+        assert run_partitions("release", str(old), "--entity", "product-instance")[0] == 0
+        assert run_partitions("maintain")[0] == 2
+        assert run_partitions(*accepted, "--why", "again")[0] == 0
+    assert run_partitions("forget", str(old), "--why", "x", "--entity", "product-instance")[0] == 0
+    code, out, _ = run_partitions("verify", str(old), "--entity", "product-instance")
     assert (code, "fewer" in out or "differ" in out) == (1, True)
 
 
@@ -283,5 +283,5 @@ def test_verify_still_reports_accepted_day_that_was_dropped_without_archive(
     make_changed_day: Callable[[str | None], date],
 ) -> None:
     old = make_changed_day(None)
-    assert run("maintain", "--accept-changed", str(old), "--why", "known")[0] == 0
-    assert run("verify", str(old), "--entity", "product-instance")[0] == 1
+    assert run_partitions("maintain", "--accept-changed", str(old), "--why", "known")[0] == 0
+    assert run_partitions("verify", str(old), "--entity", "product-instance")[0] == 1

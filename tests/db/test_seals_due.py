@@ -30,7 +30,7 @@ from tests.db.partitioned import (
     insert_version,
     record_all_topics_as_read,
     record_topic_as_read,
-    run,
+    run_partitions,
 )
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -66,27 +66,27 @@ def list_sealed_days() -> list[Any]:
 
 
 def test_maintain_seals_no_empty_day_and_seals_day_filled_by_a_backfill() -> None:
-    assert run("maintain")[0] == 0
+    assert run_partitions("maintain")[0] == 0
     assert list_sealed_days() == []
     record_all_topics_as_read()
-    assert run("maintain")[0] == 0  # everything is read, and the days have no rows
+    assert run_partitions("maintain")[0] == 0  # everything is read, and the days have no rows
     fill(8)
-    assert run("verify")[0] == 0
-    assert run("maintain")[0] == 0
+    assert run_partitions("verify")[0] == 0
+    assert run_partitions("maintain")[0] == 0
     assert list_sealed_days() == [get_noon_ago(8).date()]
-    assert run("verify")[0] == 0
+    assert run_partitions("verify")[0] == 0
 
 
 def test_only_finished_days_with_rows_and_without_a_seal_are_sealed() -> None:
     record_all_topics_as_read()
     fill(8, 6, 5, 0)
-    code, out, _ = run("maintain", "--json")
+    code, out, _ = run_partitions("maintain", "--json")
     assert code == 0
     assert json.loads(out)["sealed"] == [
         days.build_partition_name(TABLE, get_noon_ago(number).date()) for number in (8, 6)
     ]
     assert list_sealed_days() == [get_noon_ago(8).date(), get_noon_ago(6).date()]
-    assert json.loads(run("maintain", "--json")[1])["sealed"] == []
+    assert json.loads(run_partitions("maintain", "--json")[1])["sealed"] == []
 
 
 def test_day_with_only_dead_rows_is_not_sealed() -> None:
@@ -99,10 +99,10 @@ def test_day_with_only_dead_rows_is_not_sealed() -> None:
         insert_version(plain, get_noon_ago(7))
         plain.execute(f"DELETE FROM {TABLE}")
     for _ in range(2):
-        code, out, err = run("maintain")
+        code, out, err = run_partitions("maintain")
         assert (code, err, "broken 0" in out, list_sealed_days()) == (0, "", True, [])
     fill(8)
-    assert run("maintain")[0] == 0
+    assert run_partitions("maintain")[0] == 0
     assert list_sealed_days() == [get_noon_ago(8).date()]
 
 
@@ -111,7 +111,7 @@ def test_no_day_is_sealed_when_setting_seal_days_is_0(monkeypatch: pytest.Monkey
     monkeypatch.setattr(settings, "ANNALS", env.read_settings(variables))
     record_all_topics_as_read()
     fill(8)
-    assert run("maintain")[0] == 0
+    assert run_partitions("maintain")[0] == 0
     assert list_sealed_days() == []
 
 
@@ -133,12 +133,12 @@ def test_day_is_not_sealed_while_messages_for_it_may_be_unread(
     if migration is not None:
         record_topic_as_read(MIGRATION, newest_timestamp=clock.now(), **migration)
     fill(8)
-    code, out, _ = run("maintain")
+    code, out, _ = run_partitions("maintain")
     assert (code, list_sealed_days()) == (0, [])
     assert f"{TABLE}: 1 day not sealed: {reason}" in out
     Ledger.objects.filter(topic=MIGRATION).delete()
     record_topic_as_read(MIGRATION)
-    assert run("maintain")[0] == 0
+    assert run_partitions("maintain")[0] == 0
     assert list_sealed_days() == [get_noon_ago(8).date()]
 
 
@@ -147,7 +147,7 @@ def test_day_with_quarantined_message_is_not_sealed() -> None:
     fill(8, 7)
     create_quarantined(day=get_noon_ago(8).date(), status=Quarantined.Status.FAILED)
     # --force drops days that left retention, but never forces a seal.
-    assert run("maintain", "--force")[0] == 0
+    assert run_partitions("maintain", "--force")[0] == 0
     assert list_sealed_days() == [get_noon_ago(7).date()]
 
 
@@ -155,7 +155,9 @@ def test_seal_command_refuses_empty_or_unfinished_day(plain: Connection) -> None
     days.create_partition(plain, TABLE, get_noon_ago(7).date())
     fill(1, 0)
     for number, reason in ((7, "has no rows"), (1, "sealed before"), (0, "sealed before")):
-        code, _, err = run("seal", str(get_noon_ago(number).date()), "--entity", "product-instance")
+        code, _, err = run_partitions(
+            "seal", str(get_noon_ago(number).date()), "--entity", "product-instance"
+        )
         assert (code, reason in err) == (2, True)
     assert list_sealed_days() == []
 
@@ -175,13 +177,13 @@ def test_day_with_document_too_large_to_read_stops_no_other_day(plain: Connectio
     record_all_topics_as_read()
     fill(8, 7, 6)
     make_document_too_large(7)
-    code, out, err = run("maintain")
+    code, out, err = run_partitions("maintain")
     name = days.build_partition_name(TABLE, get_noon_ago(7).date())
     assert (code, "sealed 2" in out, "broken 1" in out) == (2, True, True)
     assert f"{name}: {TOO_LARGE} maximum allowed length" in out
     assert list_sealed_days() == [get_noon_ago(8).date(), get_noon_ago(6).date()]
     make_document_too_large(8)
-    code, out, err = run("verify", "--entity", "product-instance")
+    code, out, err = run_partitions("verify", "--entity", "product-instance")
     assert (code, "2 days read, 1 differs" in out) == (1, True)
     assert f"{TABLE} {get_noon_ago(8).date()}: cannot be read: {TOO_LARGE}" in out
     for entity in CHILDREN:
@@ -191,7 +193,7 @@ def test_day_with_document_too_large_to_read_stops_no_other_day(plain: Connectio
             " product_instance_id) VALUES ('a', 1, '{}', %s, 'test', 1, 'a')",
             [get_noon_ago(7)],
         )
-    code, out, err = run("seal", str(get_noon_ago(7).date()))
+    code, out, err = run_partitions("seal", str(get_noon_ago(7).date()))
     assert (code, out.count("Sealed")) == (2, len(CHILDREN))
     assert err.startswith("product-instance: PostgreSQL at ")
     assert TOO_LARGE in err
@@ -210,7 +212,7 @@ def test_lost_connection_while_one_day_is_sealed_stops_no_other_day(
     monkeypatch.setattr(seal, "seal_day", seal_or_lose_connection)
     record_all_topics_as_read()
     fill(8, 7)
-    code, out, _ = run("maintain", "--json")
+    code, out, _ = run_partitions("maintain", "--json")
     assert code == 2
     answer = json.loads(out)
     [(name, reason)] = answer["broken"]
@@ -239,7 +241,7 @@ def test_run_lock_is_held_between_steps(monkeypatch: pytest.MonkeyPatch) -> None
         steps = nightly.STEPS
         probed_steps = tuple(probed for step in steps for probed in (try_lock, step))
         monkeypatch.setattr(nightly, "STEPS", probed_steps)
-        code, _, errors = run("maintain")
+        code, _, errors = run_partitions("maintain")
     assert (code, errors) == (0, "")
     assert attempts == [(False,)] * len(steps)
     assert list_sealed_days() == [get_noon_ago(8).date()]
@@ -257,9 +259,9 @@ def test_night_reads_partitions_again_only_after_it_changed_days(
         return read(*arguments)
 
     monkeypatch.setattr(catalog, "read_partitions", count_read)
-    assert run("maintain").code == 0
+    assert run_partitions("maintain").code == 0
     assert len(reads) == 2
-    assert run("maintain").code == 0
+    assert run_partitions("maintain").code == 0
     assert len(reads) == 3
 
 
@@ -275,7 +277,7 @@ def test_maintain_completes_all_steps_when_connection_is_lost_between_steps(
 
     first, *other_steps = nightly.STEPS
     monkeypatch.setattr(nightly, "STEPS", (first, lose_connection, *other_steps))
-    assert run("maintain").code == 0
+    assert run_partitions("maintain").code == 0
     assert list_sealed_days() == [get_noon_ago(8).date()]
     assert count_advisory_locks() == 0
 
@@ -290,7 +292,7 @@ def test_step_that_fails_is_named_and_stops_no_other_step(monkeypatch: pytest.Mo
 
     first, *other_steps = nightly.STEPS
     monkeypatch.setattr(nightly, "STEPS", (first, ask_missing_table, *other_steps))
-    code, out, _ = run("maintain")
+    code, out, _ = run_partitions("maintain")
     assert code == 2
     assert (
         'ask missing table: UndefinedTable: SQLSTATE 42P01: relation "missing" does not exist'

@@ -1,7 +1,6 @@
 """Every source of versions answers like a model in memory.
 
-Tested are the tables alone, and the tables with other sources that have some or all of the
-versions.
+The tables are tested alone, and together with other sources that have some or all of the versions.
 """
 
 import json

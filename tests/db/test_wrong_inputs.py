@@ -24,7 +24,8 @@ NO_RIGHTS = f"wrong_norights_{os.getpid()}"
 
 
 class InputValues:
-    """The values of the {names} in wrong inputs. Calling it with a text fills them in."""
+    """The values that replace the {names} in a wrong input. Calling it with a text replaces
+    them."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = names
