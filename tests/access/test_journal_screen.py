@@ -101,8 +101,8 @@ def test_wrong_journal_filter_is_reported_and_prevents_csv_download(
 def test_start_page_links_journal_for_privacy_officer_only(client: Client, db: None) -> None:
     for role in ROLES:
         client.force_login(User.objects.get(username=role))
-        content = JOURNAL in client.get("/admin/").content.decode()
-        assert content is (role == "privacy"), role
+        is_linked = JOURNAL in client.get("/admin/").content.decode()
+        assert is_linked is (role == "privacy"), role
 
 
 def test_journal_page_shows_newest_entries_first_with_full_names(officer: Client) -> None:

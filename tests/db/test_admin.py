@@ -122,9 +122,9 @@ def test_heading_shows_the_id_once(
     for address in (A1, WHOLE, f"{A1}state/"):
         page = support.get(address).content.decode()
         line = page[page.index('<div class="subject-line">') :]
-        shown_text = re.sub("<button.*", "", line[: line.index("</div>")])
-        assert re.sub("<[^>]*>", " ", shown_text).split().count("A1") == min(count, 1)
-        assert len(re.findall('<h1>|class="ident"', shown_text)) == count
+        heading = re.sub("<button.*", "", line[: line.index("</div>")])
+        assert re.sub("<[^>]*>", " ", heading).split().count("A1") == min(count, 1)
+        assert len(re.findall('<h1>|class="ident"', heading)) == count
     recent = support.get("/admin/").content.decode()
     assert ('class="ident quiet">A1' in recent) is (count == 2)
 
@@ -195,13 +195,13 @@ def test_application_page_lists_versions_of_application_and_children_by_moment(
     documents.add("R9", 0, {"fullName": "Чужой"}, 4, entity="participant-role", application="A9")
     page = support.get(WHOLE)
     page_text = read_text(page)
-    items = (
+    expected_texts = (
         "Car Лада Веста version 0",
         "Рожков Олег version 0",
         "version 1 changed",
         "Application version 0",
     )
-    order = [page_text.index(item) for item in items]
+    order = [page_text.index(text) for text in expected_texts]
     assert order == sorted(order)
     assert "Чужой" not in page_text
     body = page.content.decode()
@@ -280,16 +280,16 @@ def find_poll_url(page: str) -> str:
 def test_poll_counts_newer_versions_and_writes_no_journal_entry(
     documents: Store, support: Client
 ) -> None:
-    card = find_poll_url(support.get(A1).content.decode())
-    whole = find_poll_url(support.get(WHOLE).content.decode())
+    document_url = find_poll_url(support.get(A1).content.decode())
+    application_url = find_poll_url(support.get(WHOLE).content.decode())
     entry_count = JournalEntry.objects.count()
-    assert support.get(card).json() == support.get(whole).json() == {"text": ""}
+    assert support.get(document_url).json() == support.get(application_url).json() == {"text": ""}
     documents.add("A1", 2, {"name": "Ипотека", "rate": "16.5"}, 9)
     documents.add(
         "R7", 0, {"fullName": "Рожкова Анна"}, 10, entity="participant-role", application="A1"
     )
-    assert support.get(card).json() == {"text": "1 newer version: show"}
-    assert support.get(whole).json() == {"text": "2 newer versions: show"}
+    assert support.get(document_url).json() == {"text": "1 newer version: show"}
+    assert support.get(application_url).json() == {"text": "2 newer versions: show"}
     assert JournalEntry.objects.count() == entry_count
 
 

@@ -183,11 +183,11 @@ def test_filter_by_ambiguous_field_name_offers_each_field_with_that_name(
     query = {"path": "ставка", "author": "m.ivanov"}
     offered = re.findall(r'href="([^"]*path=[^"]*)">[^<]*<span class="ident">(/[^<]*)</span>',
                          support.get(A1, query).content.decode())  # fmt: skip
-    found_text = {
+    versions_by_path = {
         path: list_shown_versions(support.get(html.unescape(url)).content.decode())
         for url, path in offered
     }
-    assert (found_text["/rate"], found_text["/baseRate"]) == (["1"], ["2"])
+    assert (versions_by_path["/rate"], versions_by_path["/baseRate"]) == (["1"], ["2"])
     assert all("author=m.ivanov" in url for url, _ in offered)
 
 

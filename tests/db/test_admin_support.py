@@ -369,12 +369,16 @@ def test_exports_convert_moments_in_fields_to_time_zone_of_the_page(
         ]
     ):
         store.add("A1", number, {"closedAt": closed}, number)
-    shown_text = ["2026-11-26 13:03:00", "2026-11-27 01:03:00.500000", "2026-11-27 01:03:00.250000"]
+    local_moments = [
+        "2026-11-26 13:03:00",
+        "2026-11-27 01:03:00.500000",
+        "2026-11-27 01:03:00.250000",
+    ]
     csv_rows = support.get(A1, {"as": "csv"}).content.decode()
     note = support.get(A1, {"as": "note"}).content.decode()
-    for item in shown_text:
-        assert f";{item}" in csv_rows
-        assert f" {item}" in note
+    for moment in local_moments:
+        assert f";{moment}" in csv_rows
+        assert f" {moment}" in note
     assert "UTC" not in note.partition("2026-99-99")[0]
     assert "2026-99-99 00:00 UTC" in note  # not a valid day: shown as stored
     last = "2026-11-26T10:03:00Z"

@@ -169,8 +169,8 @@ def test_database_login_of_web_can_unmask_and_read_journal(web: str) -> None:
     privacy = log_in("privacy")
     page = "/admin/history/product-instance/A1/versions/1/unmask/"
     form = {"path": "/rate", "reason": "asked by the client"}
-    content = privacy.post(page, form)
-    assert (content.status_code, b"9.75" in content.content) == (200, True)
+    answer = privacy.post(page, form)
+    assert (answer.status_code, b"9.75" in answer.content) == (200, True)
     assert "asked by the client" in privacy.get("/admin/journal/").content.decode()
 
 
