@@ -165,8 +165,8 @@ class _Cookies(RequestsCookieJar):
         return super().set_cookie(cookie, *args, **more)
 
 
-class Person:
-    """A person with a browser: it follows redirects and fills in the provider's forms."""
+class ProviderUser:
+    """A person with a browser, who follows redirects and fills in the provider's forms."""
 
     page: requests.Response  # where the last login ended
 

@@ -14,7 +14,7 @@ from annals.access.roles import ROLES as ALL_ROLES
 from annals.embedded import process
 from annals.embedded.postgres import EmbeddedPostgres
 from tests.access.keycloak import PASSWORD, Keycloak
-from tests.access.real_provider import SECRET, Person
+from tests.access.real_provider import SECRET, ProviderUser
 from tests.access.web import ProductionWeb, is_logged_in
 from tests.consuming import wait_until
 from tests.processes import create_own_database
@@ -63,9 +63,9 @@ class KeycloakSite:
     def __init__(self, web: ProductionWeb, keycloak: Keycloak, realm: ComposeRealm) -> None:
         self.web, self.keycloak, self.realm = web, keycloak, realm
 
-    def log_in(self, login: str = "m.petrov") -> Person:
+    def log_in(self, login: str = "m.petrov") -> ProviderUser:
         """Log a person in through Keycloak's form, and return the person."""
-        person = Person()
+        person = ProviderUser()
         person.log_in(self.web.url, self.keycloak, login)
         return person
 
@@ -117,7 +117,7 @@ def test_person_from_keycloak_gets_full_name_and_the_role_of_their_group(
 
 def test_each_login_of_compose_demo_gets_the_role_it_is_named_after(site: KeycloakSite) -> None:
     for role in ALL_ROLES:
-        person = Person()
+        person = ProviderUser()
         person.log_in(site.web.url, site.realm, role)
         assert is_logged_in(person, site.web), f"{role}: {person.page.url}"
     assert site.web.list_users() == {f"{role}@compose": (False, [role]) for role in ALL_ROLES}

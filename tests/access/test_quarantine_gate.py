@@ -209,14 +209,14 @@ def test_permitted_viewer_sees_quarantined_create_of_application_that_has_only_c
 def test_viewer_under_need_to_know_is_not_told_that_archive_may_have_document(
     store_with_hidden_application: Store, set_rule: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Archive:
+    class FakeArchive:
         def may_have(self, _entity: EntityKind, id: str) -> bool:
             return id == "H00"
 
         def find_oldest_day(self, _entity: EntityKind) -> None:
             return None
 
-    monkeypatch.setattr("history.timeline.reader.archive.open_archive", Archive)
+    monkeypatch.setattr("history.timeline.reader.archive.open_archive", FakeArchive)
     client = log_in("support")
     page = "/admin/history/product-instance/H00/"
     assert b"archive" in fetch_whole_answer(client, page)

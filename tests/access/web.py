@@ -10,7 +10,7 @@ from typing import Any
 import requests
 
 from annals.embedded import logins
-from tests.access.real_provider import Person, choose_port
+from tests.access.real_provider import ProviderUser, choose_port
 from tests.consuming import ProductDatabase, run_command, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -98,7 +98,7 @@ class ProductionWeb:
         return self.log.read_text()
 
 
-def is_logged_in(person: Person, web: ProductionWeb) -> bool:
+def is_logged_in(person: ProviderUser, web: ProductionWeb) -> bool:
     """Return whether the web shows the person its screens."""
     answer = person.http.get(f"{web.url}/admin/", timeout=120, allow_redirects=False)
     return answer.status_code == 200

@@ -306,16 +306,16 @@ def test_forecast_says_on_which_day_the_disk_is_full(db: None, settings: Setting
     assert forecast_disk([]).full is None
     from annals.operations import disk as module
 
-    class MeasuredLoad:
+    class FakeLoad:
         rows_per_day, data, index = 1e9, 9.0, 1.0
 
-    class MeasuredLoads:
-        loads = [MeasuredLoad()]
+    class FakeLoads:
+        loads = [FakeLoad()]
 
     today = clock.now().date()
     part = Partition("t", "t_1", None, None, DayState.ATTACHED, False, 1, 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "measure_loads", lambda *_: MeasuredLoads())
+        patch.setattr(module, "measure_loads", lambda *_: FakeLoads())
         settings.ANNALS = env.read_settings(
             {"ANNALS_DISK_GB": "100", "ANNALS_RETENTION_DAYS": "30"}
         )

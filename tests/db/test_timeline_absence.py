@@ -250,8 +250,8 @@ FIRST_HOUR, LAST_HOUR = -150, 50  # hours from the start of retention
 
 
 @dataclass(frozen=True)
-class Event:
-    """A change of the document; times are in hours."""
+class PlannedEvent:
+    """A change of the document that a test plans; times are in hours."""
 
     after: int  # since the change before
     skew: int  # how wrong the clock of its service is
@@ -277,7 +277,7 @@ SKEW = st.sampled_from([-MAX_SKEW_HOURS, 0, MAX_SKEW_HOURS]) | st.integers(
 )
 EVENTS = st.lists(
     st.builds(
-        Event,
+        PlannedEvent,
         st.integers(0, 3) | st.integers(0, 60) | st.just(5 * 24),
         SKEW,
         SKEW,
@@ -289,7 +289,7 @@ EVENTS = st.lists(
 )
 
 
-def make_history(events: list[Event], begin: int, start: datetime) -> list[PlannedVersion]:
+def make_history(events: list[PlannedEvent], begin: int, start: datetime) -> list[PlannedVersion]:
     """Return the versions that these events make, beginning `begin` hours after the start of
     retention."""
     history: list[PlannedVersion] = []
@@ -316,7 +316,7 @@ def select_kept(change: PlannedVersion, start: datetime) -> bool:
     st.booleans(),
 )
 def test_reason_of_absence_is_true_for_any_history(
-    store: Store, events: list[Event], begin: int, with_created_at: bool
+    store: Store, events: list[PlannedEvent], begin: int, with_created_at: bool
 ) -> None:
     start = absence.get_retention_start()
     history = make_history(events, begin, start)
