@@ -286,7 +286,7 @@ def test_restored_day_is_in_late_list_of_feed_that_passed_it(
     assert read_feed(page_token=late_token)[0] == []
 
 
-def test_restored_day_is_in_feed_that_has_not_passed_it(
+def test_restored_day_is_in_late_list_before_feed_position_and_in_feed_after_it(
     store: ArchiveStore, plain: Connection
 ) -> None:
     early = replace(FEED, complete_to=NOON + timedelta(seconds=4))
