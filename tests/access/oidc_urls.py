@@ -1,4 +1,4 @@
-"""The addresses of Annals, with those of one identity provider, `bank`."""
+"""The URL patterns of Annals with one identity provider, `bank`."""
 
 from django.urls import path
 

@@ -1,7 +1,7 @@
 """The logins of PostgreSQL that processes and operators use.
 
-A statement that somebody injects into the web or the consumer locks nobody out. An operator who
-follows the SQL of docs/runbook.md sees the sessions of others.
+An SQL statement that somebody injects into the web or the consumer cannot make a login unusable. An
+operator who follows the SQL of docs/runbook.md sees the sessions of others.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The privacy officer reads the access journal, nobody else does, and reading it is an access."""
+"""Only the privacy officer reads the access journal, and reading it is an access."""
 
 import csv
 import html

@@ -206,9 +206,10 @@ def _to_expression(pattern: str) -> str:
 
 
 class ValuePools:
-    """Values for the documents of one history; they occur nowhere else.
+    """Values for the documents of one history.
 
-    `secret` has the values of marked fields, `open` those of all other fields.
+    `secret` has random values for marked fields, which occur nowhere else. `open` has fixed values
+    for all other fields.
     """
 
     def __init__(self, seed: int) -> None:

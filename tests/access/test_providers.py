@@ -1,5 +1,4 @@
-"""Which declarations ANNALS_OIDC_FILE accepts, what it says of wrong ones, and logins and
-logouts."""
+"""The declarations in ANNALS_OIDC_FILE and their errors, and logins and logouts at providers."""
 
 import json
 import time

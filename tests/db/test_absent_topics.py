@@ -1,6 +1,7 @@
 """A topic that the brokers report as absent holds no days.
 
-A topic of which nothing is known holds them, because it may have unread messages.
+If it is not known whether a topic exists, the topic holds old days, because it may have unread
+messages.
 """
 
 import time

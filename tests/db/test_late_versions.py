@@ -120,7 +120,7 @@ def test_version_before_start_of_the_feed_is_not_in_the_late_list(ingested: Inge
     assert list_late(token) == [("B", 0)]
 
 
-def test_late_list_stays_empty_while_nobody_reads_a_feed(ingested: Ingested) -> None:
+def test_late_list_stays_empty_while_no_program_reads_a_feed(ingested: Ingested) -> None:
     ingested.write(make_version_message("A", 0, 1))
     read_page(order=TimelineOrder.DESC, filters=replace(FEED.filters, author="m.ivanov"))
     read_page(filters=replace(FEED.filters, until=minute(60), author="m.ivanov"))
