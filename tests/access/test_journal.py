@@ -280,7 +280,9 @@ def test_every_text_of_journal_entry_is_one_printable_line(text: str, support: C
 @pytest.mark.parametrize(
     "reason", ["\u200b" * 5, "\u2800" * 5, "\u3164" * 5, "\u00ad" * 5, "-- --"]
 )
-def test_reason_without_visible_words_counts_as_missing(reason: str, support: Client) -> None:
+def test_access_reason_without_visible_words_counts_as_missing(
+    reason: str, support: Client
+) -> None:
     support.get(API, headers={"X-Annals-Reason": quote(reason)})
     assert get_last_entry().reason == ""
 

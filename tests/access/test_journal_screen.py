@@ -318,7 +318,9 @@ def test_line_breaks_in_journal_entry_cannot_forge_another_line(officer: Client)
         "0001-01-01T00:00:00+23:59~" + "0" * 32,
     ],
 )
-def test_page_token_with_earliest_or_latest_moment_is_accepted(token: str, officer: Client) -> None:
+def test_journal_page_token_with_earliest_or_latest_moment_is_accepted(
+    token: str, officer: Client
+) -> None:
     open_page(officer, page=token)
 
 

@@ -284,7 +284,7 @@ def test_commands_read_masked_snapshots_unless_they_request_unmasked_values(
     assert find_leaks(timeline.fetch_newest_version(HOST, PERSON, "P1").snapshot, SECRETS) == []
 
 
-def test_documents_of_simulator_are_masked_by_example_marks(
+def test_labels_file_of_demo_masks_sensitive_fields(
     store_with_marked_fields: Store,
 ) -> None:
     set_marks()

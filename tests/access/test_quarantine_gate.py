@@ -105,7 +105,7 @@ HIDDEN: dict[str, tuple[EntityKind, Callable[[str], None]]] = {
 
 @pytest.mark.parametrize("rule", ["not_vip", "count_calls"])
 @pytest.mark.parametrize("case", HIDDEN)
-def test_hidden_quarantined_message_is_answered_like_an_unknown_id(
+def test_id_of_hidden_quarantined_message_is_answered_like_an_unknown_id(
     case: str, rule: str, store_with_hidden_application: Store, set_rule: Any
 ) -> None:
     entity, quarantine_message = HIDDEN[case]

@@ -296,7 +296,7 @@ def test_page_of_unknown_document_lists_its_quarantined_versions(
     assert "in quarantine" not in read_text(support.get("/admin/history/?q=Q2"))
 
 
-def test_document_without_name_shows_its_id_once(store: Store, support: Client) -> None:
+def test_page_of_document_without_name_shows_its_id_once(store: Store, support: Client) -> None:
     store.add("A1", 0, {"rate": "1.5"}, 0)
     for id in ("R1", "R2"):
         store.add(id, 0, {"role": "x"}, 1, **CHILD)

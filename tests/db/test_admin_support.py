@@ -313,7 +313,7 @@ def test_note_for_client_describes_changes_in_plain_words(
     assert "Time zone: Europe/Moscow" in page_text
 
 
-def test_login_in_a_field_is_shown_as_full_name_when_label_says_person(
+def test_login_in_a_field_is_shown_as_full_name_when_label_has_kind_person(
     documents: Store, support: Client
 ) -> None:
     FieldLabel.objects.create(path="/boss", russian="Начальник", english="Boss", kind="person")

@@ -296,7 +296,7 @@ def test_span_stays_the_same_in_another_time_zone(
     )
 
 
-def test_moment_with_offset_is_read_with_its_offset(
+def test_changes_page_reads_moment_with_its_offset_from_utc(
     application_of_two_people: Store, support: Client, fixed_clock: datetime
 ) -> None:
     for text in ("2026-11-24T00:00+03:00", "24.11.2026 0:00 UTC+03:00", "2026-11-23T21:00Z"):

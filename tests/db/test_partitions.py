@@ -153,7 +153,7 @@ def test_failure_of_one_day_is_reported_and_stops_no_other_day(plain: Connection
     assert len(outcome.created) == 6 * len(TABLES) - 1
 
 
-def test_lost_connection_stops_no_other_day(plain: Connection) -> None:
+def test_connection_lost_while_archiving_one_day_stops_no_other_day(plain: Connection) -> None:
     """The connection is lost as if PostgreSQL had killed its backend because of one document."""
 
     class FatalArchiver:

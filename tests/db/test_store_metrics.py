@@ -132,7 +132,7 @@ def test_metrics_show_number_of_never_read_topics_and_when_ends_were_confirmed(
     assert end_known == confirmed.timestamp()
 
 
-def test_quarantine_is_counted_by_status_and_reason(client: Client) -> None:
+def test_quarantine_metric_counts_messages_by_status_and_reason(client: Client) -> None:
     add_quarantined("not_json", "new", "new", "retrying", "resolved")
     add_quarantined("too_large", "failed", "discarded")
     actual = fetch_samples(client)
@@ -180,7 +180,7 @@ def get_faults(collector: StoreCollector) -> float:
     return family.samples[0].value
 
 
-def test_requests_are_counted_by_route(client: Client) -> None:
+def test_request_metric_counts_requests_by_route(client: Client) -> None:
     local = Client(SERVER_NAME="localhost")
     before = fetch_samples(client)
     local.get("/no/such/page-4711?q=secret")

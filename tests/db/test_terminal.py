@@ -65,7 +65,7 @@ def test_gaps_and_trace_commands_escape_control_characters(hostile_message: Quar
         assert "k\\x1b[2J\\n12 would be discarded" in text, words
 
 
-def test_names_from_old_service_are_escaped(
+def test_compare_old_escapes_control_characters_in_names_from_old_service(
     store: Store, old: OldServiceServer, own_breaker: object
 ) -> None:
     store.add("A1", 0, {FORGED: 1}, minute(0), author=None)

@@ -164,7 +164,7 @@ def test_version_that_migration_twin_brings_again_counts_as_repeated(ingested: I
     ids=str,
 )
 @pytest.mark.parametrize("apart", [False, True])
-def test_repeat_with_other_content_is_quarantined(
+def test_repeated_version_with_other_content_is_quarantined(
     ingested: Ingested, changes: dict[str, Any], apart: bool
 ) -> None:
     bodies = make_value(id="a"), make_value(id="a", **changes), make_value(id="b")
