@@ -344,7 +344,7 @@ def test_consumer_waits_while_postgresql_refuses_its_login(
     "reason",
     [reason for reason, breach in BREACHES.items() if breach.by_database and breach.example],
 )
-def test_documented_example_is_quarantined_with_its_reason(
+def test_example_message_on_contract_page_is_quarantined_with_its_reason(
     ingested: Ingested, reason: Reason
 ) -> None:
     breach = BREACHES[reason]
