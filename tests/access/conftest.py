@@ -1,4 +1,4 @@
-"""Fixtures of the tests about who may do what."""
+"""Fixtures for the tests of logins, permissions, masking and the access journal."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +15,7 @@ __all__ = ["own_labels", "server", "store"]
 
 @pytest.fixture
 def issuer(settings: Any) -> Iterator[LocalIssuer]:
-    """A provider, with which people log in and whose tokens the API accepts."""
+    """Yield a running local provider that Annals accepts for logins and for tokens at the API."""
     with LocalIssuer() as running:
         running.metadata = {
             "authorization_endpoint": f"{running.url}/authorize",

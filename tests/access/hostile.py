@@ -1,5 +1,8 @@
-"""Hostile tokens: each is wrong in one thing. By what is wrong, how it is made and what the refusal
-of a Bearer token says."""
+"""Hostile tokens: each is wrong in one thing.
+
+A row says what is wrong with the token, how to make it, and with which sentence Annals refuses it
+as a Bearer token (a pattern).
+"""
 
 import base64
 import hashlib
@@ -34,58 +37,63 @@ TokenMaker = Callable[[LocalIssuer], str]
 
 
 def sign_with_public_key(issuer: LocalIssuer, key: bytes) -> str:
-    """HS256 with a public key for a secret; the library refuses to make one."""
+    """Return a token signed by HS256 with a public key as the secret.
+
+    The library refuses to sign such a token.
+    """
     text = make_unsigned_token({"alg": "HS256", "kid": "rsa"}, issuer.make_claims()).rstrip(".")
     signature = hmac.digest(key, text.encode(), hashlib.sha256)
     return text + "." + jwt.utils.base64url_encode(signature).decode()
 
 
 def replace_claims(issuer: LocalIssuer) -> str:
-    """Good signature, other claims."""
+    """Return a token in which the claims were replaced after signing."""
     head, _, signature = issuer.make_token().split(".")
     body = make_unsigned_token({}, issuer.make_claims(sub="root")).split(".")[1]
     return f"{head}.{body}.{signature}"
 
 
 def sign_unchecked_claims(issuer: LocalIssuer, **changed: object) -> str:
-    """Signed without the library's own look at the claims."""
+    """Return a signed token with changed claims, which the library did not check."""
     claims = json.dumps(issuer.make_claims(**changed)).encode()
     return jwt.api_jws.PyJWS().encode(claims, RSA, "RS256", headers={"kid": "rsa"})
 
 
 def sign_bytes(header: bytes, claims: bytes, signed: bool = True) -> str:
-    """A token of these bytes, signed with the right key."""
+    """Return a token of these bytes, signed with the key of the issuer, or with an empty
+    signature."""
     text = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in (header, claims))
     signature = jwt.algorithms.RSAAlgorithm(jwt.algorithms.RSAAlgorithm.SHA256).sign(text, RSA)
     return f"{text.decode()}.{jwt.utils.base64url_encode(signature if signed else b'').decode()}"
 
 
 def sign_changed_claims(issuer: LocalIssuer, change: Callable[[str], str]) -> str:
-    """Signed with the right key, the JSON of its claims changed as text."""
+    """Return a correctly signed token; `change` edits the JSON text of its claims before
+    signing."""
     return sign_bytes(
         b'{"alg":"RS256","kid":"rsa"}', change(json.dumps(issuer.make_claims())).encode()
     )
 
 
 def publish_key(issuer: LocalIssuer, key: dict[str, object], token: str) -> str:
-    """The token, once the issuer publishes this key too."""
+    """Let the issuer also publish this key, and return the token unchanged."""
     issuer.keys.append(key)
     return token
 
 
 def make_es256_token(issuer: LocalIssuer, signature: bytes) -> str:
-    """With this signature in place of a good one of the EC key."""
+    """Return a token that names the EC key and has this signature."""
     return make_unsigned_token({"alg": "ES256", "kid": "ec"}, issuer.make_claims(), signature)
 
 
 def sign_with_published_key(issuer: LocalIssuer, **fields: object) -> str:
-    """Signed with a key that is published with these fields."""
+    """Return a token signed with a second key, which the issuer publishes with these JWK fields."""
     key = make_jwk(OTHER_RSA, "other") | fields
     return publish_key(issuer, key, issuer.make_token(key=OTHER_RSA, kid="other"))
 
 
 def insert_into_claims(token: str, fragment: str) -> str:
-    """With this between two characters of its claims."""
+    """Insert the fragment into the encoded claims of the token."""
     half = token.index(".") + 10
     return token[:half] + fragment + token[half:]
 
@@ -281,7 +289,7 @@ HOSTILE: dict[str, tuple[TokenMaker, str]] = {
 }
 
 
-# Wrong only as access tokens.
+# Tokens that Annals refuses only as access tokens, with the pattern of the refusal.
 BEARER: dict[str, tuple[TokenMaker, str]] = {
     "client id has a line feed": (
         lambda i: i.make_token(client_id="a\nb"),
@@ -295,10 +303,10 @@ BEARER: dict[str, tuple[TokenMaker, str]] = {
     "client id of 256 characters": (lambda i: i.make_token(client_id="a" * 256), "not text"),
 }
 
-# One for each sentence of a refusal: where tokens arrive, each sentence is tried once.
+# One token for each sentence of refusal: the slower tests of whole requests use only these.
 ONE_OF_EACH = list({reason: name for name, (_, reason) in (HOSTILE | BEARER).items()}.values())
 
-# Wrong only as ID tokens.
+# Tokens that Annals refuses only as ID tokens.
 IDENTITY: dict[str, TokenMaker] = {
     "no nonce": lambda i: i.make_token(nonce=None),
     "another nonce": lambda i: i.make_token(nonce="other"),

@@ -1,6 +1,6 @@
-"""An issuer of our own: it serves metadata and keys over HTTP and signs what a test asks for.
+"""A token issuer for tests: it serves metadata and keys over HTTP and signs what a test asks for.
 
-A real provider signs only what is right; these tests need tokens that are wrong in one thing each.
+A real provider signs only correct tokens. The tests also need tokens that are wrong in one thing.
 """
 
 import base64
@@ -28,7 +28,7 @@ SCOPE = "topst-product-maintenance-changelog"
 
 
 def make_jwk(key: Any, name: str | None, **more: object) -> dict[str, object]:
-    """The public half of a key, as a JWK."""
+    """Return the public half of a key as a JWK, with `more` as further fields."""
     kind = (
         jwt.algorithms.RSAAlgorithm
         if hasattr(key, "private_numbers") and isinstance(key, rsa.RSAPrivateKey)
@@ -39,18 +39,28 @@ def make_jwk(key: Any, name: str | None, **more: object) -> dict[str, object]:
 
 
 class LocalIssuer:
-    """Serves on a port of the loopback address while it is used as a context."""
+    """An HTTP server on the loopback address that acts as an OpenID provider.
+
+    Use it in a `with` statement: it serves until the end of the block.
+    """
 
     def __init__(self, certificate: Path | None = None) -> None:
-        """certificate: with its key, to serve over TLS."""
+        """Create the server.
+
+        Args:
+            certificate: A file with a certificate and its key. If there is one, the server uses
+                TLS.
+        """
         self.keys: list[dict[str, object]] = [make_jwk(RSA, "rsa"), make_jwk(EC, "ec", alg="ES256")]
         self.metadata: dict[str, object] = {}
         self.requests: list[str] = []
-        # Claims of every token, and what the token endpoint gives as ID token.
+        # Claims that are added to every token.
         self.extra: dict[str, object] = {}
+        # The ID token in answers of the token endpoint.
         self.id_token = ""
+        # Whether every request is answered with 404.
         self.down = False
-        # The path at which it hangs, until it may go on.
+        # Requests for this path wait until `go_on` is set.
         self.hangs = ""
         self.go_on = threading.Event()
         issuer = self
@@ -68,7 +78,7 @@ class LocalIssuer:
             do_POST = do_GET  # noqa: N815
 
             def log_message(self, format: str, *args: object) -> None:
-                """Quiet."""
+                """Write no log line for a request."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), IssuerHandler)
         if certificate is not None:
@@ -79,7 +89,7 @@ class LocalIssuer:
         self.url = f"{scheme}://127.0.0.1:{self._server.server_port}/realm"
 
     def answer(self, path: str) -> object:
-        """The JSON at a path, None where there is none."""
+        """Return the JSON value that is served at a path, or None if the path is unknown."""
         if path == "/realm/.well-known/openid-configuration":
             return {"issuer": self.url, "jwks_uri": f"{self.url}/keys"} | self.metadata
         if path == "/realm/token":
@@ -87,7 +97,7 @@ class LocalIssuer:
         return {"keys": self.keys} if path == "/realm/keys" else None
 
     def make_claims(self, **changed: object) -> dict[str, Any]:
-        """Good claims of an access token, some changed; None takes one away."""
+        """Return valid claims of an access token, with changes; the value None removes a claim."""
         now = int(time.time())
         good = {
             "iss": self.url,
@@ -112,7 +122,7 @@ class LocalIssuer:
         header: dict[str, object] | None = None,
         **changed: object,
     ) -> str:
-        """A signed token of claims()."""
+        """Return a signed token with the claims of make_claims()."""
         names = ({"kid": kid} if kid else {}) | (header or {})
         return jwt.encode(self.make_claims(**changed), key, algorithm, headers=names)
 
@@ -128,13 +138,17 @@ class LocalIssuer:
 def make_unsigned_token(
     header: dict[str, object], claims: dict[str, object], signature: bytes = b""
 ) -> str:
-    """A token built from its parts."""
+    """Return a token with this header, these claims and this signature, valid or not."""
     parts = [json.dumps(part_value).encode() for part_value in (header, claims)] + [signature]
     return ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)
 
 
 def declare_provider(settings: Any, issuer: LocalIssuer, **more: Any) -> None:
-    """The issuer is the only provider of Annals, as `bank`; more: other fields of it."""
+    """Make the issuer the only declared provider of Annals, with the name `bank`.
+
+    Args:
+        more: Further fields of its declaration.
+    """
     values = {"name": "bank", "title": "Bank", "issuer": issuer.url, "client_id": CLIENT}
     more = {"programs": (PROGRAM,)} | more
     settings.OIDC_PROVIDERS = (Provider(**values, roles={"staff": "support"}, **more),)

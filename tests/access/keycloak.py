@@ -1,4 +1,4 @@
-"""Keycloak as a process, with its database in memory and the realm of docs/access.md."""
+"""A Keycloak process with an in-memory database and the realm that docs/access.md describes."""
 
 import hashlib
 import os
@@ -25,7 +25,7 @@ ADMIN: Final = "admin"
 PASSWORD: Final = "a password of the tests"
 JAVA: Final = {
     "JAVA_OPTS_KC_HEAP": "-Xms256m -Xmx512m",
-    # Half of its start would be spent on the second compiler.
+    # Only the first compiler of the JVM: the second one would take half of the start time.
     "JAVA_OPTS_APPEND": "-XX:TieredStopAtLevel=1",
     "KC_BOOTSTRAP_ADMIN_USERNAME": ADMIN,
     "KC_BOOTSTRAP_ADMIN_PASSWORD": PASSWORD,
@@ -33,13 +33,14 @@ JAVA: Final = {
 
 
 def get_cache_folder() -> Path:
-    """Where it is kept, next to the jars of Apache Kafka."""
+    """Return the folder of this version of Keycloak, next to the cached jars of Apache Kafka."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "annals" / f"keycloak-{VERSION}"
 
 
 def install_keycloak() -> Path:
-    """The folder with the server: fetched once with Maven, checked and built."""
+    """Return the folder of Keycloak; the first call fetches it with Maven, checks its hash and
+    builds it."""
     required_programs.need_java()
     home = get_cache_folder()
     if not home.exists():
@@ -58,7 +59,9 @@ def _install(home: Path) -> None:
     options = [f"-Dartifact={ARTIFACT}", f"-DoutputDirectory={draft}"]
     _run("mvn", "--batch-mode", "--quiet", COPY, *options)
     [packed] = draft.glob("*.zip")
-    assert hashlib.sha256(packed.read_bytes()).hexdigest() == SHA256, f"{packed} is another file"
+    assert hashlib.sha256(packed.read_bytes()).hexdigest() == SHA256, (
+        f"{packed} does not have the SHA-256 of Keycloak {VERSION}"
+    )
     with zipfile.ZipFile(packed) as file:
         file.extractall(draft)
     packed.unlink()
@@ -74,7 +77,7 @@ def _run(*command: str) -> None:
 
 
 class Keycloak(DeclaredProvider):
-    """Runs while it is used as a context."""
+    """A Keycloak server, which runs until the end of the `with` block."""
 
     @property
     def issuer(self) -> str:
@@ -114,7 +117,7 @@ class Keycloak(DeclaredProvider):
         self._process.wait()
 
     def _create_realm(self) -> None:
-        """The realm `staff`: groups, people, Annals as a client, and a program."""
+        """Create the realm `staff` with groups, people, Annals as a client, and a program."""
         groups = [{"name": group_name} for group_name in ("support", "admins", "other")]
         self.call_admin_api("POST", "", json={"realm": "staff", "enabled": True,
             "groups": [{"name": "annals", "subGroups": groups}]})  # fmt: skip
@@ -152,7 +155,8 @@ class Keycloak(DeclaredProvider):
             })  # fmt: skip
 
     def call_admin_api(self, method: str, path: str, **options: Any) -> Any:
-        """A call to Keycloak's admin API, below /admin/realms; its JSON, if there is one."""
+        """Call Keycloak's admin API below /admin/realms, and return the JSON of the answer or
+        None."""
         granted = self.get_token("master", "admin-cli", grant_type="password", username=ADMIN,
             password=PASSWORD)  # fmt: skip
         answer = requests.request(
@@ -166,12 +170,11 @@ class Keycloak(DeclaredProvider):
         return answer.json() if answer.text else None
 
     def find_user_id(self, login: str) -> str:
-        """The id of a user."""
         [user] = self.call_admin_api("GET", f"/staff/users?exact=true&username={login}")
         return str(user["id"])
 
     def set_groups(self, login: str, *groups: str) -> None:
-        """Make these groups, below /annals, the groups of a user."""
+        """Make the user a member of these subgroups of /annals and of no other."""
         user = self.find_user_id(login)
         [top] = self.call_admin_api("GET", "/staff/groups?search=annals")
         for group in self.call_admin_api("GET", f"/staff/groups/{top['id']}/children"):
@@ -179,7 +182,7 @@ class Keycloak(DeclaredProvider):
             self.call_admin_api(method, f"/staff/users/{user}/groups/{group['id']}")
 
     def get_token(self, realm: str, client: str, **form: str) -> dict[str, Any]:
-        """What the token endpoint answers."""
+        """Request tokens from the token endpoint, and return its answer."""
         answer = requests.post(
             f"{self.url}/realms/{realm}/protocol/openid-connect/token",
             data={"client_id": client, **form},
@@ -189,12 +192,12 @@ class Keycloak(DeclaredProvider):
         return dict(answer.json())
 
     def request_program_token(self, scope: str = SCOPE) -> str:
-        """A Bearer token of a service account."""
+        """Return a Bearer token of the program `audit-system`."""
         form = {"grant_type": "client_credentials", "client_secret": SECRET, "scope": scope}
         return str(self.get_token("staff", "audit-system", **form)["access_token"])
 
     def fill_in_form(self, page: str, login: str) -> dict[str, str]:
-        """What a person fills in on a page of Keycloak."""
+        """Return the form fields that a person fills in on Keycloak's login page."""
         del page
         return {"username": login, "password": PASSWORD}
 

@@ -1,4 +1,4 @@
-"""Annals' addresses with those of a provider `bank` of a test, and of no other."""
+"""The URL patterns of Annals with one identity provider, `bank`."""
 
 from django.urls import path
 

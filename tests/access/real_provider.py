@@ -1,4 +1,4 @@
-"""A certified OpenID provider (oidc-provider, from npm) as a process, and a person who uses it."""
+"""A certified OpenID provider (oidc-provider, from npm) as a process, and a person who logs in."""
 
 import html
 import json
@@ -26,23 +26,23 @@ AUDIENCE = "urn:annals:api"
 
 
 def install_provider() -> Path:
-    """The folder with the provider's modules."""
+    """Return the folder with the npm modules of the provider; install them if needed."""
     return npm.install_packages(HERE, "oidc-provider")
 
 
 def choose_port() -> int:
-    """A port that nothing listens on now, and that no connection takes by itself."""
+    """Return a free port that the system does not use for outgoing connections."""
     [port] = process.choose_free_ports([None])
     return port
 
 
 @dataclass
 class DeclaredProvider:
-    """A provider of identities at a port of this machine. web: the address of Annals."""
+    """An identity provider at a port of this machine."""
 
     name: str
     home: Path
-    web: str
+    web: str  # the address of Annals
     port: int = field(default_factory=choose_port)
 
     @property
@@ -54,7 +54,7 @@ class DeclaredProvider:
         return self.url
 
     def make_declaration(self, roles: Mapping[str, str]) -> dict[str, object]:
-        """What ANNALS_OIDC_FILE says of it."""
+        """Return the declaration of this provider for ANNALS_OIDC_FILE."""
         secret = self.home / f"{self.name}.secret"
         private_files.write_private_file(secret, SECRET)
         return {
@@ -69,13 +69,16 @@ class DeclaredProvider:
 
 
 class RealProvider(DeclaredProvider):
-    """Runs while it is used as a context. accounts: by subject, their claims; read at each use."""
+    """An oidc-provider process, which runs until the end of the `with` block.
+
+    It reads the accounts from a file in `home` whenever it needs them.
+    """
 
     def make_declaration(self, roles: Mapping[str, str]) -> dict[str, object]:
         return super().make_declaration(roles) | {"login_scopes": ["openid", "profile"]}
 
     def write_account(self, subject: str, **claims: object) -> None:
-        """Make or change an account."""
+        """Create the account of a subject with these claims, or replace it."""
         file = self.home / f"{self.name}.accounts.json"
         accounts = json.loads(file.read_text()) if file.exists() else {}
         file.write_text(json.dumps(accounts | {subject: claims}))
@@ -85,7 +88,7 @@ class RealProvider(DeclaredProvider):
         return self
 
     def start(self) -> None:
-        """The provider comes up, with new keys."""
+        """Start the process, with new keys, and return when it accepts requests."""
         modules = install_provider()
         accounts = self.home / f"{self.name}.accounts.json"
         if not accounts.exists():
@@ -124,7 +127,7 @@ class RealProvider(DeclaredProvider):
         raise AssertionError("".join(lines))
 
     def stop(self) -> None:
-        """The provider goes down."""
+        """Kill the process."""
         self._process.kill()
         self._process.wait()
         assert self._process.stdout is not None
@@ -134,7 +137,7 @@ class RealProvider(DeclaredProvider):
         self.stop()
 
     def fill_in_form(self, page: str, subject: str) -> dict[str, str]:
-        """What a person fills in on a page of the provider."""
+        """Return the form fields that a person fills in on a page of the provider."""
         prompt = re.search(r'name="prompt" value="(\w+)"', page)
         return {"prompt": prompt[1] if prompt else "login", "login": subject, "password": "x"}
 
@@ -148,19 +151,22 @@ class LoginProvider(Protocol):
     def url(self) -> str: ...
 
     def fill_in_form(self, page: str, subject: str) -> dict[str, str]:
-        """What a person fills in on a page of the provider."""
+        """Return the form fields that a person fills in on a page of the provider."""
 
 
 class _Cookies(RequestsCookieJar):
-    """Sends Secure cookies to http://127.0.0.1 too, as browsers do and Keycloak relies on."""
+    """Cookies that are also sent to http://127.0.0.1 if they are Secure.
+
+    Browsers do the same, and Keycloak relies on it.
+    """
 
     def set_cookie(self, cookie: Cookie, *args: Any, **more: Any) -> Any:
         cookie.secure = False
         return super().set_cookie(cookie, *args, **more)
 
 
-class Person:
-    """A browser without a screen: follows redirects, fills in the provider's forms."""
+class ProviderUser:
+    """A person with a browser, who follows redirects and fills in the provider's forms."""
 
     page: requests.Response  # where the last login ended
 
@@ -172,14 +178,14 @@ class Person:
         return self.http.get(address, timeout=120)
 
     def log_in(self, web: str, provider: LoginProvider, subject: str) -> requests.Response:
-        """All the way: the answer is the page where it ends."""
+        """Log in at the provider, and return the page on which the login ends."""
         answer = self.get(f"{web}/oidc/{provider.name}/login/?next=/admin/")
         return self.continue_login(answer, provider, subject)
 
     def continue_login(
         self, answer: requests.Response, provider: LoginProvider, subject: str
     ) -> requests.Response:
-        """From a page of the provider all the way."""
+        """Continue a login from a page of the provider, and return the page on which it ends."""
         for _ in range(4):
             if urlsplit(answer.url).netloc != urlsplit(provider.url).netloc:
                 break
@@ -193,7 +199,7 @@ class Person:
         return answer
 
     def log_out(self, web: str) -> requests.Response:
-        """Press the button for it on the screens."""
+        """Press the logout button of the screens, and return the answer."""
         page = self.get(f"{web}/admin/").text
         field = page.split('name="csrfmiddlewaretoken" value="')[1].split('"')[0]
         data = {"csrfmiddlewaretoken": field}

@@ -1,5 +1,7 @@
-"""Every link of every page, followed as each role: none is broken, none leads to what the role may
-not see, and no page fails."""
+"""Follow every link of every page as each role.
+
+No link is broken, no link leads to a page that the role may not see, and no page fails.
+"""
 
 import re
 from collections import Counter, deque
@@ -23,13 +25,14 @@ from tests.db.store import Store
 __all__ = ["objects_by_model", "store"]
 
 STARTS = ["/admin/", "/admin/login/", "/admin/applications/B1/", "/api/docs/"]
-# Addresses of one route with as many parameters are alike: so many of them are enough.
+# How many addresses with the same route and the same number of parameters are opened.
 ALIKE = 4
+# No more pages than this are opened.
 PAGES = 300
 
 
 class PageLinks(HTMLParser):
-    """The addresses that a page names: of other pages, and of files that it needs."""
+    """The addresses in a page: those of other pages, and those of files that the page loads."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -53,8 +56,8 @@ class PageLinks(HTMLParser):
 def site_with_all_kinds_of_data(
     store: Store, objects_by_model: dict[str, object]
 ) -> Iterator[None]:
-    """An application with children, changes of all kinds, masked fields, and ids that are hard to
-    link to."""
+    """Store an application with children, all kinds of changes, masked fields, and ids that are
+    hard to quote in a link."""
     for number in range(60):
         document = {
             "number": "7708-2026-1",
@@ -74,13 +77,15 @@ def site_with_all_kinds_of_data(
     set_marks()
 
 
-# The versions that the fixture leaves out.
+# The addresses of versions that the fixture does not store.
 GAP = re.compile(r"/participant-role/.+/versions/1/$")
 
 
 def _find_fault(address: str, found_on: str, answer: Any) -> dict[str, str]:
-    """What is wrong with an answer that is no page. A gap leads to the page of its version, which
-    is not there: it says what became of it."""
+    """Return the fault of an answer without a page, by address; empty if the answer is right.
+
+    The page of a missing version is right if it explains why the version is missing.
+    """
     says_why = GAP.search(address) and 'class="notice"' in answer.content.decode()
     if answer.status_code == 404 and says_why:
         return {}
@@ -88,7 +93,11 @@ def _find_fault(address: str, found_on: str, answer: Any) -> dict[str, str]:
 
 
 def open_linked_pages(client: Client, starts: list[str]) -> tuple[dict[str, str], int]:
-    """What is wrong, by address; and the number of pages that were opened."""
+    """Open the pages and everything that they link to.
+
+    Returns:
+        The faults by address, and how many pages were opened.
+    """
     wrong: dict[str, str] = {}
     todo = deque((start, "") for start in starts)
     alike: Counter[tuple[str, int]] = Counter()
@@ -110,7 +119,7 @@ def open_linked_pages(client: Client, starts: list[str]) -> tuple[dict[str, str]
         if alike[key] > ALIKE:
             continue
         answer: Any = client.get(address)
-        if answer.streaming:  # a download keeps its place until its end
+        if answer.streaming:  # a download gives back its place when it has been read
             answer.getvalue()
         opened += 1
         if answer.status_code == 302:
@@ -132,11 +141,11 @@ def open_linked_pages(client: Client, starts: list[str]) -> tuple[dict[str, str]
             got = client.get(file)
             if got.status_code != 200:
                 wrong[file] = f"{got.status_code}, needed by {address}"
-            got.getvalue()  # a file is closed at its end
+            got.getvalue()  # reading the answer closes the file
     return wrong, opened
 
 
-# The links are the same in both languages; two roles show that the texts are there.
+# The links are the same in both languages, so two roles are enough for English.
 @pytest.mark.parametrize(
     "role, language", [*((role, "ru") for role in (None, *ROLES)), (None, "en"), ("privacy", "en")]
 )

@@ -1,5 +1,8 @@
-"""Logins of PostgreSQL: a statement that somebody injected into the web or the consumer locks
-nobody out, and an operator who follows the SQL of docs/runbook.md sees the sessions of others."""
+"""The logins of PostgreSQL that processes and operators use.
+
+An SQL statement that somebody injects into the web or the consumer cannot make a login unusable. An
+operator who follows the SQL of docs/runbook.md sees the sessions of others.
+"""
 
 import os
 from collections.abc import Iterator
@@ -32,7 +35,7 @@ LOCK_OUT = {
     "temp_buffers": "1073741823",
     "local_preload_libraries": "nowhere",
     "default_table_access_method": "nowhere",
-    "role": "annals_web",  # changes nothing, and must not hide the others
+    "role": "annals_web",  # the one setting without an effect; it must not hide the others
 }
 
 
@@ -116,7 +119,7 @@ BLOCKS = [block.text.strip().rstrip(";") for block in list_blocks("sql") if bloc
 QUERIES = [text for page, text in SPANS if page == PAGE and text.startswith("SELECT ")]
 [CREATE] = [block for block in BLOCKS if block.startswith("CREATE ROLE")]
 [SESSIONS] = [block for block in BLOCKS if "pg_blocking_pids" in block]
-# What a cluster is asked needs one: tests/citus.
+# The rights on the nodes of a cluster are tested in tests/citus.
 OF_A_CLUSTER = ("run_command_on_all_nodes", "recover_prepared_transactions")
 SELECTS = [
     SESSIONS,
@@ -133,7 +136,7 @@ END = "SELECT pg_terminate_backend(PID)"
 
 @pytest.fixture
 def operator(server: EmbeddedPostgres) -> Iterator[tuple[ProductDatabase, str]]:
-    """A database and the URI of the login that the page says how to create."""
+    """Yield a database, and the URL of a login that was created as the runbook says."""
     with create_own_database(server) as database_value:
         database_value.execute(CREATE.replace("'...'", f"'{WORD}'"))
         try:

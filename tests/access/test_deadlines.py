@@ -1,4 +1,4 @@
-"""Every request has a deadline, and a share if it is expensive."""
+"""Every request has a deadline. An expensive question also needs a place."""
 
 import math
 import threading
@@ -26,8 +26,8 @@ View = Callable[[HttpRequest], HttpResponse]
 
 
 def sleep_in_statement(_: HttpRequest) -> HttpResponse:
-    """A view whose statement takes a minute, with the limit that statements of the web have."""
-    # LOCAL: the session returns to the pool, and another test would have its limit.
+    """Run a statement that takes a minute, under a statement_timeout of one second."""
+    # LOCAL: the session returns to the pool, and another test must not get its time limit.
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL statement_timeout = '1s'")
         cursor.execute("SELECT pg_sleep(60)")
@@ -35,13 +35,16 @@ def sleep_in_statement(_: HttpRequest) -> HttpResponse:
 
 
 def compute_until_stopped(_: HttpRequest) -> HttpResponse:
-    """A view that computes until it is stopped."""
+    """Compute until `deadline.check` raises."""
     while True:
         deadline.check()
 
 
 def request_view(view: View) -> HttpResponse:
-    """The answer of a view behind the middleware. What a view raises is answered as Django does."""
+    """Return the answer of a view behind the deadline middleware.
+
+    Errors of the view are handled as in Django.
+    """
 
     def respond(request: HttpRequest) -> HttpResponse:
         try:
@@ -55,19 +58,19 @@ def request_view(view: View) -> HttpResponse:
 
 @pytest.fixture
 def one_second_deadline(settings: Any, transactional_db: None) -> Iterator[None]:
-    """The deadline is a second, in a session that does not empty the tables afterwards."""
+    """Give requests one second, in a session that is closed after the test."""
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, request_seconds=1)
     yield
     connection.close()
 
 
 @pytest.fixture
-def single_share(monkeypatch: pytest.MonkeyPatch) -> PlacePool:
-    """All expensive questions share one place, and none waits for it."""
+def single_place(monkeypatch: pytest.MonkeyPatch) -> PlacePool:
+    """Let all expensive questions share one place, and let none wait for it."""
     monkeypatch.setattr(worker_shares, "WAIT_S", 0.0)
-    share = PlacePool(1)
-    monkeypatch.setattr(worker_shares, "EXPENSIVE_POOL", share)
-    return share
+    pool = PlacePool(1)
+    monkeypatch.setattr(worker_shares, "EXPENSIVE_POOL", pool)
+    return pool
 
 
 def get_error_code(answer: HttpResponse) -> str:
@@ -88,33 +91,33 @@ def test_place_pool_queues_requests_when_all_places_are_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(worker_shares, "WAIT_S", 30.0)
-    share, go, finished = PlacePool(2), threading.Event(), []
+    pool, go, finished = PlacePool(2), threading.Event(), []
     inside = 0
 
-    def run_in_share() -> None:
+    def occupy_place() -> None:
         nonlocal inside
-        with share.take_place():
+        with pool.take_place():
             inside += 1
             go.wait(120)
             finished.append(1)
 
-    threads = [threading.Thread(target=run_in_share) for _ in range(6)]
+    threads = [threading.Thread(target=occupy_place) for _ in range(6)]
     for thread in threads:
         thread.start()
-    wait_until(lambda: inside == 2 and share.queue_length == 4, "two run, four wait")
-    with pytest.raises(BusyError), share.take_place():
+    wait_until(lambda: inside == 2 and pool.queue_length == 4, "not two requests run and four wait")
+    with pytest.raises(BusyError), pool.take_place():
         pass
     go.set()
     for thread in threads:
         thread.join()
     assert len(finished) == 6
-    with share.take_place():
+    with pool.take_place():
         pass
 
 
 @contextmanager
 def enter_in_another_thread(block: AbstractContextManager[object]) -> Iterator[None]:
-    """Another thread is inside `block` until the end of this one."""
+    """Keep another thread inside `block` until this `with` block ends."""
     begun, over = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -132,28 +135,33 @@ def enter_in_another_thread(block: AbstractContextManager[object]) -> Iterator[N
         thread.join(120)
 
 
-def hold_place(share: PlacePool, owner: object) -> AbstractContextManager[None]:
-    """Another thread has a place of this owner."""
-    return enter_in_another_thread(share.take_place(owner))
+def hold_place(pool: PlacePool, owner: object) -> AbstractContextManager[None]:
+    """Let another thread hold a place of this login during the `with` block."""
+    return enter_in_another_thread(pool.take_place(owner))
 
 
 @contextmanager
-def wait_for_place(share: PlacePool, owner: object, got: list[object]) -> Iterator[None]:
-    """Another thread waits for a place of this owner. got: owners, when they have one; "refused"
-    with the owner where it is refused."""
+def wait_for_place(pool: PlacePool, owner: object, got: list[object]) -> Iterator[None]:
+    """Let another thread wait for a place for a login, and join it at the end.
+
+    Args:
+        got: Gets the login when it has the place, or ("refused", login) if it is refused.
+    """
 
     def wait() -> None:
         try:
-            with share.take_place(owner):
+            with pool.take_place(owner):
                 got.append(owner)
         except BusyError:
             got.append(("refused", owner))
 
-    before = share.queue_length
+    before = pool.queue_length
     thread = threading.Thread(target=wait)
     thread.start()
     try:
-        wait_until(lambda: share.queue_length == before + 1 or bool(got), "it waits")
+        wait_until(
+            lambda: pool.queue_length == before + 1 or bool(got), "the request does not wait"
+        )
         yield
     finally:
         thread.join(120)
@@ -163,25 +171,25 @@ def test_one_login_gets_at_most_half_of_places_and_half_of_queue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(worker_shares, "WAIT_S", 30.0)
-    share = PlacePool(4)  # eight may wait
+    pool = PlacePool(4)  # eight may wait
     got: list[object] = []
     with ExitStack() as stack:
         for _ in range(4):
-            stack.enter_context(wait_for_place(share, "greedy", got))
-        with hold_place(share, "greedy"), hold_place(share, "greedy"):
+            stack.enter_context(wait_for_place(pool, "greedy", got))
+        with hold_place(pool, "greedy"), hold_place(pool, "greedy"):
             pass
-    assert got == ["greedy"] * 4  # nothing was held: none had to wait
+    assert got == ["greedy"] * 4  # there were free places, so none was refused
 
     with ExitStack() as waiting, ExitStack() as places:
         for _ in range(2):
-            places.enter_context(hold_place(share, "greedy"))
+            places.enter_context(hold_place(pool, "greedy"))
         got.clear()
         for _ in range(4):
-            waiting.enter_context(wait_for_place(share, "greedy", got))
-        with pytest.raises(BusyError) as refused, share.take_place("greedy"):
+            waiting.enter_context(wait_for_place(pool, "greedy", got))
+        with pytest.raises(BusyError) as refused, pool.take_place("greedy"):
             pass
         assert refused.value.by_same_login
-        with share.take_place("colleague"), hold_place(share, "colleague"):
+        with pool.take_place("colleague"), hold_place(pool, "colleague"):
             assert not got
         places.close()
     assert got == ["greedy"] * 4
@@ -191,51 +199,52 @@ def test_place_pool_gives_next_place_to_login_with_fewest_places(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(worker_shares, "WAIT_S", 30.0)
-    share = PlacePool(4)
+    pool = PlacePool(4)
     got: list[object] = []
     with ExitStack() as waiting, ExitStack() as one_place, ExitStack() as other_places:
         for owner in ("a", "a", "b"):
-            other_places.enter_context(hold_place(share, owner))
-        one_place.enter_context(hold_place(share, "b"))
+            other_places.enter_context(hold_place(pool, owner))
+        one_place.enter_context(hold_place(pool, "b"))
         for owner in ("a", "b", "a", "colleague"):
-            waiting.enter_context(wait_for_place(share, owner, got))
+            waiting.enter_context(wait_for_place(pool, owner, got))
         one_place.close()
-        wait_until(lambda: bool(got), "one had a place")
+        wait_until(lambda: bool(got), "no request got a place")
         assert got[0] == "colleague"
         other_places.close()
-        wait_until(lambda: len(got) == 4, "all had a place")
+        wait_until(lambda: len(got) == 4, "not all requests got a place")
 
 
 def test_login_without_requests_displaces_waiting_request_when_queue_is_full(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(worker_shares, "WAIT_S", 30.0)
-    share = PlacePool(4, 4)
+    pool = PlacePool(4, 4)
     got: list[object] = []
     with ExitStack() as waiting, ExitStack() as one_place, ExitStack() as places:
         for owner in ("a", "a", "b"):
-            places.enter_context(hold_place(share, owner))
-        one_place.enter_context(hold_place(share, "b"))
+            places.enter_context(hold_place(pool, owner))
+        one_place.enter_context(hold_place(pool, "b"))
         for owner in ("a", "a", "b", "b"):
-            waiting.enter_context(wait_for_place(share, owner, got))
-        waiting.enter_context(wait_for_place(share, "colleague", got))
+            waiting.enter_context(wait_for_place(pool, owner, got))
+        waiting.enter_context(wait_for_place(pool, "colleague", got))
         assert got == [("refused", "b")]
         one_place.close()
-        wait_until(lambda: len(got) > 1, "one had a place")
+        wait_until(lambda: len(got) > 1, "no request got the place")
         assert got[1] == "colleague"
         places.close()
-        wait_until(lambda: len(got) == 5, "all others had a place")
+        wait_until(lambda: len(got) == 5, "not all requests got a place")
     assert sorted(map(str, got[2:])) == ["a", "a", "b"]
 
 
 @pytest.mark.django_db
 def test_expensive_question_is_refused_when_all_places_are_taken(
-    store: Store, client: Client, single_share: PlacePool, monkeypatch: pytest.MonkeyPatch
+    store: Store, client: Client, single_place: PlacePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.add("A1", 0, {"n": 1}, 0)
-    monkeypatch.setattr(worker_shares, "MAX_CHEAP_S", math.inf)  # a first page may compute for long
+    # The computing time of a first page does not make it an expensive question.
+    monkeypatch.setattr(worker_shares, "MAX_CHEAP_S", math.inf)
     basic = {"authorization": "Basic c3VwcG9ydDpzdXBwb3J0"}
-    with single_share.take_place():
+    with single_place.take_place():
         for expensive in (
             "/blame",
             "/fields?path=/n",
@@ -257,7 +266,7 @@ def test_expensive_question_is_refused_when_all_places_are_taken(
 
 @pytest.mark.django_db
 def test_question_counts_as_expensive_when_it_computes_for_long(
-    store: Store, client: Client, single_share: PlacePool, monkeypatch: pytest.MonkeyPatch
+    store: Store, client: Client, single_place: PlacePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for version in range(2):
         store.add("A1", version, {"n": version, "items": [{"id": n} for n in range(5)]}, version)
@@ -265,7 +274,7 @@ def test_question_counts_as_expensive_when_it_computes_for_long(
     client.force_login(User.objects.get(username="support"))
     screens = ("/admin/history/product-instance/A1/", "/admin/history/product-instance/A1/state/")
     addresses = (PATH, f"{PATH}/compare?from=0&to=1", f"{PATH}/versions/1")
-    with single_share.take_place():
+    with single_place.take_place():
         for address in addresses:
             assert client.get(address, headers=basic).status_code == 200
         monkeypatch.setattr(worker_shares, "MAX_CHEAP_S", 0.0)
@@ -276,18 +285,18 @@ def test_question_counts_as_expensive_when_it_computes_for_long(
     # A request takes one place, and gives it back.
     for address in (*addresses, *screens, f"{PATH}/blame"):
         assert client.get(address, headers=basic).status_code == 200
-    with single_share.take_place():
+    with single_place.take_place():
         pass
 
 
 @pytest.mark.django_db
 def test_version_gap_page_counts_as_expensive_request(
-    client: Client, single_share: PlacePool, monkeypatch: pytest.MonkeyPatch
+    client: Client, single_place: PlacePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sums on the page read all open version gaps, and could occupy all threads."""
+    """The page sums over all open version gaps, so a few requests could occupy all threads."""
     ops = User.objects.get(username="ops")
     client.force_login(ops)
-    with single_share.take_place():
+    with single_place.take_place():
         assert client.get("/admin/gaps/").status_code == 503
         assert client.get("/admin/completeness/").status_code == 200
     assert client.get("/admin/gaps/").status_code == 200
@@ -299,7 +308,7 @@ def test_version_gap_page_counts_as_expensive_request(
 def answer_question_of_login(
     login: object, *, expensive: bool = True
 ) -> AbstractContextManager[None]:
-    """A question of this login is answered in another thread."""
+    """Keep a question of this login in progress in another thread."""
 
     @contextmanager
     def answer_request() -> Iterator[None]:
@@ -339,7 +348,8 @@ def test_login_with_many_requests_leaves_threads_to_other_logins(
 def test_request_waits_when_login_has_reached_its_limit_with_quick_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A program may ask many cheap questions in parallel: none of them is refused."""
+    """A program may ask many cheap questions in parallel. They wait, and none of them is
+    refused."""
     monkeypatch.setattr(worker_shares, "MAX_REQUESTS_OF_LOGIN", 1)
     monkeypatch.setattr(worker_shares, "QUICK_S", 60.0)
     begun, answered = threading.Event(), threading.Event()

@@ -1,5 +1,8 @@
-"""Hostile tokens where they arrive: at the API, and at the end of a login. What the answer says is
-right, and nothing of the token or of the history is in it. test_tokens.py tries all of them."""
+"""Hostile tokens in whole requests: at the API, and at the end of a login.
+
+The answer refuses the token, and has nothing of the token or of the history in it. test_tokens.py
+tries all hostile tokens.
+"""
 
 import json
 import logging
@@ -74,7 +77,7 @@ def test_login_with_hostile_id_token_is_refused(
     assert client.get("/admin/").status_code == 302
     text = page.content.decode() + caplog.text
     assert not [part for part in list_secret_parts(issuer.id_token) if part in text]
-    assert client.get(callback).status_code == 403  # a state serves once
+    assert client.get(callback).status_code == 403  # a login state can be used once
 
 
 def test_login_can_be_completed_only_in_browser_that_began_it(
@@ -94,7 +97,7 @@ def test_login_can_be_completed_only_in_browser_that_began_it(
 def test_bearer_token_is_ignored_outside_the_authorization_header(
     client: Client, issuer: LocalIssuer, store: Store
 ) -> None:
-    """A token in the query, in a cookie, in another header or with another scheme is not read."""
+    """Annals does not read a token from the query, a cookie, another header, or another scheme."""
     store.add("A1", 0, {"rate": RATE}, 0)
     token = issuer.make_token()
     client.cookies["access_token"] = token
@@ -190,7 +193,10 @@ def test_production_gives_cookies_the_host_prefix_and_has_no_demo_logins(
 
 
 def begin_login(client: Client, issuer: LocalIssuer) -> str:
-    """The address to which the provider sends a login back; its tokens have the login's nonce."""
+    """Begin a login, and return the address to which the provider sends the browser back.
+
+    The tokens of the issuer get the nonce of this login.
+    """
     redirect = client.get("/oidc/bank/login/?next=/admin/")
     query = parse_qs(urlsplit(redirect.headers["Location"]).query)
     assert query["code_challenge_method"] == ["S256"]
@@ -199,7 +205,7 @@ def begin_login(client: Client, issuer: LocalIssuer) -> str:
 
 
 def list_secret_parts(token: str) -> list[str]:
-    """The parts of a token that must be nowhere."""
+    """Return the parts of a token that must not be in an answer or a log."""
     return [part for part in token.split(".") if len(part) > 10]
 
 
@@ -310,18 +316,18 @@ SEARCH = "/api/v1/search?q=A1"
 
 
 def capture_queries(client: Client, address: str, **headers: str) -> list[str]:
-    """What the database was asked, but for the row of the journal."""
+    """Return the SQL that a request runs, except for the journal entry."""
     with CaptureQueriesContext(connection) as seen:
         client.get(address, headers=headers)
-    redirect = [captured_query["sql"] for captured_query in seen.captured_queries]
-    return [part for part in redirect if "access_journal" not in part and "SAVEPOINT" not in part]
+    statements = [query["sql"] for query in seen.captured_queries]
+    return [sql for sql in statements if "access_journal" not in sql and "SAVEPOINT" not in sql]
 
 
 def test_refused_api_request_runs_no_database_query(
     client: Client, issuer: LocalIssuer, store_with_application: Store
 ) -> None:
     """Cheap checks come before expensive ones."""
-    client.get(ADDRESS)  # the first request of a process looks at the migrations
+    client.get(ADDRESS)  # the first request of a process also reads the list of migrations
     assert capture_queries(client, ADDRESS) == []
     assert (
         capture_queries(client, ADDRESS, Authorization=f"Bearer {issuer.make_token(exp=1)}") == []

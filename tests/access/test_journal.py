@@ -1,4 +1,4 @@
-"""Every look leaves a row: who, when, from where, at what, and what came of it."""
+"""Every access writes a journal entry: who, when, from where, what was opened, and the outcome."""
 
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -21,7 +21,7 @@ SECRET = "passport 4509 123456"
 
 
 def list_entries() -> list[JournalEntry]:
-    """The journal, oldest first."""
+    """Return the journal entries, oldest first."""
     return list(JournalEntry.objects.order_by("at", "id"))
 
 
@@ -39,7 +39,7 @@ def support(client: Client, store: Store) -> Client:
 
 
 PRODUCT, PERSON = "history/product-instance/A1", "history/participant-role/R1"
-LOOKS = {
+ACCESSES = {
     f"/api/v1/{PRODUCT}": "timeline",
     f"/api/v1/{PRODUCT}/versions": "timeline",
     f"/api/v1/{PRODUCT}/versions/1": "version",
@@ -70,9 +70,9 @@ LOOKS = {
 }
 
 
-@pytest.mark.parametrize("address", LOOKS)
+@pytest.mark.parametrize("address", ACCESSES)
 def test_access_writes_one_journal_entry(address: str, support: Client) -> None:
-    action = LOOKS[address]
+    action = ACCESSES[address]
     kind = "participant-role" if "participant" in address else "product-instance"
     application = "" if address.endswith("q=nothing") else "A1"
     for method in ("GET", "HEAD"):
@@ -102,7 +102,7 @@ def test_not_modified_answer_writes_journal_entry(support: Client) -> None:
     assert support.get(address, headers={"If-None-Match": "*"}).status_code == 401
 
 
-NO_LOOKS = {
+ROUTES_WITHOUT_ACCESS = {
     *(
         "",
         "admin/",
@@ -116,7 +116,7 @@ NO_LOOKS = {
     ),
     *("api/schema/", "api/docs/", "break-glass/<str:name>/<str:token>/"),
 }
-NO_LOOKS_UNDER = (
+PREFIXES_WITHOUT_ACCESS = (
     *("admin/login/", "admin/logout/", "admin/language/", "admin/zone/", "oidc/"),
     *("admin/history/person/", "admin/history/fieldlabel/", "admin/auth/"),
     *("admin/autocomplete/", "admin/^(?P<app_label>", "admin/(?P<url>"),
@@ -124,17 +124,17 @@ NO_LOOKS_UNDER = (
 
 
 def test_every_route_counts_as_access_unless_listed_as_exception() -> None:
-    looks = {route: classify_route(route) for route in list_routes()}
-    no_looks = {pattern for pattern, action in looks.items() if action is None}
-    assert no_looks == {
-        name for name in looks if name in NO_LOOKS or name.startswith(NO_LOOKS_UNDER)
+    actions = {route: classify_route(route) for route in list_routes()}
+    routes_without_access = {pattern for pattern, action in actions.items() if action is None}
+    assert routes_without_access == {
+        name
+        for name in actions
+        if name in ROUTES_WITHOUT_ACCESS or name.startswith(PREFIXES_WITHOUT_ACCESS)
     }
-    assert AccessAction.OTHER not in looks.values()
-    # Those of identity providers are there where some are declared.
-    name_row = {
-        address_pattern for address_pattern in looks if not address_pattern.startswith("oidc/")
-    }
-    assert name_row == MATRIX.keys() | ELSEWHERE
+    assert AccessAction.OTHER not in actions.values()
+    # The routes of identity providers exist only if a provider is declared.
+    routes = {route for route in actions if not route.startswith("oidc/")}
+    assert routes == MATRIX.keys() | ELSEWHERE
     assert classify_route("admin/something-new/") is AccessAction.OTHER
 
 
@@ -150,7 +150,7 @@ def test_pages_that_show_no_data_write_no_journal_entry(address: str, support: C
     answer: Any = support.get(address)
     assert answer.status_code in (200, 301, 302, 401, 404, 503)
     if answer.streaming:
-        b"".join(answer.streaming_content)  # which closes the file
+        b"".join(answer.streaming_content)  # reading the answer closes the file
     assert list_entries() == []
 
 
@@ -280,7 +280,9 @@ def test_every_text_of_journal_entry_is_one_printable_line(text: str, support: C
 @pytest.mark.parametrize(
     "reason", ["\u200b" * 5, "\u2800" * 5, "\u3164" * 5, "\u00ad" * 5, "-- --"]
 )
-def test_reason_without_visible_words_counts_as_missing(reason: str, support: Client) -> None:
+def test_access_reason_without_visible_words_counts_as_missing(
+    reason: str, support: Client
+) -> None:
     support.get(API, headers={"X-Annals-Reason": quote(reason)})
     assert get_last_entry().reason == ""
 
@@ -366,7 +368,7 @@ def test_merged_timeline_writes_journal_entry_for_each_application(
     store.add("R2", 0, {"salary": "777777"}, 0, entity="participant-role", application="A2")
     store.add("R2", 1, {"salary": "1"}, 1, entity="participant-role", application="A1")
     assert "777777" in support.get(address).content.decode()
-    # Both have one time.
+    # The versions of both have the same moment.
     assert {(row.entity_id, row.application) for row in list_entries()} == {
         ("A1", "A1"),
         ("A1", "A2"),

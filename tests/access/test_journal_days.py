@@ -1,4 +1,4 @@
-"""The journal is append-only, in days of its own, sealed like the versions."""
+"""The access journal is append-only, has partitions of its own, and is sealed like the versions."""
 
 import json
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from history.store.days import days
 from history.store.days.canonical import Connection
 from history.store.days.days import build_partition_name
 from tests.db.as_role import is_refused
-from tests.db.partitioned import connect_plainly, run, transactional_db
+from tests.db.partitioned import connect_plainly, run_partitions, transactional_db
 from tests.db.store import T0, Store
 from tests.messages import get_today
 
@@ -46,13 +46,16 @@ INSERT = (
 
 @pytest.fixture
 def journal_with_few_days(transactional_db: None, settings: Any) -> Iterator[Connection]:
-    """A plain connection, and few days. The journal has its days as after migrate, before and
-    after."""
+    """Yield a connection to a database with an empty journal, one day of retention and one day
+    ahead.
+
+    Before and after the test the journal has the days that `migrate` creates.
+    """
     create_coming_days()
     all_days = settings.ANNALS
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, retention_days=1, ahead_days=1)
     with connect_plainly() as plain:
-        plain.execute(f"TRUNCATE {TABLE}")  # looks of other tests that commit
+        plain.execute(f"TRUNCATE {TABLE}")  # entries that other tests have committed
         yield plain
         plain.execute("RESET ROLE")
         plain.execute(f"TRUNCATE {TABLE}")
@@ -64,7 +67,7 @@ def journal_with_few_days(transactional_db: None, settings: Any) -> Iterator[Con
 
 
 def list_days_ahead() -> list[date]:
-    """The days from today on that settings ask for: ahead_days=1, and 7 to spare."""
+    """Return the days from today on that must exist: ahead_days=1, and 7 more for safety."""
     return [get_today() + timedelta(days=number) for number in range(9)]
 
 
@@ -123,28 +126,28 @@ def test_maintain_drops_journal_days_older_than_journal_retention(
     for age in (199, 200, 201, 300):
         days.create_partition(journal_with_few_days, TABLE, get_today() - timedelta(days=age))
     days.drop_partition(journal_with_few_days, TABLE, get_today())
-    assert run("maintain").code == 0
+    assert run_partitions("maintain").code == 0
     kept_days = list_journal_days()
-    # No day before the oldest one is made: nothing would ever come into them. Those after it are:
-    # a day without a seal looks like a day that somebody has removed.
+    # `maintain` creates no day before the oldest one, because no row can come there. It creates the
+    # missing days after it, because a day without a seal looks like a day that somebody removed.
     assert kept_days[0] == get_today() - timedelta(days=200)
     assert [*range(200, 1, -1)] == [
         (get_today() - day).days for day in kept_days if day < get_today()
     ][:199]
     assert set(kept_days) >= set(list_days_ahead())
-    assert run("verify", "--entity", "journal")[0] == 0
+    assert run_partitions("verify", "--entity", "journal")[0] == 0
 
 
 def test_partitions_commands_and_metrics_include_journal_days(
     client: Client, journal_with_few_days: Connection
 ) -> None:
-    assert build_partition_name(TABLE, get_today()) in run("list")[1]
-    run("maintain")
+    assert build_partition_name(TABLE, get_today()) in run_partitions("list")[1]
+    run_partitions("maintain")
     assert f'annals_store_days_ahead{{table="{TABLE}"}} 8.0' in _get_metrics(client)
     days.drop_partition(journal_with_few_days, TABLE, get_today() + timedelta(days=1))
     assert f'annals_store_days_ahead{{table="{TABLE}"}} 0.0' in _get_metrics(client)
     assert b"1 missing" in client.get("/readyz").content
-    plan = [line.split()[:3] for line in run("plan")[1].splitlines()]
+    plan = [line.split()[:3] for line in run_partitions("plan")[1].splitlines()]
     assert [TABLE, "create", build_partition_name(TABLE, get_today() + timedelta(days=1))] in plan
     create_coming_days()
     assert show_readiness(None).status_code == 200  # type: ignore[arg-type]
@@ -156,13 +159,13 @@ def _get_metrics(client: Client) -> str:
 
 @pytest.fixture
 def sealed_day(journal_with_few_days: Connection, monkeypatch: pytest.MonkeyPatch) -> date:
-    """A day of the journal with 30 rows that maintain has sealed."""
+    """Return a day of the journal that has 30 rows and that `maintain` has sealed."""
     day = get_today() - timedelta(days=2)
     days.create_partition(journal_with_few_days, TABLE, day)
     for number in range(30):
         moment = datetime(day.year, day.month, day.day, 10, number, tzinfo=UTC)
         journal_with_few_days.execute(INSERT, [moment, f"login-{number}"])
-    assert run("maintain").code == 0
+    assert run_partitions("maintain").code == 0
     assert DaySeal.objects.get(table=TABLE).rows == 30
     return day
 
@@ -188,28 +191,29 @@ def test_verify_finds_change_of_sealed_entry(
     tampering: str, sealed_day: date, journal_with_few_days: Connection
 ) -> None:
     journal_with_few_days.execute(tampering)
-    code, out, _ = run("verify", "--entity", "journal")
+    code, out, _ = run_partitions("verify", "--entity", "journal")
     assert code == 1
     assert f"{TABLE} {sealed_day}: rows 1 to 30 differ, between 10:00:00.000000" in out
 
 
 @pytest.fixture
 def sealed_days(journal_with_few_days: Connection) -> list[date]:
-    """Five days with three rows each, but for the second, which has none; all of them sealed."""
+    """Return six consecutive sealed days: the second one is empty, the others have three rows
+    each."""
     created_days = [get_today() - timedelta(days=age) for age in (7, 6, 5, 4, 3, 2)]
     for day in created_days:
         days.create_partition(journal_with_few_days, TABLE, day)
         for hour in range(0 if day == created_days[1] else 3):
             moment = datetime(day.year, day.month, day.day, 10 + hour, tzinfo=UTC)
             journal_with_few_days.execute(INSERT, [moment, f"login-{hour}"])
-    assert run("maintain").code == 0
-    assert run("verify", "--entity", "journal")[0] == 0
+    assert run_partitions("maintain").code == 0
+    assert run_partitions("verify", "--entity", "journal")[0] == 0
     return created_days
 
 
 def assert_day_has_fault(day: date, *faults: str) -> None:
-    """The journal has a fault in this day."""
-    code, out, _ = run("verify", "--entity", "journal")
+    """Check that `partitions verify` reports one of these faults for the day of the journal."""
+    code, out, _ = run_partitions("verify", "--entity", "journal")
     assert code == 1
     assert any(f"{TABLE} {day}: {fault}" in out for fault in faults), out
 
@@ -247,33 +251,34 @@ def test_verify_finds_day_that_was_dropped_before_its_retention_ended(
     assert_day_has_fault(day, "the day was dropped before its retention was over")
 
 
-@pytest.mark.parametrize("place", [1, 4])
+@pytest.mark.parametrize("index", [1, 4])
 def test_verify_finds_journal_day_without_seal(
-    place: int, sealed_days: list[date], journal_with_few_days: Connection
+    index: int, sealed_days: list[date], journal_with_few_days: Connection
 ) -> None:
-    """It finds the day also when somebody deleted all seals and sealed the other days again."""
+    """Verification finds the day even if somebody deleted all seals and sealed the other days
+    again."""
     journal_with_few_days.execute("DELETE FROM day_seal")
-    journal_with_few_days.execute(f"DELETE FROM {build_partition_name(TABLE, sealed_days[place])}")
+    journal_with_few_days.execute(f"DELETE FROM {build_partition_name(TABLE, sealed_days[index])}")
     for day in sealed_days:
-        if day != sealed_days[place]:
+        if day != sealed_days[index]:
             seal_day(journal_with_few_days, ROWS, day)
     assert_day_has_fault(
-        sealed_days[place], "the day does not have a seal, although an earlier day has a seal"
+        sealed_days[index], "the day does not have a seal, although an earlier day has a seal"
     )
 
 
 def test_verify_accepts_day_that_no_run_could_seal_yet(
     sealed_days: list[date], journal_with_few_days: Connection
 ) -> None:
-    """`maintain` did not run for three nights. Its next run seals these days."""
+    """`maintain` did not run for three nights. Its next run seals the days of these nights."""
     moment = datetime.combine(sealed_days[-3], time(), UTC)
     MaintainRun.objects.update(started_at=moment)
-    # The newest of these days was the last one that had ended a day before the run.
+    # sealed_days[-5] had ended a day before that run, so the run should have sealed it.
     DaySeal.objects.filter(table=TABLE, day__gte=sealed_days[-5]).delete()
     assert_day_has_fault(sealed_days[-5], "the day does not have a seal")
     seal_day(journal_with_few_days, ROWS, sealed_days[-5])
-    assert run("verify", "--entity", "journal")[0] == 0
-    assert run("maintain")[0] == 0
+    assert run_partitions("verify", "--entity", "journal")[0] == 0
+    assert run_partitions("maintain")[0] == 0
     assert set(sealed_days) <= set(DaySeal.objects.values_list("day", flat=True))
 
 
@@ -293,21 +298,21 @@ def test_verify_accepts_unsealed_day_when_latest_run_reported_a_failure(
     MaintainRun.objects.filter(pk=run_before.pk).update(
         started_at=failing.started_at - timedelta(days=1)
     )
-    assert run("verify", "--entity", "journal")[0] == 0
-    assert run("maintain")[0] == 0
-    assert run("verify", "--entity", "journal")[0] == 0
+    assert run_partitions("verify", "--entity", "journal")[0] == 0
+    assert run_partitions("maintain")[0] == 0
+    assert run_partitions("verify", "--entity", "journal")[0] == 0
     assert DaySeal.objects.filter(table=TABLE, day=sealed_days[-1]).exists()
 
 
 def test_maintain_creates_and_seals_days_that_it_missed(
     sealed_days: list[date], journal_with_few_days: Connection
 ) -> None:
-    """`maintain` did not run for longer than it creates days ahead."""
+    """`maintain` did not run for more days than it had created ahead."""
     DaySeal.objects.filter(table=TABLE, day__gte=sealed_days[-3]).delete()
     for day in sealed_days[-3:-1]:
         journal_with_few_days.execute(f"DROP TABLE {build_partition_name(TABLE, day)}")
-    assert run("maintain")[0] == 0
-    assert run("verify", "--entity", "journal")[0] == 0
+    assert run_partitions("maintain")[0] == 0
+    assert run_partitions("verify", "--entity", "journal")[0] == 0
     assert sealed_days[-3] in list_journal_days()
 
 
@@ -318,7 +323,7 @@ def test_verify_finds_day_that_was_sealed_again_after_rows_were_deleted(
     journal_with_few_days.execute(
         f"DELETE FROM {build_partition_name(TABLE, day)} WHERE login = 'login-1'"
     )
-    assert run("seal", str(day), "--entity", "journal")[0] == 2
+    assert run_partitions("seal", str(day), "--entity", "journal")[0] == 2
     seal_day(journal_with_few_days, ROWS, day)
     assert_day_has_fault(day, "the day was sealed again with other rows")
 
@@ -327,16 +332,16 @@ def test_verify_accepts_day_that_was_dropped_after_its_retention(
     sealed_day: date, settings: Any
 ) -> None:
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, journal_days=1)
-    assert run("maintain")[0] == 0
+    assert run_partitions("maintain")[0] == 0
     assert sealed_day not in list_journal_days()
-    assert run("verify", "--entity", "journal")[0] == 0
+    assert run_partitions("verify", "--entity", "journal")[0] == 0
 
 
 def test_maintain_removes_expired_sessions(journal_with_few_days: Connection) -> None:
     Session.objects.create(
         session_key="ended", session_data="", expire_date=datetime.now(UTC) - timedelta(days=1)
     )
-    assert run("maintain")[0] == 0
+    assert run_partitions("maintain")[0] == 0
     assert not Session.objects.filter(session_key="ended").exists()
 
 

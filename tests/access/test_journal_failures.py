@@ -1,4 +1,4 @@
-"""No journal, no answer: what the client gets when its look cannot be written down."""
+"""When the access journal cannot be written, clients get no data."""
 
 import logging
 from collections.abc import Iterator
@@ -163,7 +163,7 @@ __all__ = ["transactional_db"]
 
 @contextmanager
 def make_inserts_hang() -> Iterator[None]:
-    """The database does not answer to what adds to the journal, for longer than any test waits."""
+    """Let every insert into the journal hang for longer than any test waits."""
     with connect_plainly() as other_connection:
         other_connection.execute(
             "CREATE FUNCTION silence() RETURNS trigger LANGUAGE plpgsql AS"

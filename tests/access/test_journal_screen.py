@@ -1,4 +1,4 @@
-"""The privacy officer reads the journal; nobody else does, and each look into it is an entry."""
+"""Only the privacy officer reads the access journal, and reading it is an access."""
 
 import csv
 import html
@@ -29,7 +29,7 @@ API = f"/api/v1/{ENTITY}"
 
 
 def add_entry(login: str, minutes: float = 1, **columns: Any) -> None:
-    """A row of a look that many minutes ago."""
+    """Add a journal entry that is this many minutes old."""
     fields: dict[str, Any] = {
         "actor": "person", "address": "203.0.113.7", "request_id": f"r-{login}", "method": "GET",
         "action": "timeline", "entity": "product-instance", "entity_id": "A1", "application": "A1",
@@ -42,7 +42,7 @@ def add_entry(login: str, minutes: float = 1, **columns: Any) -> None:
 
 
 def create_day_of_moment(minutes: float) -> None:
-    """The partition of a moment, for rows that are older than today."""
+    """Create the journal partition for the moment this many minutes ago."""
     day = (datetime.now(UTC) - timedelta(minutes=minutes)).date()
     with connection.cursor() as cursor:
         cursor.execute(
@@ -65,13 +65,13 @@ def open_page(client: Client, **query: object) -> str:
 
 
 def download_csv(client: Client, **query: object) -> str:
-    """The same as CSV."""
+    """Return the page of the journal as CSV."""
     answer: Any = client.get(JOURNAL, {**query, "format": "csv"})
     return b"".join(answer.streaming_content).decode()
 
 
 def list_logins(client: Client, **query: object) -> list[str]:
-    """The logins of the rows of a page, in their order, without the officer's own."""
+    """Return the logins of the rows of a page in their order, except the officer's own."""
     actual = re.findall(
         r'<td class="who"><a href="/admin/journal/\?login=([^"]*)"', open_page(client, **query)
     )
@@ -101,8 +101,8 @@ def test_wrong_journal_filter_is_reported_and_prevents_csv_download(
 def test_start_page_links_journal_for_privacy_officer_only(client: Client, db: None) -> None:
     for role in ROLES:
         client.force_login(User.objects.get(username=role))
-        content = JOURNAL in client.get("/admin/").content.decode()
-        assert content is (role == "privacy"), role
+        is_linked = JOURNAL in client.get("/admin/").content.decode()
+        assert is_linked is (role == "privacy"), role
 
 
 def test_journal_page_shows_newest_entries_first_with_full_names(officer: Client) -> None:
@@ -174,10 +174,10 @@ def test_journal_pages_show_each_entry_once_while_new_entries_arrive(
     moment = datetime.now(UTC) - timedelta(minutes=30)
     for number in range(10):
         add_entry(f"l{number}", 30)
-    JournalEntry.objects.update(at=moment)  # the same moment: the id decides
+    JournalEntry.objects.update(at=moment)  # two entries of one moment are sorted by id
     actual, address = [], f"{JOURNAL}?application=A1"
     for _ in range(4):
-        add_entry("new", 0)  # comes in while somebody reads on
+        add_entry("new", 0)  # arrives between the first page and the next one
         text = html.unescape(officer.get(address).content.decode())
         actual += re.findall(r'<td class="who"><a href="/admin/journal/\?login=(l\d)"', text)
         older = re.search(r'rel="next" href="([^"]*)"', text)
@@ -215,7 +215,7 @@ def test_csv_file_of_journal_has_the_filtered_entries(officer: Client) -> None:
     assert answer.headers["Cache-Control"] == "no-store"
     text = b"".join(answer.streaming_content).decode("utf-8-sig")
     own_row, row = csv.DictReader(io.StringIO(text))
-    assert own_row["action"] == "journal"  # asked for A1
+    assert own_row["action"] == "journal"  # the download itself is an access, with the filter A1
     assert (row["login"], row["reason"], row["query"]) == ("'=cmd|' /C calc'!A0", "'+A1", "'@x")
     assert datetime.fromisoformat(row["at"]).tzinfo is not None
 
@@ -306,7 +306,7 @@ def test_line_breaks_in_journal_entry_cannot_forge_another_line(officer: Client)
         assert "\x1b" not in text
         assert "\u202e" not in text
     add_entry("b", 1)
-    # One line of the row, two of the looks before.
+    # The new lines are entry b and the accesses of open_page() and of the second download.
     assert download_csv(officer).count("\n") == file.count("\n") + 3
 
 
@@ -318,7 +318,9 @@ def test_line_breaks_in_journal_entry_cannot_forge_another_line(officer: Client)
         "0001-01-01T00:00:00+23:59~" + "0" * 32,
     ],
 )
-def test_page_token_with_earliest_or_latest_moment_is_accepted(token: str, officer: Client) -> None:
+def test_journal_page_token_with_earliest_or_latest_moment_is_accepted(
+    token: str, officer: Client
+) -> None:
     open_page(officer, page=token)
 
 

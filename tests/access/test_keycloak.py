@@ -1,4 +1,4 @@
-"""People and programs of a real Keycloak, at a production web process."""
+"""People and programs of a real Keycloak log in at a production web process."""
 
 import json
 import tempfile
@@ -14,7 +14,7 @@ from annals.access.roles import ROLES as ALL_ROLES
 from annals.embedded import process
 from annals.embedded.postgres import EmbeddedPostgres
 from tests.access.keycloak import PASSWORD, Keycloak
-from tests.access.real_provider import SECRET, Person
+from tests.access.real_provider import SECRET, ProviderUser
 from tests.access.web import ProductionWeb, is_logged_in
 from tests.consuming import wait_until
 from tests.processes import create_own_database
@@ -28,7 +28,7 @@ DOCKER = Path(__file__).resolve().parents[2] / "docker" / "keycloak"
 
 
 class ComposeRealm:
-    """The realm of docker/compose.yaml in a running Keycloak, with the addresses of the test."""
+    """The realm of docker/compose.yaml in the Keycloak of the test, with the test's addresses."""
 
     name = "compose"
 
@@ -45,27 +45,27 @@ class ComposeRealm:
         keycloak.call_admin_api("POST", "", json=json.loads(text))
 
     def make_declaration(self, folder: Path) -> dict[str, object]:
-        """That of compose, with the addresses of the test."""
+        """Return the provider's declaration of docker/compose.yaml with the test's addresses."""
         [provider] = tomllib.loads((DOCKER / "providers.toml").read_text())["provider"]
         issuer = provider["issuer"].replace("http://localhost:8180", self.url)
         secret = process.write_private_file(folder / "compose.secret", SECRET)
         return {**provider, "name": self.name, "issuer": issuer, "client_secret_file": str(secret)}
 
     def fill_in_form(self, page: str, login: str) -> dict[str, str]:
-        """What a person of the demo fills in."""
+        """Return the form fields that a person of the demo fills in; the password is the login."""
         del page
         return {"username": login, "password": login}
 
 
 class KeycloakSite:
-    """Annals with Keycloak."""
+    """A web process of Annals together with its Keycloak."""
 
     def __init__(self, web: ProductionWeb, keycloak: Keycloak, realm: ComposeRealm) -> None:
         self.web, self.keycloak, self.realm = web, keycloak, realm
 
-    def log_in(self, login: str = "m.petrov") -> Person:
-        """A person who went all the way through Keycloak's form."""
-        person = Person()
+    def log_in(self, login: str = "m.petrov") -> ProviderUser:
+        """Log a person in through Keycloak's form, and return the person."""
+        person = ProviderUser()
         person.log_in(self.web.url, self.keycloak, login)
         return person
 
@@ -76,7 +76,7 @@ class KeycloakSite:
 
 @pytest.fixture(scope="module")
 def running_site(server: EmbeddedPostgres) -> Iterator[KeycloakSite]:
-    """Keycloak starts once; each test begins without users in Annals."""
+    """Start Keycloak and the web once for all tests of this module."""
     with tempfile.TemporaryDirectory(prefix="annals-keycloak-") as name, ExitStack() as stack:
         folder = Path(name)
         database = stack.enter_context(create_own_database(server))
@@ -85,7 +85,7 @@ def running_site(server: EmbeddedPostgres) -> Iterator[KeycloakSite]:
         realm = ComposeRealm(keycloak, web.url)
         web.start([keycloak.make_declaration(ROLES), realm.make_declaration(folder)])
         stack.callback(web.stop)
-        web.run_command("partitions", "maintain")  # the journal needs its day
+        web.run_command("partitions", "maintain")  # creates today's partition of the journal
         yield KeycloakSite(web, keycloak, realm)
 
 
@@ -117,7 +117,7 @@ def test_person_from_keycloak_gets_full_name_and_the_role_of_their_group(
 
 def test_each_login_of_compose_demo_gets_the_role_it_is_named_after(site: KeycloakSite) -> None:
     for role in ALL_ROLES:
-        person = Person()
+        person = ProviderUser()
         person.log_in(site.web.url, site.realm, role)
         assert is_logged_in(person, site.web), f"{role}: {person.page.url}"
     assert site.web.list_users() == {f"{role}@compose": (False, [role]) for role in ALL_ROLES}
@@ -129,7 +129,7 @@ def test_all_sessions_of_person_end_when_keycloak_administrator_logs_them_out(
     """Keycloak names one session to Annals. Annals then asks Keycloak about the person's other
     sessions."""
     end_all = f"/staff/users/{site.keycloak.find_user_id('m.petrov')}/logout"
-    site.keycloak.call_admin_api("POST", end_all)  # those of the tests before
+    site.keycloak.call_admin_api("POST", end_all)  # sessions of earlier tests
     sessions, other_session = [site.log_in(), site.log_in(), site.log_in()], site.log_in("boss")
     site.keycloak.call_admin_api("POST", end_all)
     wait_until(
@@ -142,7 +142,7 @@ def test_all_sessions_of_person_end_when_keycloak_administrator_logs_them_out(
     for page in pages:
         assert "/admin/login/" in page.url
         assert "next=%2Fadmin%2Fcompleteness%2F" in page.text
-    # Of the session that Keycloak named nothing is left, not even a reason.
+    # Annals deletes the session that Keycloak named, so it has no reason left to show.
     assert sum("Your session has ended" in page.text for page in pages) == 2
 
 
@@ -174,7 +174,7 @@ def test_journal_names_keycloak_program_by_its_client_id(site: KeycloakSite) -> 
 def test_api_refuses_keycloak_tokens_that_were_not_issued_for_the_api(site: KeycloakSite) -> None:
     """A token without the scope, and the access, ID and refresh tokens of a person."""
     poor = site.search_with_token(site.keycloak.request_program_token("openid"))
-    assert poor.status_code == 401  # in Keycloak the scope brings the audience
+    assert poor.status_code == 401  # Keycloak adds the audience to a token only with this scope
     assert 'error="invalid_token"' in poor.headers["WWW-Authenticate"]
     tokens = site.keycloak.get_token("staff", "annals", grant_type="password", username="m.petrov",
         password=PASSWORD, client_secret=SECRET, scope="openid")  # fmt: skip

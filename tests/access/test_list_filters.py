@@ -1,4 +1,4 @@
-"""No list on the screens answers questions about fields that it does not show."""
+"""Lists on the screens cannot be filtered by fields that they do not show."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,11 +16,11 @@ from annals.access.local_logins import create_break_glass_login
 from history.models import FieldLabel
 
 REGISTERED = sorted(admin.site._registry, key=lambda model: model._meta.label)
-WAYS = ("", "__exact", "__startswith", "__regex", "__gt", "__isnull")
+LOOKUPS = ("", "__exact", "__startswith", "__regex", "__gt", "__isnull")
 
 
 def list_field_names(model: type[Model]) -> Iterator[str]:
-    """Every field of the model and of the models that it has relations with, both ways."""
+    """Yield every field of the model, and of the models related to it in either direction."""
     for field in model._meta.get_fields():
         if not field.is_relation:
             yield field.name
@@ -47,16 +47,16 @@ def test_filter_tests_cover_every_admin_list() -> None:
 
 @pytest.mark.parametrize("model", REGISTERED, ids=lambda model: model._meta.label)
 def test_admin_list_refuses_filters_that_its_page_does_not_offer(model: Any, root: Client) -> None:
-    address_of_one = admin.site._registry[model]
+    model_admin = admin.site._registry[model]
     address = reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist")
-    tried = [name + way for name in list_field_names(model) for way in WAYS]
+    tried = [name + lookup for name in list_field_names(model) for lookup in LOOKUPS]
     assert "password__startswith" in tried or model is not User
     open_to = {name for name in tried if root.get(address, {name: "1"}).status_code != 400}
-    content = {
-        item[0] if isinstance(item, tuple) else str(item) for item in address_of_one.list_filter
+    offered = {
+        item[0] if isinstance(item, tuple) else str(item) for item in model_admin.list_filter
     }
-    assert {name.partition("__")[0] for name in open_to} <= content
-    assert {name.rpartition("__")[2] for name in open_to} <= {*content, "exact", "isnull"}
+    assert {name.partition("__")[0] for name in open_to} <= offered
+    assert {name.rpartition("__")[2] for name in open_to} <= {*offered, "exact", "isnull"}
 
 
 def test_moments_on_pages_about_logins_are_shown_in_time_zone_of_viewer(root: Client) -> None:

@@ -1,4 +1,4 @@
-"""Passwords are the demo's; the break-glass link works once, for ten minutes."""
+"""Passwords work only in the demo. A break-glass link works once, and for ten minutes."""
 
 import base64
 import logging
@@ -61,15 +61,15 @@ def log_in_by_form(name: str, password: str) -> bool:
     return bool(Client().post("/admin/login/?next=/admin/", form).status_code == 302)
 
 
-@pytest.mark.parametrize("way", [log_in_by_form, log_in_by_basic])
-def test_demo_login_needs_the_right_password_and_an_active_account(way: Any, db: None) -> None:
-    assert way("support", "support")
+@pytest.mark.parametrize("log_in", [log_in_by_form, log_in_by_basic])
+def test_demo_login_needs_the_right_password_and_an_active_account(log_in: Any, db: None) -> None:
+    assert log_in("support", "support")
     before = count_anonymous_refusals()
-    assert not way("support", "wrong")
-    assert not way("nobody-here", "wrong")
+    assert not log_in("support", "wrong")
+    assert not log_in("nobody-here", "wrong")
     assert count_anonymous_refusals() == before + 2
     User.objects.filter(username="support").update(is_active=False)
-    assert not way("support", "support")
+    assert not log_in("support", "support")
 
 
 def test_session_of_demo_is_refused_in_production(client: Client, db: None, settings: Any) -> None:
@@ -112,7 +112,8 @@ def test_break_glass_link_works_once(
         count_break_glass_logins(),
     )
     for _ in range(2):
-        assert client.get(path).status_code == 200  # what only fetches it does not use it up
+        # A program that only fetches the link does not use it up.
+        assert client.get(path).status_code == 200
     assert client.get("/admin/").status_code == 302
     with caplog.at_level(logging.ERROR):
         answer = client.post(path)
@@ -252,7 +253,7 @@ def test_break_glass_link_is_refused_after_it_was_replaced_or_changed(
         call_command("breakglass", "glass")
     elif change == "remove":
         call_command("breakglass", "glass", remove=True)
-    elif change == "other":  # of another login, also where that is a superuser
+    elif change == "other":  # a link of another login, even of a superuser
         User.objects.create_superuser("root")
         path = path.replace("glass/glass", "glass/root")
     else:
@@ -305,7 +306,7 @@ API = "/api/v1/history/product-instance/A1"
 def test_session_that_is_deleted_during_request_is_not_restored(
     store: Store, client: Client, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The session ends by a logout in another window, for example, while the request runs."""
+    """The session can end while the request runs, for example by a logout in another window."""
     store.add("A1", 0, {"n": 1}, 0)
     client.force_login(User.objects.get(username="support"))
 
@@ -341,7 +342,7 @@ def stored_logins(db: None) -> None:
 def test_demo_login_does_not_replace_stored_password_hash(
     client: Client, store: Store, settings: Any
 ) -> None:
-    """Otherwise the demo would replace a strong hash by one with a single iteration."""
+    """A demo login must not replace a strong hash by a hash with a single iteration."""
     settings.PASSWORD_HASHERS = ["annals.access.local_logins.DemoHasher"]
     hasher = PBKDF2PasswordHasher()
     words = "a real one"

@@ -1,4 +1,4 @@
-"""Logging in with two real providers at once, against a production web process."""
+"""Logins with two real providers at once, at a production web process."""
 
 import html
 import json
@@ -14,7 +14,7 @@ import pytest
 import requests
 
 from annals.embedded.postgres import EmbeddedPostgres
-from tests.access.real_provider import Person, RealProvider
+from tests.access.real_provider import ProviderUser, RealProvider
 from tests.access.web import ProductionWeb, age_sessions, is_logged_in
 from tests.consuming import wait_until
 from tests.processes import create_own_database
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.system
 
 
 class TwoProviderSite:
-    """Annals and its two providers."""
+    """A web process of Annals and its two identity providers."""
 
     def __init__(self, web: ProductionWeb, bank: RealProvider, keycloak: RealProvider) -> None:
         self.web, self.bank, self.keycloak = web, bank, keycloak
@@ -33,7 +33,7 @@ class TwoProviderSite:
 
 @pytest.fixture(scope="module")
 def running_site(server: EmbeddedPostgres) -> Iterator[TwoProviderSite]:
-    """One web and two providers for all tests here; each test begins without users."""
+    """Start the web and two providers once for all tests of this module."""
     with tempfile.TemporaryDirectory(prefix="annals-login-") as name, ExitStack() as stack:
         folder = Path(name)
         database = stack.enter_context(create_own_database(server))
@@ -64,7 +64,7 @@ def test_equal_account_names_at_two_providers_become_two_logins(site: TwoProvide
     for provider in (site.bank, site.keycloak):
         assert f"Provider {provider.name}" in offered
         assert f"/oidc/{provider.name}/login/?next=%2Fadmin%2F" in offered
-        person = Person()
+        person = ProviderUser()
         page = person.log_in(site.web.url, provider, "1")
         assert (page.status_code, page.url) == (200, f"{site.web.url}/admin/")
         assert "Петров Михаил" in page.text
@@ -72,19 +72,19 @@ def test_equal_account_names_at_two_providers_become_two_logins(site: TwoProvide
         "m.petrov@bank": (False, ["support"]),
         "m.petrov@keycloak": (False, ["support"]),
     }
-    [name_row] = site.web.database.query("SELECT login, full_name, kind FROM history_person")
-    assert tuple(name_row.values()) == ("m.petrov", "Петров Михаил", "person")
+    [row] = site.web.database.query("SELECT login, full_name, kind FROM history_person")
+    assert tuple(row.values()) == ("m.petrov", "Петров Михаил", "person")
 
 
 def test_roles_follow_claims(site: TwoProviderSite) -> None:
-    person = Person()
+    person = ProviderUser()
     person.log_in(site.web.url, site.bank, "2")
     assert site.web.list_users() == {"boss@bank": (False, ["admin"])}
     site.bank.write_account("2", preferred_username="boss", groups=["annals-ops"])
-    Person().log_in(site.web.url, site.bank, "2")
+    ProviderUser().log_in(site.web.url, site.bank, "2")
     assert site.web.list_users() == {"boss@bank": (False, ["ops"])}
     site.bank.write_account("2", preferred_username="boss", groups=[])
-    page = Person().log_in(site.web.url, site.bank, "2")
+    page = ProviderUser().log_in(site.web.url, site.bank, "2")
     assert page.status_code == 403
     assert site.web.list_users() == {"boss@bank": (False, [])}
     assert not is_logged_in(person, site.web)
@@ -98,15 +98,15 @@ def test_roles_follow_claims(site: TwoProviderSite) -> None:
 def test_role_missing_in_new_claims_is_removed_even_when_journal_fails(
     site: TwoProviderSite,
 ) -> None:
-    person = Person()
+    person = ProviderUser()
     person.log_in(site.web.url, site.bank, "2")
     site.bank.write_account("2", preferred_username="boss", groups=["annals-ops"])
     site.web.database.execute("ALTER TABLE access_journal RENAME TO away")
     try:
-        Person().log_in(site.web.url, site.bank, "2")
+        ProviderUser().log_in(site.web.url, site.bank, "2")
     finally:
         site.web.database.execute("ALTER TABLE away RENAME TO access_journal")
-    assert site.web.list_users() == {"boss@bank": (False, [])}  # the new one needs a row
+    assert site.web.list_users() == {"boss@bank": (False, [])}  # a new login needs a journal entry
     assert not is_logged_in(person, site.web)
 
 
@@ -114,7 +114,7 @@ def test_journal_entries_are_also_written_to_standard_output(site: TwoProviderSi
     """The owner of the tables can change the journal, but not what was written to standard
     output."""
     before = len(site.web.output.read_text().splitlines())
-    person = Person()
+    person = ProviderUser()
     person.log_in(site.web.url, site.bank, "1")
     person.get(f"{site.web.url}/admin/history/product-instance/A1/?a=%0A")
     lines = [json.loads(line) for line in site.web.output.read_text().splitlines()[before:]]
@@ -124,16 +124,16 @@ def test_journal_entries_are_also_written_to_standard_output(site: TwoProviderSi
 
 
 def test_person_marked_as_superuser_in_database_is_refused(site: TwoProviderSite) -> None:
-    """The web could not take the mark away, and no claim gives it."""
-    Person().log_in(site.web.url, site.bank, "1")
+    """The web cannot remove the superuser flag, and no claim can set it."""
+    ProviderUser().log_in(site.web.url, site.bank, "1")
     site.web.database.execute("UPDATE auth_user SET is_superuser = true")
-    page = Person().log_in(site.web.url, site.bank, "1")
+    page = ProviderUser().log_in(site.web.url, site.bank, "1")
     assert page.status_code == 403
     assert "is a superuser in auth_user" in site.web.log.read_text()
 
 
 def test_login_is_refused_when_person_has_no_role(site: TwoProviderSite) -> None:
-    person = Person()
+    person = ProviderUser()
     page = person.log_in(site.web.url, site.bank, "3")
     assert page.status_code == 403
     assert "the administrator" in page.text
@@ -142,9 +142,9 @@ def test_login_is_refused_when_person_has_no_role(site: TwoProviderSite) -> None
 
 
 def test_session_ends_when_person_logs_out_at_provider(site: TwoProviderSite) -> None:
-    person = Person()
+    person = ProviderUser()
     person.log_in(site.web.url, site.bank, "1")
-    other_person = Person()
+    other_person = ProviderUser()
     other_person.log_in(site.web.url, site.keycloak, "1")
     assert is_logged_in(person, site.web)
     page = person.get(f"{site.bank.url}/session/end")
@@ -157,7 +157,7 @@ def test_session_ends_when_person_logs_out_at_provider(site: TwoProviderSite) ->
 
 
 def test_authorization_code_of_one_provider_is_refused_at_another(site: TwoProviderSite) -> None:
-    person = Person()
+    person = ProviderUser()
     redirect = person.http.get(
         f"{site.web.url}/oidc/bank/login/?next=/admin/", allow_redirects=False, timeout=10
     )
@@ -170,7 +170,7 @@ def test_authorization_code_of_one_provider_is_refused_at_another(site: TwoProvi
 def test_each_concurrent_login_of_a_browser_returns_to_its_requested_page(
     site: TwoProviderSite,
 ) -> None:
-    person = Person()
+    person = ProviderUser()
     first = person.get(f"{site.web.url}/oidc/bank/login/?next=/admin/completeness/")
     person.log_in(site.web.url, site.keycloak, "1")
     page = person.continue_login(first, site.bank, "1")
@@ -178,7 +178,7 @@ def test_each_concurrent_login_of_a_browser_returns_to_its_requested_page(
 
 
 def test_page_after_logout_offers_to_end_the_session_at_the_provider(site: TwoProviderSite) -> None:
-    person = Person()
+    person = ProviderUser()
     person.log_in(site.web.url, site.bank, "1")
     page = person.log_out(site.web.url)
     assert not is_logged_in(person, site.web)
@@ -190,11 +190,11 @@ def test_page_after_logout_offers_to_end_the_session_at_the_provider(site: TwoPr
         f"{site.bank.url}/session/end/confirm", data={"xsrf": secret, "logout": "yes"}, timeout=20
     )
     again = person.get(f"{site.web.url}/oidc/bank/login/?next=/admin/")
-    assert again.url.startswith(site.bank.url)  # it asks for a password again
+    assert again.url.startswith(site.bank.url)  # the provider asks for the password again
 
 
 def test_browser_can_begin_many_logins(site: TwoProviderSite) -> None:
-    person = Person()
+    person = ProviderUser()
     for number in range(12):
         person.http.get(
             f"{site.web.url}/oidc/bank/login/?next=/admin/history/?q={'x' * 400 * number}",
@@ -205,12 +205,12 @@ def test_browser_can_begin_many_logins(site: TwoProviderSite) -> None:
         assert len(f"{cookie.name}{cookie.value}") < 4000
         assert (cookie.path, cookie.has_nonstandard_attr("HttpOnly")) == ("/oidc/", True)
     assert person.log_in(site.web.url, site.bank, "1").url == f"{site.web.url}/admin/"
-    assert "annals_login" in person.http.cookies  # the logins that other tabs have begun
+    assert "annals_login" in person.http.cookies  # cookies of the logins that other tabs have begun
 
 
 @pytest.mark.parametrize("target", ["//evil.example", "javascript:alert(1)"])
 def test_login_redirects_only_to_addresses_of_annals(target: str, site: TwoProviderSite) -> None:
-    person = Person()
+    person = ProviderUser()
     person.get(f"{site.web.url}/oidc/bank/login/?next={target}")
     page = person.log_in(site.web.url, site.bank, "1")
     assert page.url.startswith(site.web.url)
@@ -221,26 +221,27 @@ def test_login_page_names_provider_that_is_down_while_another_provider_works(
 ) -> None:
     site.bank.stop()
     began = time.monotonic()
-    page = Person().get(f"{site.web.url}/oidc/bank/login/?next=/admin/")
+    page = ProviderUser().get(f"{site.web.url}/oidc/bank/login/?next=/admin/")
     assert page.status_code == 503
     assert "Provider bank" in page.text
-    assert time.monotonic() - began < 15  # a limit on the call, not a measurement
-    person = Person()
+    assert time.monotonic() - began < 15  # only shows that the call has a time limit
+    person = ProviderUser()
     person.log_in(site.web.url, site.keycloak, "1")
     assert is_logged_in(person, site.web)
     site.bank.start()
-    person = Person()
-    person.log_in(site.web.url, site.bank, "1")  # its keys are new: they are asked for again
+    person = ProviderUser()
+    # The provider has new keys, and Annals fetches them.
+    person.log_in(site.web.url, site.bank, "1")
     assert is_logged_in(person, site.web)
 
 
 def test_break_glass_link_works_with_database_rights_of_web(site: TwoProviderSite) -> None:
-    """The command that made the link has neither the secret key nor the ANNALS_HOME of the web."""
+    """The command that made the link ran without the secret key and the ANNALS_HOME of the web."""
     elsewhere = {"ANNALS_HOME": str(site.web.folder / "elsewhere"), "ANNALS_SECRET_KEY": ""}
     printed = site.web.run_command("breakglass", "breakglass", **elsewhere)
     assert not (site.web.folder / "elsewhere").exists()
     address = f"{site.web.url}{urlsplit(printed).path}"
-    person = Person()
+    person = ProviderUser()
     field = person.get(address).text.split('name="csrfmiddlewaretoken" value="')[1].split('"')[0]
     person.http.post(address, data={"csrfmiddlewaretoken": field}, timeout=120)
     assert is_logged_in(person, site.web)
@@ -249,10 +250,11 @@ def test_break_glass_link_works_with_database_rights_of_web(site: TwoProviderSit
 
 def test_session_continues_only_while_provider_confirms_the_person(site: TwoProviderSite) -> None:
     """`age_sessions` makes the provider's last confirmation older."""
-    person = Person()
+    person = ProviderUser()
     person.log_in(site.web.url, site.bank, "1")
     age_sessions(site.web, 120)
-    page = person.get(f"{site.web.url}/admin/")  # past the provider and back, unseen
+    # Redirected to the provider and back, without a form.
+    page = person.get(f"{site.web.url}/admin/")
     assert (page.status_code, page.url) == (200, f"{site.web.url}/admin/")
     assert any("/oidc/bank/callback/" in step.url for step in page.history)
     site.bank.write_account("1", preferred_username="m.petrov", groups=[])
@@ -262,8 +264,8 @@ def test_session_continues_only_while_provider_confirms_the_person(site: TwoProv
 
 
 def test_api_refuses_session_until_provider_confirms_it(site: TwoProviderSite) -> None:
-    """A person who lost their role opens no page any more, but still has the cookie."""
-    person = Person()
+    """The session must not give a person who has lost their role access to the API."""
+    person = ProviderUser()
     person.log_in(site.web.url, site.bank, "1")
     search = f"{site.web.url}/api/v1/search?q=A1"
     assert person.get(search).status_code == 200
@@ -279,14 +281,14 @@ def test_session_ends_when_idle_or_old(site: TwoProviderSite) -> None:
     """The login page says that the session ended. The login returns to the page where the person
     was."""
     for name, seconds in (("annals_seen", 3_601), ("annals_began", 36_001)):
-        person = Person()
+        person = ProviderUser()
         person.log_in(site.web.url, site.bank, "1")
         age_sessions(site.web, seconds, name)
         page = person.get(f"{site.web.url}/admin/completeness/")
         assert urlsplit(page.url).path == "/admin/login/"
         assert "Your session has ended" in page.text
-        [way] = re.findall(r'href="(/oidc/bank/login/[^"]*)"', page.text)
-        back = person.get(f"{site.web.url}{html.unescape(way)}")
+        [login_path] = re.findall(r'href="(/oidc/bank/login/[^"]*)"', page.text)
+        back = person.get(f"{site.web.url}{html.unescape(login_path)}")
         assert back.url == f"{site.web.url}/admin/completeness/"
 
 

@@ -1,4 +1,4 @@
-"""Marked fields are masked in every answer for everybody without the permission to read them."""
+"""Marked fields are masked in every answer to a viewer without the permission to read them."""
 
 import json
 import logging
@@ -61,7 +61,7 @@ THIRD = {**SECOND, "role": "GUARANTOR", "income": 181818.250}
 
 @pytest.fixture
 def store_with_marked_fields(store: Store) -> Iterator[Store]:
-    """An application and a participant with marked fields, in three versions."""
+    """Store an application, and a participant in three versions with marked fields."""
     store.add("A1", 0, {"number": "+79161234567", "name": "Ипотека"}, 0)
     for version, data in enumerate((FIRST, SECOND, THIRD)):
         store.add("P1", version, data, version, entity=PERSON)
@@ -209,7 +209,7 @@ def test_superuser_needs_permission_for_sensitive_fields(store_with_marked_field
 def test_export_is_masked_unless_reason_is_given(
     store_with_marked_fields: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The export runs in this process, so that it sees the uncommitted rows of the test."""
+    """The export runs in this process, so it sees the uncommitted rows of the test."""
     assert find_leaks(run_export(PERSON, "jsonl"), SECRETS) == []
     clear = run_export(PERSON, "jsonl", "--unmasked", "court order 12\nforged")
     assert find_leaks(clear, SECRETS)
@@ -259,8 +259,8 @@ def test_whole_document_is_masked_when_every_path_is_marked(
         assert find_leaks(fetch_whole_answer(support, address), SECRETS) == []
     officer, address = log_in("privacy"), f"{page}/versions/0/unmask/"
     form = {"path": "", "reason": "complaint 17"}
-    content = officer.post(address, form)
-    assert find_leaks(content.content, {"4509-112233"}) == ["4509-112233"]
+    answer = officer.post(address, form)
+    assert find_leaks(answer.content, {"4509-112233"}) == ["4509-112233"]
 
 
 def test_loading_labels_without_marks_keeps_stored_marks(store_with_marked_fields: Store) -> None:
@@ -284,7 +284,7 @@ def test_commands_read_masked_snapshots_unless_they_request_unmasked_values(
     assert find_leaks(timeline.fetch_newest_version(HOST, PERSON, "P1").snapshot, SECRETS) == []
 
 
-def test_documents_of_simulator_are_masked_by_example_marks(
+def test_labels_file_of_demo_masks_sensitive_fields(
     store_with_marked_fields: Store,
 ) -> None:
     set_marks()
@@ -310,7 +310,7 @@ def test_page_title_is_not_made_from_masked_value(store_with_marked_fields: Stor
 def test_etags_of_masked_and_unmasked_answers_differ(
     store_with_marked_fields: Store,
 ) -> None:
-    """Otherwise a 304 would tell a viewer of masked values whether the unmasked values changed."""
+    """A viewer of masked values must not learn from a 304 whether the unmasked values changed."""
     address = f"/api/v1/history/{PERSON.name}/P1/versions/1"
     masked, whole = log_in("support"), log_in("underwriter")
     tags = [item.get(address).headers["ETag"] for item in (masked, whole)]
@@ -334,7 +334,7 @@ def test_deleted_version_is_answered_with_404_instead_of_304(
     assert (removed.status_code, removed.headers["Cache-Control"]) == (404, "no-store")
 
 
-# One value, unmasked.
+# Unmasking one value with a reason.
 
 UNMASK = f"{PAGE}/versions/0/unmask/"
 ASK = f"{UNMASK}?path=/passport"
@@ -385,9 +385,9 @@ def test_unmasking_is_refused_when_reason_is_invisible_or_of_wrong_length(
 def test_journal_entry_of_unmasking_has_path_and_reason(store_with_marked_fields: Store) -> None:
     officer = log_in("privacy")
     officer.get(ASK)
-    for _ in range(2):  # by a reload of the answer, or by a double click
-        content = officer.post(UNMASK, {"path": "/passport", "reason": "complaint 17"})
-        assert find_leaks(content.content, SECRETS) == ["4509-112233"]
+    for _ in range(2):  # the form is sent twice, as by a reload or a double click
+        answer = officer.post(UNMASK, {"path": "/passport", "reason": "complaint 17"})
+        assert find_leaks(answer.content, SECRETS) == ["4509-112233"]
     officer.post(UNMASK, {"path": "/passport", "reason": ""})
     log_in("support").post(UNMASK, {"path": "/passport", "reason": "complaint 17"})
     actual = JournalEntry.objects.order_by("at").values_list("action", "outcome", "path", "reason")

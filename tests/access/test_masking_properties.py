@@ -1,4 +1,7 @@
-"""Random documents, marks and histories: no answer has a marked value, or depends on one."""
+"""Property tests with random documents, marks and histories.
+
+No answer contains a marked value, and no answer depends on one.
+"""
 
 import base64
 import gzip
@@ -34,7 +37,7 @@ from tests.db.store import Store, minute
 
 
 def set_marks(*paths: str, entity: str = "") -> None:
-    """Mark these paths sensitive and nothing else."""
+    """Mark these paths as sensitive, and remove all other marks."""
     FieldLabel.objects.filter(sensitive=True).update(sensitive=False)
     for path in paths:
         FieldLabel.objects.update_or_create(
@@ -44,16 +47,16 @@ def set_marks(*paths: str, entity: str = "") -> None:
 
 
 def log_in(name: str) -> Client:
-    """A browser in which somebody is logged in."""
+    """Return a test client in which this login has a session."""
     client = Client()
     client.force_login(User.objects.get(username=name))
     return client
 
 
 def list_encodings(text: str) -> set[bytes]:
-    """The text as bytes in the encodings that an answer may use for it."""
+    """Return the text in every byte encoding in which an answer could contain it."""
     escaped = json.dumps(text)[1:-1]
-    found_texts = {
+    variants = {
         text,
         escaped,
         html.escape(text),
@@ -61,10 +64,10 @@ def list_encodings(text: str) -> set[bytes]:
         quote(text),
         quote_plus(text),
     }
-    found_texts |= {quote(text, safe=""), quote(escaped), text[::-1]}
-    encoded = {item.encode() for item in found_texts}
+    variants |= {quote(text, safe=""), quote(escaped), text[::-1]}
+    encoded = {variant.encode() for variant in variants}
     raw = text.encode()
-    # Base64 of a text inside another one starts at one of three places.
+    # Base64 of a text inside another text depends on its offset modulo 3.
     for shift in range(3):
         whole = base64.b64encode(b"\0" * shift + raw)
         inner = whole[4 if shift else 0 : len(whole) - 4]
@@ -73,14 +76,18 @@ def list_encodings(text: str) -> set[bytes]:
 
 
 def find_leaks(content: bytes, secrets: set[str]) -> list[str]:
-    """Those of the secrets that are in an answer, in any form."""
+    """Return the secrets that the content has in any encoding."""
     return [secret for secret in secrets if any(form in content for form in list_encodings(secret))]
 
 
 def generate_addresses(
     entity: EntityKind, id: str, versions: list[int], paths: list[str]
 ) -> Iterator[str]:
-    """All calls and all pages about one entity. paths: those to ask for."""
+    """Yield the addresses of all API calls and pages about one document.
+
+    Args:
+        paths: The paths of fields to ask for.
+    """
     api, page = f"/api/v1/history/{entity.name}/{id}", f"/admin/history/{entity.name}/{id}"
     moment = quote(minute(999).isoformat())
     yield from (api, f"{api}?order=asc&sort=version", f"{api}/versions", f"{api}/blame")
@@ -107,7 +114,7 @@ def generate_addresses(
 
 
 def fetch_whole_answer(client: Client, address: str) -> bytes:
-    """Status, headers and body of an answer, unpacked."""
+    """Return the status, the headers and the decompressed body of an answer."""
     response = client.get(address)
     body = response.content
     if response.headers.get("Content-Encoding") == "gzip":
@@ -118,16 +125,16 @@ def fetch_whole_answer(client: Client, address: str) -> bytes:
 
 
 def find_key_paths(content: bytes) -> list[str]:
-    """The key paths that an answer names, in its order: they can be asked for."""
-    found_texts = [
+    """Return the key paths that an answer names, in their order: calls accept them as `path`."""
+    paths = [
         json.loads(b'"' + path + b'"')
         for path in re.findall(rb'"keyPath":"((?:[^"\\]|\\.)*)"', content)
     ]
-    return [path for path in dict.fromkeys(found_texts) if path]
+    return [path for path in dict.fromkeys(paths) if path]
 
 
 def run_export(entity: EntityKind = ROOT, kind: str = "jsonl", *options: str) -> bytes:
-    """What `annals export` writes to standard output."""
+    """Return what `annals export` writes to standard output."""
     sink = io.BytesIO()
     stream = io.TextIOWrapper(sink)
     with mock.patch.object(sys, "stdout", stream):
@@ -157,7 +164,7 @@ KEYS = [
     "[x=y]",
     "item",
 ]
-OF = {True: ROOT, False: BY_NAME["participant-role"]}
+KIND_BY_ROOT = {True: ROOT, False: BY_NAME["participant-role"]}
 NUMBER = itertools.count(1)
 
 shapes = st.recursive(
@@ -178,25 +185,32 @@ marks = st.lists(
     unique=True,
 )
 relaxed = settings(
-    max_examples=8,  # about a second each
+    max_examples=8,  # an example takes about a second
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 
 def is_marked(patterns: Sequence[str], path: tuple[str, ...]) -> bool:
-    """Whether a place is at or below a marked path: an own reading of what a mark means."""
+    """Return whether a path is at or below a marked path.
+
+    This is a second implementation of marks, independent of the one that is tested.
+    """
     text = "".join(f"/{part.replace('~', '~0').replace('/', '~1')}" for part in path)
     return any(re.fullmatch(_to_expression(pattern) + r"(/.*)?", text) for pattern in patterns)
 
 
 def _to_expression(pattern: str) -> str:
-    found_texts = {"*": "/[^/]*", "**": "(/[^/]*)*"}
-    return "".join(found_texts.get(part, "/" + re.escape(part)) for part in pattern.split("/")[1:])
+    wildcards = {"*": "/[^/]*", "**": "(/[^/]*)*"}
+    return "".join(wildcards.get(part, "/" + re.escape(part)) for part in pattern.split("/")[1:])
 
 
 class ValuePools:
-    """Values that occur nowhere else. secret: those of marked places; open: all others."""
+    """Values for the documents of one history.
+
+    `secret` has random values for marked fields, which occur nowhere else. `open` has fixed values
+    for all other fields.
+    """
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -220,7 +234,7 @@ class ValuePools:
     def fill(
         self, shape: Any, patterns: Sequence[str], picks: Iterator[int], path: tuple[str, ...] = ()
     ) -> Any:
-        """The shape with a value in each leaf. Keys below a marked place are secret too."""
+        """Return the shape with a value in each leaf. Keys below a marked path are secret, too."""
         hidden = bool(path) and is_marked(patterns, path)
         if isinstance(shape, dict) and shape:
             names = self.secret_keys * 3 if hidden else list(shape)
@@ -230,8 +244,8 @@ class ValuePools:
             }
         if isinstance(shape, list) and shape:
             return [
-                self.fill(inner, patterns, picks, (*path, str(place)))
-                for place, inner in enumerate(shape)
+                self.fill(inner, patterns, picks, (*path, str(index)))
+                for index, inner in enumerate(shape)
             ]
         pool = self.secret if hidden else self.open
         return pool[next(picks) % len(pool)]
@@ -240,31 +254,39 @@ class ValuePools:
 def iterate_answers(
     client: Client, entity: EntityKind, id: str, versions: int
 ) -> Iterator[tuple[str, bytes]]:
-    """Every answer about an entity, also those to the questions that answers suggest, to a login
-    that has opened nothing before."""
+    """Yield the address and the answer of every call and page about a document.
+
+    Calls with the key paths that earlier answers name are included. The login has opened no
+    document before.
+    """
     JournalEntry.objects.all().delete()
     api = f"/api/v1/history/{entity.name}/{id}"
-    answers_text = client.get(api).content + client.get(f"{api}/blame").content
+    first_answers = client.get(api).content + client.get(f"{api}/blame").content
     for address in generate_addresses(
-        entity, id, list(range(versions)), find_key_paths(answers_text)[:4]
+        entity, id, list(range(versions)), find_key_paths(first_answers)[:4]
     ):
         yield address, fetch_whole_answer(client, address)
 
 
+# Mask tokens in answers, and their short form on pages.
 TOKEN = re.compile(rb"masked(:|%3A)[0-9a-f]{16}")
 SHORT = re.compile("•••• [0-9a-f]{6}".encode())
-CHANCE = re.compile(rb"[0-9a-f]{32}|csrfmiddlewaretoken\" value=\"\w+|'Set-Cookie'.*?;")
+# What is random in every answer: request ids, CSRF tokens, cookies.
+RANDOM = re.compile(rb"[0-9a-f]{32}|csrfmiddlewaretoken\" value=\"\w+|'Set-Cookie'.*?;")
 
 
 def neutralise_answer(body: bytes, id: str) -> bytes:
-    """An answer with its id, and with its tokens by the order in which they come."""
+    """Return the answer without its random parts.
+
+    The id is replaced by ID, and each mask token by its number in the order of appearance.
+    """
     seen: dict[bytes, bytes] = {}
 
     def number_token(match: re.Match[bytes]) -> bytes:
         digits = match[0][-16:] if b"masked" in match[0] else match[0][-6:]
         return b"<%b>" % seen.setdefault(digits[:6], b"%d" % len(seen))
 
-    body = CHANCE.sub(b"", body).replace(id.encode(), b"ID")
+    body = RANDOM.sub(b"", body).replace(id.encode(), b"ID")
     body = re.sub(rb'"X-Request-ID"[^,}]*|\'(X-Request-ID|Expires)\': \'.*?\'', b"", body)
     return SHORT.sub(number_token, TOKEN.sub(number_token, body))
 
@@ -285,14 +307,16 @@ def test_answers_do_not_depend_on_marked_values(
     root: bool,
     seeds: tuple[int, int],
 ) -> None:
-    """Two histories differ only in marked values. Values that are equal in one history are equal in
-    the other. The answers must be the same bytes, apart from mask tokens, and contain no marked
-    value."""
-    entity, histories, answers_text = OF[root], [], []
-    for turn, seed in enumerate(seeds):
+    """Compare the answers about two histories that differ only in marked values.
+
+    Marked values that are equal in one history are equal in the other. The answers must be the same
+    bytes except for mask tokens, and contain no marked value.
+    """
+    entity, histories, neutral_answers = KIND_BY_ROOT[root], [], []
+    for index, seed in enumerate(seeds):
         id, picks_cycle, pools = f"H{next(NUMBER):06}", itertools.cycle(picks), ValuePools(seed)
-        if turn:
-            pools.secret.reverse()  # other types and lengths in each place
+        if index:
+            pools.secret.reverse()  # each marked field gets another type and length
         history = [pools.fill(shape, patterns, picks_cycle) for shape in shapes]
         for version, document in enumerate(history):
             store.add(id, version, document, version, entity=entity, application=id)
@@ -300,28 +324,28 @@ def test_answers_do_not_depend_on_marked_values(
     set_marks(*patterns)
     try:
         for id, pools, history in histories:
-            found_texts = list(iterate_answers(log_in("support"), entity, id, len(shapes)))
+            answers = list(iterate_answers(log_in("support"), entity, id, len(shapes)))
             lines = [line for line in run_export(entity).splitlines() if id.encode() in line]
             assert len(lines) == len(history)
-            wrong = {address: find_leaks(body, pools.texts) for address, body in found_texts}
+            wrong = {address: find_leaks(body, pools.texts) for address, body in answers}
             wrong["export"] = find_leaks(b"\n".join(lines), pools.texts)
             assert not {address: texts for address, texts in wrong.items() if texts}
             newest = f"/api/v1/history/{entity.name}/{id}/versions/{len(history) - 1}"
             in_clear = json.loads(log_in("underwriter").get(newest).content)["data"]["entity"]
             assert in_clear == json.loads(json.dumps(history[-1]))
-            answers_text.append(
+            neutral_answers.append(
                 [
-                    (neutralise_answer(a.encode(), id), neutralise_answer(body, id))
-                    for a, body in found_texts
+                    (neutralise_answer(address.encode(), id), neutralise_answer(body, id))
+                    for address, body in answers
                 ]
             )
-        for first, second in zip(*answers_text, strict=True):
+        for first, second in zip(*neutral_answers, strict=True):
             assert first == second
     finally:
         set_marks()
 
 
 @pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
+def forget_labels() -> Iterator[None]:
     yield
     labels.forget_catalogue()

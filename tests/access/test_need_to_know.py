@@ -1,5 +1,7 @@
-"""An application that the rule does not open to a reader is in no answer, and neither is a child of
-it; a rule that fails opens nothing."""
+"""Need-to-know: no answer has anything of an application that the rule hides from the viewer.
+
+The same holds for its children. A rule that fails hides the application.
+"""
 
 import json
 import logging
@@ -33,14 +35,15 @@ from tests.access.test_masking_properties import (
 )
 from tests.db.store import HOST, T0, Store
 
-ROOM = "tests.access.test_need_to_know"
+MODULE = "tests.access.test_need_to_know"
 PERSON = BY_NAME["participant-role"]
 SECRETS = {"VIP-OWNER", "VIP-CHILD", "77-0001"}
 ids: list[str] = []
 
 
 def not_vip(user: Caller, application: Application) -> bool:
-    """The example of docs/access.md: cases of important people are open to `underwriter` alone."""
+    """Open the cases of important people only to `underwriter`: the example rule of
+    docs/access.md."""
     document: Any = application.document
     return "vip" not in document or user.get_username() == "underwriter"  # type: ignore[attr-defined]
 
@@ -71,7 +74,7 @@ NUMBER = 5
 
 @pytest.fixture
 def store_with_hidden_application(store: Store) -> Store:
-    """V1 is not for everybody, A1 is. Both have a number, and a child with the same key."""
+    """Store V1, which the rule hides, and A1. Both have a number, and a child with the same key."""
     for id, extra in (("V1", {"vip": True, "name": "VIP-OWNER"}), ("A1", {"name": "Ипотека"})):
         store.add(id, 0, {"number": "77-0001", **extra}, 0)
         store.add(id, 1, {"number": "77-0001", "rate": "2", **extra}, 1)
@@ -91,10 +94,10 @@ def store_with_hidden_application(store: Store) -> Store:
 
 @pytest.fixture
 def set_rule(settings: Any) -> Callable[[str], None]:
-    def use(name: str) -> None:
-        settings.ANNALS = msgspec.structs.replace(settings.ANNALS, need_to_know=f"{ROOM}.{name}")
+    def set_setting(name: str) -> None:
+        settings.ANNALS = msgspec.structs.replace(settings.ANNALS, need_to_know=f"{MODULE}.{name}")
 
-    return use
+    return set_setting
 
 
 def generate_questions() -> Iterator[str]:
@@ -117,12 +120,12 @@ def test_answers_contain_nothing_of_hidden_application(
     for address in generate_questions():
         content = fetch_whole_answer(client, address)
         assert not find_leaks(content, SECRETS - {"77-0001"}), address
-        bad = address.endswith("path=wrong")  # 400, before anything is looked for
+        bad = address.endswith("path=wrong")  # 400: the parameter is wrong, nothing is searched
         if not bad and "search?" not in address and "?q=" not in address and address != "/admin/":
             assert content.startswith(b"403"), address
             head = client.head(address)
             assert (head.status_code, head.content) == (403, b""), address
-    # The same answers are there for who may see them: the test asks the right questions.
+    # A permitted viewer gets the secrets from these addresses, so the test can find leaks.
     reader = log_in("underwriter")
     assert find_leaks(fetch_whole_answer(reader, "/api/v1/history/product-instance/V1"), SECRETS)
     assert find_leaks(fetch_whole_answer(reader, "/api/v1/history/participant-role/P9"), SECRETS)
@@ -193,8 +196,8 @@ def test_search_for_hidden_application_is_in_journal(
 ) -> None:
     set_rule("not_vip")
     log_in("support").get("/api/v1/search?q=77-0001")
-    content, hidden = JournalEntry.objects.order_by("outcome").reverse()
-    assert (content.application, content.outcome, content.reason) == ("A1", "shown", "")
+    shown, hidden = JournalEntry.objects.order_by("outcome").reverse()
+    assert (shown.application, shown.outcome, shown.reason) == ("A1", "shown", "")
     assert (hidden.application, hidden.outcome) == ("V1", "refused")
     assert (hidden.action, hidden.reason) == ("search", "need-to-know: left out of the list")
 
@@ -212,7 +215,7 @@ def test_start_page_leaves_out_hidden_applications(
         (PERSON.name, "P9"),
     ]
     session.save()
-    set_rule("not_vip")  # it fails at NO-ROOT
+    set_rule("not_vip")  # fails for NO-ROOT, which has no document
     page = support.get("/admin/").content
     assert b"/A1/" in page
     assert not find_leaks(page, {"NO-ROOT", "/V1", ">V1<", "/P9", ">P9<", "VIP-OWNER", "VIP-CHILD"})
@@ -321,11 +324,11 @@ def test_failed_need_to_know_rule_is_noted_as_failure_in_journal(
 def test_child_is_refused_when_one_of_its_applications_is_refused(
     store_with_hidden_application: Store, set_rule: Any
 ) -> None:
-    """It is refused also when the rule fails for another of its applications."""
+    """The child is refused even if the rule fails for another of its applications."""
     store_with_hidden_application.add(
         "P9", 2, {"fullName": "VIP-CHILD"}, 4, entity=PERSON, application="NO-ROOT"
     )
-    set_rule("not_vip")  # it fails at NO-ROOT
+    set_rule("not_vip")  # fails for NO-ROOT, which has no document
     assert log_in("support").get("/api/v1/history/participant-role/P9").status_code == 403
 
 
@@ -345,7 +348,7 @@ def test_request_gets_503_when_need_to_know_rule_fails_because_snapshot_is_missi
         "P7", 0, {"role": "X"}, 2, entity=PERSON, application="NO-ROOT"
     )
     store_with_hidden_application.add("D1", 3, "null", 2, type=ChangeType.DELETE)
-    set_rule("not_vip")  # it fails at None
+    set_rule("not_vip")  # fails if the document is None
     support = log_in("support")
     for address in ("history/participant-role/P7", "history/product-instance/D1"):
         assert support.get(f"/api/v1/{address}").status_code == 503
@@ -362,10 +365,10 @@ def test_commands_are_exempt_from_need_to_know_rule(
     "path, reason",
     [
         ("no.such.module", "cannot be imported"),
-        (f"{ROOM}.no_such_name", "cannot be imported"),
-        (f"{ROOM}.NUMBER", "is not a function"),
-        (f"{ROOM}.async_rule", "must be a plain function"),
-        (f"{ROOM}.rule_of_three", "must take two arguments"),
+        (f"{MODULE}.no_such_name", "cannot be imported"),
+        (f"{MODULE}.NUMBER", "is not a function"),
+        (f"{MODULE}.async_rule", "must be a plain function"),
+        (f"{MODULE}.rule_of_three", "must take two arguments"),
     ],
 )
 def test_error_names_need_to_know_rule_that_cannot_be_used(

@@ -1,6 +1,7 @@
-"""No answer may be kept by a browser or a proxy: every address, with every outcome.
+"""No browser or proxy may keep an answer, at any address and with any status.
 
-A version of the API is the exception: its client may keep it, if it asks again each time."""
+The exception is a version in the API: its client may keep it, but must ask again each time.
+"""
 
 import re
 from typing import Any
@@ -22,7 +23,7 @@ PROBES = ["/healthz", "/readyz", "/metrics"]
 
 @pytest.fixture
 def addresses(objects_by_model: dict[str, object]) -> list[str]:
-    """Every address of the site."""
+    """Return an address for every route of the site."""
     actual = []
     for pattern, (address, _) in MATRIX.items():
         model = "/".join(pattern.split("/")[1:3])
@@ -40,7 +41,7 @@ def admin(client: Client, objects_by_model: dict[str, object]) -> Client:
 def assert_no_answer_may_be_kept(
     client: Client, addresses: list[str], method: str = "get", **more: Any
 ) -> set[int]:
-    """The statuses of the answers; none of them may be kept."""
+    """Check that every answer forbids caching, and return the statuses of the answers."""
     statuses = set()
     for address in addresses:
         answer = getattr(client, method)(address, **more)
@@ -63,7 +64,7 @@ def test_answers_forbid_caching_for_every_role(
 
 
 @pytest.mark.parametrize(
-    "place",
+    "failing_function",
     [
         "django.middleware.security.SecurityMiddleware.process_request",
         "annals.web.middleware.journal.classify_request",
@@ -71,12 +72,12 @@ def test_answers_forbid_caching_for_every_role(
     ],
 )
 def test_error_answers_forbid_caching(
-    place: str, admin: Client, addresses: list[str], monkeypatch: pytest.MonkeyPatch
+    failing_function: str, admin: Client, addresses: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a fault")
 
-    monkeypatch.setattr(place, fail)
+    monkeypatch.setattr(failing_function, fail)
     requested = [
         address for address in addresses if address not in PROBES and "/static/" not in address
     ]
@@ -85,7 +86,7 @@ def test_error_answers_forbid_caching(
 
 def test_static_files_allow_caching(client: Client, db: None) -> None:
     answer = client.get("/static/history/annals.css")
-    answer.getvalue()  # a file is closed at its end
+    answer.getvalue()  # reading the answer closes the file
     assert (answer.status_code, "max-age" in answer.headers["Cache-Control"]) == (200, True)
 
 

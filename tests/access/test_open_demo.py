@@ -1,4 +1,4 @@
-"""A demo that nobody asked for is not served to others, and leaves no logins behind."""
+"""A demo that starts by mistake does not serve other hosts, and leaves no logins behind."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ GUNICORN = (sys.executable, "-m", "gunicorn", "--config", "python:annals.server"
 
 
 def make_accidental_demo_environment(folder: Path) -> dict[str, str]:
-    """The environment of a demo that nobody asked for."""
+    """Return an environment without DATABASE_URL, in which Annals starts as a demo by mistake."""
     own_values = {
         name: value
         for name, value in os.environ.items()
@@ -92,7 +92,7 @@ def test_web_does_not_start_when_its_login_owns_the_tables(
 
 
 def test_migrate_deactivates_demo_logins_in_production(db: None, settings: Any) -> None:
-    """A demo that is started on this database by mistake does not activate them again."""
+    """A later start as a demo, by mistake, on the same database does not activate them again."""
     User.objects.create_user("kept", password="not the name")
     actual = User.objects.filter(is_active=True).values_list("username", flat=True)
     assert set(actual) > {"support", "kept"}

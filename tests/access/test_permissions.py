@@ -1,4 +1,4 @@
-"""Who may open what: every role at every address. A new address without a row here fails."""
+"""Which role may open which address. A new route without a row in MATRIX fails the test."""
 
 from collections.abc import Iterator
 
@@ -22,7 +22,7 @@ OFFICERS = frozenset({"privacy"})
 NOBODY: frozenset[str] = frozenset()
 
 ENTITY = "history/product-instance/A1"
-# By pattern: an address of it, and who may open it with GET.
+# For each route: an example address, and the roles that may open it with GET.
 MATRIX: dict[str, tuple[str, frozenset[str | None]]] = {
     "admin/": ("admin/", LOGINS),
     "admin/login/": ("admin/login/", frozenset({None})),
@@ -78,7 +78,7 @@ MATRIX: dict[str, tuple[str, frozenset[str | None]]] = {
             ("<path:object_id>/history/", "{pk}/history/"),
         )
     },
-    # Providers make logins; nobody makes or deletes one here.
+    # Logins come from identity providers: on these pages no role may add or delete one.
     **{
         f"admin/auth/user/{pattern}": (f"admin/auth/user/{address}", allowed_roles)
         for pattern, address, allowed_roles in (
@@ -117,7 +117,7 @@ MATRIX: dict[str, tuple[str, frozenset[str | None]]] = {
         )
     },
 }
-# Nothing to see: they send elsewhere, take only POST, answer 404, or ask for parameters.
+# Routes that show nothing: they redirect, accept only POST, answer 404, or need parameters.
 ELSEWHERE = {
     "",
     "admin/language/",
@@ -138,7 +138,7 @@ ELSEWHERE = {
 def list_routes(
     patterns: list[URLPattern | URLResolver] | None = None, before: str = ""
 ) -> Iterator[str]:
-    """Every address pattern of the site."""
+    """Yield every route pattern of the site."""
     for item in get_resolver().url_patterns if patterns is None else patterns:
         name = before + str(item.pattern)
         if isinstance(item, URLResolver):
@@ -148,14 +148,14 @@ def list_routes(
 
 
 def test_every_route_is_in_permission_matrix() -> None:
-    # Those of identity providers are there where some are declared, and open to everybody.
+    # The routes of identity providers exist only if some are declared, and are open to everybody.
     actual = {route for route in list_routes() if not route.startswith("oidc/")}
     assert actual == MATRIX.keys() | ELSEWHERE
 
 
 @pytest.fixture
 def objects_by_model(store: Store) -> dict[str, object]:
-    """Something at every address; gives the key of the object of each model."""
+    """Store an object for every address; return the primary key of the object of each model."""
     store.add("A1", 0, {"rate": "1", "secret": "2"}, 0)
     FieldLabel.objects.create(path="/secret", russian="Тайна", sensitive=True)
     Quarantined.objects.create(

@@ -1,4 +1,4 @@
-"""ANNALS_OIDC_FILE: what it may say, and the message for a wrong one."""
+"""The declarations in ANNALS_OIDC_FILE and their errors, and logins and logouts at providers."""
 
 import json
 import time

@@ -1,6 +1,8 @@
-"""What is in quarantine, or in the archive, is told of a document only to those who may open it. Of
-a document that nobody can be asked about, readers under need-to-know learn what they learn of one
-that never was: the same bytes."""
+"""Under need-to-know, quarantine and archive reveal documents only to permitted viewers.
+
+A rule cannot decide about an id without a stored document. For such an id, viewers under a rule get
+the same bytes as for an id that never existed.
+"""
 
 import re
 from collections.abc import Callable, Iterator
@@ -12,28 +14,30 @@ from django.test import Client
 from history.documents.record import ChangeType
 from history.kinds.entities import BY_NAME, ROOT, EntityKind
 from tests.access.test_masking_properties import (
-    CHANCE,
+    RANDOM,
     fetch_whole_answer,
     find_leaks,
     generate_addresses,
     log_in,
 )
 from tests.access.test_need_to_know import set_rule, store_with_hidden_application
-from tests.db.noted import create_quarantined
+from tests.db.ingest_rows import create_quarantined
 from tests.db.store import Store, minute
 
 __all__ = ["set_rule", "store_with_hidden_application"]
 
 TASK = BY_NAME["product-task"]
 PERSON = BY_NAME["participant-role"]
-# As long as the ids that are in quarantine.
+# An unknown id, as long as the ids in quarantine.
 ABSENT = "Z00"
 VERSION = 4711
 _offsets = iter(range(1_000_000))
 
 
-def hold(entity: EntityKind, id: str, version: int | None = VERSION, application: str = "") -> None:
-    """Put a message into quarantine."""
+def quarantine(
+    entity: EntityKind, id: str, version: int | None = VERSION, application: str = ""
+) -> None:
+    """Put a message about this document into quarantine."""
     create_quarantined(
         topic=entity.topics[0], offset=next(_offsets), entity=entity.name, entity_id=id,
         version=version, application=application, made_at=minute(7), first_seen=minute(8),
@@ -41,7 +45,7 @@ def hold(entity: EntityKind, id: str, version: int | None = VERSION, application
 
 
 def list_addresses(entity: EntityKind, id: str) -> Iterator[str]:
-    """All calls and pages that take an id."""
+    """Yield the addresses of all calls and pages about one document."""
     yield from generate_addresses(entity, id, [0, VERSION], ["/rate"])
     yield f"/api/v1/trace?entity={entity.name}&id={id}&version={VERSION}"
     yield f"/api/v1/trace?entity={entity.name}&id={id}&version=0"
@@ -53,9 +57,11 @@ def list_addresses(entity: EntityKind, id: str) -> Iterator[str]:
     yield f"/admin/history/?q={id} A1"
 
 
-def answer(client: Client, address: str, id: str) -> bytes:
-    """An answer without what differs in any two: the id, the request's own id, its time, its
-    tokens."""
+def fetch_comparable_answer(client: Client, address: str, id: str) -> bytes:
+    """Return an answer without the parts that differ between any two answers.
+
+    These are the document's id, the request id, the times, and the tokens.
+    """
     body = fetch_whole_answer(client, address)
     for pattern in (
         rb"'X-Request-ID': '\w+'",
@@ -71,46 +77,54 @@ def answer(client: Client, address: str, id: str) -> bytes:
     return body.replace(id.encode(), b"<id>")
 
 
-# What nobody can be asked about, and what the rule hides: entity, id, and how it comes there.
+# For each hidden document: its kind, and a function that quarantines a message about its id.
 HIDDEN: dict[str, tuple[EntityKind, Callable[[str], None]]] = {
-    "an application of which only quarantined versions came": (ROOT, lambda id: hold(ROOT, id)),
-    "one whose version cannot be read": (ROOT, lambda id: hold(ROOT, id, None)),
+    "an application with only quarantined versions": (
+        ROOT,
+        lambda id: quarantine(ROOT, id),
+    ),
+    "an application with a quarantined message without a version number": (
+        ROOT,
+        lambda id: quarantine(ROOT, id, None),
+    ),
     "a child that names a hidden application": (
         TASK,
-        lambda id: hold(TASK, id, application="V1"),
+        lambda id: quarantine(TASK, id, application="V1"),
     ),
-    "a child that names no application": (TASK, lambda id: hold(TASK, id)),
+    "a child that names no application": (TASK, lambda id: quarantine(TASK, id)),
     "a child that names an application without a document": (
         TASK,
-        lambda id: hold(TASK, id, application="NO-ROOT"),
+        lambda id: quarantine(TASK, id, application="NO-ROOT"),
     ),
-    "an application that only a quarantined child names": (
+    "an application that only a quarantined message of a child names": (
         ROOT,
-        lambda id: hold(TASK, "T99", application=id),
+        lambda id: quarantine(TASK, "T99", application=id),
     ),
 }
 
 
 @pytest.mark.parametrize("rule", ["not_vip", "count_calls"])
 @pytest.mark.parametrize("case", HIDDEN)
-def test_hidden_quarantined_message_is_answered_like_an_unknown_id(
+def test_id_of_hidden_quarantined_message_is_answered_like_an_unknown_id(
     case: str, rule: str, store_with_hidden_application: Store, set_rule: Any
 ) -> None:
-    entity, come = HIDDEN[case]
+    entity, quarantine_message = HIDDEN[case]
     client = log_in("support")
-    if rule == "count_calls":  # it opens everything, without a look at the document
+    if rule == "count_calls":  # a rule that opens every application
         store_with_hidden_application.add("V1", 2, "null", 3, type=ChangeType.DELETE)
         if "a child that names a hidden" in case:
             pytest.skip("nothing is hidden")
     set_rule(rule)
     for hidden in list_addresses(entity, "H00"):
         absent = hidden.replace("H00", ABSENT)
-        before = answer(client, absent, ABSENT)
-        assert answer(client, hidden, "H00") == before, hidden
-    come("H00")
+        before = fetch_comparable_answer(client, absent, ABSENT)
+        assert fetch_comparable_answer(client, hidden, "H00") == before, hidden
+    quarantine_message("H00")
     for hidden in list_addresses(entity, "H00"):
         absent = hidden.replace("H00", ABSENT)
-        assert answer(client, hidden, "H00") == answer(client, absent, ABSENT), hidden
+        assert fetch_comparable_answer(client, hidden, "H00") == fetch_comparable_answer(
+            client, absent, ABSENT
+        ), hidden
 
 
 @pytest.mark.parametrize("case", HIDDEN)
@@ -118,8 +132,8 @@ def test_quarantined_message_is_shown_when_no_need_to_know_rule_is_set(
     case: str, store_with_hidden_application: Store
 ) -> None:
     """Without this test, the tests of hidden messages could pass on pages that show no messages."""
-    entity, come = HIDDEN[case]
-    come("H00")
+    entity, quarantine_message = HIDDEN[case]
+    quarantine_message("H00")
     client = log_in("support")
     page = fetch_whole_answer(client, f"/admin/history/{entity.name}/H00/")
     searched = fetch_whole_answer(client, "/admin/history/?q=H00")
@@ -130,13 +144,15 @@ def test_quarantined_message_is_shown_when_no_need_to_know_rule_is_set(
 def test_search_does_not_reveal_hidden_application(
     store_with_hidden_application: Store, set_rule: Any
 ) -> None:
-    hold(ROOT, "V1")
-    hold(PERSON, "P9", application="V1")
+    quarantine(ROOT, "V1")
+    quarantine(PERSON, "P9", application="V1")
     set_rule("not_vip")
     client = log_in("support")
     for page in ("/api/v1/search?q=", "/admin/history/?q="):
         for id in ("V1", "P9"):
-            assert answer(client, page + id, id) == answer(client, page + ABSENT, ABSENT)
+            assert fetch_comparable_answer(client, page + id, id) == fetch_comparable_answer(
+                client, page + ABSENT, ABSENT
+            )
     reader = log_in("underwriter")
     assert str(VERSION).encode() in fetch_whole_answer(
         reader, "/admin/history/product-instance/V1/"
@@ -148,9 +164,9 @@ def test_messages_of_hidden_application_are_not_shown_on_pages_of_another_applic
 ) -> None:
     """A1 is visible and V1 is hidden. One message is about a child of A1 and names V1. Another is
     about a child of V1 and names A1."""
-    hold(PERSON, "P1", 4711, application="V1")
-    hold(PERSON, "P9", 4712, application="A1")
-    hold(TASK, "T9", 4713, application="A1")
+    quarantine(PERSON, "P1", 4711, application="V1")
+    quarantine(PERSON, "P9", 4712, application="A1")
+    quarantine(TASK, "T9", 4713, application="A1")
     set_rule("not_vip")
     pages = [
         "/api/v1/applications/A1/history",
@@ -168,8 +184,8 @@ def test_messages_of_hidden_application_are_not_shown_on_pages_of_another_applic
         whole_answer = fetch_whole_answer(support, page)
         assert whole_answer.startswith(b"200"), page
         requested_ids = {"4711"} - {page.rpartition("=")[2]}
-        # A token in the page may have "P9" by chance.
-        answer = CHANCE.sub(b"", whole_answer)
+        # A random token in the page may contain "P9".
+        answer = RANDOM.sub(b"", whole_answer)
         assert not find_leaks(answer, requested_ids | {"4712", "P9"}), page
     assert b"4713" in fetch_whole_answer(support, pages[0])
     assert b"4711" in fetch_whole_answer(underwriter, pages[0])
@@ -179,11 +195,11 @@ def test_messages_of_hidden_application_are_not_shown_on_pages_of_another_applic
 def test_permitted_viewer_sees_quarantined_create_of_application_that_has_only_children(
     store_with_hidden_application: Store, set_rule: Any
 ) -> None:
-    """Such applications arise when a service begins to send bad messages."""
+    """The service sent a bad message for the application, and good ones for its children."""
     store_with_hidden_application.add(
         "P7", 0, {"fullName": "x"}, 2, entity=PERSON, application="NEW"
     )
-    hold(ROOT, "NEW")
+    quarantine(ROOT, "NEW")
     set_rule("count_calls")
     client = log_in("support")
     assert b"4711" in fetch_whole_answer(client, "/api/v1/applications/NEW/history")
@@ -193,17 +209,19 @@ def test_permitted_viewer_sees_quarantined_create_of_application_that_has_only_c
 def test_viewer_under_need_to_know_is_not_told_that_archive_may_have_document(
     store_with_hidden_application: Store, set_rule: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Archive:
+    class FakeArchive:
         def may_have(self, _entity: EntityKind, id: str) -> bool:
             return id == "H00"
 
         def find_oldest_day(self, _entity: EntityKind) -> None:
             return None
 
-    monkeypatch.setattr("history.timeline.reader.archive.open_archive", Archive)
+    monkeypatch.setattr("history.timeline.reader.archive.open_archive", FakeArchive)
     client = log_in("support")
     page = "/admin/history/product-instance/H00/"
     assert b"archive" in fetch_whole_answer(client, page)
     set_rule("not_vip")
     absent = page.replace("H00", ABSENT)
-    assert answer(client, page, "H00") == answer(client, absent, ABSENT)
+    assert fetch_comparable_answer(client, page, "H00") == fetch_comparable_answer(
+        client, absent, ABSENT
+    )

@@ -1,4 +1,4 @@
-"""Hostile Bearer tokens: each is wrong in one thing, and each is refused with the right answer."""
+"""Hostile Bearer and ID tokens, each wrong in one thing, are refused for the right reason."""
 
 import time
 from typing import Any
@@ -23,7 +23,9 @@ def make_provider(issuer: LocalIssuer, **changed: Any) -> Provider:
     return Provider(**(values | changed))
 
 
-@pytest.mark.filterwarnings("ignore::jwt.warnings.InsecureKeyLengthWarning")  # made on purpose
+@pytest.mark.filterwarnings(
+    "ignore::jwt.warnings.InsecureKeyLengthWarning"
+)  # the weak key is on purpose
 @pytest.mark.parametrize("name", HOSTILE | BEARER)
 def test_hostile_bearer_token_is_refused(
     name: str, issuer: LocalIssuer, discoveries_by_issuer: dict[str, ProviderDiscovery]
@@ -109,7 +111,7 @@ def test_keys_of_provider_are_fetched_once_for_many_tokens(
 ) -> None:
     for _ in range(50):
         tokens.verify_bearer_token(issuer.make_token(), discoveries_by_issuer)
-    assert len(issuer.requests) == 2  # its metadata and its keys
+    assert len(issuer.requests) == 2  # one for the metadata, one for the keys
 
 
 @pytest.mark.parametrize(
@@ -167,7 +169,7 @@ def test_hanging_provider_is_called_at_most_once_in_ten_seconds(issuer: LocalIss
     now = [0.0]
     discovery = ProviderDiscovery(make_provider(issuer), clock=lambda: now[0])
     assert discovery.get_keys("rsa")
-    now[0] += 4_000  # all that is remembered is out of date
+    now[0] += 4_000  # all cached metadata and keys are out of date
     right = issuer.answer
 
     def answer_slowly(path: str) -> object:
@@ -193,7 +195,7 @@ def test_hanging_provider_is_called_at_most_once_in_ten_seconds(issuer: LocalIss
 def test_revoked_key_is_refused_after_ten_minutes(
     issuer: LocalIssuer, values: Any, metadata: Any, refusal: Any, reason: str
 ) -> None:
-    """It is refused also when the metadata cannot be used, or when the provider has no other
+    """The key is also refused if the metadata cannot be used, or if the provider has no other
     key."""
     now = [0.0]
     earlier = {issuer.url: ProviderDiscovery(make_provider(issuer), clock=lambda: now[0])}

@@ -1,4 +1,4 @@
-"""A production web process, outside the demo, for people of real identity providers."""
+"""A production web process outside the demo, at which people of real providers log in."""
 
 import json
 import os
@@ -10,14 +10,14 @@ from typing import Any
 import requests
 
 from annals.embedded import logins
-from tests.access.real_provider import Person, choose_port
+from tests.access.real_provider import ProviderUser, choose_port
 from tests.consuming import ProductDatabase, run_command, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 class ProductionWeb:
-    """gunicorn outside the demo, with both providers."""
+    """A gunicorn process outside the demo, with declared identity providers."""
 
     def __init__(self, database: ProductDatabase, folder: Path, **more: str) -> None:
         self.port = choose_port()
@@ -60,7 +60,11 @@ class ProductionWeb:
             return False
 
     def run_command(self, *arguments: str, **more: str) -> str:
-        """Run a command as the owner of the tables. more: variables that differ from the web's."""
+        """Run a command as the owner of the tables, and return what it prints.
+
+        Args:
+            more: Environment variables that differ from those of the web.
+        """
         owner = {"DATABASE_URL": self.database.build_url(logins.OWNER)}
         result = run_command(self.env | owner | more, *arguments)
         assert result.returncode == 0, result.stderr
@@ -71,7 +75,7 @@ class ProductionWeb:
         self.process.wait(120)
 
     def list_users(self) -> dict[str, tuple[bool, list[str]]]:
-        """By login: superuser or not, and roles."""
+        """Return for each login whether it is a superuser, and its roles."""
         rows = self.database.query(
             "SELECT username, is_superuser, coalesce(array_agg(g.name ORDER BY g.name)"
             " FILTER (WHERE g.name IS NOT NULL), '{}') AS roles FROM auth_user u"
@@ -81,33 +85,32 @@ class ProductionWeb:
         return {row["username"]: (row["is_superuser"], row["roles"]) for row in rows}
 
     def remove_users(self) -> None:
-        """No users, people, sessions any more."""
+        """Delete all users, people, sessions and journal entries."""
         self.database.execute(
             "TRUNCATE auth_user, history_person, django_session, access_journal CASCADE"
         )
 
     def list_entries(self) -> list[dict[str, Any]]:
-        """The rows of the access journal, oldest first."""
+        """Return the journal entries, oldest first."""
         return self.database.query("SELECT login, action, query FROM access_journal ORDER BY at")
 
     def read_log(self) -> str:
-        """The log so far."""
         return self.log.read_text()
 
 
-def is_logged_in(person: Person, web: ProductionWeb) -> bool:
-    """Whether the person sees the screens."""
+def is_logged_in(person: ProviderUser, web: ProductionWeb) -> bool:
+    """Return whether the web shows the person its screens."""
     answer = person.http.get(f"{web.url}/admin/", timeout=120, allow_redirects=False)
     return answer.status_code == 200
 
 
 def age_sessions(web: ProductionWeb, seconds: int, name: str = "annals_confirmed") -> None:
-    """Set a time in every stored session back."""
+    """Set the time stored under `name` back by these seconds, in every session that has it."""
     code = (
         "from django.contrib.sessions.models import Session\n"
         "from django.contrib.sessions.backends.db import SessionStore\n"
-        "for each in Session.objects.all():\n"
-        "    store = SessionStore(each.session_key)\n"
+        "for session in Session.objects.all():\n"
+        "    store = SessionStore(session.session_key)\n"
         f"    if '{name}' in store:\n"
         f"        store['{name}'] -= {seconds}\n"
         "        store.save()\n"

@@ -8,17 +8,17 @@ from django.db import connection
 
 from history.store.catalogue import labels
 from tests.citus.cluster import Citus
-from tests.db.partitioned import clean, move
+from tests.db.partitioned import delete_rows, set_clock
 
-__all__ = ["move", "own_labels", "tables", "transactional_db"]
+__all__ = ["own_labels", "set_clock", "tables", "transactional_db"]
 
 
 @pytest.fixture
 def transactional_db(distributed: Citus) -> Iterator[None]:
     """Empty tables of a distributed installation; changes are committed."""
-    clean()
+    delete_rows()
     yield
-    clean()
+    delete_rows()
     connection.close()
 
 

@@ -10,9 +10,9 @@ from history.store.distribution import DISTRIBUTED_BY
 from ingest.store.session import open_connection
 from ingest.store.transaction import BatchWriter
 from tests.citus.cluster import Citus, use_database
-from tests.db.ingested import OURS, Ingested, claim_all
+from tests.db.ingested import INGEST_TABLES, Ingested, claim_all
 
-FILLED = {*OURS, *DISTRIBUTED_BY, *(entity.table for entity in ENTITIES), "late_row"}
+FILLED = {*INGEST_TABLES, *DISTRIBUTED_BY, *(entity.table for entity in ENTITIES), "late_row"}
 
 
 def empty(citus: Citus) -> None:

@@ -25,7 +25,7 @@ from history.store.days.table_swap import ChangedMeanwhileError
 from tests.citus.again import own_labels, tables, transactional_db
 from tests.citus.cluster import Citus
 from tests.consuming import wait_until
-from tests.db.partitioned import pack_finished_days, plain, read_all_to_end
+from tests.db.partitioned import pack_finished_days, plain, record_all_topics_as_read
 from tests.db.test_packing import DAY, ROOT, TASK, fill, read_blocks, read_rows
 
 __all__ = ["own_labels", "plain", "tables", "transactional_db"]
@@ -138,7 +138,7 @@ def test_maintain_packs_no_empty_days_on_a_cluster(plain: Connection) -> None:
     fill(plain)
     before = read_rows(plain, ROOT)
     days.create_partition(plain, ROOT.table, DAY - timedelta(1))
-    read_all_to_end()
+    record_all_topics_as_read()
     parts = catalog.read_partitions(connection, [ROOT.table, TASK.table])
     assert {part.shards for part in parts} == {4}
     overdue = packing.find_overdue_days(parts, clock.now().date(), 2)

@@ -13,11 +13,11 @@ from history.retention.seals.seal import seal_day
 from history.retention.seals.verification import verify_days
 from history.store.days import days
 from history.store.days.canonical import Connection
-from tests.citus.again import move, own_labels, tables, transactional_db
+from tests.citus.again import own_labels, set_clock, tables, transactional_db
 from tests.citus.cluster import Citus
 from tests.db.partitioned import connect_plainly, get_day
 
-__all__ = ["move", "own_labels", "tables", "transactional_db"]
+__all__ = ["own_labels", "set_clock", "tables", "transactional_db"]
 
 pytestmark = pytest.mark.usefixtures("tables")
 OLD = get_day(-5)

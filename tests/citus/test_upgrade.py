@@ -14,17 +14,17 @@ from pytest_django import DjangoDbBlocker
 from annals.embedded.broker import EmbeddedBroker
 from history.common import clock
 from history.store import distribution
-from tests.citus.again import move
+from tests.citus.again import set_clock
 from tests.citus.cluster import Citus, create_database, use_database
 from tests.consuming import ROOT
 from tests.db.commands import run_command
-from tests.db.partitioned import few_days, retire
+from tests.db.partitioned import few_days, retire_all_topics
 from tests.kafka.fixtures import embedded
 from tests.system.test_upgrade import has_history, list_lost_answers
 from tests.upgrade import earlier, keep, release
 from tests.upgrade.release import KeptRelease, ReleaseCommandError
 
-__all__ = ["embedded", "few_days", "move"]
+__all__ = ["embedded", "few_days", "set_clock"]
 
 NO_BROKER = {"KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
 # The last commit that can distribute the tables, and neither packs the days of a cluster nor lists
@@ -60,7 +60,7 @@ def test_answers_of_earlier_release_are_the_same_after_upgrade_and_distribution(
     name: str,
     empty_cluster: Citus,
     few_days: None,
-    move: Callable[[datetime], None],
+    set_clock: Callable[[datetime], None],
     tmp_path: Path,
 ) -> None:
     """Release 0.1.0 had no `distribute`. So its tables are distributed after `migrate`."""
@@ -71,14 +71,14 @@ def test_answers_of_earlier_release_are_the_same_after_upgrade_and_distribution(
     current_release.env["ASKED_AT"] = release.get_end_of_day(name)
     current_release.run_command("migrate", "--verbosity", "0")
     assert list_lost_answers(current_release.fetch_answers(*addresses), addresses) == []
-    retire()
+    retire_all_topics()
     answers = current_release.fetch_answers(*addresses)
     current_release.run_command("distribute", *SHARDS)
     assert current_release.fetch_answers(*addresses) == answers
     current_release.run_command("search", "index")
     assert current_release.fetch_answers(*addresses) == answers
     distribution.forget_answer(connection.connection)  # as in a new process
-    move(datetime.fromisoformat(release.get_end_of_day(name)) + timedelta(days=3))
+    set_clock(datetime.fromisoformat(release.get_end_of_day(name)) + timedelta(days=3))
     assert maintain()["packed"] != []
     assert current_release.fetch_answers(*addresses) == answers
     assert current_release.read_ledger() == kept_answers["ledger"]
@@ -127,7 +127,7 @@ def test_answers_of_cluster_are_the_same_after_upgrade_from_earlier_code(
     current_release.run_command("distribute")
     current_answers = current_release.fetch_answers(*addresses)
     assert list_lost_answers(current_answers, earlier_answers) == []
-    retire()
+    retire_all_topics()
     current_release.env["ASKED_AT"] = clock.now().isoformat()
     answers = current_release.fetch_answers(*addresses)
     current_release.run_command("search", "index")

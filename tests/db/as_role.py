@@ -1,4 +1,5 @@
-"""Acting with the rights of the web or of the consumer, and what PostgreSQL refuses then."""
+"""Connections with the rights of the web or of the consumer, and checks of what PostgreSQL
+refuses."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ PASSWORD = "secret"
 
 
 def as_role(role: str) -> Plain:
-    """A connection of the owner that has only the rights of the role."""
+    """Return a connection of the owner that has only the rights of the role."""
     session = open_connection("test-grants")
     session.execute(f"SET ROLE {role}")
     return session
@@ -31,13 +32,13 @@ as_consumer = partial(as_role, CONSUMER)
 
 @contextmanager
 def act_as(role: str) -> Iterator[Plain]:
-    """As as_role, for a block."""
+    """Yield the connection of as_role(), and close it at the end of the block."""
     with as_role(role) as session:
         yield session
 
 
 def is_refused(plain: Plain, statement: str) -> bool:
-    """Whether PostgreSQL refuses it for want of a right."""
+    """Return whether PostgreSQL refuses the statement because a right is missing."""
     try:
         plain.execute(statement)
     except errors.InsufficientPrivilege:
@@ -47,8 +48,10 @@ def is_refused(plain: Plain, statement: str) -> bool:
 
 @contextmanager
 def create_member(role: str) -> Iterator[str]:
-    """The name of a login that is a member of the role, as in production; its password is
-    PASSWORD."""
+    """Yield the name of a login that is a member of the role, as in production.
+
+    Its password is PASSWORD.
+    """
     login = f"{role}_login"
     with open_connection("test-owner") as owner:
         owner.execute(f"CREATE ROLE {login} LOGIN PASSWORD '{PASSWORD}' IN ROLE {role}")
@@ -70,7 +73,8 @@ def build_url(login: str) -> str:
 
 @contextmanager
 def log_in_as(role: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Django and the commands of this process log in with a member of the role. Gives its name."""
+    """Let Django and the commands of this process log in as a member of the role. Yield its
+    name."""
     settings_dict = connection.settings_dict
     with create_member(role) as login:
         url = build_url(login)

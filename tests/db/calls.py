@@ -1,4 +1,4 @@
-"""What the tests of the API share: an auditor, and how to read answers."""
+"""Helpers of the API tests: a client with the role auditor, and checks of answers."""
 
 import json
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def auditor(client: Client, db: None) -> Client:
 
 
 def read_data(response: Any) -> Any:
-    """The data of a successful answer, its numbers exact."""
+    """Return the data of a successful answer, with exact numbers."""
     assert response.status_code == 200, response.content
     body: Any = loads(response.content)
     assert body["status"] == "success"
@@ -45,7 +45,7 @@ def check_error(response: Any, status: int, code: str) -> dict[str, Any]:
 
 
 def make_handler() -> WSGIHandler:
-    """Django with the requests of annals.wsgi."""
+    """Return a WSGI handler that decodes requests as annals.wsgi does."""
     wsgi_handler = WSGIHandler()
     wsgi_handler.request_class = Utf8Request
     return wsgi_handler
@@ -53,8 +53,10 @@ def make_handler() -> WSGIHandler:
 
 @contextmanager
 def keep_connection() -> Iterator[None]:
-    """Requests leave the connection open, and with it the test's transaction, as Django's own test
-    client does."""
+    """Keep the database connection open after requests, and with it the test's transaction.
+
+    Django's own test client does the same.
+    """
     request_started.disconnect(close_old_connections)
     request_finished.disconnect(close_old_connections)
     try:

@@ -1,4 +1,4 @@
-"""Commands of Annals, run in this process."""
+"""Run commands of Annals in this process."""
 
 from io import StringIO
 from typing import NamedTuple
@@ -6,16 +6,19 @@ from typing import NamedTuple
 from django.core.management import CommandError, call_command
 
 
-class Ran(NamedTuple):
-    """How a command ended, and what it wrote."""
+class CommandOutput(NamedTuple):
+    """The exit code of a command and what it wrote to standard output and standard error."""
 
     code: int
     out: str
     err: str
 
 
-def run_command(*words: str) -> Ran:
-    """Runs it to its end, whatever that is. The sentence of an error is the last of err."""
+def run_command(*words: str) -> CommandOutput:
+    """Run the command to its end, and return its output.
+
+    The message of a CommandError comes last in `err`.
+    """
     out, err, code = StringIO(), StringIO(), 0
     try:
         call_command(*words, stdout=out, stderr=err, no_color=True)
@@ -24,11 +27,11 @@ def run_command(*words: str) -> Ran:
     except CommandError as error:
         code = error.returncode
         err.write(str(error))
-    return Ran(code, out.getvalue(), err.getvalue())
+    return CommandOutput(code, out.getvalue(), err.getvalue())
 
 
 def read_output(*words: str) -> str:
-    """What it prints. An error is raised."""
+    """Run the command, and return its standard output. Errors are raised."""
     out = StringIO()
     call_command(*words, stdout=out, stderr=StringIO(), no_color=True)
     return out.getvalue()

@@ -5,8 +5,8 @@ import pytest
 from history.store.catalogue import labels
 from tests.db.calls import auditor
 from tests.db.ingested import ingested
-from tests.db.partitioned import few_days, move, plain, tables, transactional_db
-from tests.db.replaced import old, own_breaker
+from tests.db.old_service_fixtures import old, own_breaker
+from tests.db.partitioned import few_days, plain, set_clock, tables, transactional_db
 from tests.db.screens import documents, support
 from tests.db.store import Store
 
@@ -15,10 +15,10 @@ __all__ = [
     "documents",
     "few_days",
     "ingested",
-    "move",
     "old",
     "own_breaker",
     "plain",
+    "set_clock",
     "support",
     "tables",
     "transactional_db",
@@ -27,12 +27,14 @@ __all__ = [
 
 @pytest.fixture(autouse=True)
 def own_labels() -> None:
-    """No test sees the field labels that one before it made: they were rolled back, but are kept
-    in memory for some seconds."""
+    """Forget the field labels of earlier tests.
+
+    Their rows were rolled back, but the process keeps labels in memory for some seconds.
+    """
     labels.forget_catalogue()
 
 
 @pytest.fixture
 def store(db: None) -> Store:
-    """The *_aud tables, empty, for tests that fill them; the rows are removed with the test."""
+    """Return the empty tables of versions; the rows of a test are rolled back at its end."""
     return Store()

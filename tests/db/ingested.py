@@ -1,4 +1,4 @@
-"""The real writer on the tests' database, and what is there afterwards."""
+"""The consumer's writer on the database of the tests, and helpers that read what it stored."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -39,10 +39,12 @@ SOURCES = (SOURCE, TWIN_SOURCE, CHILD_SOURCE)
 
 @dataclass
 class Ingested:
-    """A writer that holds partition 0 of a topic, its twin and a child's topic."""
+    """A writer that has claimed partition 0 of a topic, of its migration twin, and of a child's
+    topic."""
 
     writer: BatchWriter
     claims: dict[TopicPartition, Claim]
+    # The next offset of each topic partition.
     next: dict[TopicPartition, int] = field(default_factory=lambda: dict.fromkeys(SOURCES, 0))
 
     def make_batch(
@@ -52,7 +54,8 @@ class Ingested:
         gap: OffsetGap | None = None,
         window: Window = WINDOW,
     ) -> Batch:
-        """A batch of values, or messages, from the next offset of a partition on."""
+        """Return a batch of messages, or of values for messages, at the next offsets of a
+        partition."""
         batch = Batch(Limits(100_000, 1 << 30))
         self.fill(batch, *bodies, source=source, gap=gap, window=window)
         return batch
@@ -65,6 +68,11 @@ class Ingested:
         gap: OffsetGap | None = None,
         window: Window = WINDOW,
     ) -> None:
+        """Add messages, or values for messages, to a batch at the next offsets of a partition.
+
+        Args:
+            gap: The offset gap before the first message.
+        """
         for body in bodies:
             expected = self.next[source]
             offset = gap.end if gap else expected
@@ -86,7 +94,7 @@ class Ingested:
         return self.writer.write(batch, self.claims, {})
 
     def claim(self) -> dict[TopicPartition, Claim]:
-        """Take all partitions over again."""
+        """Claim all topic partitions again."""
         self.claims = claim_all()
         return self.claims
 
@@ -97,7 +105,7 @@ def claim_all() -> dict[TopicPartition, Claim]:
 
 
 def query(text: str, *values: Any) -> list[dict[str, Any]]:
-    """Rows of a query, asked past everything that is tested."""
+    """Return the rows of a query, run on a connection of its own."""
     with (
         open_connection("test") as plain,
         psycopg.ClientCursor(plain, row_factory=dict_row) as cursor,
@@ -106,7 +114,10 @@ def query(text: str, *values: Any) -> list[dict[str, Any]]:
 
 
 def search_ids(text: str) -> list[str]:
-    """The ids that a search finds. Its locks are released, so that empty() can drop the days."""
+    """Return the ids that a search finds.
+
+    The locks of the search are released, so that empty_ingest_tables() can drop the days.
+    """
     with transaction.atomic():
         ids = [item.id for item in timeline.search(HOST, text).results]
         transaction.set_rollback(True)
@@ -114,7 +125,8 @@ def search_ids(text: str) -> list[str]:
 
 
 def list_rows(entity: EntityKind = ROOT) -> list[dict[str, Any]]:
-    """What is stored of a kind, snapshots as text, by id, version and moment."""
+    """Return the stored rows of a kind by id, version and moment; `text` is the snapshot as
+    text."""
     table = sql.Identifier(entity.table).as_string()
     return query(f"SELECT *, data::text AS text FROM {table} ORDER BY id, version, updated_at")
 
@@ -130,12 +142,12 @@ def list_quarantined() -> list[dict[str, Any]]:
 def retry_quarantined(
     plain: ledger.Connection, window: Callable[[], Window] = lambda: WINDOW, **selected: Any
 ) -> Counter[str]:
-    """What became of the messages in quarantine that a retry selects."""
+    """Retry the selected messages in quarantine, and return how many got which outcome."""
     return sum(retry_messages(plain, MessageSelection(**selected), window), Counter())
 
 
 def read_counts(source: TopicPartition = SOURCE) -> dict[str, int]:
-    """The ledger's counts of a partition that are not zero, and its next offset."""
+    """Return the next offset and the counts of a ledger row, without the zeros."""
     [row] = query(
         "SELECT next_offset, read, stored, repeated, expired, quarantined, skipped, lost"
         " FROM ingest_ledger WHERE topic = %s AND topic_id = %s AND partition = %s",
@@ -147,14 +159,15 @@ def read_counts(source: TopicPartition = SOURCE) -> dict[str, int]:
 
 
 def find_faults() -> list[str]:
-    """What `annals ledger` would complain of; also whether the tables hold what it says."""
+    """Return the faults that `annals ledger` reports, and tables with other counts than the
+    ledger."""
     entries = ledger_rows.load_entries()
     stored: dict[str, int] = {}
     for entry in entries:
         table = BY_TOPIC[entry.topic].table
         stored[table] = stored.get(table, 0) + entry.stored
     wrong = [
-        f"{table}: {count} stored says the ledger, {row_count} are there"
+        f"{table}: the ledger counts {count} stored versions, the table has {row_count}"
         for table, count in stored.items()
         if (row_count := query(f"SELECT count(*) FROM {table}")[0]["count"]) != count
     ]
@@ -162,15 +175,16 @@ def find_faults() -> list[str]:
         return ledger_rows.find_faults(entries) + wrong
 
 
-OURS = (
+# The tables that ingest writes, besides the tables of versions.
+INGEST_TABLES = (
     *("ingest_ledger", "ingest_gap", "ingest_unstored", "ingest_quarantine", "search_key"),
     *("ingest_pace", "ingest_job_run", "ingest_quarantine_request", "ingest_asked_topic"),
     "late_batch",
 )
 
 
-def empty() -> None:
-    """Forget everything that ingest wrote, the days too."""
+def empty_ingest_tables() -> None:
+    """Delete everything that ingest wrote, including the days."""
     with open_connection("test") as plain:
         parts = plain.execute(
             "SELECT inhrelid::regclass::text FROM pg_inherits JOIN pg_class t ON t.oid = inhrelid"
@@ -179,20 +193,20 @@ def empty() -> None:
         ).fetchall()
         for (part,) in parts:
             plain.execute(f"DROP TABLE {part}")
-        for table in OURS:
+        for table in INGEST_TABLES:
             plain.execute(f"DELETE FROM {table}")
         plain.execute("UPDATE feed_horizon SET given_to = NULL")
 
 
 @pytest.fixture
 def ingested(db: None) -> Iterator[Ingested]:
-    """Empty tables without days, and a writer that has claimed its partitions.
+    """Yield a writer that has claimed its partitions, on empty tables without days.
 
-    The writer commits on a connection of its own, so this cleans up itself: to flush every table,
-    as `transactional_db` does, takes seconds.
+    The writer commits on a connection of its own, so the fixture deletes the rows itself. Flushing
+    every table, as `transactional_db` does, takes seconds.
     """
-    empty()
+    empty_ingest_tables()
     ingested = Ingested(BatchWriter(open_connection), claim_all())
     yield ingested
     ingested.writer.close()
-    empty()
+    empty_ingest_tables()

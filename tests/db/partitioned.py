@@ -1,4 +1,4 @@
-"""What the tests of partitions share: raw connections, empty tables, rows of a moment."""
+"""Helpers of the tests of partitions: connections outside Django, empty tables, days and rows."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,17 +37,17 @@ from history.store.database import forms
 from history.store.days import days
 from history.store.days.window import Window
 from ingest.models import AskedTopic, Ledger, Quarantined, RetiredTopic
-from tests.db.commands import Ran, run_command
-from tests.db.noted import create_ledger_row
+from tests.db.commands import CommandOutput, run_command
+from tests.db.ingest_rows import create_ledger_row
 
 TABLE = "product_instance_aud"
 TABLES = [entity.table for entity in ENTITIES]
-NOW = datetime(2026, 3, 29, 12, tzinfo=UTC)  # the day Berlin's clocks go forward
+NOW = datetime(2026, 3, 29, 12, tzinfo=UTC)  # the day on which clocks in Berlin go forward
 TODAY = NOW.date()
 
 
 def connect_plainly(**parameters: Any) -> days.Connection:
-    """A plain connection to the test's database, in autocommit mode, as ingest has one."""
+    """Return a psycopg connection to the test's database in autocommit mode, as ingest has one."""
     settings_dict = connection.settings_dict
     return psycopg.connect(
         host=settings_dict["HOST"],
@@ -61,7 +61,10 @@ def connect_plainly(**parameters: Any) -> days.Connection:
 
 
 def drop_partitions() -> None:
-    """Drop every partition, ours and foreign, attached or not."""
+    """Drop every partition of the tables of versions.
+
+    These include detached partitions, and partitions that Annals did not create.
+    """
     with connect_plainly() as plain:
         for part in catalog.read_partitions(connection, TABLES):
             plain.execute(f'DROP TABLE "{part.name}"')
@@ -71,33 +74,39 @@ def drop_partitions() -> None:
 def transactional_db(
     django_db_setup: None, django_db_blocker: pytest_django.DjangoDbBlocker
 ) -> Iterator[None]:
-    """Changes are committed, as with pytest-django's fixture of this name. Cleans up what these
-    tests fill instead of the whole database, which takes longer than they do."""
+    """Let the test commit its changes, like pytest-django's fixture of this name.
+
+    It empties only the tables that these tests fill. Emptying the whole database would take longer
+    than the tests.
+    """
     with django_db_blocker.unblock():
-        clean()
+        delete_rows()
         yield
-        clean()
+        delete_rows()
         connection.close()
 
 
 @pytest.fixture
 def tables(transactional_db: None) -> None:
-    """The *_aud tables without any partition, before and after."""
+    """Provide the tables of versions without any partition, before and after the test."""
 
 
 @pytest.fixture
 def plain(tables: None) -> Iterator[days.Connection]:
-    """A connection of raw(), for one test."""
+    """Yield a connection of connect_plainly()."""
     with connect_plainly() as session:
         yield session
 
 
 @pytest.fixture
-def move(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[datetime], None]]:
-    """Called with a moment: the clock of this machine says it, and that of the server in Django's
-    connection. PostgreSQL looks for now() in our schema before pg_catalog."""
+def set_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[datetime], None]]:
+    """Yield a function that sets the clocks to a moment.
 
-    def set_clock(moment: datetime) -> None:
+    These are the clock of this process, and now() in Django's connection: PostgreSQL finds our
+    function `clock.now` before its own.
+    """
+
+    def set_moment(moment: datetime) -> None:
         monkeypatch.setattr(clock, "now", lambda: moment)
         with connection.cursor() as cursor:
             cursor.execute("CREATE SCHEMA IF NOT EXISTS clock")
@@ -107,7 +116,7 @@ def move(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[datetime], None]
             )
             cursor.execute("SET search_path = public, clock, pg_catalog")
 
-    yield set_clock
+    yield set_moment
     with connection.cursor() as cursor:
         cursor.execute("RESET search_path")
         cursor.execute("DROP SCHEMA IF EXISTS clock CASCADE")
@@ -115,22 +124,31 @@ def move(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[datetime], None]
 
 @pytest.fixture
 def few_days(settings: Any) -> None:
-    """Keep 14 days and accept one ahead, because most of a run of `maintain` is making days."""
+    """Keep 14 days and accept one ahead, because `maintain` spends most time on creating days."""
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, retention_days=14, ahead_days=1)
 
 
-def clean() -> None:
+def delete_rows() -> None:
+    """Drop all partitions, and empty the other tables that the tests of partitions fill."""
     drop_partitions()
-    noted = (MaintainRun, ArchivedDay, DaySeal, SealedDay, LateRow, VerifiedTable, PackDictionary)
+    of_retention = (
+        MaintainRun,
+        ArchivedDay,
+        DaySeal,
+        SealedDay,
+        LateRow,
+        VerifiedTable,
+        PackDictionary,
+    )
     of_packing = (ChangedRow, PackAttempt, DoubledVersion)
     of_ingest = (Ledger, Quarantined, RetiredTopic, AskedTopic, JournalEntry)
-    for model in (*noted, *of_packing, *of_ingest, LateBatch):
+    for model in (*of_retention, *of_packing, *of_ingest, LateBatch):
         model.objects.all().delete()
     FeedHorizon.objects.update(given_to=None)
 
 
-def retire() -> None:
-    """Nothing waits for messages: without a consumer, old days would be held."""
+def retire_all_topics() -> None:
+    """Retire all topics: no consumer reads them here, and unread messages would hold old days."""
     for topic in BY_TOPIC:
         RetiredTopic.objects.create(topic=topic, why="a test", retired_at=NOW)
 
@@ -146,7 +164,8 @@ def execute_plans(
 ) -> StepResult:
     """Create, archive and drop the days of the tables of versions, as a night does.
 
-    accept_changed: a day that is dropped although it is not as it was sealed.
+    Args:
+        accept_changed: A day that may be dropped although it differs from its seal.
     """
     context = nightly.NightContext(
         now=NOW,
@@ -162,7 +181,7 @@ def execute_plans(
 
 
 def pack_finished_days(today: date) -> StepResult:
-    """Pack the days that are due on this day, as a night does."""
+    """Pack the days that are due to be packed on `today`, as a night does."""
     policy = PartitionPolicy(Window(today, today), today)
     with hold_run_lock():
         context = nightly.NightContext(now=NOW, policy=policy)
@@ -170,13 +189,15 @@ def pack_finished_days(today: date) -> StepResult:
 
 
 def get_day(number: int) -> date:
-    """The day this number of days after today."""
+    """Return the day that is this number of days after TODAY."""
     return TODAY + timedelta(days=number)
 
 
 def count_advisory_locks() -> int:
-    """How many advisory locks sessions have in this database, but for announcements of the form
-    that they read."""
+    """Return how many advisory locks sessions hold in this database.
+
+    The locks with which sessions announce the form of data that they can read do not count.
+    """
     with connect_plainly() as plain:
         row = plain.execute(
             "SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database"
@@ -190,8 +211,10 @@ def count_advisory_locks() -> int:
 def leave_half_dropped(
     plain: days.Connection, of: date, table: str = TABLE
 ) -> Iterator[days.Connection]:
-    """The drop of a day has waited in vain for a reader, which is there until the end of the block:
-    the day is pending. Gives the reader."""
+    """Begin to drop a day that a reader is using, so that detaching its partition stays pending.
+
+    Yield the connection of the reader, which reads until the end of the block.
+    """
     with connect_plainly() as reader, reader.transaction():
         count_stored(reader, table)
         with pytest.raises(psycopg.errors.LockNotAvailable):
@@ -200,11 +223,13 @@ def leave_half_dropped(
 
 
 def list_partition_names(table: str = TABLE) -> list[str]:
-    """The partitions of a table that are there, attached or not."""
+    """Return the names of the partitions of a table, including detached ones."""
     return [part.name for part in catalog.read_partitions(connection, [table])]
 
 
-def insert(plain: days.Connection, moment: datetime, id: str = "a", version: int = 1) -> None:
+def insert_version(
+    plain: days.Connection, moment: datetime, id: str = "a", version: int = 1
+) -> None:
     plain.execute(
         f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, type)"
         " VALUES (%s, %s, '{}', %s, 'test', 1)",
@@ -218,18 +243,18 @@ def count_stored(plain: days.Connection, table: str = TABLE) -> int:
     return int(row[0])
 
 
-def run(*words: str) -> Ran:
-    """Exit code, standard output and standard error of `annals partitions`."""
+def run_partitions(*words: str) -> CommandOutput:
+    """Run `annals partitions` with these arguments."""
     return run_command("partitions", *words)
 
 
-def read_to_end(topic: str, **fields: Any) -> None:
-    """A ledger row: ten messages of the topic read and stored, none left, as was just seen."""
+def record_topic_as_read(topic: str, **fields: Any) -> None:
+    """Create a ledger row: ten messages of the topic are stored, and the end was just confirmed."""
     create_ledger_row(topic, **{"end_known_at": clock.now(), **fields})
 
 
-def read_all_to_end() -> None:
-    """Ledger rows of all topics, read to their end."""
+def record_all_topics_as_read() -> None:
+    """Record every topic as read to its end."""
     for entity in ENTITIES:
         for topic in entity.topics:
-            read_to_end(topic)
+            record_topic_as_read(topic)

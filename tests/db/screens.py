@@ -1,4 +1,4 @@
-"""What the tests of the support screens share: documents, a clerk, and how to read a page."""
+"""Helpers of the tests of screens: documents, a client with the role support, and page parsers."""
 
 import re
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ SCREENS = [
 
 @pytest.fixture
 def documents(store: Store) -> Store:
-    """An application with two versions by a known and an unknown login, and a child of it."""
+    """Store an application with two versions, by a known and an unknown login, and a child."""
     Person.objects.create(login="m.ivanov", full_name="Иванов Михаил", kind="person")
     Person.objects.create(login="top-crm", full_name="Обмен с CRM", kind="service")
     FieldLabel.objects.update_or_create(
@@ -51,19 +51,20 @@ def support(client: Client) -> Client:
 
 
 def read_text(response: HttpResponse) -> str:
-    """What a reader sees, roughly: no tags, no runs of spaces."""
+    """Return roughly the text that a person sees: without tags, with single spaces."""
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", response.content.decode()))
 
 
-def walk(client: Client, address: str) -> Iterator[str]:
-    """The page at the address, and those that follow it."""
+def iterate_pages(client: Client, address: str) -> Iterator[str]:
+    """Yield the page at the address and all next pages."""
     while address:
         page = client.get(address).content.decode()
         yield page
-        address = link(page, "next")
+        address = find_link(page, "next")
 
 
-def link(page: str, relation: str) -> str:
-    """The address of the link with this relation, empty where there is none."""
+def find_link(page: str, relation: str) -> str:
+    """Return the address of the link with this relation (`next`, `prev`), or "" if there is
+    none."""
     match = re.search(rf'rel="{relation}" href="([^"]*)"', page)
     return match[1].replace("&amp;", "&") if match else ""

@@ -1,4 +1,4 @@
-"""Rows of one day as the simulator makes them, copied straight into the tables."""
+"""One day of versions from the simulator, copied directly into the tables."""
 
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time
@@ -16,13 +16,17 @@ from tests.messages import SIMULATED
 TABLES = [BY_NAME[name].table for name in SIMULATED]
 
 
-class Envelope(msgspec.Struct):
+class SimulatedEnvelope(msgspec.Struct):
+    """The fields of a simulated message that the tables need."""
+
     id: str
     data: msgspec.Raw
 
 
-def load(plain: psycopg.Connection[Any], day: date, applications: int, seed: int = 1) -> int:
-    """Fill a day of all tables; returns how many rows. The days are made."""
+def load_simulated_day(
+    plain: psycopg.Connection[Any], day: date, applications: int, seed: int = 1
+) -> int:
+    """Create a day in all tables, fill it, and return the number of its rows."""
     start = datetime.combine(day, time(1), UTC)
     rows: dict[str, list[tuple[Any, ...]]] = {entity.name: [] for entity in ENTITIES}
     for message in generate_messages(seed, start, applications=applications):
@@ -39,11 +43,11 @@ def load(plain: psycopg.Connection[Any], day: date, applications: int, seed: int
 
 
 def _row(message: SimulatedMessage) -> tuple[Any, ...]:
-    envelope = msgspec.json.decode(message.value, type=Envelope)
+    envelope = msgspec.json.decode(message.value, type=SimulatedEnvelope)
     return tuple(_fields(message, envelope))
 
 
-def _fields(message: SimulatedMessage, envelope: Envelope) -> Iterator[Any]:
+def _fields(message: SimulatedMessage, envelope: SimulatedEnvelope) -> Iterator[Any]:
     yield envelope.id
     yield message.version
     seconds, microseconds = divmod(message.updated_at, 1_000_000)

@@ -1,11 +1,12 @@
-"""Runs steps in a process of its own, whose environment declares other kinds of entities.
+"""Run steps in a process of its own, in which an environment variable can declare other kinds.
 
-`python -m tests.db.steps` reads a JSON list of steps and prints a JSON list of what came of each:
-["command", WORD..]       exit code and what it printed
-["api", ADDRESS]          status and answer, as the demo login support
-["page", ADDRESS]         status and text, as the demo login admin
-["ingest", TOPIC, VALUE..] counts; a value is a JSON text, or null; or [value, headers]
-["sql", TEXT]             rows
+`python -m tests.db.steps` reads a JSON list of steps and prints a JSON list of their results:
+["command", WORD..]: exit code and output
+["api", ADDRESS]: status and answer, for the demo login support
+["page", ADDRESS]: status and text, for the demo login admin
+["ingest", TOPIC, VALUE..]: the counts of the ledger; a value is a JSON text, null, or [value,
+headers]
+["sql", TEXT]: the rows
 """
 
 import base64
@@ -24,8 +25,8 @@ ROOT = Path(__file__).parents[2]
 Step = Sequence[Any]
 
 
-def run(env: Mapping[str, str], *steps: Step) -> list[Any]:
-    """What came of the steps, in a process with this environment."""
+def run_steps(env: Mapping[str, str], *steps: Step) -> list[Any]:
+    """Run the steps in a process with this environment, and return their results."""
     finished = subprocess.run(
         [sys.executable, "-m", "tests.db.steps"],
         cwd=ROOT, env=dict(env), input=json.dumps(steps), capture_output=True, text=True,
@@ -62,7 +63,7 @@ def _page(address: str) -> tuple[int, str]:
     from django.test import Client
 
     client = Client(headers={"accept-language": "en"})
-    name = "admin"  # a demo login, whose password is its name
+    name = "admin"  # a demo login: its password equals its name
     assert client.login(username=name, password=name)
     answer = client.get(address, follow=True)
     text = b"".join(answer) if answer.streaming else answer.content

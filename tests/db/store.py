@@ -1,4 +1,4 @@
-"""A store that tests fill: rows go into the *_aud tables, days are made as they are needed."""
+"""A store that tests fill: versions go into the tables, and days are created when needed."""
 
 import json
 from collections.abc import Iterator
@@ -15,18 +15,21 @@ from history.documents.record import ChangeType
 from history.kinds.entities import BY_NAME, ROOT, EntityKind
 from history.store.days.days import build_partition_name, compute_bounds
 
-# For questions of tests: nobody in particular asks, and sees what is masked only masked.
+# The reader for questions that no particular login asks. It gets masked values.
 HOST = timeline.make_host_reader()
 T0 = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0) - timedelta(days=10)
 
 
 def minute(number: float) -> datetime:
-    """The moment this number of minutes after T0, which is noon ten days ago."""
+    """Return the moment this number of minutes after T0, which is noon ten days ago."""
     return T0 + timedelta(minutes=number)
 
 
 class Store:
-    """Writes versions as ingest would have, through the test's own connection."""
+    """The tables of versions, filled through the test's own connection.
+
+    The rows are the same as if the consumer had stored them.
+    """
 
     def add(
         self,
@@ -44,8 +47,8 @@ class Store:
         """Store one version.
 
         Args:
-            data: a JSON text, or the values to write as one.
-            minutes_or_moment: when it was written: a moment, or minutes after T0.
+            data: A JSON text, or the values to encode as one.
+            minutes_or_moment: When the version was written: a moment, or minutes after T0.
         """
         kind = entity if isinstance(entity, EntityKind) else BY_NAME[entity]
         moment = (
@@ -66,7 +69,7 @@ class Store:
             cursor.execute(f"INSERT INTO {kind.table} ({columns}) VALUES ({marks})", row)
 
     def make_day(self, entity: EntityKind, moment: datetime) -> None:
-        """Make the day of a moment unless it is there."""
+        """Create the day of a moment unless it exists."""
         day = moment.astimezone(UTC).date()
         first, end = compute_bounds(day)
         with connection.cursor() as cursor:
@@ -78,7 +81,7 @@ class Store:
 
 @contextmanager
 def record_queries(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """All statements that go to the database, Django's and those past it."""
+    """Yield a list that gets all statements sent to the database, also those outside Django."""
     statements: list[str] = []
     plain = psycopg.Cursor.execute
 

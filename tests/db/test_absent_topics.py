@@ -1,4 +1,8 @@
-"""A topic that the brokers say does not exist holds nothing; one that nobody asked for does."""
+"""A topic that the brokers report as absent holds no days.
+
+If it is not known whether a topic exists, the topic holds old days, because it may have unread
+messages.
+"""
 
 import time
 from collections.abc import Sequence
@@ -19,8 +23,8 @@ from ingest.models import AskedTopic, Ledger
 from ingest.store import ledger
 from ingest.store.session import open_connection
 from tests.db.commands import read_output
-from tests.db.noted import create_ledger_row
-from tests.db.partitioned import TABLE, read_to_end
+from tests.db.ingest_rows import create_ledger_row
+from tests.db.partitioned import TABLE, record_topic_as_read
 
 pytestmark = pytest.mark.django_db
 LIVE = [entity.topics[0] for entity in ENTITIES]
@@ -28,29 +32,32 @@ MIGRATION = [topic for entity in ENTITIES for topic in entity.topics[1:]]
 DAY = clock.now().date() - timedelta(days=4)
 
 
-def answer(present_topics: Sequence[str], absent: Sequence[str], age: float = 0) -> None:
-    """A consumer notes what the brokers answered to its question so many seconds ago."""
+def record_answer_of_brokers(
+    present_topics: Sequence[str], absent: Sequence[str], age: float = 0
+) -> None:
+    """Let a consumer record which topics exist, from an answer of the brokers of this age in
+    seconds."""
     with open_connection() as plain:
         ledger.record_topics(plain, present_topics, absent, time.monotonic() - age)
 
 
 @pytest.fixture
-def live_read(transactional_db: None) -> None:
-    """The five live topics are read to their end."""
+def live_topics_as_read(transactional_db: None) -> None:
+    """Record the live topics, those without the migration twins, as read to their end."""
     for topic in LIVE:
-        read_to_end(topic)
+        record_topic_as_read(topic)
 
 
-def test_days_are_held_when_it_is_not_known_whether_topic_exists(live_read: None) -> None:
+def test_days_are_held_when_it_is_not_known_whether_topic_exists(live_topics_as_read: None) -> None:
     reasons = holds.find_days_to_hold({(TABLE, DAY)})
     assert reasons == {(TABLE, DAY): f"{BY_TOPIC[LIVE[0]].topics[1]} was never read"}
     assert complete_to.read_completeness(ENTITIES).complete_to is None
 
 
 def test_days_are_not_held_and_completeness_reaches_now_when_topic_does_not_exist(
-    live_read: None,
+    live_topics_as_read: None,
 ) -> None:
-    answer(LIVE, MIGRATION)
+    record_answer_of_brokers(LIVE, MIGRATION)
     assert holds.find_days_to_hold({(TABLE, DAY)}) == {}
     fresh = complete_to.read_completeness(ENTITIES)
     assert fresh.complete_to is not None
@@ -67,9 +74,9 @@ def test_days_are_not_held_and_completeness_reaches_now_when_topic_does_not_exis
 
 
 def test_days_are_held_and_completeness_ends_in_the_past_when_answer_of_brokers_is_old(
-    live_read: None,
+    live_topics_as_read: None,
 ) -> None:
-    answer(LIVE, MIGRATION, age=2 * 86_400)
+    record_answer_of_brokers(LIVE, MIGRATION, age=2 * 86_400)
     [reason] = holds.find_days_to_hold({(TABLE, DAY)}).values()
     assert reason.startswith("no consumer has asked since ")
     assert reason.endswith(f"whether {BY_TOPIC[LIVE[0]].topics[1]} exists")
@@ -79,41 +86,41 @@ def test_days_are_held_and_completeness_ends_in_the_past_when_answer_of_brokers_
     assert fresh.silence is not None
 
 
-def test_days_are_held_as_soon_as_missing_topic_appears(live_read: None) -> None:
-    answer(LIVE, MIGRATION, age=10)
-    answer([*LIVE, *MIGRATION], [])
+def test_days_are_held_as_soon_as_missing_topic_appears(live_topics_as_read: None) -> None:
+    record_answer_of_brokers(LIVE, MIGRATION, age=10)
+    record_answer_of_brokers([*LIVE, *MIGRATION], [])
     assert set(ledger_rows.find_never_read_topics(ledger_rows.load_entries())) == set(MIGRATION)
     assert holds.find_days_to_hold({(TABLE, DAY)}) != {}
     assert complete_to.read_completeness(ENTITIES).complete_to is None
 
 
 def test_older_answer_of_brokers_is_ignored_when_written_after_newer_answer(
-    live_read: None,
+    live_topics_as_read: None,
 ) -> None:
-    answer(LIVE, MIGRATION, age=30)
-    answer([*LIVE, *MIGRATION], [], age=10)
-    answer(LIVE, MIGRATION, age=20)
+    record_answer_of_brokers(LIVE, MIGRATION, age=30)
+    record_answer_of_brokers([*LIVE, *MIGRATION], [], age=10)
+    record_answer_of_brokers(LIVE, MIGRATION, age=20)
     assert not AskedTopic.objects.filter(absent=True).exists()
-    answer(LIVE, MIGRATION, age=5)
-    answer([*LIVE, *MIGRATION], [], age=8)
+    record_answer_of_brokers(LIVE, MIGRATION, age=5)
+    record_answer_of_brokers([*LIVE, *MIGRATION], [], age=8)
     assert AskedTopic.objects.filter(absent=True).count() == len(MIGRATION)
 
 
-def test_days_are_held_after_a_topic_was_read_and_then_deleted(live_read: None) -> None:
-    """Some messages of the topic may have been unread when it was deleted."""
+def test_days_are_held_after_a_topic_was_read_and_then_deleted(live_topics_as_read: None) -> None:
+    """The topic may have had unread messages when it was deleted."""
     deleted = BY_TOPIC[LIVE[0]].topics[1]
     create_ledger_row(deleted, high_watermark=12, end_known_at=clock.now())
-    answer(LIVE, MIGRATION)
+    record_answer_of_brokers(LIVE, MIGRATION)
     assert "2 messages" in holds.find_days_to_hold({(TABLE, DAY)})[TABLE, DAY]
     assert deleted not in ledger_rows.find_absent_topics(ledger_rows.load_entries())
 
 
 def test_completeness_page_reports_that_a_topic_does_not_exist(
-    live_read: None, client: Client
+    live_topics_as_read: None, client: Client
 ) -> None:
     lost = LIVE[0]
     Ledger.objects.filter(topic=lost).delete()
-    answer(LIVE[1:], [lost, *MIGRATION])
+    record_answer_of_brokers(LIVE[1:], [lost, *MIGRATION])
     assert collect_values(metrics_page.STORE_COLLECTOR.collect())[
         "annals_store_topics_never_read"
     ] == {(): 1}

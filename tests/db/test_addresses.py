@@ -1,4 +1,4 @@
-"""Every id has an address of its own, in the API and on the screens, and every moment an answer."""
+"""Every id has an address in the API and on the screens, and every moment is answered."""
 
 import html
 import re
@@ -40,13 +40,14 @@ IDS = [
 
 
 def normalize_address(address: str) -> str:
-    """What a browser asks for: it takes dots out, percent-encoded ones too."""
+    """Return the address that a browser requests: it removes `.` and `..` segments, even if
+    encoded."""
     plain = re.sub("%2e", ".", address, flags=re.IGNORECASE)
     return urljoin("http://annals/here", plain).removeprefix("http://annals")
 
 
 def quote_id(id: str) -> str:
-    """An id in an address of the API, as docs/api.md says."""
+    """Quote an id for an address of the API, as docs/api.md says."""
     dots = {".": "." * 33, "..": "." * 34}
     return "%2F".join(quote(dots.get(part, part), safe="") for part in id.split("/"))
 
@@ -57,7 +58,7 @@ def test_every_api_call_accepts_id_with_any_characters(
 ) -> None:
     for version in (0, 1):
         store.add(id, version, {"n": version}, version)
-    # What the shorter address of another call would read.
+    # Documents that a wrongly split address would read instead.
     for other_id in ("a", "a/versions", "a\r\n"):
         if other_id != id:
             store.add(other_id, 3, {"other": other_id}, 0)
@@ -138,5 +139,5 @@ def test_filter_accepts_earliest_and_latest_possible_moment(
         every = (name, moment[:4]) in (("from", "0001"), ("to", "9999"))
         answer = auditor.get(f"{A1}?{name}={moment}&tz={zone}")
         assert answer.status_code == 200
-        # The last minute of New York is after the last moment: said at the field.
+        # In New York the last minute is after the last moment: the form reports this at the field.
         assert bool(answer.context["groups"]) == (every and not answer.context["form"].refused)

@@ -1,4 +1,4 @@
-"""The support screens through Django's test client: what they say."""
+"""What the timelines, the start page and the page of an application show."""
 
 import re
 import time
@@ -15,8 +15,8 @@ from history.kinds.entities import ROOT
 from history.models import FieldLabel
 from history.store.catalogue import labels
 from ingest.models import Ledger
-from tests.db.noted import create_ledger_row
-from tests.db.screens import A1, WHOLE, link, read_text, walk
+from tests.db.ingest_rows import create_ledger_row
+from tests.db.screens import A1, WHOLE, find_link, iterate_pages, read_text
 from tests.db.store import Store
 
 
@@ -117,14 +117,14 @@ def test_browser_titles_of_pages_differ(documents: Store, support: Client) -> No
 def test_heading_shows_the_id_once(
     data: dict[str, object], count: int, store: Store, support: Client
 ) -> None:
-    """The id is the title of a document without a name; otherwise it follows the name."""
+    """If the document has no name, the id is its title. Otherwise the id follows the name."""
     store.add("A1", 0, data, 0)
     for address in (A1, WHOLE, f"{A1}state/"):
         page = support.get(address).content.decode()
         line = page[page.index('<div class="subject-line">') :]
-        shown_text = re.sub("<button.*", "", line[: line.index("</div>")])
-        assert re.sub("<[^>]*>", " ", shown_text).split().count("A1") == min(count, 1)
-        assert len(re.findall('<h1>|class="ident"', shown_text)) == count
+        heading = re.sub("<button.*", "", line[: line.index("</div>")])
+        assert re.sub("<[^>]*>", " ", heading).split().count("A1") == min(count, 1)
+        assert len(re.findall('<h1>|class="ident"', heading)) == count
     recent = support.get("/admin/").content.decode()
     assert ('class="ident quiet">A1' in recent) is (count == 2)
 
@@ -144,19 +144,20 @@ def test_start_page_of_administrator_links_to_each_list_once(db: None, client: C
 def test_timeline_pages_link_to_older_and_newer_pages(store: Store, support: Client) -> None:
     for number in range(120):
         store.add("A1", number, {"n": number}, number)
-    *_, page = pages = list(walk(support, A1))
+    *_, page = pages = list(iterate_pages(support, A1))
     seen = [re.findall(r'id="v(\d+)"', page) for page in pages]
     assert [len(numbers) for numbers in seen] == [50, 50, 20]
     assert [int(number) for numbers in seen for number in numbers] == list(range(119, -1, -1))
     assert "This is where the stored history begins" in page
-    back = link(page, "prev")
+    back = find_link(page, "prev")
     middle = support.get(back).content.decode()
     assert re.findall(r'id="v(\d+)"', middle) == seen[1]
-    assert middle.index('rel="next"') < middle.index('rel="prev"')  # the older ones are on the left
+    # The link to older versions is on the left.
+    assert middle.index('rel="next"') < middle.index('rel="prev"')
     page_text = read_text(support.get(f"{A1}?page=v1:nonsense"))
     assert "The page in the address is not valid. The newest versions are shown." in page_text
     assert "Newer" not in page_text
-    first = link(middle, "prev")
+    first = find_link(middle, "prev")
     assert re.findall(r'id="v(\d+)"', support.get(first).content.decode()) == seen[0]
 
 
@@ -194,13 +195,13 @@ def test_application_page_lists_versions_of_application_and_children_by_moment(
     documents.add("R9", 0, {"fullName": "Чужой"}, 4, entity="participant-role", application="A9")
     page = support.get(WHOLE)
     page_text = read_text(page)
-    items = (
+    expected_texts = (
         "Car Лада Веста version 0",
         "Рожков Олег version 0",
         "version 1 changed",
         "Application version 0",
     )
-    order = [page_text.index(item) for item in items]
+    order = [page_text.index(text) for text in expected_texts]
     assert order == sorted(order)
     assert "Чужой" not in page_text
     body = page.content.decode()
@@ -212,8 +213,8 @@ def test_application_page_lists_versions_of_application_and_children_by_moment(
 
 
 def test_deleted_document_keeps_its_name(documents: Store, support: Client) -> None:
-    """The newest version has no snapshot. The name comes from an earlier version, on the pages of
-    the document and in search results."""
+    """The newest version of a deleted document has no snapshot. So its pages and search results
+    show the name from an earlier version."""
     documents.add("R1", 1, "null", 3, entity="participant-role", type=ChangeType.DELETE)
     documents.add("R1", 2, "null", 4, entity="participant-role", type=ChangeType.DELETE)
     documents.add("R2", 0, "null", 4, entity="participant-role", type=ChangeType.DELETE)
@@ -265,7 +266,7 @@ def test_application_page_is_filtered_and_paged(store: Store, support: Client) -
     assert len(re.findall(r'id="v\d+-R1"', first)) == 40
     assert 'id="v0-A1"' not in first
     page = support.get(WHOLE).content.decode()
-    next_text = support.get(link(page, "next")).content.decode()
+    next_text = support.get(find_link(page, "next")).content.decode()
     assert len(re.findall(r'<li class="version', page + next_text)) == 80
     assert "This is where the stored history begins" in next_text
 
@@ -279,17 +280,17 @@ def find_poll_url(page: str) -> str:
 def test_poll_counts_newer_versions_and_writes_no_journal_entry(
     documents: Store, support: Client
 ) -> None:
-    card = find_poll_url(support.get(A1).content.decode())
-    whole = find_poll_url(support.get(WHOLE).content.decode())
-    looks = JournalEntry.objects.count()
-    assert support.get(card).json() == support.get(whole).json() == {"text": ""}
+    document_url = find_poll_url(support.get(A1).content.decode())
+    application_url = find_poll_url(support.get(WHOLE).content.decode())
+    entry_count = JournalEntry.objects.count()
+    assert support.get(document_url).json() == support.get(application_url).json() == {"text": ""}
     documents.add("A1", 2, {"name": "Ипотека", "rate": "16.5"}, 9)
     documents.add(
         "R7", 0, {"fullName": "Рожкова Анна"}, 10, entity="participant-role", application="A1"
     )
-    assert support.get(card).json() == {"text": "1 newer version: show"}
-    assert support.get(whole).json() == {"text": "2 newer versions: show"}
-    assert JournalEntry.objects.count() == looks
+    assert support.get(document_url).json() == {"text": "1 newer version: show"}
+    assert support.get(application_url).json() == {"text": "2 newer versions: show"}
+    assert JournalEntry.objects.count() == entry_count
 
 
 def test_newer_versions_are_counted_only_for_documents_that_the_session_opened(

@@ -1,4 +1,4 @@
-"""The filter above a timeline keeps what the user typed, and says what of it is wrong."""
+"""The filter above a timeline keeps what the user typed, and names the wrong conditions."""
 
 import html
 import re
@@ -8,7 +8,7 @@ from django.test import Client
 
 from history.models import FieldLabel, Person
 from history.store.catalogue import labels
-from tests.db.screens import A1, WHOLE, link, read_text
+from tests.db.screens import A1, WHOLE, find_link, read_text
 from tests.db.store import Store
 
 
@@ -52,7 +52,7 @@ def read_filter_summary(page: str) -> str:
     ],
 )
 @pytest.mark.parametrize("address", [A1, WHOLE])
-def test_wrong_condition_is_named_and_stays_in_the_form(
+def test_filter_names_wrong_condition_and_keeps_it_in_the_form(
     documents: Store,
     support: Client,
     address: str,
@@ -79,11 +79,11 @@ def test_filter_counts_only_valid_conditions(documents: Store, support: Client) 
     assert set(re.findall(r'id="v(\d+)"', page)) == {"0"}
 
 
-def test_next_page_keeps_valid_conditions(store: Store, support: Client) -> None:
+def test_filter_of_next_page_has_only_valid_conditions(store: Store, support: Client) -> None:
     for number in range(60):
         store.add("A1", number, {"n": number}, number)
     page = support.get(f"{A1}?type=FOO&path=/n").content.decode()
-    older = link(page, "next")
+    older = find_link(page, "next")
     assert "FOO" not in older
     assert "path=%2Fn" in older
     next_text = support.get(older).content.decode()
@@ -108,7 +108,7 @@ NAMES = {"m.ivanov": "Иванов Михаил", "p.semenov": "Семёнов �
 
 @pytest.fixture
 def named_versions(store: Store) -> Store:
-    """A1: three versions, by each of NAMES in turn; each changes the rate."""
+    """Store three versions of A1, each with another rate and by another login of NAMES."""
     for number, (login, name) in enumerate(NAMES.items()):
         Person.objects.update_or_create(login=login, defaults={"full_name": name})
         store.add("A1", number, {"rate": f"{number}.5", "stage": "x"}, number, author=login)
@@ -183,11 +183,11 @@ def test_filter_by_ambiguous_field_name_offers_each_field_with_that_name(
     query = {"path": "ставка", "author": "m.ivanov"}
     offered = re.findall(r'href="([^"]*path=[^"]*)">[^<]*<span class="ident">(/[^<]*)</span>',
                          support.get(A1, query).content.decode())  # fmt: skip
-    found_text = {
+    versions_by_path = {
         path: list_shown_versions(support.get(html.unescape(url)).content.decode())
         for url, path in offered
     }
-    assert (found_text["/rate"], found_text["/baseRate"]) == (["1"], ["2"])
+    assert (versions_by_path["/rate"], versions_by_path["/baseRate"]) == (["1"], ["2"])
     assert all("author=m.ivanov" in url for url, _ in offered)
 
 
@@ -229,8 +229,8 @@ def test_unknown_name_in_filter_is_reported_when_filter_matches_no_version(
     for name in ("author", "clientId"):
         page = support.get(A1, {name: typed, "type": "DELETE"})
         assert "No version fits the filter." in read_text(page)
-        told = f"no name or login “{html.escape(typed)}”"
-        assert (told in page.content.decode()) is is_reported
+        message = f"no name or login “{html.escape(typed)}”"
+        assert (message in page.content.decode()) is is_reported
 
 
 def test_deletion_is_shown_as_deletion_when_only_technical_fields_changed(

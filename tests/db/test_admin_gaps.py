@@ -1,4 +1,4 @@
-"""The page of the versions that never arrived: for operators, in pages, without contents."""
+"""The page of versions that never arrived: for operators, paged, and without snapshots."""
 
 import re
 from datetime import timedelta
@@ -12,8 +12,8 @@ from annals.operations.metrics_page import count_gaps
 from history.common import clock
 from history.kinds.entities import ROOT
 from history.models import VersionGap
-from tests.db.noted import create_quarantined_version, record_gap_run
-from tests.db.screens import link, read_text, walk
+from tests.db.ingest_rows import create_quarantined_version, record_gap_run
+from tests.db.screens import find_link, iterate_pages, read_text
 
 ADDRESS = "/admin/gaps/"
 
@@ -27,7 +27,7 @@ def operator(client: Client) -> Client:
 
 @pytest.fixture
 def open_and_closed_gaps(db: None) -> None:
-    """120 open gaps of two services, one of them explained, and a closed one."""
+    """Create 120 open version gaps of two services, one of them in quarantine, and a closed one."""
     now = clock.now()
     record_gap_run(now, quarantined=1)
     for number in range(121):
@@ -46,8 +46,10 @@ def list_shown_documents(page: str) -> list[str]:
 
 def test_gap_pages_show_every_gap_once(open_and_closed_gaps: None, operator: Client) -> None:
     assert ADDRESS in operator.get("/admin/").content.decode()
-    shown_text = [id for page in walk(operator, ADDRESS) for id in list_shown_documents(page)]
-    assert shown_text == [f"A{number}" for number in range(119, -1, -1)]
+    documents = [
+        id for page in iterate_pages(operator, ADDRESS) for id in list_shown_documents(page)
+    ]
+    assert documents == [f"A{number}" for number in range(119, -1, -1)]
 
 
 def test_gap_page_explains_quarantined_versions_and_has_no_document_links_for_operator(
@@ -69,7 +71,7 @@ def test_gap_page_filters_and_shows_closed_gaps(
 ) -> None:
     page = operator.get(ADDRESS, {"clientId": "service-1", "entity": ROOT.name}).content.decode()
     assert {int(document[1:]) % 2 for document in list_shown_documents(page)} == {1}
-    assert "clientId=service-1" in link(page, "next")
+    assert "clientId=service-1" in find_link(page, "next")
     closed = operator.get(ADDRESS, {"closed": "1"})
     assert list_shown_documents(closed.content.decode()) == ["A120"]
     assert "arrived late" in read_text(closed)
@@ -99,7 +101,7 @@ def test_gap_metrics_count_missing_versions_by_kind_and_service(open_and_closed_
     assert versions == {(ROOT.name, "service-0"): 59 * 3 + 1, (ROOT.name, "service-1"): 60 * 3}
 
 
-def test_gap_page_says_that_filter_fits_no_gap_when_other_gaps_exist(
+def test_gap_page_says_that_filter_matches_no_gap_when_other_gaps_exist(
     open_and_closed_gaps: None, operator: Client
 ) -> None:
     for closed in ({}, {"closed": "1"}):

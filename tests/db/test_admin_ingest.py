@@ -1,4 +1,4 @@
-"""The ledger and the quarantine on screen: to be read, by those who may, and nothing more."""
+"""The pages of the ledger and of the quarantine: read-only, for logins that may see them."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -12,7 +12,7 @@ from history.store.quarantine_reasons import REASONS
 from ingest.consumer.positions import Breaker, Tolerance
 from ingest.messages.decode import Reason
 from ingest.models import Ledger, Quarantined
-from tests.db.noted import create_ledger_row, create_quarantined
+from tests.db.ingest_rows import create_ledger_row, create_quarantined
 from tests.db.screens import read_text
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -21,7 +21,7 @@ TOPIC = "top-storage.export.product-instance"
 
 @pytest.fixture
 def bad_message(db: None) -> Quarantined:
-    """A partition that stands halted, and one bad message."""
+    """Store a halted topic partition, and a bad message of it in quarantine."""
     create_ledger_row(
         partition=2, next_offset=12345, read=12345, stored=12000, repeated=344, quarantined=1,
         high_watermark=12400, checked_at=NOW, halted_at=NOW, halted_why="too many bad messages",
@@ -71,7 +71,9 @@ def test_halt_reason_is_in_language_of_page(
     assert expected_text in read_text(log_in_operator(client, "ops").get("/admin/completeness/"))
 
 
-def test_quarantine_is_searched_by_document_id(bad_message: Quarantined, client: Client) -> None:
+def test_quarantine_page_finds_messages_by_document_id(
+    bad_message: Quarantined, client: Client
+) -> None:
     ops = log_in_operator(client, "ops")
     assert "K-1" not in read_text(ops.get("/admin/ingest/quarantined/"))
     Quarantined.objects.update(entity="task", entity_id="K-1", version=7)
@@ -80,7 +82,9 @@ def test_quarantine_is_searched_by_document_id(bad_message: Quarantined, client:
     assert "K-1 version" not in read_text(ops.get("/admin/ingest/quarantined/?q=K-2"))
 
 
-def test_quarantine_shows_reasons_in_words(bad_message: Quarantined, client: Client) -> None:
+def test_quarantine_page_explains_reasons_in_words(
+    bad_message: Quarantined, client: Client
+) -> None:
     ops = log_in_operator(client, "ops")
     shown_text = read_text(ops.get("/admin/ingest/quarantined/"))
     assert "not JSON (not_json)" in shown_text

@@ -1,4 +1,4 @@
-"""An application as it was at a moment, and the page of a version that the store does not have."""
+"""The page of an application at a moment, and the page of a version that is not in the store."""
 
 import re
 from datetime import timedelta
@@ -11,7 +11,7 @@ from django.test import Client
 
 from history.common import clock
 from history.models import ArchivedDay
-from tests.db.noted import create_quarantined_version
+from tests.db.ingest_rows import create_quarantined_version
 from tests.db.screens import A1, read_text
 from tests.db.store import T0, Store
 
@@ -22,8 +22,11 @@ LATER = "Came later: Participant Иванов Пётр"
 
 @pytest.fixture
 def changing_application(store: Store) -> Store:
-    """The rate changes at the minutes 0, 10 and 20; R1 comes at 5 and goes at 15; R2 comes at
-    25."""
+    """Store an application that changes over 25 minutes.
+
+    Its rate changes at the minutes 0, 10 and 20. R1 is created at 5 and deleted at 15. R2 is
+    created at 25.
+    """
     for version in range(3):
         store.add("A1", version, {"rate": f"{version + 1}.5"}, 10 * version)
     store.add("R1", 0, {"fullName": "Рожкова Анна"}, 5, **CHILD)
@@ -132,7 +135,8 @@ def test_moment_page_refuses_future_moment(
 def test_heading_shows_status_at_the_moment_and_current_status(
     store: Store, support: Client
 ) -> None:
-    """The page of one version shows only the status in that version: it reads no other version."""
+    """The page of one version shows only the status in that version, because it reads no other
+    version."""
     for version, status in enumerate(["A", "B", "A"]):
         store.add("A1", version, {"name": "Ипотека", "status": status}, 10 * version)
     heads = [
@@ -190,7 +194,10 @@ def test_moment_page_warns_of_missing_versions_before_the_moment(
     shown_text = read_text(support.get(open_moment(30)))
     for missing in ("Versions 3–4 never arrived", "Version 1 never arrived"):
         assert f"{missing}: the state at this moment may have been different." in shown_text
-    for minute in (9, 70):  # the next version is there, or the gap is older
+    for minute in (
+        9,
+        70,
+    ):  # no version is missing before 9; at 70 there are newer versions than the missing ones
         assert "may have been different" not in read_text(support.get(open_moment(minute)))
 
 
@@ -209,7 +216,7 @@ def test_moment_page_warns_of_quarantined_version_before_the_moment(
 
 @pytest.fixture
 def document_with_gaps(store: Store) -> Store:
-    """Versions 1, 2 and 5 of one entity; its createdAt says that version 0 existed."""
+    """Store the versions 1, 2 and 5 of A1, with a createdAt that proves that version 0 existed."""
     for version in (1, 2, 5):
         data = {"rate": version, "createdAt": T0.isoformat()}
         store.add("A1", version, data, version)
@@ -236,7 +243,7 @@ def test_page_of_missing_version_says_why_version_is_missing(
     page = support.get(f"{A1}{address}", follow=True)
     page_text = read_text(page)
     assert page.status_code == 404
-    assert "version 5" in page_text  # the head
+    assert "version 5" in page_text  # in the heading
     assert 'name="version"' in page.content.decode()
     assert reason in page_text
     assert "Check the id" not in page_text
@@ -289,7 +296,7 @@ def test_page_of_unknown_document_lists_its_quarantined_versions(
     assert "in quarantine" not in read_text(support.get("/admin/history/?q=Q2"))
 
 
-def test_document_without_name_shows_its_id_once(store: Store, support: Client) -> None:
+def test_page_of_document_without_name_shows_its_id_once(store: Store, support: Client) -> None:
     store.add("A1", 0, {"rate": "1.5"}, 0)
     for id in ("R1", "R2"):
         store.add(id, 0, {"role": "x"}, 1, **CHILD)

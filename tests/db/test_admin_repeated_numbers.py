@@ -1,4 +1,4 @@
-"""A producer used a number for two versions: each link leads to the version next to it."""
+"""A producer used one number for two versions: each link leads to the right one of the two."""
 
 import html
 import re
@@ -16,7 +16,7 @@ from tests.db.store import Store, minute
 
 @pytest.fixture
 def document_with_repeated_number(store: Store) -> Store:
-    """Version 6 of minute 30 and of minute 45, and version 7 compared with the younger one."""
+    """Store two versions 6, of minute 30 and of minute 45, between a version 5 and a version 7."""
     store.add("A1", 5, {"rate": "five"}, 0)
     store.add("A1", 6, {"rate": "elder"}, 30)
     store.add("A1", 6, {"rate": "younger"}, 45)
@@ -28,26 +28,26 @@ JSON = "&as=json"
 
 
 def find_links(page: str, part: str) -> list[str]:
-    """The addresses on a page that have this part, in its order, each once."""
+    """Return the addresses on a page that contain `part`, in their order, without repeats."""
     matches = re.findall(r'href="([^"]*)"', page)
     return list(dict.fromkeys(html.unescape(item) for item in matches if part in item))
 
 
 def find_json_urls_of_both(page: HttpResponse) -> list[str]:
-    """The addresses of the JSON of both versions 6."""
+    """Return the addresses of the JSON of the two versions 6."""
     return [link for link in find_links(page.content.decode(), "as=json") if "/versions/6/" in link]
 
 
 def test_timeline_links_to_snapshot_of_each_of_two_versions_of_one_number(
     document_with_repeated_number: Store, support: Client
 ) -> None:
-    shown_text = find_json_urls_of_both(support.get(A1))
-    pages = [support.get(address) for address in shown_text]
+    addresses = find_json_urls_of_both(support.get(A1))
+    pages = [support.get(address) for address in addresses]
     assert ["younger" in read_text(page) for page in pages] == [True, False]
     assert ["elder" in read_text(page) for page in pages] == [False, True]
-    for page, other_text in zip(pages, reversed(shown_text), strict=True):
+    for page, other_address in zip(pages, reversed(addresses), strict=True):
         assert "More than one version has the number 6" in read_text(page)
-        assert other_text.removesuffix(JSON) in find_links(page.content.decode(), "/versions/6/")
+        assert other_address.removesuffix(JSON) in find_links(page.content.decode(), "/versions/6/")
         download = find_links(page.content.decode(), "download=1")
         plain = html.unescape(re.sub(r"<[^>]*>", "", page.content.decode()))
         assert support.get(download[0]).content.decode() in plain
@@ -116,7 +116,7 @@ def test_state_page_links_value_to_version_that_set_it(
     assert "first" in read_text(support.get(find_links(page, "/versions/7/?at=")[0]))
 
 
-def test_unmask_shows_value_of_version_on_the_page_when_two_versions_have_one_number(
+def test_unmasking_shows_value_of_the_right_version_when_two_versions_have_one_number(
     document_with_repeated_number: Store, client: Client
 ) -> None:
     FieldLabel.objects.create(entity="", path="/rate", russian="Ставка", sensitive=True)

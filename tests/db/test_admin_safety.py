@@ -1,4 +1,4 @@
-"""The support screens: to whom they open, and what no content can make them do."""
+"""No content can do harm on the screens, or make a page fail or grow without limit."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from history.admin.components.links import MOST_ROWS
 from history.models import FieldLabel, Person
 from history.store.catalogue import labels
 from history.timeline import budget
-from tests.db.screens import A1, SCREENS, WHOLE, link, read_text
+from tests.db.screens import A1, SCREENS, WHOLE, find_link, read_text
 from tests.db.store import Store
 
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
@@ -42,15 +42,15 @@ def test_hostile_content_is_escaped(store: Store, support: Client) -> None:
         support.get("/admin/history/", {"q": f"{identity} {EVIL}"}),
         support.get("/admin/"),
     ]
-    shown_text = 0
+    escaped_count = 0
     for page in pages:
         assert page.status_code == 200
         body = page.content.decode()
-        shown_text += "&lt;script&gt;alert" in body
+        escaped_count += "&lt;script&gt;alert" in body
         assert "<script>alert" not in body
         assert "<img src=x" not in body
         assert "A<b>" not in body
-    assert shown_text >= 6
+    assert escaped_count >= 6
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_pages_open_for_unusual_documents(store: Store, support: Client, data: s
 
 @pytest.fixture
 def pages_by_address(documents: Store, client: Client) -> list[tuple[str, HttpResponse]]:
-    """Every screen there is, as the administrator gets it."""
+    """Return the address and the answer of every screen, as the administrator gets it."""
     client.force_login(User.objects.get(username="admin"))
     addresses = [
         "/admin/",
@@ -96,7 +96,7 @@ def pages_by_address(documents: Store, client: Client) -> list[tuple[str, HttpRe
         (address, client.get(address.replace("{user}", str(user)), follow=True))
         for address in addresses
     ]
-    # The last one is the page about an entity that is not there.
+    # The last page is about a document that does not exist.
     assert [page.status_code for _, page in pages] == [*[200] * (len(pages) - 1), 404]
     return pages
 
@@ -175,7 +175,7 @@ def test_changes_that_do_not_fit_in_timeline_are_on_linked_pages(
         store.add("A1", version, {key: n + version for key, n in fields.items()}, version)
     card = support.get(address).content.decode()
     assert MOST_ROWS <= card.count('<td class="old">') <= MOST_ROWS + OPEN_ROWS
-    shown_text = {version: {f"/{key}" for key in fields} for version in (1, 2)}
+    expected_paths = {f"/{key}" for key in fields}
     for version in (2, 1):
         part = card[card.index(f'id="v{version}') :].partition("</article>")[0]
         seen = re.findall(r'title="(/[tf]\d+)', part)
@@ -185,9 +185,9 @@ def test_changes_that_do_not_fit_in_timeline_are_on_linked_pages(
                 break
             page = support.get(rest_urls.replace("&amp;", "&")).content.decode()
             seen += re.findall(r'title="(/[tf]\d+)', page)
-            rest_urls = link(page, "next")
+            rest_urls = find_link(page, "next")
         assert len(seen) == len(set(seen)), "a change is shown twice"
-        assert set(seen) == shown_text[version]
+        assert set(seen) == expected_paths
         assert seen[-1] == "/t7"  # technical fields come last
 
 
@@ -225,7 +225,7 @@ def test_text_direction_characters_are_shown_as_escapes(
         assert f"a{escape}1" in page
     response = support.get(f"{A1}versions/0/?download=1")
     assert json.loads(response.content)["name"] == f"a{mark}10"
-    # What a form sends back is what was asked.
+    # The form keeps the text as it was typed.
     assert f'value="/k{mark}"' in support.get(A1, {"path": f"/k{mark}"}).content.decode()
     assert mark not in support.get("/admin/").content.decode()
 
@@ -233,8 +233,9 @@ def test_text_direction_characters_are_shown_as_escapes(
 def test_page_draws_limited_number_of_values(
     store: Store, support: Client, monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
-    """60 lists of 60 lists of 5 numbers are 36 KB, and 18,000 values on a page."""
-    # Or a busy machine shows one version only, or none.
+    """A list of 60 lists of 60 lists of 5 numbers takes 36 KB, and would be 18,000 values on a
+    page."""
+    # Without these limits a slow machine shows one version only, or none.
     monkeypatch.setattr(budget, "PAGE_SECONDS", 60)
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, request_seconds=120)
     for version in range(2):
@@ -271,31 +272,31 @@ CALLS = [
 PAGES = [A1, WHOLE, f"{A1}versions/1/", f"{A1}versions/1/?download=1", f"{A1}state/"]
 
 
-def make_nested_document(levels: int, inside: str, kind_with_awkward_business_key: str) -> str:
+def make_nested_document(levels: int, inside: str, nesting: str) -> str:
+    """Return JSON with `inside` nested this many levels deep, in objects, lists, or lists of
+    objects."""
     first, last = {"object": ('{"a":', "}"), "list": ("[", "]"), "items": ('[{"x":', "},{}]")}[
-        kind_with_awkward_business_key
+        nesting
     ]
     return f'{{"top": 1, "deep": {first * levels}{inside}{last * levels}}}'
 
 
 @pytest.fixture(params=["object", "list", "items"])
-def kind_with_awkward_business_key(request: pytest.FixtureRequest) -> str:
+def nesting(request: pytest.FixtureRequest) -> str:
     kind: str = request.param
     return kind
 
 
 @pytest.mark.parametrize("levels", [60, 150, 450, 900, 2500])
 def test_api_calls_and_pages_open_for_deeply_nested_snapshot(
-    store: Store, support: Client, levels: int, kind_with_awkward_business_key: str
+    store: Store, support: Client, levels: int, nesting: str
 ) -> None:
-    store.add("A1", 0, make_nested_document(levels, "1", kind_with_awkward_business_key), 0)
-    store.add("A1", 1, make_nested_document(levels, "2", kind_with_awkward_business_key), 1)
+    store.add("A1", 0, make_nested_document(levels, "1", nesting), 0)
+    store.add("A1", 1, make_nested_document(levels, "2", nesting), 1)
     store.add(
         "A1",
         2,
-        make_nested_document(levels, "2", kind_with_awkward_business_key).replace(
-            '"top": 1', '"top": 3'
-        ),
+        make_nested_document(levels, "2", nesting).replace('"top": 1', '"top": 3'),
         2,
     )
     support.raise_request_exception = False
@@ -303,9 +304,9 @@ def test_api_calls_and_pages_open_for_deeply_nested_snapshot(
         response = support.get(call)
         assert response.status_code == 200, (call, response.content[:200])
     shown_text = support.get(f"{A1}versions/1/?download=1").content.decode()
-    assert "".join(shown_text.split()) == make_nested_document(
-        levels, "2", kind_with_awkward_business_key
-    ).replace(" ", "")
+    assert "".join(shown_text.split()) == make_nested_document(levels, "2", nesting).replace(
+        " ", ""
+    )
 
 
 @pytest.mark.parametrize("key", ["x" * 301, "я" * 1000, "x" * 7000])

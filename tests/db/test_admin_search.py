@@ -1,4 +1,4 @@
-"""Search on screen, and what is said where nothing is found."""
+"""The search on the screens, and what it says when it finds nothing."""
 
 import unicodedata
 from datetime import UTC, datetime
@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 
 from history.models import SearchKey
-from tests.db.screens import A1, WHOLE, link, read_text
+from tests.db.screens import A1, WHOLE, find_link, read_text
 from tests.db.store import Store, minute, record_queries
 from tests.old_service import OldServiceServer
 
@@ -29,7 +29,7 @@ def test_search_lists_hits_of_several_ids(documents: Store, support: Client) -> 
     assert f'href="{WHOLE}"' in page.content.decode()
 
 
-def store_carriers(value: str, id: str) -> None:
+def store_client_number(value: str, id: str) -> None:
     SearchKey.objects.create(
         value=value, name="clientId", entity="participant-role", id=id, day=datetime.now(UTC).date()
     )  # fmt: skip
@@ -43,7 +43,7 @@ def test_search_by_client_number_sorts_applications_by_last_change(
         documents.add(application, 0, {"name": "Ипотека", "status": "ISSUED"}, number)
         role = {"fullName": f"Рожков {number}", "role": "GUARANTOR"}
         documents.add(f"C{number}", 1, role, 5, entity="participant-role", application=application)
-        store_carriers("77 00", f"C{number}")
+        store_client_number("77 00", f"C{number}")
     role = {"entity": "participant-role", "application": "B58"}
     documents.add("C58", 2, {"fullName": "Рожков"}, 99, **role)
     assert "Last change: Participant, version 2" in read_text(
@@ -57,15 +57,15 @@ def test_search_by_client_number_sorts_applications_by_last_change(
     assert "Guarantor Рожков 59" in page_text
     assert 'href="/admin/history/participant-role/C59/"' in body
     assert "Loan issued" in page_text or "Issued" in page_text
-    next_text = read_text(support.get(link(body, "next")))
+    next_text = read_text(support.get(find_link(body, "next")))
     assert next_text.count("found by: Client number") == 10
 
 
 def test_search_by_client_number_opens_the_only_application(
     documents: Store, support: Client
 ) -> None:
-    store_carriers("77 00", "R1")
-    store_carriers("77 00", "R2")
+    store_client_number("77 00", "R1")
+    store_client_number("77 00", "R2")
     for query in ("77 00", " 77 00\n"):
         response = support.get("/admin/history/", {"q": query})
         assert response.headers["Location"] == WHOLE
@@ -74,7 +74,7 @@ def test_search_by_client_number_opens_the_only_application(
 def test_search_finds_business_key_that_begins_with_a_space(
     documents: Store, support: Client
 ) -> None:
-    store_carriers(" 77", "R1")
+    store_client_number(" 77", "R1")
     assert support.get("/admin/history/", {"q": " 77"}).headers["Location"] == WHOLE
 
 
@@ -91,9 +91,9 @@ def test_search_finds_business_key_that_begins_with_a_space(
 def test_search_offers_matches_with_another_spelling(
     documents: Store, support: Client, query: str, stored: str
 ) -> None:
-    """The query differs from the stored key in letter case, in signs around it, in look-alike
+    """The stored key differs from the query in letter case, in surrounding signs, in look-alike
     letters or in dashes."""
-    store_carriers(stored, "R1")
+    store_client_number(stored, "R1")
     page = support.get("/admin/history/", {"q": query})
     assert f"Nothing matches {query} exactly. Found with another spelling: {stored}." in read_text(
         page
@@ -114,7 +114,7 @@ def test_search_offers_id_in_another_unicode_form(
 def test_search_offers_other_spelling_for_each_of_several_texts(
     documents: Store, support: Client
 ) -> None:
-    store_carriers("77-AB", "R1")
+    store_client_number("77-AB", "R1")
     documents.add("B1", 0, {"name": "Ипотека"}, 0)
     page = support.get("/admin/history/", {"q": "№77-ab, b1;  none"})
     page_text = "Nothing matches №77-ab, b1 exactly. Found with another spelling: 77-AB, B1."
@@ -126,12 +126,12 @@ def test_search_offers_other_spelling_for_each_of_several_texts(
 
 
 def test_search_ignores_number_sign_before_a_number(documents: Store, support: Client) -> None:
-    store_carriers("77-AB", "R1")
+    store_client_number("77-AB", "R1")
     assert support.get("/admin/history/", {"q": "№ 77-AB"}).headers["Location"] == WHOLE
     assert support.get("/admin/history/", {"q": "№"}).context["missing"] == ["№"]
 
 
-@pytest.mark.plain_only("a cluster asks one shard for each id, all in one round trip")
+@pytest.mark.plain_only("a cluster queries one shard for each id, all in one round trip")
 def test_search_for_forty_ids_takes_as_many_queries_as_for_one_id(
     documents: Store, support: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,7 +165,7 @@ def test_search_for_more_than_forty_ids_links_to_the_remaining_ids(
 
 
 def test_search_key_without_stored_version_finds_nothing(documents: Store, support: Client) -> None:
-    """Retention removed the versions, or PostgreSQL refused the only one."""
+    """Retention removed the versions with the key, or PostgreSQL refused the only one."""
     SearchKey.objects.create(
         value="CRM-2", name="realtyCrmId", entity="product-instance", id="gone",
         day=datetime.now(UTC).date(),

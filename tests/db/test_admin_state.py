@@ -1,4 +1,4 @@
-"""Who changed which field: every link leads to the version that the line names."""
+"""The page of who last changed each field: every link leads to the version that it names."""
 
 import html
 import json
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from tests.db.screens import A1, WHOLE, link, read_text
+from tests.db.screens import A1, WHOLE, find_link, read_text
 from tests.db.store import Store
 
 LINE = re.compile(
@@ -18,7 +18,7 @@ LINK = re.compile(r'<a href="([^"]*)" title="(.*?) · ')
 
 
 def read_field_links(support: Client) -> dict[str, tuple[str, int]]:
-    """Pointer of each linked field: its link, and the version that it is said to be of."""
+    """Return, by JSON pointer of each linked field, its link and the version number beside it."""
     page = support.get(f"{A1}state/").content.decode()
     result = {}
     for head, version in LINE.findall(page):
@@ -28,7 +28,7 @@ def read_field_links(support: Client) -> dict[str, tuple[str, int]]:
 
 
 def list_shown_versions(support: Client, values: str) -> list[int]:
-    """The versions that changed the field whose values these are."""
+    """Return the versions in the timeline to which the page of a field's values links."""
     [address] = re.findall(r'toolbar-side"><a href="([^"]*)', support.get(values).content.decode())
     page = support.get(html.unescape(address)).content.decode()
     return [int(version) for version in re.findall(r'id="v(\d+)"', page)]
@@ -106,10 +106,10 @@ def test_state_page_shows_many_fields_on_several_pages(
         page = support.get(address)
         seen += re.findall(r'title="/(k\d+) · ', page.content.decode())
         ranges += re.findall(r"Fields [0-9–]+ of 251", read_text(page))
-        address = link(page.content.decode(), "next")
+        address = find_link(page.content.decode(), "next")
     assert seen == [f"k{n:04}" for n in range(250)]
     assert ranges == [f"Fields {part} of 251" for part in ("1–100", "101–200", "201–251")]
-    back = link(page.content.decode(), "prev")
+    back = find_link(page.content.decode(), "prev")
     assert "Fields 101–200 of 251" in read_text(support.get(back))
     for wrong in ("x", "-1", "251", "9" * 30, "٣"):
         assert "Fields 1–100 of 251" in read_text(support.get(f"{A1}state/", {"after": wrong}))
@@ -117,7 +117,8 @@ def test_state_page_shows_many_fields_on_several_pages(
 
 @pytest.fixture
 def document_of_fast_clock(store: Store) -> Store:
-    """Version 1 was written by a service whose clock was fast: later than version 2."""
+    """Store three versions; version 1 is later than version 2, because its service had a fast
+    clock."""
     store.add("A1", 0, {"name": "Ипотека", "rate": "10"}, 0)
     store.add("A1", 2, {"name": "Автокредит", "rate": "12"}, 1)
     store.add("A1", 1, {"name": "Ипотека", "rate": "11"}, 5)
@@ -139,5 +140,5 @@ def test_timeline_links_to_comparison_with_highest_version_number_when_producer_
     page = support.get(A1).content.decode()
     assert f"{A1}compare/?from=1&amp;to=2" in page
     assert re.search(r"to=1\b(?!\d|\.)", page) is None
-    asked_text = support.get(f"{A1}compare/").content.decode()
-    assert 'name="to" min="0" required value="2"' in asked_text
+    form = support.get(f"{A1}compare/").content.decode()
+    assert 'name="to" min="0" required value="2"' in form

@@ -1,4 +1,5 @@
-"""The clerk's day: the first page, a client's week, a field's values, the days, files, the zone."""
+"""The daily work of a clerk: start page, client page, field page, picture of days, exports, time
+zones."""
 
 import csv
 import io
@@ -23,8 +24,8 @@ from history.documents.record import ChangeType
 from history.models import ArchivedDay, FieldLabel, SealedDay, SearchKey
 from history.policy.masking.mask import make_token
 from history.store.catalogue import labels
-from tests.db.noted import create_quarantined_version
-from tests.db.screens import A1, WHOLE, link, read_text
+from tests.db.ingest_rows import create_quarantined_version
+from tests.db.screens import A1, WHOLE, find_link, read_text
 from tests.db.store import T0, Store, record_queries
 
 pytestmark = pytest.mark.django_db
@@ -65,13 +66,13 @@ def test_start_page_lists_twenty_recently_opened_documents(store: Store, support
     for number in range(22):
         open_application(store, support, number)
     page = support.get("/admin/")
-    shown_text = re.findall(r'href="/admin/applications/(B\d+)/"', page.content.decode())
-    assert shown_text == [f"B{number}" for number in range(21, 1, -1)]
+    ids = re.findall(r'href="/admin/applications/(B\d+)/"', page.content.decode())
+    assert ids == [f"B{number}" for number in range(21, 1, -1)]
     assert "Ипотека 16" in read_text(page)
     assert "Before that: Application Ипотека 15 , Application Ипотека 14 ," in read_text(page)
 
 
-@pytest.mark.plain_only("a cluster asks one shard for each document, all in one round trip")
+@pytest.mark.plain_only("a cluster queries one shard for each document, all in one round trip")
 def test_start_page_reads_all_titles_with_one_query_for_each_kind(
     store: Store, support: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,7 +81,7 @@ def test_start_page_reads_all_titles_with_one_query_for_each_kind(
         open_application(store, support, number)
         if number in (5, 21):
             attempts = []
-            for _ in range(3):  # some of what a page asks is kept for seconds
+            for _ in range(3):  # some answers of the database are cached for seconds
                 with record_queries(monkeypatch) as statements:
                     support.get("/admin/")
                 attempts.append(len(statements))
@@ -119,7 +120,7 @@ def test_client_page_shows_changes_in_all_applications_of_the_client_in_one_week
     assert "The last change before it:" in read_text(
         support.get("/admin/client/", {"q": "C77", "week": later})
     )
-    assert link(page.content.decode(), "next").endswith(f"week={before}")
+    assert find_link(page.content.decode(), "next").endswith(f"week={before}")
     body = page.content.decode()
     assert body.index("← The week before") < body.index("The week after →")
     nobody = read_text(support.get("/admin/client/", {"q": "nobody"}))
@@ -155,7 +156,7 @@ def test_field_page_lists_all_values(store: Store, support: Client) -> None:
 def test_field_page_marks_duration_as_inexact_when_a_version_is_missing(
     store: Store, support: Client
 ) -> None:
-    """Versions 2 and 4 are missing; version 0 is the first one."""
+    """Versions 2 and 4 are missing. Version 0 is the first version of the document."""
     for number, day in ((0, 0), (1, 1), (3, 3), (5, 6), (6, 7)):
         store.add("A1", number, {"rate": str(number)}, day * 24 * 60)
     page = support.get(FIELD, {"path": "/rate"})
@@ -185,7 +186,7 @@ def test_timeline_shows_versions_of_each_day_in_a_picture_and_a_list(
     assert '<svg class="bars' not in support.get(A1).content.decode()
     store.add("A1", 3, {"n": 3}, 2 * day)
     page = support.get(A1)
-    assert page.content.decode().count("<title>") == 3  # of the window and of two days
+    assert page.content.decode().count("<title>") == 3  # one of the whole picture, two of days
     page_text = read_text(page)
     assert "2026: 2 versions" in page_text
     assert "1 version, versions are missing" in page_text
@@ -211,7 +212,8 @@ def test_picture_of_timeline_marks_deletions_missing_versions_and_states_of_days
         )  # fmt: skip
     whole, card = (support.get(item) for item in (WHOLE, A1))
     assert "2 versions, packed day, archived day" in read_text(whole)
-    assert read_text(whole).count("1 version, deletion") == 4  # title and list, of two days
+    # For each of two days in the picture and in the list.
+    assert read_text(whole).count("1 version, deletion") == 4
     assert read_text(card).count("1 version, deletion") == 2
     for mark in ("gone", "packed", "archived"):
         assert f'<rect class="{mark}"' in whole.content.decode()
@@ -239,9 +241,12 @@ def test_version_page_links_to_nearest_older_and_newer_versions(
     for number in (0, 1, 4):
         store.add("A1", number, {"n": number}, number)
     page = support.get(f"{A1}versions/1/").content.decode()
-    assert (link(page, "next"), link(page, "prev")) == (f"{A1}versions/0/", f"{A1}versions/4/")
+    assert (find_link(page, "next"), find_link(page, "prev")) == (
+        f"{A1}versions/0/",
+        f"{A1}versions/4/",
+    )
     newest = support.get(f"{A1}versions/4/").content.decode()
-    assert link(newest, "prev") == ""
+    assert find_link(newest, "prev") == ""
 
 
 def test_each_filter_chip_removes_its_condition(documents: Store, support: Client) -> None:
@@ -308,7 +313,7 @@ def test_note_for_client_describes_changes_in_plain_words(
     assert "Time zone: Europe/Moscow" in page_text
 
 
-def test_login_in_a_field_is_shown_as_full_name_when_label_says_person(
+def test_login_in_a_field_is_shown_as_full_name_when_label_has_kind_person(
     documents: Store, support: Client
 ) -> None:
     FieldLabel.objects.create(path="/boss", russian="Начальник", english="Boss", kind="person")
@@ -320,8 +325,8 @@ def test_login_in_a_field_is_shown_as_full_name_when_label_says_person(
     assert '<span class="text" title="&quot;nobody&quot;">nobody</span>' in found_text
     assert ";Boss;Иванов Михаил;nobody" in support.get(A1, {"as": "csv"}).content.decode()
     note = read_text(support.get(A1, {"as": "note"}))
-    assert "Boss" not in note  # no matter of the client
-    assert "12:03" not in note  # nor that something changed
+    assert "Boss" not in note  # the note leaves out what does not concern the client
+    assert "12:03" not in note  # the note does not even say that these fields changed
 
 
 def test_note_for_client_describes_added_and_removed_list_items(
@@ -364,14 +369,18 @@ def test_exports_convert_moments_in_fields_to_time_zone_of_the_page(
         ]
     ):
         store.add("A1", number, {"closedAt": closed}, number)
-    shown_text = ["2026-11-26 13:03:00", "2026-11-27 01:03:00.500000", "2026-11-27 01:03:00.250000"]
+    local_moments = [
+        "2026-11-26 13:03:00",
+        "2026-11-27 01:03:00.500000",
+        "2026-11-27 01:03:00.250000",
+    ]
     csv_rows = support.get(A1, {"as": "csv"}).content.decode()
     note = support.get(A1, {"as": "note"}).content.decode()
-    for item in shown_text:
-        assert f";{item}" in csv_rows
-        assert f" {item}" in note
+    for moment in local_moments:
+        assert f";{moment}" in csv_rows
+        assert f" {moment}" in note
     assert "UTC" not in note.partition("2026-99-99")[0]
-    assert "2026-99-99 00:00 UTC" in note  # no such day: as it is stored
+    assert "2026-99-99 00:00 UTC" in note  # not a valid day: shown as stored
     last = "2026-11-26T10:03:00Z"
     store.add("A1", 5, {"closedAt": last}, 5)
     assert "to 2026-11-26 13:03:00" in read_text(support.get("/admin/"))
@@ -458,7 +467,7 @@ def test_export_keeps_phone_numbers_and_negative_numbers(
     assert ("'=1+1" if form == "csv" else "=1+1") in cells
 
 
-def test_time_zone_is_remembered(documents: Store, support: Client) -> None:
+def test_chosen_time_zone_is_remembered_in_a_cookie(documents: Store, support: Client) -> None:
     assert '<meta name="zone" content="">' in support.get(A1).content.decode()
     answer = support.post("/admin/zone/", {"zone": "moscow", "next": A1})
     assert (answer.status_code, answer.headers["Location"]) == (302, A1)

@@ -1,4 +1,4 @@
-"""The API as its callers see it: envelope, versions, parameters, errors, access."""
+"""The API for its clients: answers, parameters, compression, caching, errors and logins."""
 
 import base64
 import gzip
@@ -94,7 +94,11 @@ def test_filter_accepts_moments_in_several_notations(
 
     start, end = minute(2).replace(tzinfo=None).isoformat(), quote(minute(4).isoformat())
     assert list_versions(f"from={start}&to={end}") == [3, 2]
-    assert list_versions(f"from={start}&to={minute(4).isoformat()}") == [3, 2]  # + as a space
+    # A `+` that was decoded to a space.
+    assert list_versions(f"from={start}&to={minute(4).isoformat()}") == [
+        3,
+        2,
+    ]
     moscow = (minute(2) + timedelta(hours=3)).replace(tzinfo=None).isoformat()
     assert list_versions(f"from={moscow}&to={end}&tz=Europe/Moscow") == [3, 2]
 
@@ -179,7 +183,7 @@ def test_small_answer_is_compressed_when_client_accepts_only_compressed_answers(
     auditor: Client, application_with_seven_versions: Store
 ) -> None:
     address = f"{BASE}/A1/versions/x"
-    english = {"Accept-Language": "en"}  # in Russian the answer has more than 200 bytes
+    english = {"Accept-Language": "en"}  # the Russian answer has more than 200 bytes
     only = {"Accept-Encoding": "identity;q=0, gzip", **english}
     small = gzip.decompress(auditor.get(address, headers=only).content)
     assert json.loads(small)["status"] == "error"
@@ -194,7 +198,7 @@ def test_static_file_is_not_compressed_when_client_refuses_compression(
     answer = client.get(
         "/static/history/annals.css", headers={"Accept-Encoding": "gzip;q=0, br;q=0"}
     )
-    answer.getvalue()  # a file is closed at its end
+    answer.getvalue()  # reading the answer closes the file
     assert (answer.status_code, "Content-Encoding" in answer.headers) == (200, False)
 
 
@@ -319,19 +323,19 @@ def test_old_password_is_refused_at_once_after_password_change(client: Client) -
 
 
 @pytest.mark.parametrize(
-    "place",
+    "failing_function",
     [
         "history.timeline.sources.statements.fetch_rows",
         "annals.web.middleware.session_limit._is_over",
     ],
 )
 def test_screen_says_that_database_is_unreachable(
-    place: str,
+    failing_function: str,
     client: Client,
     application_with_seven_versions: Store,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The database fails in the view, or in a middleware before the view."""
+    """The database fails in the view, or in a middleware that runs before the view."""
     from django.db import OperationalError
 
     def raise_gone(*_: object) -> None:
@@ -339,7 +343,7 @@ def test_screen_says_that_database_is_unreachable(
 
     client.force_login(User.objects.get(username="support"))
     client.raise_request_exception = False
-    monkeypatch.setattr(place, raise_gone)
+    monkeypatch.setattr(failing_function, raise_gone)
     page = client.get("/admin/history/product-instance/A1/")
     assert page.status_code == 503
     assert page.headers["Retry-After"]

@@ -1,4 +1,4 @@
-"""The calls beyond the timeline, and the block that says how complete an answer is."""
+"""Completeness, local times and names of services in answers of the API."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,7 +13,7 @@ from history.api.parameters import QueryParameters
 from history.models import Person
 from ingest.models import RetiredTopic
 from tests.db.calls import read_data
-from tests.db.noted import create_ledger_row
+from tests.db.ingest_rows import create_ledger_row
 from tests.db.store import Store
 
 ROOT = "/api/v1/history/product-instance"
@@ -39,7 +39,8 @@ def test_complete_to_is_moment_of_newest_read_message_when_consumer_is_behind(
     create_ledger_row(TOPIC, high_watermark=17, newest_timestamp=hour_ago, end_known_at=NOW)
     create_ledger_row(TWIN, halted_at=NOW, end_known_at=NOW)
     block = read_data(auditor.get(f"{ROOT}/A1"))["completeness"]
-    assert block["completeTo"] is None  # nothing says how far the halted one got
+    # Nothing says up to which moment the halted partition was read.
+    assert block["completeTo"] is None
     assert (block["lagMessages"], block["halted"]) == (7, True)
     RetiredTopic.objects.create(topic=TWIN, why="the migration ended", retired_at=NOW)
     block = read_data(auditor.get(f"{ROOT}/A1?tz=Europe/Moscow"))["completeness"]
@@ -83,7 +84,7 @@ CONTENT = {"entity", "value", "old", "new"}
 
 
 def find_service_names(answer: Any) -> list[tuple[str, str]]:
-    """Every clientId of an answer with its clientName; what snapshots contain is left out."""
+    """Return each clientId in an answer with its clientName; snapshots are left out."""
     pairs = []
     if isinstance(answer, dict):
         if "clientId" in answer:

@@ -1,4 +1,4 @@
-"""docs/api.md: every block of shell and Python on it runs, and it names every error code."""
+"""docs/api.md: every shell and Python block runs, and every error code is explained."""
 
 import os
 import re
@@ -21,7 +21,7 @@ from history.kinds.entities import ENTITIES
 from tests import required_programs
 from tests.db.store import Store, minute
 
-# These tests fill more than the partitions, so pytest-django's fixture empties every table.
+# pytest-django's fixture, because these tests fill more tables than tests.db.partitioned empties.
 __all__ = ["transactional_db"]
 
 PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
@@ -79,7 +79,7 @@ def test_documented_feed_program_copies_each_new_version_and_continues_after_res
         )
         assert result.returncode == 0, result.stderr
         files = {file.name for file in copy.iterdir()} - {"token"}
-        return {name.rpartition(" ")[0] for name in files}  # without the moment
+        return {name.rpartition(" ")[0] for name in files}  # without the moment in the file name
 
     first = {"product-instance A1 0"}
     assert run(None) == set()

@@ -1,4 +1,4 @@
-"""Numbers in any notation, and errors: every answer under /api/ is JSON with a request id."""
+"""Exact numbers and errors: every answer below /api/ is JSON, and every error has a request id."""
 
 import json
 import re
@@ -15,7 +15,7 @@ SAME = [
     *("0", "7", "-7", "1.10", "-1.10", "0.000", "0.0000001", "0.000001", "0.000000", "-0.000001"),
     *("100", "0.000000001", "12345678901234567890.10", "1" * 5_000, "0." + "0" * 400 + "1"),
 ]
-# As PostgreSQL writes them: an exponent is written out, and zero has no sign.
+# Numbers in the notation of PostgreSQL: without an exponent, and without the sign of a zero.
 OTHERWISE = {
     "1e2": "100",
     "1.50e1": "15.0",
@@ -56,16 +56,17 @@ def test_every_call_shows_all_digits_of_number(
 
 
 @pytest.mark.parametrize(
-    "place", ["history.timeline.fetch_page", "history.api.base_view.encode_answer", COMMON]
+    "failing_function",
+    ["history.timeline.fetch_page", "history.api.base_view.encode_answer", COMMON],
 )
 def test_unexpected_error_is_answered_with_request_id(
-    auditor: Client, store: Store, monkeypatch: pytest.MonkeyPatch, place: str
+    auditor: Client, store: Store, monkeypatch: pytest.MonkeyPatch, failing_function: str
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("secret")
 
     store.add("A1", 0, {}, 0)
-    monkeypatch.setattr(place, fail)
+    monkeypatch.setattr(failing_function, fail)
     error_body = check_error(auditor.get(BASE), 500, "internal_error")
     assert "secret" not in json.dumps(error_body)
 
@@ -91,7 +92,9 @@ def test_only_methods_of_the_allow_header_are_answered(
         allowed = answer.headers["Allow"].split(", ")
         assert method not in allowed
     assert allowed == ["GET", "HEAD", "OPTIONS"]
-    auditor.handler.enforce_csrf_checks = True  # as on a server: the token may be in the body
+    auditor.handler.enforce_csrf_checks = (
+        True  # as on a server, where the CSRF token may be in the body
+    )
     auditor.cookies["csrftoken"] = "a" * 32
     if "schema" not in address:
         assert auditor.post(address, "x", "text/plain").status_code == 405

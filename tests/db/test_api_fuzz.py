@@ -1,5 +1,7 @@
-"""Schemathesis against the whole API, in this process: nothing that fits the document, and nothing
-that does not, may bring an answer that the document does not have."""
+"""Schemathesis against the whole API, in this process.
+
+Valid and invalid requests get only answers that the OpenAPI document describes.
+"""
 
 import base64
 from collections.abc import Iterator
@@ -26,7 +28,7 @@ from tests.db.store import Store
 
 HEADERS = {
     "Authorization": "Basic " + base64.b64encode(b"auditor:auditor").decode(),
-    "Accept-Encoding": "identity",  # the test's transport does not unpack
+    "Accept-Encoding": "identity",  # Schemathesis does not decompress answers here
 }
 ANSWERS = [
     not_a_server_error,
@@ -35,8 +37,8 @@ ANSWERS = [
     response_headers_conformance,
     response_schema_conformance,
 ]
-# Not positive_data_acceptance: a page token must be one that we signed, `from` must not be later
-# than `to`, and a zone must exist; no schema can say so.
+# Without positive_data_acceptance: no schema can say that Annals signed the page token, that `from`
+# is not later than `to`, and that the time zone exists.
 REFUSALS = [negative_data_rejection, unsupported_method]
 
 
@@ -81,7 +83,7 @@ def test_wrong_request_is_refused_with_documented_error(api: Any, call: str) -> 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_valid_request_is_answered_as_documented(api: Any, call: str) -> None:
-    """Three requests in four are about a document that is stored."""
+    """Three of four requests are about a stored document."""
     path_values = {
         "entity": "product-instance",
         "id": "A1",

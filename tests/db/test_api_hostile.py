@@ -1,5 +1,8 @@
-"""Whatever a client sends to an address under /api/: an answer below 500, and each error in JSON
-with a code and a request id. Asked past Django's test client, as a server hands requests over."""
+"""Hostile requests to addresses below /api/ get a status below 500.
+
+Every error is JSON with a code and a request id. The tests call the WSGI handler directly, because
+Django's test client changes such requests.
+"""
 
 import json
 from collections.abc import Iterator
@@ -25,7 +28,13 @@ def application(store: Store) -> Iterator[Any]:
 def send_raw_request(
     application: Any, path: str, method: str = "GET", query: str = "", **more: str
 ) -> Answer:
-    """path and query: bytes as characters up to 255, the path decoded once, as WSGI has them."""
+    """Send a request to the WSGI handler.
+
+    Args:
+        path: The decoded path. As in WSGI, each character is a byte.
+        query: The query string, not decoded.
+        more: Further variables of the WSGI environment.
+    """
     environ: dict[str, Any] = {
         "REQUEST_METHOD": method,
         "SCRIPT_NAME": "",
@@ -52,7 +61,8 @@ def send_raw_request(
     return int(status_and_headers[0].split()[0]), dict(status_and_headers[1]), b"".join(body)
 
 
-def check_answer(answer: Answer, request: object) -> None:
+def check_documented_answer(answer: Answer, request: object) -> None:
+    """Check that the status is below 500, and that an error has the documented form."""
     status, headers, body = answer
     assert status < 500, request
     assert headers["Cache-Control"] == "no-store"
@@ -77,7 +87,7 @@ PATHS = [
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: ascii(path)[:60])
 def test_every_address_answers_every_method(application: Any, path: str) -> None:
     for method in METHODS:
-        check_answer(
+        check_documented_answer(
             send_raw_request(application, path, method, CONTENT_LENGTH="3"), (method, path)
         )
 
@@ -111,7 +121,7 @@ def test_request_with_malformed_header_gets_documented_answer(application: Any, 
     for value in HEADERS[name]:
         for path in (f"{BASE}/versions/0", "/api/schema/", "/api/docs/", "/api/nothing"):
             for method in ("GET", "POST"):
-                check_answer(
+                check_documented_answer(
                     send_raw_request(application, path, method, **{name: value}),
                     (path, method, value),
                 )

@@ -1,5 +1,8 @@
-"""Every error of the API in the language that is asked for: no Russian in an English answer, and no
-English in a Russian one but for names. Code, parameter and status are the same in both."""
+"""Every error of the API in the language of the request.
+
+An English text has no Russian words, and a Russian one no English words except names. Status, code
+and parameter are the same in both languages.
+"""
 
 import json
 import re
@@ -29,7 +32,7 @@ from tests.db.store import T0, Store
 
 BASE = "/api/v1/history/product-instance/A1"
 WHOLE = "/api/v1/applications/A1"
-# Words of the API, which are the same in every language.
+# Names of the API, which are the same in every language.
 NAMES = re.compile(
     r"API|UTC|base64|GET|HEAD|OPTIONS|Retry-After|/api/docs/|JWT|NUL|UTF|IANA|Europe/Moscow|true|false"
     r"|ISO 8601|2025-07-03T11|updatedAt|pageSize|\bfrom\b|version|desc|asc|CREATE|UPDATE"
@@ -75,7 +78,7 @@ def auditor(client: Client, store: Store) -> Iterator[Client]:
 def read_error_in_both_languages(
     ask: Callable[[dict[str, str]], Any], code: str | None = None
 ) -> dict[str, Any]:
-    """What an error says in English, once it is sure that it says the same in Russian."""
+    """Check that an error says the same in English and in Russian, and return the English one."""
     outcomes = {}
     for language in ("en", "ru"):
         answer = ask({"Accept-Language": language})
@@ -111,7 +114,7 @@ def test_wrong_request_is_explained_in_both_languages(auditor: Client, address: 
 def test_every_error_code_is_translated(
     auditor: Client, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every code that an answer can have, and the errors that no view sees."""
+    """The codes include those of errors that are raised outside of views."""
     anonymous = Client()
     basic = {"Authorization": "Basic x"}
     seen = {json.loads(auditor.get(item).content)["error"]["code"] for item in REFUSED}
@@ -149,8 +152,8 @@ def test_every_error_code_is_translated(
     check_error_text(lambda: damaged, "damaged")
 
     def raise_journal_error(*_: object) -> None:
-        # The answer that may not be shown is closed within the request, and with it the test's
-        # connection; Django's test client prevents that only at the end of a request.
+        # The middleware closes the withheld answer within the request, and this would close the
+        # test's connection. Django's test client prevents that only at the end of a request.
         request_finished.disconnect(close_old_connections)
         raise JournalError("down")
 
@@ -164,7 +167,7 @@ def test_every_error_code_is_translated(
 def test_unknown_host_is_refused_in_language_of_request_when_https_is_required(
     auditor: Client, settings: Any
 ) -> None:
-    """The host is refused before the middleware that sets the language."""
+    """The host is refused before the middleware that activates the language."""
     settings.SECURE_SSL_REDIRECT = True
     read_error_in_both_languages(
         lambda h: auditor.get(BASE, headers={**h, "Host": "evil.example"}), "bad_request"

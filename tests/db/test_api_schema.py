@@ -1,4 +1,4 @@
-"""The OpenAPI document says what the API does."""
+"""The OpenAPI document describes what the API does."""
 
 import json
 from typing import Any
@@ -15,8 +15,8 @@ from history.api.urls import urlpatterns
 from tests.db.store import Store, minute
 
 V1 = "/api/v1"
-# Answers of the store alone.
-NOT_OLD = ("search", "changes", "completeness", "history/{entity}/{id}/versions")
+# Calls that never ask the old service.
+STORE_ONLY = ("search", "changes", "completeness", "history/{entity}/{id}/versions")
 
 
 @pytest.fixture
@@ -47,8 +47,8 @@ def test_every_answer_fits_its_schema(
     request: pytest.FixtureRequest,
     status: int | None,
 ) -> None:
-    """`status` is the HTTP status with which the old service answers. None means that no old
-    service is configured."""
+    """`status` is the HTTP status with which the old service answers, or None without an old
+    service."""
     if status is not None:
         old = request.getfixturevalue("old")
         old.add_version("A1", 5, {"rate": 0}, minute(5))
@@ -78,7 +78,7 @@ def test_every_answer_fits_its_schema(
         answer = support.get(f"{V1}/{address}")
         assert answer.status_code == 200, path
         data = answer.json()["data"]
-        assert status is None or path in NOT_OLD or "fallback" in data, path
+        assert status is None or path in STORE_ONLY or "fallback" in data, path
         described = openapi_document["paths"][f"{V1}/{path}"]["get"]["responses"]["200"]
         schema = described["content"]["application/json"]["schema"]
         whole = {**schema, "components": openapi_document["components"]}
@@ -136,7 +136,7 @@ def test_docs_page_has_no_inline_script_and_no_outside_host(client: Client) -> N
 def test_openapi_document_is_generated_once_per_process(
     client: Client, db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Everybody may ask for it, without a login."""
+    """Everybody may request the document without a login."""
     first = client.get("/api/schema/")
     monkeypatch.setattr(SchemaGenerator, "get_schema", None)
     again = client.get("/api/schema/", headers={"Cookie": "sessionid=another"})

@@ -1,4 +1,4 @@
-"""Days go into the archive, are checked there, and come back row for row."""
+"""Days go into the archive, are checked there, and are restored row for row."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -32,11 +32,11 @@ from tests.db.partitioned import (
     connect_plainly,
     count_stored,
     execute_plans,
-    insert,
+    insert_version,
     list_partition_names,
     make_policy,
-    retire,
-    run,
+    retire_all_topics,
+    run_partitions,
 )
 from tests.db.test_archive_generations import NAME, OLD, PRODUCT, SOURCE, store
 
@@ -58,7 +58,7 @@ COLUMNS = "id, version, data, updated_at, client_id, author, type"
 
 
 def fill(plain: Connection, rows: int) -> None:
-    """Rows whose ids and values are easy to get wrong."""
+    """Insert rows with ids and values that an archive could easily corrupt."""
     days.create_partition(plain, TABLE, OLD)
     noon = datetime(OLD.year, OLD.month, OLD.day, 12, tzinfo=UTC)
     with plain.cursor() as cursor, cursor.copy(f"COPY {NAME} ({COLUMNS}) FROM STDIN") as copy:
@@ -192,7 +192,7 @@ def test_maintain_archives_days_before_it_drops_them_and_keeps_restored_days(
 
 
 class LateRowArchiver(DayArchiver):
-    """A row arrives between archive and drop."""
+    """An archiver that inserts a late row after it has archived the day."""
 
     row_inserted = False
 
@@ -200,23 +200,25 @@ class LateRowArchiver(DayArchiver):
         super().archive(connection, table, of)
         if not self.row_inserted:
             self.row_inserted = True
-            insert(connection, datetime(OLD.year, OLD.month, OLD.day, 13, tzinfo=UTC), "late")
+            insert_version(
+                connection, datetime(OLD.year, OLD.month, OLD.day, 13, tzinfo=UTC), "late"
+            )
 
 
 def test_day_with_row_inserted_after_archiving_is_not_dropped_when_archiving_again_fails(
     store: ArchiveStore,
 ) -> None:
-    """The archive cannot be reached at the second attempt."""
+    """The archive is unreachable at the second attempt."""
 
-    class Away(LateRowArchiver):
+    class UnreachableArchiver(LateRowArchiver):
         def archive(self, connection: Connection, table: str, of: Any) -> None:
             if self.row_inserted:
-                raise OSError("the archive is away")
+                raise OSError("the archive is unreachable")
             super().archive(connection, table, of)
 
     with connect_plainly() as plain:
         fill(plain, 10)
-        outcome = execute_plans(make_policy(), archiver=Away(store))
+        outcome = execute_plans(make_policy(), archiver=UnreachableArchiver(store))
         assert (outcome.exit_code, outcome.dropped) == (2, [])
         assert count_stored(plain) == 11
         assert execute_plans(make_policy(), archiver=DayArchiver(store)).dropped == [NAME]
@@ -248,12 +250,12 @@ def test_archive_reads_few_row_groups_to_find_one_id(
     assert len(expected_rows) > 1
     assert len(groups_read) <= 2
     assert read.read_versions(store, PRODUCT, "missing") == []
-    noted = ArchiveSource(store.url)
-    assert noted.find_oldest_day(PRODUCT) == OLD
-    assert noted.find_oldest_day(TASK) is None
-    assert noted.may_have(PRODUCT, "Б0042")
-    assert not noted.may_have(PRODUCT, "0")
-    assert not noted.may_have(TASK, "Б0042")
+    archive_source = ArchiveSource(store.url)
+    assert archive_source.find_oldest_day(PRODUCT) == OLD
+    assert archive_source.find_oldest_day(TASK) is None
+    assert archive_source.may_have(PRODUCT, "Б0042")
+    assert not archive_source.may_have(PRODUCT, "0")
+    assert not archive_source.may_have(TASK, "Б0042")
 
 
 @pytest.fixture
@@ -270,29 +272,29 @@ def test_partitions_command_archives_restores_releases_and_forgets_days(
 ) -> None:
     old = datetime.now(UTC).date() - timedelta(days=6)
     with connect_plainly() as plain:
-        count = simulated.load(plain, old, applications=20)
-        assert run("restore", str(old))[0] != 0
+        count = simulated.load_simulated_day(plain, old, applications=20)
+        assert run_partitions("restore", str(old))[0] != 0
         with_archive()
-        retire()
-        code, out, _ = run("maintain", "--json")
+        retire_all_topics()
+        code, out, _ = run_partitions("maintain", "--json")
         assert (code, json.loads(out)["archived"]["days"]) == (0, len(ENTITIES))
-        code, out, _ = run("restore", str(old))
+        code, out, _ = run_partitions("restore", str(old))
         assert (code, out.count("Restored ")) == (0, len(ENTITIES))
         total = sum(
             count_stored(plain, days.build_partition_name(table, old)) for table in simulated.TABLES
         )
         assert total == count
-        code, _, err = run("restore", str(old), "--entity", "product-car")
+        code, _, err = run_partitions("restore", str(old), "--entity", "product-car")
         assert code == 2
         assert "rows" in err
-        code, out, _ = run("release", str(old))
+        code, out, _ = run_partitions("release", str(old))
         assert (code, out.count("Released ")) == (0, len(ENTITIES))
-        code, out, _ = run("maintain")
+        code, out, _ = run_partitions("maintain")
         assert f"Archived {len(ENTITIES)} days" in out
         forget = ("forget", str(old), "--entity", "product-car", "--why", "a test")
-        code, out, _ = run(*forget)
+        code, out, _ = run_partitions(*forget)
         assert (code, "Removed product_car_aud" in out) == (0, True)
-        code, out, err = run(*forget)
+        code, out, err = run_partitions(*forget)
         assert (code, out, "not in the archive" in err) == (2, "", True)
-        code, _, err = run("restore", str(old), "--entity", "product-car")
+        code, _, err = run_partitions("restore", str(old), "--entity", "product-car")
         assert (code, "not in the archive" in err) == (2, True)

@@ -1,4 +1,4 @@
-"""`partitions verify --archive` finds every damage to the archive, each day by itself."""
+"""`partitions verify --archive` finds all damage to the archive, day by day."""
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -27,9 +27,9 @@ from tests.db.partitioned import (
     connect_plainly,
     execute_plans,
     get_day,
-    insert,
+    insert_version,
     make_policy,
-    run,
+    run_partitions,
 )
 from tests.db.test_export import fill
 
@@ -38,14 +38,14 @@ FIRST, MIDDLE, LAST = get_day(-7), get_day(-6), get_day(-5)
 
 @pytest.fixture(autouse=True)
 def archive(tables: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ArchiveStore:
-    """Three archived days, the first two of them sealed."""
+    """Return an archive with three days; the first two are sealed."""
     changed = msgspec.structs.replace(settings.ANNALS, archive_url=str(tmp_path))
     monkeypatch.setattr(settings, "ANNALS", changed)
     fill(FIRST, MIDDLE, LAST)
     with connect_plainly() as plain:
         for item in (FIRST, MIDDLE):
             seal_day(plain, ROOT, item)
-    leave(ArchiveStore(str(tmp_path)))
+    archive_and_drop_days(ArchiveStore(str(tmp_path)))
     return ArchiveStore(str(tmp_path))
 
 
@@ -53,14 +53,14 @@ def get_evening(of: date) -> datetime:
     return datetime(of.year, of.month, of.day, 23, tzinfo=UTC)
 
 
-def leave(archive: ArchiveStore, accept_changed: date | None = None) -> None:
-    """Let maintain archive and drop what is before retention."""
+def archive_and_drop_days(archive: ArchiveStore, accept_changed: date | None = None) -> None:
+    """Let `maintain` archive and drop the days before retention."""
     result = execute_plans(make_policy(keep=3), DayArchiver(archive), accept_changed)
     assert result.exit_code == 0
 
 
 def find_faults(archive: ArchiveStore) -> dict[date, str | None]:
-    """The fault of each day."""
+    """Return the fault of each archived day, or None."""
     return {
         verdict.day: verdict.fault for verdict in check_archived_days(archive, list_days_to_check())
     }
@@ -125,7 +125,7 @@ def test_archive_check_names_damaged_day_and_checks_other_days(
 
 
 def forge(archive: ArchiveStore, **changed: Any) -> Manifest:
-    """Another author in each archived row of a day, with a manifest for these rows."""
+    """Change the author of each archived row of MIDDLE, and write a manifest for these rows."""
     day_manifest = manifest.load_manifest(archive, TABLE, MIDDLE)
     assert day_manifest is not None
     (file,) = day_manifest.files
@@ -177,15 +177,15 @@ def test_archive_check_continues_after_the_day_that_was_checked_last(
     words = ("verify", "--archive", "--seconds", "0", "--json")
 
     def verify_once() -> tuple[int, str]:
-        code, out, _ = run(*words)
+        code, out, _ = run_partitions(*words)
         (entry,) = parse_shaped("partitions verify --archive", out)["days"]
         return code, entry["day"]
 
     assert verify_once() == (0, str(FIRST))
     assert verify_once() == (1, str(MIDDLE))
-    # A day with a fault comes first until it is sound, and the exit code stays 1.
+    # A day with a fault is checked first in each run until it is sound, and the exit code stays 1.
     assert verify_once() == (1, str(MIDDLE))
-    code, _, err = run("verify", "--archive", "--seconds", "0", str(LAST))
+    code, _, err = run_partitions("verify", "--archive", "--seconds", "0", str(LAST))
     assert (code, err) == (0, "")
     ArchivedDay.objects.filter(day=MIDDLE).delete()
     assert verify_once() == (0, str(FIRST))
@@ -196,13 +196,13 @@ def test_archive_check_continues_after_the_day_that_was_checked_last(
 def test_archive_check_prints_numbers_of_days_and_faults(
     archive: ArchiveStore, tmp_path: Path
 ) -> None:
-    code, out, err = run("verify", "--archive", "--entity", "product-car")
+    code, out, err = run_partitions("verify", "--archive", "--entity", "product-car")
     assert (code, out) == (
         0,
         "0 archived days read (0 bytes). Of 0 days, 0 have a fault, 0 were never read.\n",
     )
     flip_bit(tmp_path)
-    code, out, err = run("verify", "--archive")
+    code, out, err = run_partitions("verify", "--archive")
     assert (code, "3 archived days read" in out, "1 has a fault" in out) == (1, True, True)
     assert out.startswith(f"{TABLE} {MIDDLE}: {TABLE}/{MIDDLE}/")
     assert TABLE not in err
@@ -224,15 +224,15 @@ def test_archive_check_reads_new_files_when_day_is_rewritten_during_the_check(
         monkeypatch.setattr(archive_check, "find_damage", real)
         fill(FIRST)
         with connect_plainly() as plain:
-            insert(plain, get_evening(FIRST), "new")
-        leave(archive, accept_changed=FIRST)
+            insert_version(plain, get_evening(FIRST), "new")
+        archive_and_drop_days(archive, accept_changed=FIRST)
         return real(store, *args)
 
     monkeypatch.setattr(archive_check, "find_damage", replace_first)
     verdicts = {
         verdict.day: verdict for verdict in check_archived_days(archive, list_days_to_check())
     }
-    # The rows of the second generation came without a message, so its seal does not fit.
+    # Generation 2 has a row that no message brought, so the rows do not match the seal.
     assert verdicts[FIRST].rows == 5
     assert verdicts[FIRST].fault == "the archived rows are not the sealed rows"
     assert verdicts[MIDDLE].fault is None
@@ -243,7 +243,7 @@ def test_archive_check_accepts_files_that_an_interrupted_run_wrote_but_did_not_r
 ) -> None:
     fill(LAST)
     with connect_plainly() as plain:
-        insert(plain, get_evening(LAST), "new")
+        insert_version(plain, get_evening(LAST), "new")
 
     def raise_killed(*_: Any) -> None:
         raise OSError("killed")
@@ -264,7 +264,7 @@ def test_archive_check_accepts_earlier_seal_while_day_has_newer_rows_in_its_tabl
 ) -> None:
     fill(FIRST)
     with connect_plainly() as plain:
-        insert(plain, get_evening(FIRST), "new")
+        insert_version(plain, get_evening(FIRST), "new")
         seal_day(plain, ROOT, FIRST)
     verdicts = {
         verdict.day: verdict for verdict in check_archived_days(archive, list_days_to_check())

@@ -1,4 +1,4 @@
-"""A day that comes back is merged into the archive: an archived row never disappears."""
+"""A day that is archived again is merged with its archived rows: none of them disappears."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,7 +29,7 @@ from tests.db.partitioned import (
     connect_plainly,
     execute_plans,
     get_day,
-    insert,
+    insert_version,
     list_partition_names,
     make_policy,
 )
@@ -51,7 +51,7 @@ def store(tmp_path: Path) -> ArchiveStore:
 
 @pytest.fixture(autouse=True)
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several files and row groups for a few rows."""
+    """Let a few rows fill several files and row groups."""
     monkeypatch.setattr(parquet, "GROUP_ROWS", 4)
     monkeypatch.setattr(write, "FILE_ROWS", 10)
 
@@ -59,7 +59,7 @@ def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
 def fill(plain: Connection, *ids: str, version: int = 1) -> None:
     days.create_partition(plain, TABLE, OLD)
     for number, id_ in enumerate(ids):
-        insert(plain, NOON + timedelta(seconds=number), id_, version)
+        insert_version(plain, NOON + timedelta(seconds=number), id_, version)
 
 
 def make_ids(prefix: str, count: int) -> list[str]:
@@ -67,7 +67,7 @@ def make_ids(prefix: str, count: int) -> list[str]:
 
 
 def list_archived_ids(store: ArchiveStore) -> list[str]:
-    """The ids in the archive, as its manifest says, in their order."""
+    """Return the archived ids in the order of the manifest."""
     day_manifest = manifest.load_manifest(store, TABLE, OLD)
     return (
         []
@@ -81,7 +81,7 @@ def list_files(store: ArchiveStore) -> list[str]:
 
 
 def list_expected_files(store: ArchiveStore) -> list[str]:
-    """What there should be of the day: the manifest and its files."""
+    """Return the names that the day's folder should have: the manifest and the files in it."""
     day_manifest = manifest.load_manifest(store, TABLE, OLD)
     assert day_manifest is not None
     return sorted(["manifest.json", *(Path(file.name).name for file in day_manifest.files)])
@@ -94,7 +94,7 @@ def run_maintain(store: ArchiveStore, keep: int = 3) -> list[str]:
 
 
 def read_failure(store: ArchiveStore, name: str = NAME) -> str:
-    """What maintain says of the one day that it can neither archive nor drop."""
+    """Run maintain, and return why it can neither archive nor drop the one day that fails."""
     outcome = execute_plans(make_policy(), archiver=DayArchiver(store))
     [(failed, reason)] = outcome.broken
     assert failed == name
@@ -103,7 +103,7 @@ def read_failure(store: ArchiveStore, name: str = NAME) -> str:
 
 
 def archive_rows_of_day(store: ArchiveStore, *ids: str) -> None:
-    """These rows of the day go into the archive, and the day leaves."""
+    """Store these rows of the day, and let maintain archive and drop the day."""
     with connect_plainly() as plain:
         fill(plain, *ids)
     assert NAME in run_maintain(store)
@@ -171,12 +171,12 @@ def test_forget_removes_day_from_archive(store: ArchiveStore) -> None:
         forget_day(store, TABLE, OLD)
 
 
-class KilledRun(BaseException):
-    """As if the process had ended here."""
+class KilledRunError(BaseException):
+    """Raised by FragileArchiveStore, as if the process was killed."""
 
 
-class Fragile(ArchiveStore):
-    """A store whose process ends before its n-th change."""
+class FragileArchiveStore(ArchiveStore):
+    """An archive store that raises KilledRunError after `changes` changes."""
 
     def __init__(self, url: str, changes: int) -> None:
         super().__init__(url)
@@ -184,7 +184,7 @@ class Fragile(ArchiveStore):
 
     def _change(self) -> None:
         if self.left == 0:
-            raise KilledRun
+            raise KilledRunError
         self.left -= 1
 
     @contextmanager
@@ -207,14 +207,14 @@ def test_interrupted_merge_loses_no_row(tmp_path: Path, plain: Connection) -> No
     ended = 0
     for changes in range(100):
         url = str(tmp_path / str(changes))
-        store, fragile = ArchiveStore(url), Fragile(url, changes)
-        ArchivedDay.objects.all().delete()  # of the archive before this one
+        store, fragile = ArchiveStore(url), FragileArchiveStore(url, changes)
+        ArchivedDay.objects.all().delete()  # the rows of the previous attempt
         fill(plain, *make_ids("b", 25))
         run_maintain(store)
         fill(plain, *make_ids("a", 11))
         try:
             execute_plans(make_policy(), archiver=DayArchiver(fragile))
-        except KilledRun:
+        except KilledRunError:
             ended += 1
         else:
             break
@@ -234,8 +234,8 @@ def test_forget_completes_when_it_is_repeated_after_interruption(tmp_path: Path)
         store = ArchiveStore(url)
         archive_rows_of_day(store, *make_ids("b", 12))
         try:
-            forget_day(Fragile(url, changes), TABLE, OLD)
-        except KilledRun:
+            forget_day(FragileArchiveStore(url, changes), TABLE, OLD)
+        except KilledRunError:
             ended += 1
         else:
             break
@@ -248,10 +248,10 @@ def test_forget_completes_when_it_is_repeated_after_interruption(tmp_path: Path)
 def test_run_that_was_frozen_does_not_change_archive_files_of_later_run(
     store: ArchiveStore,
 ) -> None:
-    """The first process freezes during a write, and its session ends, which releases the run lock.
-    A second process archives the day; then the first one wakes up."""
+    """The first process freezes during a write. Its session ends, which frees the run lock. A
+    second process archives the day, and then the first one continues."""
 
-    class Frozen(ArchiveStore):
+    class FrozenArchiveStore(ArchiveStore):
         @contextmanager
         def write(self, name: str) -> Iterator[IO[bytes]]:
             with super().write(name) as sink:
@@ -262,7 +262,7 @@ def test_run_that_was_frozen_does_not_change_archive_files_of_later_run(
                     other_session.execute(
                         "SELECT pg_terminate_backend(%s::int)", [first.info.backend_pid]
                     )
-                    insert(other_session, NOON, "late")
+                    insert_version(other_session, NOON, "late")
                     manifests.append(archive_day(other_session, store, PRODUCT, OLD, SOURCE))
                     days.drop_partition(other_session, TABLE, OLD)
 
@@ -271,7 +271,7 @@ def test_run_that_was_frozen_does_not_change_archive_files_of_later_run(
     with connect_plainly() as first:
         fill(first, *make_ids("b", 9))
         with pytest.raises(Exception, match=r"terminat|closed|lost"):
-            archive_day(first, Frozen(store.url), PRODUCT, OLD, SOURCE)
+            archive_day(first, FrozenArchiveStore(store.url), PRODUCT, OLD, SOURCE)
     assert manifest.load_manifest(store, TABLE, OLD) == manifests[0]
     assert list_archived_ids(store) == [*make_ids("b", 9), "late"]
 
@@ -290,20 +290,21 @@ def test_archiving_fails_when_archive_lacks_rows_that_were_archived_before(
 def test_archiving_fails_when_archive_lacks_days_that_were_archived_before(
     tmp_path: Path,
 ) -> None:
-    """A volume that is not mounted looks like an empty archive: files written there get lost."""
-    place, away = tmp_path / "archive", tmp_path / "away"
-    store, second_day = ArchiveStore(str(place)), days.build_partition_name(TABLE, get_day(-4))
+    """A volume that is not mounted looks like an empty archive. Files that are written there get
+    lost."""
+    folder, away = tmp_path / "archive", tmp_path / "away"
+    store, second_day = ArchiveStore(str(folder)), days.build_partition_name(TABLE, get_day(-4))
     with connect_plainly() as plain:
         archive_rows_of_day(store, *make_ids("b", 12))
         days.create_partition(plain, TABLE, get_day(-4))
-        insert(plain, NOON + timedelta(days=1))
-        place.rename(away)
+        insert_version(plain, NOON + timedelta(days=1))
+        folder.rename(away)
         for exists in (False, True):
             if exists:
-                place.mkdir()
+                folder.mkdir()
             assert "ANNALS_ARCHIVE_URL" in read_failure(store, second_day)
-        place.rmdir()
-        away.rename(place)
+        folder.rmdir()
+        away.rename(folder)
         assert run_maintain(store) == [second_day]
 
 
@@ -325,7 +326,7 @@ def test_damaged_archive_files_are_rewritten_when_table_has_all_rows(store: Arch
 def test_recreated_day_is_not_dropped_when_its_archive_files_are_damaged(
     store: ArchiveStore, back: int
 ) -> None:
-    """The table has few or none of the archived rows, so the files cannot be written again from
+    """The table has at most a few of the archived rows, so the files cannot be rewritten from
     it."""
     with connect_plainly() as plain:
         archive_rows_of_day(store, *make_ids("b", 25))
@@ -340,7 +341,7 @@ def test_recreated_day_is_not_dropped_when_its_archive_files_are_damaged(
 def test_archive_is_readable_during_merge(
     store: ArchiveStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The list of files was read before the merge, the files are opened after it."""
+    """The reader lists the files before the merge, and opens them after it."""
     archive_rows_of_day(store, *make_ids("b", 25))
     listed = read._list_files
     stale = listed(PRODUCT, "b007")

@@ -1,5 +1,8 @@
-"""What somebody else wrote into the archive does not get into the history without a decision, and
-what a manifest says of its files is not believed: a file is what its bytes and rows are."""
+"""Who wrote an archived day is proved by the database, not by the archive.
+
+Files that somebody else wrote do not enter the history until an operator adopts them. A manifest is
+not trusted: the bytes and rows of a file decide.
+"""
 
 import json
 from collections.abc import Callable, Mapping
@@ -25,10 +28,10 @@ from tests.db.partitioned import (
     TABLE,
     connect_plainly,
     execute_plans,
-    insert,
+    insert_version,
     list_partition_names,
     make_policy,
-    run,
+    run_partitions,
 )
 from tests.db.test_archive_generations import (
     FOLDER,
@@ -49,8 +52,8 @@ pytestmark = pytest.mark.usefixtures("tables")
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory of the archive, which the commands use too."""
+def archive_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Configure an archive for the commands, and return its directory."""
     path = tmp_path / "archive"
     new_settings = env.read_settings(
         {"ANNALS_ARCHIVE_URL": str(path), "ANNALS_RETENTION_DAYS": "3"}
@@ -60,12 +63,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def store(place: Path) -> ArchiveStore:
-    return ArchiveStore(str(place))
+def store(archive_path: Path) -> ArchiveStore:
+    return ArchiveStore(str(archive_path))
 
 
 def plant(store: ArchiveStore, *ids: str) -> None:
-    """Write a sound archived day, as somebody can who may write to the archive's files."""
+    """Write a valid archived day without recording it, as somebody with access to the files can."""
     with connect_plainly() as plain:
         fill(plain, *ids)
         archive_day(plain, store, PRODUCT, OLD, SOURCE)
@@ -73,7 +76,7 @@ def plant(store: ArchiveStore, *ids: str) -> None:
 
 
 def replant(store: ArchiveStore, *ids: str) -> None:
-    """The same, in place of what was there."""
+    """Replace the archived day by a planted one."""
     for name in store.list_names(FOLDER):
         store.delete(name)
     plant(store, *ids)
@@ -84,21 +87,22 @@ def read_files(store: ArchiveStore) -> dict[str, bytes | None]:
 
 
 def read_refusal(store: ArchiveStore) -> str:
-    """What maintain says of the day. Nothing of table and archive changes."""
+    """Return why maintain refuses to archive and drop the day, and check that no file changes."""
     before = read_files(store)
     reason = read_failure(store)
     assert read_files(store) == before
     return reason
 
 
-def run_partitions(*arguments: str) -> tuple[int, str]:
-    """The exit code of `annals partitions`, and what it says."""
-    code, out, err = run(*arguments)
+def run_and_join_output(*arguments: str) -> tuple[int, str]:
+    """Run `annals partitions`, and return its exit code and everything it prints."""
+    code, out, err = run_partitions(*arguments)
     return code, out + err
 
 
-def decide(action: str, *more: str) -> tuple[int, str]:
-    return run_partitions(action, str(OLD), "--entity", "product-instance", *more)
+def run_for_day(action: str, *more: str) -> tuple[int, str]:
+    """Run a `partitions` command for the day OLD of applications."""
+    return run_and_join_output(action, str(OLD), "--entity", "product-instance", *more)
 
 
 def list_ids(table: str = NAME) -> list[str]:
@@ -118,19 +122,19 @@ def test_manifest_that_somebody_planted_is_refused(store: ArchiveStore, plain: C
 
 def test_row_that_somebody_added_to_archived_day_is_refused(store: ArchiveStore) -> None:
     archive_rows_of_day(store, *make_ids("b", 12))
-    noted = ArchivedDay.objects.get()
-    plant(store, "forged")  # the archive merges it, the database does not know
+    recorded = ArchivedDay.objects.get()
+    plant(store, "forged")  # now in the archive, but not recorded in the database
     with connect_plainly() as plain:
         fill(plain, "late")
     assert "1 row" in read_refusal(store)
     again = ArchivedDay.objects.get()
-    assert (again.rows, again.digest) == (noted.rows, noted.digest)
+    assert (again.rows, again.digest) == (recorded.rows, recorded.digest)
 
 
 def test_day_is_not_dropped_when_somebody_replaced_its_archived_rows(
     store: ArchiveStore, plain: Connection
 ) -> None:
-    """The table has the planted rows too, so a merge would succeed and lose the archived rows."""
+    """The table has the planted rows, too. So a merge would succeed, and lose the archived rows."""
     archive_rows_of_day(store, "kept")
     replant(store, "late")
     fill(plain, "late", "later")
@@ -142,7 +146,7 @@ def test_archived_day_is_accepted_when_run_was_killed_before_recording_it(
 ) -> None:
     fill(plain, *make_ids("b", 12))
     archive_day(plain, store, PRODUCT, OLD, SOURCE)
-    insert(plain, NOON + timedelta(hours=1), "late")
+    insert_version(plain, NOON + timedelta(hours=1), "late")
     assert NAME in run_maintain(store)
     assert list_archived_ids(store) == [*make_ids("b", 12), "late"]
     assert ArchivedDay.objects.get().rows == 13
@@ -153,10 +157,10 @@ def test_adopt_records_archived_rows_that_the_restored_database_does_not_know(
 ) -> None:
     with connect_plainly() as plain:
         archive_rows_of_day(store, *make_ids("b", 12))
-        ArchivedDay.objects.all().delete()  # the database is restored from an earlier backup
+        ArchivedDay.objects.all().delete()  # as if the database was restored from an earlier backup
         fill(plain, *make_ids("b", 9), "late")
     assert "3 rows" in read_refusal(store)
-    code, output = decide("adopt", "--why", "backup of Monday")
+    code, output = run_for_day("adopt", "--why", "backup of Monday")
     assert (code, output) == (0, f"Accepted the archived rows of {TABLE} {OLD}: 12 rows.\n")
     assert JournalEntry.objects.get().reason == "backup of Monday"
     assert [version.id for version in read.read_versions(store, PRODUCT, "b007")] == ["b007"]
@@ -164,15 +168,15 @@ def test_adopt_records_archived_rows_that_the_restored_database_does_not_know(
     assert list_archived_ids(store) == [*make_ids("b", 12), "late"]
 
 
-@pytest.mark.parametrize("is_noted", [False, True])
+@pytest.mark.parametrize("is_recorded", [False, True])
 def test_day_is_not_dropped_when_manifest_of_forged_rows_has_the_true_digest(
-    store: ArchiveStore, is_noted: bool
+    store: ArchiveStore, is_recorded: bool
 ) -> None:
     """Somebody who knows the rows can compute their digest."""
     with connect_plainly() as plain:
         fill(plain, *make_ids("b", 12))
         true = archive_day(plain, store, PRODUCT, OLD, SOURCE)
-        if is_noted:
+        if is_recorded:
             provenance.note_archived_day(true)
         plain.execute(f"DROP TABLE {NAME}")
         replant(store, *make_ids("f", 12))
@@ -192,7 +196,7 @@ def test_adopt_and_forget_are_journaled(store: ArchiveStore) -> None:
         plain.execute("DELETE FROM access_journal")
         ArchivedDay.objects.all().delete()
         for action, *options in (("adopt", "--why", "a"), ("restore",), ("forget", "--why", "f")):
-            assert decide(action, *options)[0] == 0
+            assert run_for_day(action, *options)[0] == 0
         rows = plain.execute(
             "SELECT actor, query, reason, entity FROM access_journal ORDER BY at"
         ).fetchall()
@@ -210,7 +214,7 @@ def test_restore_and_forget_do_nothing_when_access_journal_cannot_be_written(
     plain.execute("ALTER TABLE access_journal RENAME TO taken_away")
     try:
         for action, *options in (("restore",), ("forget", "--why", "f")):
-            code, output = decide(action, *options)
+            code, output = run_for_day(action, *options)
             assert code == 2
             assert "nothing was done" in output
     finally:
@@ -237,7 +241,7 @@ def test_adopt_refuses_damaged_day(
 ) -> None:
     plant(store, *make_ids("b", 3))
     spoil(store)
-    code, output = decide("adopt", "--why", "test")
+    code, output = run_for_day("adopt", "--why", "test")
     assert code == 2
     assert says in output
     assert not ArchivedDay.objects.exists()
@@ -247,9 +251,9 @@ def test_adopt_refuses_archived_day_with_fewer_rows_than_recorded(
     store: ArchiveStore,
 ) -> None:
     archive_rows_of_day(store, *make_ids("b", 12))
-    assert "knows these rows" in decide("adopt", "--why", "test")[1]
+    assert "knows these rows" in run_for_day("adopt", "--why", "test")[1]
     replant(store, *make_ids("b", 3))
-    code, output = decide("adopt", "--why", "test")
+    code, output = run_for_day("adopt", "--why", "test")
     assert code == 2
     assert "12" in output
     assert ArchivedDay.objects.get().rows == 12
@@ -258,7 +262,7 @@ def test_adopt_refuses_archived_day_with_fewer_rows_than_recorded(
 def test_restore_and_export_refuse_planted_rows(store: ArchiveStore, tmp_path: Path) -> None:
     archive_rows_of_day(store, *make_ids("b", 3))
     plant(store, "forged")
-    code, output = decide("restore")
+    code, output = run_for_day("restore")
     assert code == 2
     assert "1 row" in output
     assert NAME not in list_partition_names()
@@ -270,7 +274,7 @@ def test_restore_and_export_refuse_planted_rows(store: ArchiveStore, tmp_path: P
     assert not list((tmp_path / "export").glob("*.jsonl"))
     with connect_plainly() as plain:
         fill(plain, "late")
-    assert decide("restore")[0] == 2
+    assert run_for_day("restore")[0] == 2
     assert list_ids() == ["late"]
 
 
@@ -288,19 +292,19 @@ def test_maintain_does_not_drop_archived_day_when_archive_url_is_not_set(
     archive_rows_of_day(store, *make_ids("b", 3))
     fill(plain, *make_ids("c", 2))
     monkeypatch.setattr(settings, "ANNALS", env.read_settings({"ANNALS_RETENTION_DAYS": "3"}))
-    code, output = run_partitions("maintain", "--force")
+    code, output = run_and_join_output("maintain", "--force")
     assert code == 2
     assert "ANNALS_ARCHIVE_URL is not set" in output
     assert list_ids() == make_ids("c", 2)
-    assert run_partitions("maintain", "--force", "--without-archive")[0] == 0
+    assert run_and_join_output("maintain", "--force", "--without-archive")[0] == 0
     assert plain.execute("SELECT to_regclass(%s)", [NAME]).fetchone() == (None,)
 
 
 IDS = ("a1", "b2", "c3")
 
 
-class Interrupted(DayArchiver):
-    """A run that archives and notes, and does not come to the drop."""
+class InterruptedArchiver(DayArchiver):
+    """An archiver that archives and records a day, and fails before the day is dropped."""
 
     def archive(self, connection: Connection, table: str, day: date) -> None:
         super().archive(connection, table, day)
@@ -308,15 +312,15 @@ class Interrupted(DayArchiver):
 
 
 @pytest.fixture
-def written(store: ArchiveStore, place: Path, plain: Connection) -> Path:
-    """The folder of a day that is archived and not dropped yet."""
+def written(store: ArchiveStore, archive_path: Path, plain: Connection) -> Path:
+    """Return the folder of a day that is archived and not yet dropped."""
     fill(plain, *IDS)
-    execute_plans(make_policy(), archiver=Interrupted(store))
-    return place / FOLDER
+    execute_plans(make_policy(), archiver=InterruptedArchiver(store))
+    return archive_path / FOLDER
 
 
 def forge(folder: Path, **changed: Any) -> None:
-    """Write something else into the manifest of a day and into what it says of its file."""
+    """Change these values in the manifest of a day, or in the entry of its file."""
     path = folder / "manifest.json"
     content = json.loads(path.read_text())
     for name, value in changed.items():
@@ -333,17 +337,17 @@ def find_fault(store: ArchiveStore) -> str:
     return checked.fault or ""
 
 
-@pytest.mark.parametrize("noted", [True, False])
+@pytest.mark.parametrize("is_recorded", [True, False])
 @pytest.mark.parametrize(
     "changed",
     [{"first": "zzz", "last": "zzz"}, {"archivedAt": "2999-01-01T00:00:00Z"}],
 )
 def test_forged_manifest_hides_no_archived_row(
-    store: ArchiveStore, written: Path, changed: Mapping[str, Any], noted: bool
+    store: ArchiveStore, written: Path, changed: Mapping[str, Any], is_recorded: bool
 ) -> None:
     archived_at = ArchivedDay.objects.values_list("archived_at", flat=True).get()
-    if not noted:
-        ArchivedDay.objects.all().delete()  # the run was interrupted before its note
+    if not is_recorded:
+        ArchivedDay.objects.all().delete()  # as if the run was killed before it recorded the day
     forge(written, **changed)
     assert NAME in run_maintain(store)
     assert NAME not in list_partition_names()
@@ -371,6 +375,6 @@ def test_manifest_is_refused_when_a_file_is_in_another_folder_or_listed_twice(
     else:
         forge(written, name=f"{FOLDER}/{forged}")
     assert "is in another folder or listed twice" in read_failure(store)
-    assert decide("forget", "--why", "nobody can use it")[0] == 0
+    assert run_for_day("forget", "--why", "nobody can use it")[0] == 0
     assert NAME in run_maintain(store)
     assert count_archived_rows(store) == [1, 1, 1]

@@ -1,4 +1,4 @@
-"""Capacity from real partitions, and the command."""
+"""The capacity forecast from existing partitions, and its command."""
 
 import json
 from datetime import date, timedelta
@@ -26,9 +26,9 @@ capacity = partial(read_output, "capacity")
 
 def test_rows_and_sizes_per_day_are_measured_from_finished_days() -> None:
     with connect_plainly() as plain:
-        count = simulated.load(plain, get_day_ago(2), applications=60)
-        count += simulated.load(plain, get_day_ago(1), applications=40, seed=2)
-        simulated.load(plain, get_today(), applications=5, seed=3)
+        count = simulated.load_simulated_day(plain, get_day_ago(2), applications=60)
+        count += simulated.load_simulated_day(plain, get_day_ago(1), applications=40, seed=2)
+        simulated.load_simulated_day(plain, get_today(), applications=5, seed=3)
     parts = catalog.read_partitions(connection, simulated.TABLES)
     report = measure_loads(connection, parts, get_today())
     assert report is not None
@@ -42,7 +42,7 @@ def test_rows_and_sizes_per_day_are_measured_from_finished_days() -> None:
 
 def test_capacity_command_measures_existing_days() -> None:
     with connect_plainly() as plain:
-        simulated.load(plain, get_day_ago(2), applications=60)
+        simulated.load_simulated_day(plain, get_day_ago(2), applications=60)
     short, long = (
         json.loads(capacity("--json", "--days", days, "--pack-after-days", "0"))
         for days in ("30", "90")

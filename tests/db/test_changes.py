@@ -1,4 +1,4 @@
-"""Lists of changes give what a naive program over the same versions gives."""
+"""Lists of changes equal those of a simple program over the same versions."""
 
 import itertools
 import json
@@ -34,7 +34,7 @@ HOUR = 60
 
 
 class ModelChange(NamedTuple):
-    """A version of the model; its fields are in the order of a list of changes."""
+    """A version of the model; its fields are in the sort order of a list of changes."""
 
     moment: datetime
     kind: int
@@ -87,7 +87,7 @@ def store_changes(store: Store, changes: list[ModelChange]) -> None:
     params=itertools.product(range(1), ["plain", "packed", "packed, late", "mixed"]), ids=str
 )
 def changes(request: pytest.FixtureRequest, tables: None) -> list[ModelChange]:
-    """Versions in days that are plain, packed, packed with late rows, or some of each."""
+    """Store versions in days that are plain, packed, packed with late rows, or mixed."""
     seed, form = request.param
     changes = make_changes(seed)
     places = sorted({(change.entity.table, change.moment.date()) for change in changes})
@@ -154,7 +154,7 @@ def read_pages(query: ChangesQuery) -> Iterator[ChangesPage]:
             return
 
 
-def list_places(page: ChangesPage) -> list[tuple[datetime, int, str, int]]:
+def list_sort_keys(page: ChangesPage) -> list[tuple[datetime, int, str, int]]:
     return [
         (version.updated_at, ENTITIES.index(version.entity), version.id, version.version)
         for version in page.versions
@@ -179,7 +179,7 @@ def test_pages_of_changes_equal_those_of_a_simple_reference_program(
             complete_to=minute(10 * 24 * HOUR),
         )
         pages = list(read_pages(query))
-        assert [place for page in pages for place in list_places(page)] == expected
+        assert [key for page in pages for key in list_sort_keys(page)] == expected
         assert all(page.is_complete for page in pages)
         assert all(len(page.versions) == query.page_size for page in pages[:-1])
 
@@ -220,11 +220,11 @@ def test_path_filter_selects_versions_that_changed_the_value_at_path(
         reverse=True,
     )
     pages = list(read_pages(ChangesQuery(filters=filters, page_size=4)))
-    assert [place for page in pages for place in list_places(page)] == expected
+    assert [key for page in pages for key in list_sort_keys(page)] == expected
 
 
 class StoredSnapshot(NamedTuple):
-    """A version with a snapshot, which any producer could have sent."""
+    """A version with a snapshot of any form, as producers may send it."""
 
     moment: datetime
     id: str
@@ -254,7 +254,11 @@ def make_snapshots(seed: int) -> list[StoredSnapshot]:
 
 
 def find_previous(snapshots: list[StoredSnapshot], one: StoredSnapshot) -> StoredSnapshot | None:
-    """Return the version with the number below; of several, the last that is not younger."""
+    """Return the version with the next lower number, or None.
+
+    If two versions have that number, return the newest one that is not later than `one`, or else
+    the older one.
+    """
     lower = [other for other in snapshots if other.id == one.id and other.version < one.version]
     if not lower:
         return None
@@ -314,7 +318,7 @@ def parse_exactly(snapshot: object) -> Json:
 def store_snapshots(store: Store, snapshots: list[StoredSnapshot]) -> None:
     for one in snapshots:
         text = json.dumps(one.snapshot)
-        # A document with NUL is stored as the text of its JSON: see history/documents/jsonb.py.
+        # jsonb cannot hold NUL, so such a document is stored as the text of its JSON.
         stored = json.dumps(text) if "\\u0000" in text else text
         store.add(one.id, one.version, stored, one.moment, client="top-crm")
 
@@ -336,11 +340,11 @@ def fill_day(day: datetime) -> None:
         plain.execute(f"ANALYZE {table}")
 
 
-def explain(author: str, end: datetime, field: str | None = None) -> dict[str, Any]:
-    """Run the statement of a first page and return its plan.
+def explain_first_page(author: str, end: datetime, field: str | None = None) -> dict[str, Any]:
+    """Return the plan of the statement that reads a first page.
 
     Args:
-        field: The field that the versions of the page may have changed; None: any.
+        field: Only versions that may have changed this field; None selects all versions.
     """
     span = TimeSlice(end - timedelta(days=3), end, TimelineOrder.DESC)
     question = ChangesQuestion(
@@ -366,7 +370,7 @@ def list_nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("is_packed", [False, True])
-@pytest.mark.plain_only("a plan of PostgreSQL")
+@pytest.mark.plain_only("it checks the plan of a single PostgreSQL server")
 def test_first_page_of_changes_uses_index_and_sorts_only_few_rows(
     tables: None, is_packed: bool
 ) -> None:
@@ -376,19 +380,19 @@ def test_first_page_of_changes_uses_index_and_sorts_only_few_rows(
         with connect_plainly() as plain:
             pack_day(plain, get_root(), day.date())
             plain.execute(f"ANALYZE {get_root().table}")
-    nodes = list(list_nodes(explain("robot", day + timedelta(hours=23))))
+    nodes = list(list_nodes(explain_first_page("robot", day + timedelta(hours=23))))
     for node in nodes:
         if node["Node Type"].endswith("Sort"):
-            assert node["Plans"][0]["Actual Rows"] < 60  # of 15 minutes: 53 versions, 26 of them
+            assert node["Plans"][0]["Actual Rows"] < 60  # a slice of 15 minutes has 53 versions
     indexes = {
         node["Index Name"]
-        for node in list_nodes(explain("p7", day + timedelta(hours=1)))
+        for node in list_nodes(explain_first_page("p7", day + timedelta(hours=1)))
         if "Index Name" in node
     }
     assert any(name.endswith("_author_updated_at_idx") for name in indexes)
 
 
-@pytest.mark.plain_only("a plan of PostgreSQL")
+@pytest.mark.plain_only("it checks the plan of a single PostgreSQL server")
 def test_path_filter_reads_few_rows_of_a_document_with_many_versions(tables: None) -> None:
     """Otherwise each of n versions would read all n rows of the document."""
     store, versions = Store(), 2 * field_filter.MOST_ROWS
@@ -399,7 +403,7 @@ def test_path_filter_reads_few_rows_of_a_document_with_many_versions(tables: Non
     )
     [touched] = [version for page in read_pages(query) for version in page.versions]
     assert touched.version == versions // 2
-    plan = explain("m.ivanov", minute(10), field="rate")
+    plan = explain_first_page("m.ivanov", minute(10), field="rate")
     rows = [n["Actual Rows"] for n in list_nodes(plan) if n.get("Alias", "").startswith("same_")]
     assert 0 < max(rows) <= field_filter.MOST_ROWS + 1
 

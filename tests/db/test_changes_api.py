@@ -1,4 +1,4 @@
-"""GET /api/v1/changes: parameters, pages, the feed, need-to-know, masks and the journal."""
+"""The call `changes`: parameters, pages, the feed, need-to-know, masks and journal entries."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,19 +22,19 @@ WINDOW = {"from": minute(-600).isoformat(), "to": minute(600).isoformat()}
 
 @pytest.fixture
 def application_of_two_people(store: Store) -> Store:
-    """An application and a child of it, changed by two people."""
+    """Store an application and a child, changed by two people."""
     add_application_of_two_people(store)
     return store
 
 
-def ask(client: Client, **parameters: Any) -> Any:
+def fetch_changes(client: Client, **parameters: Any) -> Any:
     return client.get("/api/v1/changes", {**WINDOW, **parameters})
 
 
 def test_entry_of_changes_answer_has_application_id_and_title(
     application_of_two_people: Store, auditor: Client
 ) -> None:
-    answer = read_data(ask(auditor, author="m.prygunov"))
+    answer = read_data(fetch_changes(auditor, author="m.prygunov"))
     assert [(entry["id"], entry["version"]) for entry in answer["history"]] == [
         ("T1", 2),
         ("T1", 1),
@@ -53,9 +53,9 @@ def test_entry_of_changes_answer_has_application_id_and_title(
 def test_each_version_is_on_one_page_of_changes_answer(
     application_of_two_people: Store, auditor: Client
 ) -> None:
-    first = read_data(ask(auditor, clientId="top-crm", pageSize=4))
+    first = read_data(fetch_changes(auditor, clientId="top-crm", pageSize=4))
     second = read_data(
-        ask(auditor, clientId="top-crm", pageSize=4, pageToken=first["nextPageToken"])
+        fetch_changes(auditor, clientId="top-crm", pageSize=4, pageToken=first["nextPageToken"])
     )
     seen = [(item["id"], item["version"]) for item in first["history"] + second["history"]]
     assert len(seen) == len(set(seen)) == 6
@@ -87,15 +87,17 @@ def test_each_version_is_on_one_page_of_changes_answer(
 def test_error_names_wrong_parameter_of_changes_call(
     store: Store, auditor: Client, parameters: dict[str, Any], name: str
 ) -> None:
-    assert check_error(ask(auditor, **parameters), 400, "bad_parameter")["parameter"] == name
+    assert (
+        check_error(fetch_changes(auditor, **parameters), 400, "bad_parameter")["parameter"] == name
+    )
 
 
 def test_changes_call_refuses_page_token_of_another_query(
     application_of_two_people: Store, auditor: Client
 ) -> None:
-    token = read_data(ask(auditor, author="m.ivanov", pageSize=1))["nextPageToken"]
+    token = read_data(fetch_changes(auditor, author="m.ivanov", pageSize=1))["nextPageToken"]
     for other_query in ({"author": "m.prygunov"}, {"author": "m.ivanov", "type": "UPDATE"}):
-        answer = ask(auditor, **other_query, pageToken=token)
+        answer = fetch_changes(auditor, **other_query, pageToken=token)
         assert check_error(answer, 400, "bad_parameter")["parameter"] == "pageToken"
 
 
@@ -103,27 +105,29 @@ def test_changes_call_needs_no_author_for_time_span_of_at_most_one_hour(
     application_of_two_people: Store, auditor: Client
 ) -> None:
     window = {"from": minute(0).isoformat(), "to": minute(60).isoformat()}
-    assert len(read_data(ask(auditor, **window))["history"]) == 6
+    assert len(read_data(fetch_changes(auditor, **window))["history"]) == 6
     window = {"from": minute(0).isoformat(), "to": minute(60.1).isoformat()}
-    assert check_error(ask(auditor, **window), 400, "bad_parameter")["parameter"] == "author"
+    assert (
+        check_error(fetch_changes(auditor, **window), 400, "bad_parameter")["parameter"] == "author"
+    )
 
 
 def test_changes_call_answers_older_than_retention_for_time_span_before_retention(
     store: Store, auditor: Client
 ) -> None:
     old = {"from": minute(-1e6).isoformat(), "to": minute(-9e5).isoformat()}
-    check_error(ask(auditor, author="m.ivanov", **old), 404, "older_than_retention")
+    check_error(fetch_changes(auditor, author="m.ivanov", **old), 404, "older_than_retention")
 
 
 def test_role_ops_may_not_read_changes(store: Store, client: Client) -> None:
     client.force_login(User.objects.get(username="ops"))
-    check_error(ask(client, author="m.ivanov"), 403, "no_permission")
+    check_error(fetch_changes(client, author="m.ivanov"), 403, "no_permission")
 
 
 def test_page_of_changes_writes_one_journal_entry_with_author(
     application_of_two_people: Store, auditor: Client
 ) -> None:
-    read_data(ask(auditor, author="m.ivanov", clientId="top-crm"))
+    read_data(fetch_changes(auditor, author="m.ivanov", clientId="top-crm"))
     [entry] = JournalEntry.objects.all()
     assert (entry.action, entry.application, entry.outcome) == ("search", "", "shown")
     assert "author=m.ivanov" in entry.query
@@ -150,10 +154,10 @@ def test_completeness_of_changes_counts_versions_missing_before_entries(
         store.add("A1", number, {"rate": number}, number, author="m.ivanov")
     store.add("A2", 0, {}, 1, author="m.ivanov")
     store.add("A2", 2, {}, 2, author="m.ivanov")
-    completeness = read_data(ask(auditor, author="m.ivanov"))["completeness"]
+    completeness = read_data(fetch_changes(auditor, author="m.ivanov"))["completeness"]
     assert completeness["missingVersions"] == 3
     assert "quarantined" not in completeness
-    only_newest = read_data(ask(auditor, author="m.ivanov", pageSize=1))["completeness"]
+    only_newest = read_data(fetch_changes(auditor, author="m.ivanov", pageSize=1))["completeness"]
     assert only_newest["missingVersions"] == 0
 
 
@@ -167,7 +171,7 @@ def test_changes_answer_omits_hidden_applications_and_journal_counts_them(
     application_of_two_people.add("B1", 0, {"name": "Other"}, 1.5)
     rule = f"{__name__}.open_only_b1"
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, need_to_know=rule)
-    answer = read_data(ask(auditor, clientId="top-crm", pageSize=1))
+    answer = read_data(fetch_changes(auditor, clientId="top-crm", pageSize=1))
     assert [entry["id"] for entry in answer["history"]] == ["B1"]
     assert "A1" not in str(answer)
     [entry] = JournalEntry.objects.all()
@@ -211,5 +215,5 @@ def test_feed_of_one_kind_reads_completeness_of_that_kind_once(
         return completeness
 
     monkeypatch.setattr(complete_to, "read_completeness", read_and_note)
-    read_data(ask(auditor, order="asc", author="m.ivanov", entity="product-task"))
+    read_data(fetch_changes(auditor, order="asc", author="m.ivanov", entity="product-task"))
     assert asked_kinds == [["product-task"]]

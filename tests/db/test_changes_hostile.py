@@ -1,4 +1,4 @@
-"""What an attacker sends to the lists of changes, and what they learn: nothing, in bounded time."""
+"""Hostile requests for lists of changes are answered in bounded time, and reveal nothing hidden."""
 
 import base64
 import html
@@ -22,7 +22,7 @@ from history.kinds.entities import ENTITIES, ROOT
 from history.timeline import budget
 from tests.db.calls import check_error, keep_connection, make_handler, read_data
 from tests.db.store import Store, add_application_of_two_people, minute, record_queries
-from tests.db.test_api_hostile import check_answer, send_raw_request
+from tests.db.test_api_hostile import check_documented_answer, send_raw_request
 
 ADDRESS = "/api/v1/changes"
 WINDOW = {"from": minute(-600).isoformat(), "to": minute(600).isoformat()}
@@ -31,17 +31,17 @@ NAMES = (
     *("from", "to", "author", "clientId", "entity", "type"),
     *("path", "include", "order", "pageSize", "pageToken", "tz"),
 )
-# Percent-encoded. None of them is a value that any of the parameters takes.
+# Percent-encoded texts; none of them is a valid value of any parameter.
 WRONG_TEXTS = (
     "",
     "a" * 8000,
     "%00",
     "a%00b",
     "%ED%A0%80",  # a lone surrogate
-    "%C0%80",  # NUL, too long by a byte
+    "%C0%80",  # NUL, encoded in two bytes instead of one
     "%E8%E2%E0%ED%EE%E2",  # Windows-1251
     "%FF%FEm%00",  # UTF-16
-    "%F4%90%80%80",  # above the last character
+    "%F4%90%80%80",  # above the last Unicode character
 )
 MOMENTS = (
     *("0001-01-01", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59.999999", "0000-01-01"),
@@ -68,7 +68,10 @@ OTHER_WORDS = {
 
 @pytest.fixture
 def ask_raw(store: Store) -> Iterator[Callable[[str], tuple[int, dict[str, str], bytes]]]:
-    """Send a query string of any bytes as the auditor, past Django's test client."""
+    """Yield a function that sends any query string as the auditor.
+
+    It calls the WSGI handler directly, because Django's test client changes such texts.
+    """
     add_application_of_two_people(store)
     client = Client()
     client.force_login(User.objects.get(username="auditor"))
@@ -94,7 +97,7 @@ def test_changes_call_names_parameter_that_has_malformed_value(
     accepted = []
     for name, encoded in cases:
         answer = ask_raw(replace_parameter(name, encoded))
-        check_answer(answer, (name, encoded[:40]))
+        check_documented_answer(answer, (name, encoded[:40]))
         if answer[0] != 400 or json.loads(answer[2])["error"]["parameter"] != name:
             accepted.append((name, encoded[:40], answer[0]))
     assert accepted == []
@@ -116,12 +119,12 @@ def test_changes_call_gives_documented_answer_to_moment_in_any_notation(
     for moment in MOMENTS:
         for name in ("from", "to"):
             answer = ask_raw(replace_parameter(name, quote(moment)) + "&tz=Europe/Berlin")
-            check_answer(answer, (name, moment))
+            check_documented_answer(answer, (name, moment))
             if answer[0] == 400:
                 assert json.loads(answer[2])["error"]["parameter"] in ("from", "to")
-        # The same moment twice is an empty window.
+        # `from` and `to` of the same moment are an empty span.
         answer = ask_raw(f"author=m.ivanov&from={quote(moment)}&to={quote(moment)}")
-        check_answer(answer, moment)
+        check_documented_answer(answer, moment)
         if answer[0] == 200:
             assert json.loads(answer[2])["data"]["history"] == []
 
@@ -153,8 +156,8 @@ def test_changes_call_refuses_token_that_was_altered_or_belongs_to_another_query
     tokens = [token[:length] for length in range(0, len(token), 7) if length]
     tokens += [f"{token}x", token.swapcase(), token.replace("v1:", ""), token + token]
     tokens += [
-        token[:place] + chr(ord(token[place]) ^ 1) + token[place + 1 :]
-        for place in range(0, len(token) - 1, 5)
+        token[:index] + chr(ord(token[index]) ^ 1) + token[index + 1 :]
+        for index in range(0, len(token) - 1, 5)
     ]
     timeline = auditor.get("/api/v1/history/product-instance/A1", {"pageSize": 1})
     tokens.append(read_data(timeline)["nextPageToken"])
@@ -183,17 +186,17 @@ def test_changes_call_refuses_token_that_was_altered_or_belongs_to_another_query
 
 
 def _as_utc() -> str:
-    """The end of the span in another notation."""
+    """Return the end of the span in another notation."""
     return minute(600).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 MANY = 200_000
-AT_ONCE = 20_000  # of them by a job that writes one moment into all of its versions
+AT_ONCE = 20_000  # the versions of one moment, written by a job
 
 
 @pytest.fixture
 def busy_person(store: Store) -> Store:
-    """A robot's login with 200,000 versions of 2,000 applications in four days."""
+    """Store 200,000 versions of 2,000 applications in four days, all by one robot."""
     for day in range(-1, 5):
         store.make_day(ROOT, minute(day * 1440))
     with connection.cursor() as cursor:
@@ -213,7 +216,7 @@ def busy_person(store: Store) -> Store:
     return store
 
 
-@pytest.mark.plain_only("a cluster asks one shard for each document of a page")
+@pytest.mark.plain_only("a cluster queries one shard for each document of a page")
 def test_page_of_changes_by_busy_person_has_bounded_size_and_few_statements(
     busy_person: Store, auditor: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,7 +251,7 @@ def open_only_visible(_user: object, application: Any) -> bool:
 
 
 def add_hidden(store: Store) -> None:
-    """Add applications and tasks around the visible ones, many of them at the same moments."""
+    """Store hidden applications and tasks around the visible ones, often with the same moments."""
     for number in range(6):
         for name in ("HIDDEN-A", "HIDDEN-Z"):
             at = number / 2
@@ -259,21 +262,21 @@ def add_hidden(store: Store) -> None:
                 author="m.ivanov",
                 application=name,
             )
-    # Its newest version is of a visible application, an older one was not.
+    # A task that moved from a hidden application to a visible one.
     store.add("T-MOVED", 0, {"stage": 0}, 1, entity="product-task", application="HIDDEN-A")
     store.add("T-MOVED", 1, {"stage": 1}, 2, entity="product-task", application="A1")
     store.add("HIDDEN-B", 0, {}, 5, author="m.hidden", client="hidden-client")
 
 
 def read_token_values(token: str) -> list[Any]:
-    """Return what a token says to who decodes it; its signature has the moment it was made."""
+    """Return the values that a viewer can decode from a page token, without its signature."""
     text = token.removeprefix("v1:").split(":")[0]
     values: list[Any] = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
     return values
 
 
-def walk_answers(client: Client, question: Mapping[str, Any]) -> list[Any]:
-    """Return everything that a viewer gets of all pages of a question."""
+def fetch_all_answers(client: Client, question: Mapping[str, Any]) -> list[Any]:
+    """Return everything that a viewer learns from all pages of a query."""
     answers: list[Any] = []
     token: dict[str, str] = {}
     for _page in range(40):
@@ -282,7 +285,7 @@ def walk_answers(client: Client, question: Mapping[str, Any]) -> list[Any]:
         page = read_data(answer)
         del page["completeness"]["lagSeconds"]
         next_token = page.pop("nextPageToken", None)
-        # Its length is that of the next entry, which differs by what is decoded below.
+        # The length depends on the token, and the values of the token are compared below.
         headers.pop("Content-Length", None)
         answers.append([headers, page, next_token and read_token_values(next_token)])
         if next_token is None:
@@ -315,17 +318,17 @@ def test_answers_are_the_same_with_and_without_hidden_documents(
     add_application_of_two_people(store)
     screens = [f"/admin/changes/?{urlencode(question)}" for question in QUESTIONS[1::2]]
     screens += ["/admin/person/m.ivanov/", "/admin/person/m.hidden/"]
-    without = [walk_answers(auditor, question) for question in QUESTIONS]
+    without = [fetch_all_answers(auditor, question) for question in QUESTIONS]
     pages_without = [read_screen(auditor, screen) for screen in screens]
     add_hidden(store)
     for question, answers in zip(QUESTIONS, without, strict=True):
-        for answer, expected in zip(walk_answers(auditor, question), answers, strict=True):
+        for answer, expected in zip(fetch_all_answers(auditor, question), answers, strict=True):
             assert answer == expected, question
     assert [read_screen(auditor, screen) for screen in screens] == pages_without
 
 
 def read_screen(client: Client, address: str) -> str:
-    """Return a page without what differs each time: secrets of forms, and the clock."""
+    """Return a page without the parts that differ in each answer: form tokens and times of day."""
     text = client.get(address).content.decode()
     text = re.sub(r'(nonce|value)="[A-Za-z0-9+/=]{20,}"', "", text)
     return re.sub(r"page=v1[^&\"]*|\d\d:\d\d:\d\d", "", text)
@@ -343,14 +346,15 @@ def test_page_that_ends_at_its_time_limit_does_not_reveal_hidden_documents(
     add_hidden(store)
     window = {"from": minute(-1).isoformat(), "to": minute(6).isoformat()}
     question = {**window, "author": "m.ivanov", "pageSize": 3, "order": order}
-    pages = walk_answers(auditor, question)
+    pages = fetch_all_answers(auditor, question)
     assert "HIDDEN" not in str(pages)
     seen = [(entry["id"], entry["version"]) for _h, page, _t in pages for entry in page["history"]]
     assert sorted(seen) == [("A1", 0), ("A1", 1), ("A1", 2)]
 
 
 def complete_to_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let everything up to the span's end be complete, so that an ascending list shows it."""
+    """Let the store be complete up to the end of the span, so that an ascending list shows all of
+    it."""
     known = complete_to.read_completeness(ENTITIES)
     state = replace(known, complete_to=minute(6))
     monkeypatch.setattr(complete_to, "read_completeness", lambda _kinds: state)
@@ -391,6 +395,7 @@ def test_timeline_links_to_person_page_when_login_has_special_characters(
     for number, login in enumerate(("a\nb", "a/../b", ".", "..", "?#%2F", "<b>", "\u2028")):
         store.add("A1", number, {"rate": number}, number, author=login)
         page = support.get("/admin/history/product-instance/A1/").content.decode()
-        address = re.findall(r'href="(/admin/person/[^"]*)"', page)[0]  # of the newest version
+        # The author of the newest version.
+        address = re.findall(r'href="(/admin/person/[^"]*)"', page)[0]
         person = support.get(html.unescape(address)).content.decode()
         assert "clientId=top-crm" in person, login

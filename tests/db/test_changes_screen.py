@@ -1,4 +1,4 @@
-"""The page of changes, the page of a person, and `annals changes`."""
+"""The page of changes, the page of a person, and the command `annals changes`."""
 
 import csv
 import html
@@ -41,7 +41,7 @@ ENGLISH = {"Accept-Language": "en"}
 
 @pytest.fixture
 def application_of_two_people(store: Store) -> Store:
-    """An application and a child of it, changed by two people on one day."""
+    """Store an application and a child, changed by two people on one day."""
     Person.objects.create(login="m.ivanov", full_name="Ivan Ivanov")
     add_application_of_two_people(store)
     return store
@@ -90,7 +90,7 @@ def test_empty_changes_page_says_why_it_is_empty(
 
 
 @pytest.mark.parametrize("address", ["changes/", "history/product-instance/A1/"])
-def test_empty_list_says_that_name_in_field_of_person_is_a_service(
+def test_changes_page_says_that_name_in_field_of_person_is_a_service(
     application_of_two_people: Store, support: Client, address: str
 ) -> None:
     Person.objects.create(login="top-crm", full_name="CRM", kind="service")
@@ -144,7 +144,7 @@ def test_download_of_changes_page_has_versions_of_the_page(
 
 @pytest.fixture
 def wide_change(store: Store) -> Store:
-    """An application whose second version changes 101 fields, one of them technical."""
+    """Store an application; its second version changes 101 fields, one of them technical."""
     names = [f"field{number:03}" for number in range(100)]
     for version in range(2):
         store.add("A1", version, dict.fromkeys([*names, "etag"], version), version)
@@ -152,7 +152,7 @@ def wide_change(store: Store) -> Store:
 
 
 def read_changes(answer: HttpResponse, form: str) -> list[dict[str, str]]:
-    """The rows of the changes in an exported file."""
+    """Return the rows of changes in an exported file."""
     if form == "json":
         return list(json.loads(answer.content)["changes"])
     if form == "csv":
@@ -201,13 +201,15 @@ def test_note_says_how_many_changes_are_not_in_it(wide_change: Store, support: C
     assert "60 more changes are not shown here." in note
 
 
-def test_line_of_a_version_counts_all_changed_fields(wide_change: Store, support: Client) -> None:
+def test_changes_page_counts_all_changed_fields_of_a_version(
+    wide_change: Store, support: Client
+) -> None:
     page = open_page(support, "changes/", author="m.ivanov")
     names = ", ".join(f"field{number:03}" for number in range(4))
     assert f'<span class="fields">{names} +96</span>' in page
 
 
-def test_line_of_a_version_names_a_changed_list_once_and_not_each_item(
+def test_changes_page_names_a_changed_list_once_and_not_each_item(
     store: Store, support: Client
 ) -> None:
     for version in range(2):
@@ -223,7 +225,7 @@ MOSCOW = {"author": "m.ivanov", "from": "24.11.2026", "to": "25.11.2026", "tz": 
 
 @pytest.fixture
 def fixed_clock(monkeypatch: pytest.MonkeyPatch) -> datetime:
-    """The clock of the page: noon of 26 November 2026, a Thursday."""
+    """Set the clock to noon UTC on 26 November 2026, a Thursday, and return this moment."""
     now = datetime(2026, 11, 26, 12, tzinfo=UTC)
     monkeypatch.setattr(clock, "now", lambda: now)
     return now
@@ -234,16 +236,16 @@ def read_chips(page: str) -> dict[str, str]:
 
 
 def read_bounds(page: str) -> list[str]:
-    """What the fields of the filter have as the bounds of the window."""
+    """Return the bounds of the span in the fields of the filter."""
     return re.findall(r'name="(?:from|to)" value="([^"]*)"', page)
 
 
 def read_head(answer: HttpResponse) -> dict[str, str]:
-    """The lines that describe an exported file."""
+    """Return the lines that describe an exported file."""
     return dict(json.loads(answer.content)["about"])
 
 
-def test_window_in_words_is_a_resolved_moment_in_chips_links_and_files(
+def test_span_in_words_is_resolved_to_moments_in_chips_links_and_files(
     application_of_two_people: Store, support: Client, fixed_clock: datetime
 ) -> None:
     query = {"author": "m.ivanov", "from": "last Tuesday", "to": "Wednesday 10:00"}
@@ -269,7 +271,7 @@ def test_window_in_words_is_a_resolved_moment_in_chips_links_and_files(
 
 
 @pytest.mark.parametrize("choice", ["moscow", "utc"])
-def test_window_stays_the_same_in_another_zone(
+def test_span_stays_the_same_in_another_time_zone(
     application_of_two_people: Store, support: Client, fixed_clock: datetime, choice: str
 ) -> None:
     application_of_two_people.add("B1", 0, {}, datetime(2026, 11, 23, 22, tzinfo=UTC))
@@ -282,7 +284,7 @@ def test_window_stays_the_same_in_another_zone(
     assert page.count('<li class="version ') == 1
     chips = read_chips(page)
     assert (chips["From"], chips["Before"]) == shown[choice][:2]
-    # Sent again with the zone of the page, the form has the same window.
+    # The form gives the same span when it is sent again with the time zone of the page.
     bounds = dict(zip(("from", "to"), read_bounds(page), strict=True))
     again = open_page(support, "changes/", author="m.ivanov", tz=shown[choice][2], **bounds)
     assert read_chips(again) == chips
@@ -294,7 +296,7 @@ def test_window_stays_the_same_in_another_zone(
     )
 
 
-def test_moment_with_offset_is_read_with_its_offset(
+def test_changes_page_reads_moment_with_its_offset_from_utc(
     application_of_two_people: Store, support: Client, fixed_clock: datetime
 ) -> None:
     for text in ("2026-11-24T00:00+03:00", "24.11.2026 0:00 UTC+03:00", "2026-11-23T21:00Z"):
@@ -304,7 +306,7 @@ def test_moment_with_offset_is_read_with_its_offset(
 
 
 @pytest.mark.usefixtures("fixed_clock")
-def test_empty_changes_page_and_file_say_which_window_was_looked_at(
+def test_empty_changes_page_and_file_name_the_span_that_was_read(
     store: Store, support: Client
 ) -> None:
     window = "2026-11-23 21:00 UTC – 2026-11-24 21:00 UTC"
@@ -314,13 +316,13 @@ def test_empty_changes_page_and_file_say_which_window_was_looked_at(
     assert "Looked at: 20" in open_page(support, "changes/", author="m.ivanov")
 
 
-def test_unknown_time_zone_is_named_at_the_moment(store: Store, support: Client) -> None:
+def test_changes_page_names_unknown_time_zone_at_each_moment(store: Store, support: Client) -> None:
     page = open_page(support, "changes/", **{**MOSCOW, "tz": "Mars/Olympus"})
     assert page.count("There is no time zone “Mars/Olympus”.") == 2
     assert "Wrong: From, Before." in page
 
 
-def test_window_in_the_future_is_explained(store: Store, support: Client) -> None:
+def test_changes_page_explains_span_in_the_future(store: Store, support: Client) -> None:
     page = open_page(support, "changes/", **{"from": "2090-01-01"})
     assert "The time begins in the future" in page
     assert "must not be later" not in page
@@ -355,7 +357,7 @@ def open_everything(_user: object, _application: object) -> bool:
     return True
 
 
-def test_changes_page_promises_no_counts_where_need_to_know_forbids_them(
+def test_changes_page_does_not_offer_counts_when_a_need_to_know_rule_is_set(
     application_of_two_people: Store, support: Client, settings: Any
 ) -> None:
     promise = "through which services"
@@ -386,7 +388,7 @@ def test_changes_answer_masks_marked_field_and_refuses_path_below_it(
 
 
 def run_both(*words: str) -> tuple[str, str]:
-    """Run `annals changes`. Return what it prints on stdout and on stderr."""
+    """Run `annals changes`, and return its standard output and standard error."""
     out, err = io.StringIO(), io.StringIO()
     call_command("changes", *words, stdout=out, stderr=err)
     return out.getvalue(), err.getvalue()
@@ -457,7 +459,7 @@ def test_changes_table_names_zone_service_and_application(
         (("--client-id", "m.ivanov"), "--client-id m.ivanov: this is a person; use --author."),
     ],
 )
-def test_empty_changes_command_says_what_is_known_of_the_name(
+def test_changes_command_explains_requested_name_when_it_lists_nothing(
     application_of_two_people: Store, words: tuple[str, str], sentence: str
 ) -> None:
     Person.objects.create(login="top-crm", full_name="CRM", kind="service")
@@ -474,7 +476,7 @@ def test_changes_command_refuses_blank_login() -> None:
 
 @pytest.fixture
 def busy_night(store: Store) -> Store:
-    """A day and a half of 12 applications; every third version changes the rate."""
+    """Store 12 applications with versions in a day and a half; every third one changes the rate."""
     for number in range(12):
         for version in range(6):
             document = {"rate": version // 3, "stage": version}
@@ -490,13 +492,13 @@ def list_entries(lines: str) -> list[tuple[str, int]]:
 
 
 def make_short_pages_of_complete_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """End each page after one slice, and let an ascending list show all of NIGHT."""
+    """End each page after one slice of time, and let an ascending list show all of NIGHT."""
     monkeypatch.setattr(budget, "PAGE_SECONDS", 0)
     state = replace(complete_to.read_completeness(ENTITIES), complete_to=minute(2_900))
     monkeypatch.setattr(complete_to, "read_completeness", lambda _kinds: state)
 
 
-@pytest.mark.plain_only("its hundreds of pages of one slice take minutes there")
+@pytest.mark.plain_only("on a cluster its hundreds of short pages take minutes")
 @pytest.mark.parametrize("order", ["desc", "asc"])
 def test_changes_command_accepts_long_time_span_without_author(
     busy_night: Store, order: str, monkeypatch: pytest.MonkeyPatch
@@ -508,13 +510,13 @@ def test_changes_command_accepts_long_time_span_without_author(
     assert len(run(*NIGHT, "--order", order).splitlines()) == 72
 
 
-@pytest.mark.plain_only("its hundreds of pages of one slice take minutes there")
+@pytest.mark.plain_only("on a cluster its hundreds of short pages take minutes")
 @pytest.mark.parametrize("order", ["desc", "asc"])
 def test_changes_command_continues_from_printed_token_after_interruption(
     busy_night: Store, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each run is interrupted in its second page and prints a token. The next run continues from
-    it."""
+    """Each run is interrupted in its second page, and prints a token. The next run continues from
+    this token."""
     make_short_pages_of_complete_store(monkeypatch)
     words = (*NIGHT, "--path", "/rate", "--json", "--order", order)
     fetch, token, entries = timeline.fetch_changes_page, None, []

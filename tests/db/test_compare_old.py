@@ -1,4 +1,4 @@
-"""`annals compare-old`: every kind of difference is found and named, and no value is printed."""
+"""`annals compare-old` finds and names every kind of difference, and prints no values."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -22,7 +22,8 @@ VALUE = "17.9-of-somebody"
 
 
 def run_compare_old(*arguments: str) -> tuple[int, dict[str, Any]]:
-    """The exit code, and what --json prints."""
+    """Run the command with --json, and return its exit code and output; check that VALUE is not in
+    it."""
     ended = run_command("compare-old", *arguments, "--json")
     assert VALUE not in ended.out
     return ended.code, parse_shaped("compare-old", ended.out)
@@ -30,7 +31,7 @@ def run_compare_old(*arguments: str) -> tuple[int, dict[str, Any]]:
 
 @pytest.fixture
 def old_service(store: Store, old: OldServiceServer) -> OldServiceServer:
-    """A1 and its child, the same in both."""
+    """Store A1 and its child, equal in Annals and in the old service."""
     for add_version in (store.add, old.add_version):
         add_version(
             "A1", 0, {"rate": VALUE, "parts": [{"pid": "1", "n": 1}]}, minute(0), author=None
@@ -111,13 +112,13 @@ def test_compare_old_prints_paths_of_differences_without_values(
 def test_compare_old_masks_marked_values_in_paths(
     old_service: OldServiceServer, store: Store
 ) -> None:
-    """A path names an item of a list by its id, which may be marked."""
+    """A path can name an item of a list by its id. The id may be a marked field."""
     FieldLabel.objects.create(entity="", path="/cards/*/id", sensitive=True)
     store.add("A1", 2, {"cards": [{"id": VALUE, "n": 1}]}, 5, client="top-old")
     old_service.add_version(
         "A1", 2, {"cards": [{"id": VALUE, "n": 2}]}, minute(5), author="m.ivanov"
     )
-    _, actual = run_compare_old()  # looks for VALUE itself
+    _, actual = run_compare_old()  # fails if VALUE is in the output
     [path] = actual["listed"][0]["paths"]
     assert path.startswith("/cards/[id=masked:")
     assert path.endswith("]/n")

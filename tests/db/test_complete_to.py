@@ -1,4 +1,4 @@
-"""Up to which moment everything is here: from what is known of the end of every topic partition."""
+"""Up to which moment the store is complete, from the confirmed end of every topic partition."""
 
 import json
 import time
@@ -20,8 +20,8 @@ from ingest.store import ledger
 from ingest.store.ledger import Claim
 from ingest.store.session import open_connection
 from tests.db.commands import read_output
+from tests.db.ingest_rows import create_ledger_row
 from tests.db.ingested import Ingested, query
-from tests.db.noted import create_ledger_row
 from tests.messages import SOURCE, TWIN_TOPIC, make_value
 
 TOPIC = SOURCE.topic
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.django_db
 
 
 def add_read_partition(topic: str, partition: int = 0, **columns: Any) -> Ledger:
-    """A ledger row: all of ten messages are read, which was seen two minutes ago."""
+    """Create a ledger row: all ten messages are read, and the end was confirmed two minutes ago."""
     columns.setdefault("end_known_at", NOW - timedelta(minutes=2))
     return create_ledger_row(topic, partition=partition, **columns)
 
@@ -65,7 +65,7 @@ def test_complete_to_is_unknown_when_a_topic_was_never_read(topic: str) -> None:
 
 
 def test_topic_without_consumer_holds_complete_to_back_until_topic_is_retired() -> None:
-    """No consumer reads the migration topic any more, so its end offset was confirmed long ago."""
+    """No consumer reads the migration topic any more, so its end was last confirmed long ago."""
     add_read_partition(TOPIC)
     add_read_partition(TWIN_TOPIC, end_known_at=NOW - timedelta(days=30))
     assert get_completeness() == (NOW - timedelta(days=30), 0)
@@ -85,7 +85,7 @@ def test_complete_to_is_moment_of_newest_read_message_but_never_in_the_future() 
 
 
 def read_age_of_end(topic: str = TOPIC) -> float | None:
-    """How long ago the end of a partition was known."""
+    """Return how many seconds ago the end of the partition was confirmed, or None."""
     [row] = query("SELECT extract(epoch FROM now() - end_known_at)::float8 AS age"
                   " FROM ingest_ledger WHERE topic = %s", topic)  # fmt: skip
     return None if row["age"] is None else float(row["age"])
@@ -99,7 +99,7 @@ def write_heartbeat(claim: Claim, end: int | None, seen_at: float | None) -> Non
 def test_heartbeat_does_not_confirm_end_offset_while_brokers_do_not_answer(
     ingested: Ingested,
 ) -> None:
-    """The Kafka client still remembers an end offset then, but it may be out of date."""
+    """The Kafka client still has an end offset then, but it may be out of date."""
     claim = ingested.claims[SOURCE]
     write_heartbeat(claim, 0, None)
     assert read_age_of_end() is None
@@ -171,7 +171,7 @@ def test_ledger_command_reports_topics_that_no_consumer_reads() -> None:
 
 
 def test_ledger_command_reports_topic_of_removed_kind_until_topic_is_retired() -> None:
-    """Messages may still come to the topic, and no consumer reads them."""
+    """The topic may still get messages, and no consumer reads them."""
     add_read_partition(TOPIC)
     add_read_partition("taken.out", high_watermark=12)
     output = run()

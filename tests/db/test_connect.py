@@ -1,4 +1,4 @@
-"""The consumer's connection does not depend on what somebody set for its login."""
+"""The consumer's connection does not depend on settings that somebody made for its login."""
 
 import time
 from collections.abc import Iterator
@@ -25,10 +25,10 @@ SETTINGS = {
 
 
 @pytest.fixture
-def set_for_the_login(db: None) -> Iterator[None]:
-    """Defaults that an administrator gave the login in this database."""
-    [place] = query("SELECT current_user AS login, current_database() AS database")
-    names = {name: sql.Identifier(text) for name, text in place.items()}
+def login_settings(db: None) -> Iterator[None]:
+    """Give the login other defaults in this database, as an administrator can."""
+    [row] = query("SELECT current_user AS login, current_database() AS database")
+    names = {name: sql.Identifier(text) for name, text in row.items()}
 
     def change(action: str) -> None:
         with open_connection("test") as plain:
@@ -42,7 +42,7 @@ def set_for_the_login(db: None) -> Iterator[None]:
     change("RESET {name}")
 
 
-@pytest.mark.usefixtures("set_for_the_login")
+@pytest.mark.usefixtures("login_settings")
 def test_text_is_stored_unchanged_whatever_encoding_the_login_has(ingested: Ingested) -> None:
     ingested.write(make_value(author="Прыгунов", data={"type": "Квартира"}))
     [row] = list_rows()
@@ -50,10 +50,10 @@ def test_text_is_stored_unchanged_whatever_encoding_the_login_has(ingested: Inge
     assert row["text"] == '{"type": "Квартира"}'
 
 
-@pytest.mark.usefixtures("set_for_the_login")
+@pytest.mark.usefixtures("login_settings")
 def test_session_of_consumer_overrides_settings_of_its_login() -> None:
-    """A time limit would make the consumer repeat a slow batch for ever. With `read committed`, a
-    writer that has locked a day sees that the day is being sealed."""
+    """A time limit would make the consumer repeat a slow batch for ever. And only under `read
+    committed` does a writer that waited for the lock of a day see that the day is being sealed."""
     expected = {
         "transaction_isolation": "read committed",
         "statement_timeout": "0",
@@ -68,7 +68,7 @@ def test_session_of_consumer_overrides_settings_of_its_login() -> None:
 
 @pytest.fixture
 def hour_per_row(ingested: Ingested) -> Iterator[None]:
-    """A trigger that takes an hour for each row of the session SLOW."""
+    """Create a trigger that takes an hour for each row that the session SLOW inserts."""
     with open_connection("test") as plain:
         plain.execute(
             "CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
@@ -103,5 +103,5 @@ def test_consumer_that_ends_during_a_slow_statement_leaves_no_locks(ingested: In
             writing.result()
     slow.close()
     ingested.claim()
-    ingested.store(again)  # raises LockNotAvailable where it waits for the lock of the row
+    ingested.store(again)  # raises LockNotAvailable if the row is still locked
     assert list_ids() == ["a"]

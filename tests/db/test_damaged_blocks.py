@@ -1,4 +1,4 @@
-"""Damaged blocks: each answer is the true one, or says of which day versions cannot be read."""
+"""Damaged blocks: each answer is correct, or names the day with versions that cannot be read."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -54,7 +54,8 @@ def no_search_keys(tables: None) -> Iterator[None]:
 
 
 def make_moment(number: int) -> datetime:
-    """Versions 0 to 2 are on the day before, 3 to 7 on DAY, 9 and 10 on the day after."""
+    """Return the moment of a version: 0 to 2 are on the day before DAY, 3 to 7 on DAY, 9 and 10
+    after."""
     return minute(60 * 24 * ((number > 2) + (number > 7) - 1) + number)
 
 
@@ -80,7 +81,7 @@ def pack(plain: Connection) -> None:
             packing.pack_day(plain, entity, day)
 
 
-def block(plain: Connection, id: str = "A1", day: date = DAY) -> dict[str, Any]:
+def fetch_block(plain: Connection, id: str = "A1", day: date = DAY) -> dict[str, Any]:
     names = ["version", "updated_at", "type", "client_id", "author", *queries.BLOCK_COLUMNS]
     rows = plain.execute(
         f"SELECT {', '.join(names)} FROM {_table(id)} WHERE id = %s AND packed IS NOT NULL"
@@ -91,8 +92,10 @@ def block(plain: Connection, id: str = "A1", day: date = DAY) -> dict[str, Any]:
     return dict(zip(names, row, strict=True))
 
 
-def write(plain: Connection, row: dict[str, Any], to: dict[str, Any], id: str = "A1") -> None:
-    """Give a block other columns, past all programs."""
+def change_block(
+    plain: Connection, row: dict[str, Any], to: dict[str, Any], id: str = "A1"
+) -> None:
+    """Change columns of a block by SQL, past all checks."""
     sets = ", ".join(f"{name} = %s" for name in to)
     plain.execute(
         f"UPDATE {_table(id)} SET {sets} WHERE id = %s AND version = %s AND updated_at = %s",
@@ -105,26 +108,26 @@ def _table(id: str) -> str:
 
 
 def flip_packed(plain: Connection, id: str = "A1", day: date = DAY) -> None:
-    row = block(plain, id, day)
+    row = fetch_block(plain, id, day)
     changed = bytearray(row["packed"])
     changed[len(changed) // 2] ^= 1
-    write(plain, row, {"packed": bytes(changed)}, id)
+    change_block(plain, row, {"packed": bytes(changed)}, id)
 
 
 def flip_names(plain: Connection, id: str = "A1", day: date = DAY) -> None:
-    row = block(plain, id, day)
-    write(plain, row, {"names": chr(ord(row["names"][0]) ^ 1) + row["names"][1:]}, id)
+    row = fetch_block(plain, id, day)
+    change_block(plain, row, {"names": chr(ord(row["names"][0]) ^ 1) + row["names"][1:]}, id)
 
 
 def list_flips(value: Any) -> list[Any]:
-    """The value with one bit changed, for bits of each of its bytes; no value where it has some."""
+    """Return variants of the value with one bit flipped, or another value if it is None."""
     if value is None:
         return ["somebody"]
     return list(_FLIPS[type(value)](value))
 
 
 def _moments(value: datetime) -> Iterator[datetime]:
-    """Those of the same day: another day is another partition."""
+    """Yield variants of the moment on the same day; another day would be in another partition."""
     for bit in range(36):
         micros = int((value - queries.EPOCH) / timedelta(microseconds=1)) ^ 1 << bit
         moment = queries.EPOCH + timedelta(microseconds=micros)
@@ -133,22 +136,22 @@ def _moments(value: datetime) -> Iterator[datetime]:
 
 
 def _texts(value: str) -> Iterator[str]:
-    for place, letter in enumerate(value):
+    for index, letter in enumerate(value):
         for bit in (0, 2):
-            yield value[:place] + chr(ord(letter) ^ 1 << bit) + value[place + 1 :]
+            yield value[:index] + chr(ord(letter) ^ 1 << bit) + value[index + 1 :]
 
 
 def _lists(value: list[int]) -> Iterator[list[int] | None]:
-    for place, number in enumerate(value):
+    for index, number in enumerate(value):
         for bit in (0, 1, 4, 20):
-            yield [*value[:place], number ^ 1 << bit, *value[place + 1 :]]
+            yield [*value[:index], number ^ 1 << bit, *value[index + 1 :]]
     yield None
 
 
 def _bytes(value: bytes) -> Iterator[bytes]:
-    for place in range(len(value)):
-        yield value[:place] + bytes([value[place] ^ 1 << place % 8]) + value[place + 1 :]
-    yield bytes([value[0] ^ 128]) + value[1:]  # the mark of the form
+    for index in range(len(value)):
+        yield value[:index] + bytes([value[index] ^ 1 << index % 8]) + value[index + 1 :]
+    yield bytes([value[0] ^ 128]) + value[1:]  # the bit that marks the format of the block
 
 
 _FLIPS: dict[type, Callable[[Any], Iterator[Any]]] = {
@@ -208,40 +211,42 @@ def list_questions() -> dict[str, Callable[[HistoryReader], Any]]:
     return calls
 
 
-def ask(call: Callable[[HistoryReader], Any]) -> tuple[Any, GateReader]:
+def call_and_catch_damage(call: Callable[[HistoryReader], Any]) -> tuple[Any, GateReader]:
     reader = replace(HOST, damaged={})
     try:
         answer = call(reader)
     except DamagedBlockError as error:
         return error, reader
-    if isinstance(answer, timeline.TimelinePage):  # a token has the time of its signature
+    if isinstance(
+        answer, timeline.TimelinePage
+    ):  # the end of a token is its signature, which depends on the time
         answer = replace(answer, next_token=(answer.next_token or "").rpartition(":")[0][:40])
     return answer, reader
 
 
-def check(name: str, answer: Any, reader: GateReader, truth: Any) -> None:
-    """Whether an answer is the true one, or tells of the damage."""
+def check_answer(name: str, answer: Any, reader: GateReader, correct_answer: Any) -> None:
+    """Check that an answer is correct or reports the damage."""
     if isinstance(answer, DamagedBlockError) or (
         isinstance(answer, trace.Fate) and answer.state is trace.FateState.DAMAGED
     ):
         assert answer.day == DAY, name
     elif not reader.damaged:
-        assert answer == truth, name
+        assert answer == correct_answer, name
     elif name == "search":
-        assert all(hit in truth.results for hit in answer.results), name
+        assert all(hit in correct_answer.results for hit in answer.results), name
     elif name.startswith("application at"):
-        true_children = {(part.entity, part.id): part for part in truth.children}
+        true_children = {(part.entity, part.id): part for part in correct_answer.children}
         assert all(part == true_children[part.entity, part.id] for part in answer.children), name
-        assert answer.application in (None, truth.application), name
+        assert answer.application in (None, correct_answer.application), name
         assert any(part.reason is timeline.Absence.DAMAGED for part in answer.missing), name
     else:
-        assert all(version in truth.versions for version in answer.versions), name
+        assert all(version in correct_answer.versions for version in answer.versions), name
         assert answer.damaged, name
     assert {error.day for error in reader.damaged.values()} <= {DAY}, name  # type: ignore[attr-defined]
 
 
 def stream(plain: Connection) -> Any:
-    """The rows of the day as an export or a seal reads them; or what is damaged."""
+    """Return the rows of the day as exports and seals read them, or the name of what is damaged."""
     try:
         return list(
             canonical.stream_versions(plain, ROOT, days.locate_day(plain, ROOT.table, DAY).child)
@@ -260,28 +265,30 @@ def test_answer_is_right_or_names_the_damaged_day_when_any_bit_is_flipped(
     fill(plain)
     pack(plain)
     calls = list_questions()
-    truth = {name: ask(call)[0] for name, call in calls.items()}
-    assert not any(isinstance(item, Exception) for item in truth.values())
-    row = block(plain)
+    correct_answers = {name: call_and_catch_damage(call)[0] for name, call in calls.items()}
+    assert not any(isinstance(item, Exception) for item in correct_answers.values())
+    row = fetch_block(plain)
     whole = stream(plain)
     assert row["versions"]
     assert row["names"]
     values = list_flips(row[column])
     values = values[:: max(1, len(values) // 16)] + values[-1:]
     for value in values:
-        write(plain, row, {column: value})
+        change_block(plain, row, {column: value})
         for name, call in calls.items():
-            check(name, *ask(call), truth[name])
+            check_answer(name, *call_and_catch_damage(call), correct_answers[name])
         assert stream(plain) in (whole, f"{ROOT.table} {DAY}: the packed versions of A1")
         where = row | ({column: value} if column in ("version", "updated_at") else {})
-        write(plain, where, {column: row[column]})
-    assert all(ask(call)[0] == truth[name] for name, call in calls.items())
+        change_block(plain, where, {column: row[column]})
+    assert all(
+        call_and_catch_damage(call)[0] == correct_answers[name] for name, call in calls.items()
+    )
 
 
 def test_blocks_without_a_checksum_are_still_read(
     monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
-    """An earlier release wrote them, before blocks had a checksum."""
+    """An earlier release wrote blocks without a checksum."""
     packed = codec.BlockPacker.pack_block
 
     def pack_without_checksum(self: codec.BlockPacker, rows: Any) -> Any:
@@ -298,22 +305,22 @@ def test_blocks_without_a_checksum_are_still_read(
 
     fill(plain)
     calls = list_questions()
-    truth = {name: ask(call)[0] for name, call in calls.items()}
+    correct_answers = {name: call_and_catch_damage(call)[0] for name, call in calls.items()}
     before = list(
         canonical.stream_versions(plain, ROOT, days.locate_day(plain, ROOT.table, DAY).child)
     )
     with monkeypatch.context() as patch:
         patch.setattr(codec.BlockPacker, "pack_block", pack_without_checksum)
         pack(plain)
-    row = block(plain)
+    row = fetch_block(plain)
     assert len(row["keys"]) % 8 == 0
-    assert {name: ask(call)[0] for name, call in calls.items()} == truth
+    assert {name: call_and_catch_damage(call)[0] for name, call in calls.items()} == correct_answers
     flip_packed(plain)
-    answer, _ = ask(calls["version 5"])
+    answer, _ = call_and_catch_damage(calls["version 5"])
     assert isinstance(answer, DamagedBlockError)
-    write(plain, row, {"packed": row["packed"]})
+    change_block(plain, row, {"packed": row["packed"]})
     packing.pack_day(plain, ROOT, DAY)
-    assert len(block(plain)["keys"]) % 8 == codec.CHECKSUM
+    assert len(fetch_block(plain)["keys"]) % 8 == codec.CHECKSUM
     after = list(
         canonical.stream_versions(plain, ROOT, days.locate_day(plain, ROOT.table, DAY).child)
     )
@@ -321,7 +328,7 @@ def test_blocks_without_a_checksum_are_still_read(
 
 
 def test_checksum_of_a_block_is_the_same_in_every_release() -> None:
-    """Blocks are read as long as their days are kept, also by later releases."""
+    """Blocks are kept as long as their days, so later releases must be able to check them."""
     row = ("A1", 7, 1_760_000_000_123_456, "top-crm", None, 1, "P1", b"{}")
     checksum = codec.compute_checksum(row, 431, bytes(range(16)), [3, 5, 7], "m.ivanov\nд")
     assert checksum.hex() == "9049da57"
@@ -353,7 +360,7 @@ def test_export_has_all_that_can_be_read_when_a_block_is_damaged(
     lost = {("A1", number) for number in NUMBERS if make_moment(number).date() == DAY}
     assert versions == sorted({(id, n) for id in ("A1", "A2") for n in NUMBERS} - lost)
     assert f"{ROOT.table} {DAY}: the packed versions of A1" in err
-    if target == "directory":  # the day is written again when it was repaired
+    if target == "directory":  # a repeated export writes the day again after the repair
         name = f"{ROOT.table}_{DAY:%Y%m%d}.jsonl"
         assert not (tmp_path / f".{name}.rows").exists()
         assert (tmp_path / f".{ROOT.table}_{DAYS[0]:%Y%m%d}.jsonl.rows").exists()
@@ -365,14 +372,14 @@ def test_search_and_application_show_undamaged_documents_when_a_block_is_damaged
 ) -> None:
     with connect_plainly() as plain:
         fill(plain)
-        for number in (8, 9):  # versions of T2 that stay readable
+        for number in (8, 9):  # versions of T2 on another day, which stays readable
             Store().add(
                 "T2", number, {"n": number}, make_moment(9 + number), entity=TASK, application="A1"
             )
         pack(plain)
         if flip is flip_names:
-            row = block(plain, "T1")
-            write(plain, row, {"author": "nobody"}, "T1")
+            row = fetch_block(plain, "T1")
+            change_block(plain, row, {"author": "nobody"}, "T1")
         else:
             flip_packed(plain, "T1")
         flip(plain, "A2", DAYS[2])
@@ -449,7 +456,7 @@ def test_other_days_are_verified_sealed_archived_and_indexed_when_a_block_is_dam
 
 
 def hides_all(_user: object, _application: object) -> bool:
-    """A rule of need-to-know."""
+    """Hide every application: a need-to-know rule."""
     return False
 
 

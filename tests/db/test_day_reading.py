@@ -1,4 +1,4 @@
-"""Reading a day while its table is replaced: nobody sees an empty day."""
+"""Reading a day while its table is replaced: every reader sees all rows of the day."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -42,8 +42,8 @@ def reader(plain: Connection) -> Iterator[Connection]:
         yield session
 
 
-class Swap:
-    """Packs the day in a session of its own, which waits before the new table gets its name."""
+class PackingThread:
+    """A thread that packs or unpacks the day in a session of its own."""
 
     def __init__(self, act: Callable[..., Any] = packing.pack_day) -> None:
         self._act = act
@@ -57,7 +57,7 @@ class Swap:
         except BaseException as error:
             self.error = error
         finally:
-            django_connection.close()  # this thread's
+            django_connection.close()  # the connection of this thread
 
 
 def _table(reader: Connection) -> Any:
@@ -65,9 +65,9 @@ def _table(reader: Connection) -> Any:
 
 
 def _open_day(reader: Connection) -> object:
-    with open_day(reader, ROOT.table, DAY) as place:
-        first_read = list(canonical.stream_versions(reader, ROOT, place.child))
-        return first_read == list(canonical.stream_versions(reader, ROOT, place.child)) and len(
+    with open_day(reader, ROOT.table, DAY) as day_table:
+        first_read = list(canonical.stream_versions(reader, ROOT, day_table.child))
+        return first_read == list(canonical.stream_versions(reader, ROOT, day_table.child)) and len(
             first_read
         )
 
@@ -85,13 +85,13 @@ READS: dict[str, Callable[[Connection], object]] = {
 def test_session_waiting_to_read_a_day_sees_every_row_after_the_swap(
     name: str, reader: Connection, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The session has found the day, and waits for a lock while the new table replaces the old
-    one."""
+    """The session has located the table of the day. While it waits for a lock, the new table
+    replaces this table."""
     seal_day(plain, ROOT, DAY)
     expected = READS[name](reader)
     attach, begun = days.attach_table, threading.Event()
 
-    def wait_and_attach(connection: Connection, place: Any, day: Any) -> None:
+    def wait_and_attach(connection: Connection, day_table: Any, day: Any) -> None:
         begun.set()
         with connect_plainly() as other_session:
             query = (
@@ -100,12 +100,12 @@ def test_session_waiting_to_read_a_day_sees_every_row_after_the_swap(
             )
             while other_session.execute(query).fetchone() == (0,):
                 pass
-        attach(connection, place, day)
+        attach(connection, day_table, day)
 
     monkeypatch.setattr(days, "attach_table", wait_and_attach)
     for act in (packing.pack_day, packing.unpack_day):
         begun.clear()
-        swap = Swap(act)
+        swap = PackingThread(act)
         swap.thread.start()
         assert begun.wait(120) or swap.error is None
         if swap.error:
@@ -122,8 +122,8 @@ def test_session_waiting_to_read_a_day_finds_it_absent_when_it_is_dropped(
     states: list[Any] = []
 
     def read() -> None:
-        with open_day(reader, ROOT.table, DAY) as place:
-            states.append(place.state)
+        with open_day(reader, ROOT.table, DAY) as day_table:
+            states.append(day_table.state)
 
     with connect_plainly() as other_session, other_session.transaction():
         other_session.execute(f"DROP TABLE {days.build_partition_name(ROOT.table, DAY)}")
@@ -136,13 +136,13 @@ def test_session_waiting_to_read_a_day_finds_it_absent_when_it_is_dropped(
     assert states == [days.DayState.ABSENT]
 
 
-@pytest.mark.plain_only("each node takes its snapshot when it is first asked")
+@pytest.mark.plain_only("a node begins its snapshot only at its first query")
 def test_reading_a_day_is_refused_when_postgresql_snapshot_is_older_than_its_table(
     reader: Connection, plain: Connection
 ) -> None:
     with reader.transaction():
         reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        reader.execute("SELECT 1")  # takes the snapshot, and no lock
+        reader.execute("SELECT 1")  # begins PostgreSQL's snapshot without locking the day
         packing.pack_day(plain, ROOT, DAY)
         with pytest.raises(psycopg.errors.SnapshotTooOld, match="was replaced after"):
             list(canonical.stream_versions(reader, ROOT, _table(reader)))
@@ -170,8 +170,7 @@ def test_export_has_every_row_when_day_is_packed_after_export_chose_its_days(
 def test_timeline_is_complete_when_day_is_swapped_between_its_statements(
     act: str, reader: Connection, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Plain rows and blocks are read by separate statements, and the version must not be missed by
-    both."""
+    """One statement reads plain rows and another one reads blocks. Neither may miss the version."""
     if act == "unpack":
         packing.pack_day(plain, ROOT, DAY)
     expected = timeline.compare_versions(HOST, ROOT, "A1", 3, 20)
@@ -207,7 +206,7 @@ def test_timeline_is_complete_when_day_is_swapped_between_its_statements(
 def test_search_index_is_complete_when_day_is_packed_during_backfill(
     reader: Connection, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Packing moves the rows to other pages of the table while the backfill reads it page by
+    """Packing moves rows to other pages of the table, while the backfill reads the table page by
     page."""
     name, pointer = ROOT.search[0]
     store = Store()

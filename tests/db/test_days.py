@@ -1,4 +1,5 @@
-"""One day: made and dropped by several at once, in any time zone, blocking nobody; its storage."""
+"""One day: its bounds in every time zone, concurrent creating and dropping, indexes and
+compression."""
 
 import json
 import os
@@ -23,7 +24,7 @@ from tests.db.partitioned import (
     connect_plainly,
     count_stored,
     get_day,
-    insert,
+    insert_version,
     leave_half_dropped,
     list_partition_names,
 )
@@ -36,7 +37,7 @@ DAYS = [date(2026, 3, 29), date(2026, 10, 25), date(2011, 12, 30), date(2024, 2,
 
 @pytest.fixture(params=ZONES)
 def zone(request: pytest.FixtureRequest) -> object:
-    """Python's and, through the parameter, the session's time zone."""
+    """Set the time zone of Python; the test also uses it for its database session."""
     before = os.environ.get("TZ")
     os.environ["TZ"] = request.param
     time.tzset()
@@ -48,9 +49,11 @@ def zone(request: pytest.FixtureRequest) -> object:
     time.tzset()
 
 
-# The sessions of Annals have ISO. Citus passes bounds to the nodes in the style of the session.
+# Sessions of Annals use ISO. Citus sends dates to its nodes in the DateStyle of the session.
 STYLES = [
-    pytest.param("German", marks=pytest.mark.plain_only("its nodes would not read other dates")),
+    pytest.param(
+        "German", marks=pytest.mark.plain_only("the nodes of a cluster read only ISO dates")
+    ),
     "ISO",
 ]
 
@@ -64,11 +67,11 @@ def test_day_begins_and_ends_at_utc_midnight_in_every_time_zone(
     end = begin + timedelta(days=1)
     with connect_plainly(options=f"-c timezone={zone} -c datestyle={style}") as plain:
         assert days.create_partition(plain, TABLE, of)
-        insert(plain, begin, "first")
-        insert(plain, end - timedelta(microseconds=1), "last")
+        insert_version(plain, begin, "first")
+        insert_version(plain, end - timedelta(microseconds=1), "last")
         for outside in (begin - timedelta(microseconds=1), end):
             with pytest.raises(psycopg.errors.CheckViolation):
-                insert(plain, outside)
+                insert_version(plain, outside)
         assert count_stored(plain, days.build_partition_name(TABLE, of)) == 2
         assert not days.create_partition(plain, TABLE, of)
         assert days.drop_partition(plain, TABLE, of)
@@ -125,7 +128,7 @@ def test_creating_a_day_fails_while_a_drop_of_that_day_is_running() -> None:
 @pytest.mark.plain_only("only DETACH CONCURRENTLY leaves a day half dropped")
 def test_creating_a_day_attaches_half_detached_table_with_its_rows(plain: Connection) -> None:
     days.create_partition(plain, TABLE, TODAY)
-    insert(plain, NOW)
+    insert_version(plain, NOW)
     with leave_half_dropped(plain, TODAY):
         pass
     assert count_stored(plain) == 0
@@ -136,7 +139,7 @@ def test_creating_a_day_attaches_half_detached_table_with_its_rows(plain: Connec
 def test_creating_a_day_attaches_detached_table_with_its_rows(plain: Connection) -> None:
     name = days.build_partition_name(TABLE, TODAY)
     days.create_partition(plain, TABLE, TODAY)
-    insert(plain, NOW)
+    insert_version(plain, NOW)
     plain.execute(f"ALTER TABLE {TABLE} DETACH PARTITION {name}")
     assert days.create_partition(plain, TABLE, TODAY)
     assert count_stored(plain) == 1
@@ -166,7 +169,8 @@ COMPRESSIONS = {"l": "lz4", "p": "pglz", "": "default"}
 
 
 def read_compressions() -> dict[str, str]:
-    """What the column `data` of each table of versions and of each of its days says."""
+    """Return the compression of the column `data` for each table of versions and each of its
+    days."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT attrelid::regclass::text, attcompression FROM pg_attribute"
@@ -187,7 +191,7 @@ def read_expected_compression() -> str:
 
 
 def test_days_created_by_maintain_compress_long_snapshots() -> None:
-    """They use lz4 if the server supports it."""
+    """The days use lz4 if the server supports it."""
     call_command("partitions", "maintain", verbosity=0)
     compression_by_table = read_compressions()
     assert len(compression_by_table) > 20 * len(ENTITIES)
@@ -198,8 +202,10 @@ def test_days_created_by_consumer_or_restore_compress_long_snapshots() -> None:
     tomorrow = get_day(1)
     with connect_plainly() as plain:
         days.create_partition(plain, TABLE, tomorrow)
-        place = days.locate_day(plain, TABLE, tomorrow)
-        days.create_detached_table(plain, place._replace(child=place.new), tomorrow, days.RESTORED)
+        day_table = days.locate_day(plain, TABLE, tomorrow)
+        days.create_detached_table(
+            plain, day_table._replace(child=day_table.new), tomorrow, days.RESTORED
+        )
         days.replace_table(plain, TABLE, tomorrow)
     assert (
         read_compressions()[days.build_partition_name(TABLE, tomorrow)]

@@ -1,4 +1,7 @@
-"""A run that ends between any two statements loses no row, and the next run completes its work."""
+"""A process that is killed between any two statements loses no row.
+
+The next run completes its work.
+"""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -46,12 +49,12 @@ __all__ = ["small_files"]
 
 FIRST = [f"a{number}" for number in range(9)]
 LATER = [f"b{number}" for number in range(5)]
-# Only today is kept, so that a run has few statements other than those of the old day.
+# Retention keeps only today, so that most statements of a run are about the old day.
 POLICY = PartitionPolicy(Window(TODAY, TODAY), TODAY)
 
 
 def reset_days() -> None:
-    """No old day, no archive; today exists."""
+    """Create today in all tables, without other days and without archived days."""
     drop_partitions()
     ArchivedDay.objects.all().delete()
     with connect_plainly() as plain:
@@ -60,7 +63,7 @@ def reset_days() -> None:
 
 
 def list_ids_anywhere(store: ArchiveStore) -> set[str]:
-    """The ids of all rows that are in the archive or in a table, attached or not."""
+    """Return the ids of all rows in the archive and in the partitions, also detached ones."""
     ids = set(list_archived_ids(store))
     with connect_plainly() as plain:
         for name in list_partition_names():
@@ -69,13 +72,15 @@ def list_ids_anywhere(store: ArchiveStore) -> set[str]:
 
 
 def wait_until_free() -> None:
-    """Wait until the server has ended the session of the killed process, and its locks with it."""
+    """Wait until the server has ended the session of the killed process and freed its locks."""
     wait_until(lambda: count_advisory_locks() == 0, "the session of a killed process does not end")
 
 
 def kill_everywhere(act: Callable[[], object]) -> Iterator[int]:
-    """Run it again and again, each time one statement further, until it comes to its end. Yields
-    after each run that was killed."""
+    """Repeat `act`, killed one statement later each time, until it completes.
+
+    Yield the number of executed statements after each killed run.
+    """
     for statements in range(500):
         try:
             with kill_before_statement(statements):
@@ -86,11 +91,11 @@ def kill_everywhere(act: Callable[[], object]) -> Iterator[int]:
             yield statements
         else:
             return
-    raise AssertionError("it never came to its end")
+    raise AssertionError("`act` did not complete within 500 statements")
 
 
 def fetch_table_rows() -> list[tuple[Any, ...]]:
-    """The whole rows of the old day."""
+    """Return all rows of the old day with all columns."""
     with connect_plainly() as plain:
         return list(stream_versions(plain, PRODUCT, days.locate_day(plain, TABLE, OLD).child))
 
@@ -135,7 +140,7 @@ def test_no_row_of_packed_day_is_lost_when_maintain_is_killed_at_any_statement(
 
 
 def test_no_row_is_lost_when_restore_is_killed_at_any_statement(tmp_path: Path) -> None:
-    """The day was packed when it was archived."""
+    """The archived day was a packed day."""
     store = ArchiveStore(str(tmp_path))
     reset_days()
     with connect_plainly() as plain:

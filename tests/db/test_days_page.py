@@ -1,4 +1,4 @@
-"""The calendar of days: each state, why a day is held, and what happens next."""
+"""The calendar of days: the state of each day, why it is held, and its next step."""
 
 import re
 from datetime import timedelta
@@ -23,7 +23,7 @@ from history.store.days.days import DayState
 from ingest.messages.explanations import Code, Explanation
 from ingest.messages.translation import translate_all, translate_stored
 from ingest.models import RetiredTopic
-from tests.db import noted
+from tests.db import ingest_rows
 from tests.db.partitioned import TABLE, connect_plainly
 from tests.db.screens import read_text
 from tests.messages import get_today
@@ -62,7 +62,7 @@ def test_calendar_shows_state_of_each_day(tables: None, client: Client, settings
         for day in (pending, sealed, get_today(), get_today() - timedelta(days=13)):
             days.create_partition(plain, TABLE, day)
     SealedDay.objects.create(table=TABLE, day=sealed, packed_at=clock.now())
-    noted.create_quarantined(day=pending)
+    ingest_rows.create_quarantined(day=pending)
     DaySeal.objects.create(
         table=TABLE, day=sealed, rows=1, digest="d", ranges=[], previous="p", seal="s",
         sealed_at=clock.now() - timedelta(hours=1),
@@ -76,24 +76,26 @@ def test_calendar_shows_state_of_each_day(tables: None, client: Client, settings
     page = client.get("/admin/days/").content.decode()
     for day, state in ((pending, "held"), (archived, "archived"), (get_today(), "missing")):
         assert f'class="{state}" href="?day={day}#day"' in page
-    message = read_text(client.get("/admin/days/"))
-    assert "1 unresolved in quarantine" in message
-    assert f"held until {pending + timedelta(days=10):%Y-%m-%d} at most" in message
-    message = read_text(client.get("/admin/days/", {"day": str(sealed)}))
-    assert "sealed and verified" in message
-    assert f"dropped after {sealed + timedelta(days=3):%Y-%m-%d}" in message
+    page_text = read_text(client.get("/admin/days/"))
+    assert "1 unresolved in quarantine" in page_text
+    assert f"held until {pending + timedelta(days=10):%Y-%m-%d} at most" in page_text
+    page_text = read_text(client.get("/admin/days/", {"day": str(sealed)}))
+    assert "sealed and verified" in page_text
+    assert f"dropped after {sealed + timedelta(days=3):%Y-%m-%d}" in page_text
     assert "12 345" in read_text(client.get("/admin/days/", {"day": str(archived)})).replace(
         "\N{NO-BREAK SPACE}", " "
     )
-    message = read_text(client.get("/admin/operations/"))
-    assert "packed: 1" in message
-    assert "Days are kept longer than retention says. Application " in message
-    assert "Days have no partition" in message
+    page_text = read_text(client.get("/admin/operations/"))
+    assert "packed: 1" in page_text
+    assert "Days are kept longer than retention says. Application " in page_text
+    assert "Days have no partition" in page_text
     for wrong in ("x", "1999-01-01", "2026-1"):
         assert client.get("/admin/days/", {"day": wrong}).status_code == 200
 
 
-@pytest.mark.plain_only("Citus logs in to the nodes as the role that is set, which is not a login")
+@pytest.mark.plain_only(
+    "Citus would log in to its nodes as the role of SET ROLE, which is not a login"
+)
 def test_days_page_says_on_which_day_an_overdue_step_became_due(
     tables: None, client: Client
 ) -> None:
@@ -107,13 +109,13 @@ def test_days_page_says_on_which_day_an_overdue_step_became_due(
         plain.execute(f"ANALYZE {TABLE}")
     client.force_login(User.objects.get(username="ops"))
     call_command("grants", apply=True)
-    connection.cursor().execute(f"SET ROLE {WEB}")  # which reads no partition
+    connection.cursor().execute(f"SET ROLE {WEB}")  # which may not read partitions
     try:
-        message = read_text(client.get("/admin/days/"))
-        assert re.search(f"Not packed yet {day:%Y-%m-%d} Application : .*was never read", message)
-        message = read_text(client.get("/admin/days/", {"day": str(day)}))
+        page_text = read_text(client.get("/admin/days/"))
+        assert re.search(f"Not packed yet {day:%Y-%m-%d} Application : .*was never read", page_text)
+        page_text = read_text(client.get("/admin/days/", {"day": str(day)}))
         assert (
-            f"to be packed, due since {day + timedelta(days=3):%Y-%m-%d}; sealed after" in message
+            f"to be packed, due since {day + timedelta(days=3):%Y-%m-%d}; sealed after" in page_text
         )
     finally:
         connection.cursor().execute("RESET ROLE")
@@ -145,10 +147,10 @@ def test_consecutive_days_with_same_next_step_are_shown_as_one_line(
             RetiredTopic.objects.create(topic=topic, why="x", retired_at=clock.now())
     client.force_login(User.objects.get(username="ops"))
     client.cookies["django_language"] = "en"
-    message = read_text(client.get("/admin/days/"))
-    assert message.count("waits for the next annals partitions maintain") == 1
+    page_text = read_text(client.get("/admin/days/"))
+    assert page_text.count("waits for the next annals partitions maintain") == 1
     older = newest - timedelta(days=1)
-    assert f"{older:%Y-%m-%d} – {newest:%Y-%m-%d}, 4 daily tables : waits for the next" in message
+    assert f"{older:%Y-%m-%d} – {newest:%Y-%m-%d}, 4 daily tables : waits for the next" in page_text
     first = read_text(client.get("/admin/days/", {"day": str(newest)}))
     assert first.count("waits for the next annals partitions maintain") == 2
 

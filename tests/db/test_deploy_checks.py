@@ -1,4 +1,4 @@
-"""`annals check --deploy` names what an installation lacks, in the order of its first hour."""
+"""`annals check --deploy` names what an installation lacks, in the order in which it is set up."""
 
 import os
 import re
@@ -26,22 +26,22 @@ from history.common import clock
 from history.models import GapRun
 from ingest.kafka import source
 from ingest.models import JobRun
-from tests.db.noted import record_gap_run, record_maintain_run
+from tests.db.ingest_rows import record_gap_run, record_maintain_run
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTHING_SET = ["W101", "W102", "W103", "W104", "W105", "W106"]
-# A port that nobody listens on.
-NOBODY = "127.0.0.1:9"
+# A broker address at which no process listens.
+UNREACHABLE = "127.0.0.1:9"
 
 
 @pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody answers at once."""
+def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give up after 0.2 seconds: no broker answers in these tests."""
     monkeypatch.setattr(source, "TIMEOUT_SECONDS", 0.2)
 
 
 def set_settings(settings: Settings, **values: str) -> None:
-    """The settings of an installation, from an environment with these variables."""
+    """Set the settings of Annals that these environment variables give."""
     settings.ANNALS = env.read_settings(values)
     settings.KAFKA = {"bootstrap.servers": values.get("KAFKA_BOOTSTRAP_SERVERS", "")}
     settings.OIDC_PROVIDERS = ()
@@ -52,7 +52,7 @@ def use_production_settings(settings: Settings) -> None:
     set_settings(
         settings,
         DATABASE_URL="postgresql://owner@db.bank.example/annals",
-        KAFKA_BOOTSTRAP_SERVERS=NOBODY,
+        KAFKA_BOOTSTRAP_SERVERS=UNREACHABLE,
         ANNALS_TRUSTED_PROXIES="10.1.2.3",
         ANNALS_SECRET_KEY="0123456789abcdef" * 3,
         ANNALS_ALLOWED_HOSTS="annals.bank.example",
@@ -63,7 +63,8 @@ def use_production_settings(settings: Settings) -> None:
 
 @pytest.fixture
 def embedded_home() -> Iterator[Path]:
-    """Not tmp_path, which root closes to the user of PostgreSQL."""
+    """Yield a folder that the user of PostgreSQL can open. Only root can open tmp_path if root runs
+    the tests."""
     with tempfile.TemporaryDirectory(prefix="annals-deploy-") as folder:
         yield Path(folder)
         embedded.get_database_server(folder).stop("immediate")
@@ -110,7 +111,7 @@ def test_unset_or_too_wide_proxy_networks_are_listed(
 def test_check_command_prints_warnings(
     variables: dict[str, str], expected: list[str], embedded_home: Path
 ) -> None:
-    """Without a DATABASE_URL the command starts the demo's PostgreSQL and warns about it."""
+    """Without DATABASE_URL the command starts the demo's PostgreSQL, and warns about it."""
     plain = {
         name: value
         for name, value in os.environ.items()
@@ -169,7 +170,7 @@ def test_only_missing_tables_are_reported_when_migrations_were_not_applied(
 
 @pytest.mark.django_db
 def test_each_warning_has_hint(settings: Settings) -> None:
-    set_settings(settings, KAFKA_BOOTSTRAP_SERVERS=NOBODY)
+    set_settings(settings, KAFKA_BOOTSTRAP_SERVERS=UNREACHABLE)
     for actual in check_first_hour(databases=["default"]):
         assert "docs/first-hour.md" in str(actual.hint)
         assert "postgresql://owner" not in f"{actual.msg}"

@@ -1,4 +1,4 @@
-"""Whether an installation is distributed, in one that is not."""
+"""Detecting a distributed database: the tests run on a single server, which is not one."""
 
 from collections.abc import Iterator
 
@@ -26,12 +26,12 @@ def plain() -> Iterator[psycopg.Connection[object]]:
         distribution.forget_answer(session)
 
 
-@pytest.mark.plain_only("an installation that is not distributed is its subject")
+@pytest.mark.plain_only("it is about an installation that is not distributed")
 def test_single_server_is_not_distributed(plain: psycopg.Connection[object]) -> None:
     assert distribution.is_distributed(plain) is False
 
 
-@pytest.mark.plain_only("an installation that is not distributed is its subject")
+@pytest.mark.plain_only("it is about an installation that is not distributed")
 def test_database_is_asked_only_once_whether_it_is_distributed(
     plain: psycopg.Connection[object],
 ) -> None:
@@ -41,12 +41,12 @@ def test_database_is_asked_only_once_whether_it_is_distributed(
         with pytest.raises(errors.DivisionByZero):
             other_session.execute("SELECT 1 / 0")
         assert distribution.is_distributed(other_session) is False, (
-            "the server would refuse a question"
+            "PostgreSQL would refuse a further query"
         )
         other_session.rollback()
 
 
-def test_remembered_answer_decides_whether_database_is_distributed(
+def test_cached_answer_decides_whether_database_is_distributed(
     plain: psycopg.Connection[object],
 ) -> None:
     distribution._answers_by_database[distribution._identify_database(plain)] = True

@@ -1,4 +1,4 @@
-"""What can be said about docker/ without a container engine (none is at hand where this runs)."""
+"""Checks of the files in docker/ that need no container engine."""
 
 import os
 import re
@@ -22,17 +22,17 @@ def load_yaml(name: str) -> Any:
 
 
 def make_environment(**variables: str) -> dict[str, str]:
-    """The environment of the web in compose, with a docker/.env that is filled in as it says."""
+    """Return the environment of the web in compose, with docker/.env filled in."""
     filled = {
         name: secrets.token_hex(32)
         for name in re.findall(r"^(\w+)=$", (DOCKER / "example.env").read_text(), re.MULTILINE)
     } | variables
-    name_row = load_yaml("compose.yaml")["services"]["web"]["environment"]
+    environment = load_yaml("compose.yaml")["services"]["web"]["environment"]
     actual = {
         name: VARIABLE.sub(lambda match: filled.get(match[1], match[2] or ""), str(value))
-        for name, value in name_row.items()
+        for name, value in environment.items()
     }
-    # tests/access/test_keycloak.py reads this file; its secret is there in the container only.
+    # tests/access/test_keycloak.py reads this file. Its secret exists only in the container.
     assert actual.pop("ANNALS_OIDC_FILE") == "/etc/annals/providers.toml"
     assert "./keycloak:/etc/annals:ro" in load_yaml("compose.yaml")["services"]["web"]["volumes"]
     assert (DOCKER / "keycloak" / "providers.toml").exists()
@@ -40,7 +40,7 @@ def make_environment(**variables: str) -> dict[str, str]:
 
 
 def run_check(settings: dict[str, str]) -> tuple[int, str]:
-    """The exit code of the check, and what it prints."""
+    """Run `check --deploy` with these settings, and return its exit code and output."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")}
     result = subprocess.run(
         [sys.executable, "manage.py", "check", "--deploy", "--fail-level", "WARNING"],
@@ -76,7 +76,7 @@ def test_make_env_script_creates_distinct_secrets_and_keeps_existing_file(
 
 
 def test_containers_are_read_only_except_named_folders() -> None:
-    """Keycloak of the demo builds itself at its start."""
+    """The demo's Keycloak is excepted, because it builds itself at its start."""
     services = load_yaml("compose.yaml")["services"]
     open_ones = {name for name, service in services.items() if not service.get("read_only")}
     assert open_ones == {"postgres", "kafka", "keycloak", "prometheus", "grafana"}
@@ -112,5 +112,5 @@ def test_django_deploy_check_reports_nothing_when_https_is_set() -> None:
     settings = make_environment(ANNALS_HTTPS="true", ANNALS_ALLOWED_HOSTS="annals.bank.example")
     code, text = run_check(settings)
     assert code == 0
-    # That the servers of compose were not asked.
+    # I100 says that the check did not connect to the servers of compose.
     assert re.findall(r"\((\w+\.[A-Z]\d+)\)", text) == ["annals.I100"]

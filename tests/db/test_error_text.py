@@ -1,4 +1,4 @@
-"""What programs print of a database error: never the row that it is about."""
+"""Programs print a database error without the row that caused it."""
 
 import os
 import subprocess
@@ -59,7 +59,7 @@ def test_error_that_ends_a_command_does_not_quote_the_row(tmp_path: Path, level:
     text = (finished.stdout + finished.stderr).decode()
     assert finished.returncode == 1
     assert text.rstrip().endswith("CheckViolation: SQLSTATE 23514.")
-    assert ("in load" in text) is (level == "DEBUG")  # the stack
+    assert ("in load" in text) is (level == "DEBUG")  # a line of the traceback
     assert level == "DEBUG" or len(text.splitlines()) == 1
     assert SECRET not in text
     assert "DETAIL" not in text

@@ -1,4 +1,5 @@
-"""Exports contain every version of the requested days, exactly, and can be continued."""
+"""Exports contain every version of the requested days exactly, and can be repeated and
+continued."""
 
 import os
 import subprocess
@@ -42,7 +43,7 @@ from tests.db.partitioned import (
     count_stored,
     execute_plans,
     get_day,
-    insert,
+    insert_version,
     make_policy,
 )
 from tests.db.store import Store as Rows
@@ -60,8 +61,8 @@ HARD = [
 
 
 @pytest.fixture(autouse=True)
-def settled(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The clock of these tests, and an archive, whose path is returned."""
+def archive_path(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Set the clock to NOW, configure an archive, and return its path."""
     monkeypatch.setattr(clock, "now", lambda: NOW)
     return archive_at(monkeypatch, str(tmp_path_factory.mktemp("archive")))
 
@@ -73,7 +74,7 @@ def archive_at(monkeypatch: pytest.MonkeyPatch, url: str | None) -> str:
 
 
 def fill(*of: date) -> None:
-    """Rows of applications on each of these days."""
+    """Store versions of applications on each of these days."""
     with connect_plainly() as plain:
         for day in of:
             days.create_partition(plain, TABLE, day)
@@ -87,12 +88,12 @@ def fill(*of: date) -> None:
 
 @pytest.fixture
 def filled(tables: None) -> None:
-    """Days -5 and -3 of applications, nothing on day -4 between them."""
+    """Store versions of applications on the days -5 and -3, and none on the day -4."""
     fill(FIRST, LAST)
 
 
 def list_files(folder: Path) -> list[str]:
-    """The names of the exported files."""
+    """Return the names of the exported files."""
     return sorted(file.name for file in folder.iterdir() if not file.name.startswith("."))
 
 
@@ -101,7 +102,7 @@ def export(
     entity: str = "product-instance",
     span: tuple[date, date] = (FIRST, LAST + timedelta(days=1)),
 ) -> str:
-    """What `annals export` writes to standard error."""
+    """Run `annals export`, and return its standard error."""
     dates = ("--from", str(span[0]), "--to", str(span[1]))
     ended = run_command("export", "--entity", entity, *dates, *words)
     connection.close()
@@ -116,13 +117,13 @@ def parse_line(line: bytes) -> dict[str, Any]:
 
 
 def run_export(*words: str) -> tuple[int, str]:
-    """Exit code and standard error of an export of applications."""
+    """Export applications, and return the exit code and standard error."""
     code, _, errors = run_command("export", "--entity", "product-instance", *words)
     return code, errors
 
 
-def leave(archive: str) -> None:
-    """Let maintain archive and drop the days before day -3."""
+def archive_and_drop_days(archive: str) -> None:
+    """Let `maintain` archive and drop the days before day -3."""
     outcome = execute_plans(make_policy(keep=3), archiver=DayArchiver(ArchiveStore(archive)))
     assert outcome.exit_code == 0
 
@@ -156,7 +157,7 @@ def test_export_as_json_lines_is_exact(tmp_path: Path) -> None:
     files = [tmp_path / name for name in names]
     lines = [line for file in files for line in file.read_bytes().splitlines(keepends=True)]
     assert all(line.endswith(b"\n") for line in lines)
-    # On a cluster the rows of a day come shard by shard.
+    # A cluster returns the rows of a day shard by shard.
     assert sorted(map(parse_line, lines), key=itemgetter("updatedAt")) == list_expected_versions()
     assert sum(b"12345678901234567890.10" in line for line in lines) == 2
 
@@ -167,7 +168,7 @@ def test_export_as_parquet_has_every_row(tmp_path: Path) -> None:
     rows: list[tuple[Any, ...]] = []
     for file in sorted(tmp_path.glob("*.parquet")):
         with file.open("rb") as opened:
-            # On a cluster the rows of a day come shard by shard.
+            # A cluster returns the rows of a day shard by shard.
             rows += sorted(parquet.read_rows(opened), key=itemgetter(0))  # type: ignore[arg-type]
     expected_versions = list_expected_versions()
     assert [row[0] for row in rows] == [version["id"] for version in expected_versions]
@@ -204,8 +205,8 @@ def test_export_continues_when_it_is_repeated_after_interruption(
 
 
 @pytest.fixture
-def in_this_database() -> dict[str, str]:
-    """The environment of a process that works on the test's database."""
+def database_environment() -> dict[str, str]:
+    """Return the environment of a process that uses the test's database."""
     database = connection.settings_dict
     url = f"postgresql://{database['USER']}:{database['PASSWORD']}@{database['HOST']}:{database['PORT']}/{database['NAME']}"
     return {**os.environ, "DATABASE_URL": url, "ANNALS_RETENTION_DAYS": "3650"}
@@ -213,18 +214,18 @@ def in_this_database() -> dict[str, str]:
 
 @pytest.mark.usefixtures("filled")
 def test_export_to_stdout_writes_only_versions(
-    in_this_database: dict[str, str],
+    database_environment: dict[str, str],
 ) -> None:
     command = [sys.executable, "manage.py", "export", "--entity", "product-instance"]
     span = ["--from", str(FIRST), "--to", str(LAST)]
     finished = subprocess.run(
-        [*command, *span], env=in_this_database, capture_output=True, check=True
+        [*command, *span], env=database_environment, capture_output=True, check=True
     )
     lines = sorted(map(parse_line, finished.stdout.splitlines()), key=itemgetter("updatedAt"))
     assert lines == [item for item in list_expected_versions() if item["updatedAt"].date() < LAST]
     assert b"Exported 1 day, 4 rows" in finished.stderr
     again = subprocess.run(
-        [*command, *span, "--json"], env=in_this_database, capture_output=True, check=True
+        [*command, *span, "--json"], env=database_environment, capture_output=True, check=True
     )
     assert sorted(again.stdout.splitlines()) == sorted(finished.stdout.splitlines())
     summary = parse_shaped("export", again.stderr.splitlines()[-1])
@@ -234,7 +235,7 @@ def test_export_to_stdout_writes_only_versions(
 def test_export_of_children_has_the_id_of_their_application(
     tmp_path: Path, plain: Connection
 ) -> None:
-    simulated.load(plain, FIRST, applications=30)
+    simulated.load_simulated_day(plain, FIRST, applications=30)
     count = count_stored(plain, "product_task_aud")
     output = export("--output", str(tmp_path), entity="product-task")
     assert f"{count:,} rows" in output
@@ -262,12 +263,12 @@ def test_repeated_export_rewrites_only_days_that_got_rows(kind: str, tmp_path: P
     first, last = (tmp_path / name for name in list_files(tmp_path))
     before = first.stat(), last.stat()
     with connect_plainly() as plain:
-        insert(plain, datetime(LAST.year, LAST.month, LAST.day, 23, tzinfo=UTC), "late")
+        insert_version(plain, datetime(LAST.year, LAST.month, LAST.day, 23, tzinfo=UTC), "late")
     assert "1 day was exported before" in export(*words)
     assert first.stat() == before[0]
     assert last.stat() != before[1]
     assert "2 days were exported before" in export(*words)
-    # A file of which nothing is noted, as versions before this one left it, may be incomplete.
+    # A file without its .rows file, as earlier releases wrote it, may be incomplete.
     for note in tmp_path.glob(".*.rows"):
         note.unlink()
     assert "were exported before" not in export(*words)
@@ -276,11 +277,11 @@ def test_repeated_export_rewrites_only_days_that_got_rows(kind: str, tmp_path: P
 @pytest.mark.usefixtures("filled")
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_export_of_archived_day_equals_export_of_table(
-    kind: str, tmp_path: Path, settled: str, plain: Connection
+    kind: str, tmp_path: Path, archive_path: str, plain: Connection
 ) -> None:
     words = ("--format", kind)
     export(*words, "--output", str(tmp_path / "table"))
-    leave(settled)
+    archive_and_drop_days(archive_path)
     assert count_stored(plain) == len(HARD)
     output = export(*words, "--output", str(tmp_path / "archive"))
     assert "Exported 2 days, 8 rows" in output
@@ -288,7 +289,7 @@ def test_export_of_archived_day_equals_export_of_table(
     assert list_files(tmp_path / "archive") == names
     for name in names:
         from_table, from_archive = (
-            read_versions(tmp_path / place / name) for place in ("table", "archive")
+            read_versions(tmp_path / folder / name) for folder in ("table", "archive")
         )
         assert from_table == from_archive
         assert len(from_table) == len(HARD)
@@ -296,7 +297,7 @@ def test_export_of_archived_day_equals_export_of_table(
 
 
 def read_versions(file: Path) -> list[Any]:
-    """The versions of an exported file, in the order of the archive."""
+    """Return the versions of an exported file, in the order of the archive."""
     if file.suffix == ".jsonl":
         return sorted(file.read_bytes().splitlines())
     with file.open("rb") as opened:
@@ -304,11 +305,11 @@ def read_versions(file: Path) -> list[Any]:
 
 
 @pytest.mark.usefixtures("filled")
-def test_export_merges_table_and_archive(tmp_path: Path, settled: str) -> None:
-    leave(settled)
-    fill(FIRST)  # all rows again, and one more
+def test_export_merges_table_and_archive(tmp_path: Path, archive_path: str) -> None:
+    archive_and_drop_days(archive_path)
+    fill(FIRST)  # the same rows as in the archive, and one more
     with connect_plainly() as plain:
-        insert(plain, datetime(FIRST.year, FIRST.month, FIRST.day, 23, tzinfo=UTC), "new")
+        insert_version(plain, datetime(FIRST.year, FIRST.month, FIRST.day, 23, tzinfo=UTC), "new")
     assert f"Exported 2 days, {2 * len(HARD) + 1} rows" in export("--output", str(tmp_path))
     lines = (tmp_path / list_files(tmp_path)[0]).read_bytes().splitlines()
     assert len(set(lines)) == len(HARD) + 1
@@ -316,9 +317,9 @@ def test_export_merges_table_and_archive(tmp_path: Path, settled: str) -> None:
 
 @pytest.mark.usefixtures("filled")
 def test_export_names_days_that_it_cannot_export(
-    tmp_path: Path, settled: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, archive_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    leave(settled)
+    archive_and_drop_days(archive_path)
     old = get_day(-200)
     code, output = run_export(
         "--output", str(tmp_path / "both"), "--from", str(old), "--to", str(TODAY)
@@ -326,7 +327,8 @@ def test_export_names_days_that_it_cannot_export(
     last = get_day(-91)
     assert code == 1
     assert f"{TABLE} not exported: {old} to {last}: before retention, and not in the" in output
-    assert "Exported 4 days" in output  # two with rows, and two that maintain has made
+    # Two days with rows, and two empty days that maintain created.
+    assert "Exported 4 days" in output
     archive_at(monkeypatch, None)
     code, output = run_export("--output", str(tmp_path / "other"))
     assert code == 1
@@ -335,9 +337,9 @@ def test_export_names_days_that_it_cannot_export(
 
 
 @pytest.mark.usefixtures("filled")
-def test_export_continues_after_damaged_archived_day(tmp_path: Path, settled: str) -> None:
-    leave(settled)
-    (file,) = (Path(settled) / TABLE / str(FIRST)).glob("*.parquet")
+def test_export_continues_after_damaged_archived_day(tmp_path: Path, archive_path: str) -> None:
+    archive_and_drop_days(archive_path)
+    (file,) = (Path(archive_path) / TABLE / str(FIRST)).glob("*.parquet")
     file.write_bytes(file.read_bytes()[:-100])
     code, output = run_export("--output", str(tmp_path))
     assert code == 2
@@ -349,8 +351,8 @@ def test_export_continues_after_damaged_archived_day(tmp_path: Path, settled: st
     ]
     file.unlink()
     assert run_export("--output", str(tmp_path))[0] == 2
-    # Rows that can be read and are not those of the manifest.
-    manifest_file = Path(settled) / TABLE / str(FIRST) / "manifest.json"
+    # Rows that can be read, but do not match the manifest.
+    manifest_file = Path(archive_path) / TABLE / str(FIRST) / "manifest.json"
     manifest_file.write_text(manifest_file.read_text().replace('"rows": 4', '"rows": 5'))
     assert run_export("--output", str(tmp_path))[0] == 2
 
@@ -373,7 +375,7 @@ def choose_both_days() -> list[choose.ExportDay]:
 def test_export_fails_for_day_that_is_dropped_during_the_export(
     tmp_path: Path, plain: Connection
 ) -> None:
-    """The complete file of an earlier export is not replaced by an empty one."""
+    """An empty file does not replace the complete file of an earlier export."""
     fill(FIRST)
     export("--output", str(tmp_path), span=(FIRST, FIRST + timedelta(days=1)))
     [name], chosen_days = list_files(tmp_path), choose_both_days()
@@ -415,7 +417,7 @@ def test_export_is_complete_when_day_is_packed_during_the_export(
 def test_export_includes_partitions_that_annals_did_not_create(
     tmp_path: Path, plain: Connection
 ) -> None:
-    """One partition is longer than a day, two have one day together, and one is the default
+    """One partition spans several days, two partitions share one day, and one is the default
     partition."""
     noon = datetime.combine(FIRST, time(12), UTC)
     for name, start, end in (
@@ -427,7 +429,7 @@ def test_export_includes_partitions_that_annals_did_not_create(
             f"CREATE TABLE {name} PARTITION OF {TABLE} FOR VALUES FROM ('{start}') TO ('{end}')"
         )
     for id, moment in (("old", get_day(-7)), ("a", noon - timedelta(hours=1)), ("b", noon)):
-        insert(plain, datetime.combine(moment, time(1), UTC) if id == "old" else moment, id)
+        insert_version(plain, datetime.combine(moment, time(1), UTC) if id == "old" else moment, id)
     assert "Exported 3 days, 3 rows" in export("--output", str(tmp_path), span=(get_day(-7), LAST))
     names = [
         f"{days.build_partition_name(TABLE, get_day(number))}.jsonl" for number in (-7, -6, -5)
@@ -435,7 +437,7 @@ def test_export_includes_partitions_that_annals_did_not_create(
     assert list_files(tmp_path) == names
     assert [len((tmp_path / name).read_bytes().splitlines()) for name in names] == [1, 0, 2]
     plain.execute(f"CREATE TABLE others PARTITION OF {TABLE} DEFAULT")
-    insert(plain, datetime.combine(get_day(-10), time(1), UTC), "nowhere else")
+    insert_version(plain, datetime.combine(get_day(-10), time(1), UTC), "nowhere else")
     folder = tmp_path / "others"
     assert "Exported 1 day, 1 row" in export(
         "--output", str(folder), span=(get_day(-10), get_day(-9))

@@ -1,4 +1,7 @@
-"""Timelines with versions that only the old service has: one history, paged exactly once."""
+"""Timelines that also have versions from the old service.
+
+Together they form one history, and its pages have each version once.
+"""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,8 +25,8 @@ from history.timeline.fallback.answer import has_no_document, parse_answer_page
 from history.timeline.sources import old_service as sources
 from history.timeline.sources.tables import TableSource
 from tests.apache import certificates
-from tests.db.noted import create_quarantined_version
-from tests.db.replaced import use
+from tests.db.ingest_rows import create_quarantined_version
+from tests.db.old_service_fixtures import use_old_service
 from tests.db.screens import read_text
 from tests.db.store import Store, minute
 from tests.old_service import OldServiceServer
@@ -36,7 +39,8 @@ pytestmark = pytest.mark.usefixtures("store", "own_breaker")
 
 @pytest.fixture
 def application_in_both_services(store: Store, old: OldServiceServer) -> OldServiceServer:
-    """A1: versions 0 to 3 in the old service, 3 to 5 in the store; 3 differs."""
+    """Give A1 the versions 0 to 3 in the old service and 3 to 5 in the store; the two versions 3
+    differ."""
     for version in range(4):
         old.add_version("A1", version, {"rate": f"old {version}"}, minute(version))
     for version in range(3, 6):
@@ -90,7 +94,8 @@ def test_application_timeline_has_children_of_old_service(
         "old",
         "gone",
     ]
-    assert len(application_in_both_services.requests) == 2  # one call for each answer
+    # One call to the old service for each answer.
+    assert len(application_in_both_services.requests) == 2
 
 
 def test_version_with_different_moments_in_store_and_old_service_is_shown_once(
@@ -112,7 +117,7 @@ def test_version_with_different_moments_in_store_and_old_service_is_shown_once(
     old_page = support.get(address, {"at": moment})
     assert "This is version 4 of the old system" in read_text(old_page)
     assert "old 4" in read_text(old_page)
-    store.add("A1", 4, {}, minute(4.5))  # now it is the store's
+    store.add("A1", 4, {}, minute(4.5))  # the version is now in the store
     assert "More than one version has the number 4" in read_text(
         support.get(address, {"at": four["updatedAt"]})
     )
@@ -148,7 +153,7 @@ def test_versions_of_old_service_are_masked(
 
 
 def is_open_to_viewer(user: object, application: Any) -> bool:
-    """A rule: documents that say `vip` are open to nobody."""
+    """Hide documents with the field `vip` from every viewer: a need-to-know rule."""
     return "vip" not in (application.document or {})
 
 
@@ -156,8 +161,8 @@ def is_open_to_viewer(user: object, application: Any) -> bool:
 def old_service_with_rule(
     old: OldServiceServer, monkeypatch: pytest.MonkeyPatch
 ) -> OldServiceServer:
-    """The old service has two applications, and the rule closes A1."""
-    use(old, monkeypatch, ANNALS_NEED_TO_KNOW=f"{__name__}.is_open_to_viewer")
+    """Give the old service two applications, A1 and B1, and set a rule that hides A1."""
+    use_old_service(old, monkeypatch, ANNALS_NEED_TO_KNOW=f"{__name__}.is_open_to_viewer")
     old.add_version("A1", 0, {"vip": True}, minute(0))
     old.add_version("B1", 0, {"rate": "1"}, minute(0))
     return old
@@ -177,7 +182,7 @@ def test_need_to_know_rule_decides_about_documents_of_old_service(
     assert list_numbers(get_data(support, API.replace("A1", "B1"))) == [0]
 
 
-def test_trace_names_old_service(
+def test_trace_says_that_only_old_service_has_the_version(
     application_in_both_services: OldServiceServer, support: Client
 ) -> None:
     address = "/api/v1/trace?entity=product-instance&id=A1&version=1"
@@ -229,7 +234,7 @@ def test_token_is_sent_to_old_service(
     file = tmp_path / "token"
     file.write_text("first\n")
     file.chmod(0o600)
-    use(application_in_both_services, monkeypatch, ANNALS_FALLBACK_TOKEN_FILE=str(file))
+    use_old_service(application_in_both_services, monkeypatch, ANNALS_FALLBACK_TOKEN_FILE=str(file))
     get_data(support, API)
     file.write_text("second\n")
     get_data(support, API)
@@ -243,14 +248,14 @@ def test_old_service_is_trusted_only_when_its_certificate_authority_is_known(
     store.add("A1", 1, {"rate": "new"}, minute(1))
     with OldServiceServer(certificate=certificate) as service:
         service.add_version("A1", 0, {"rate": "old"}, minute(0))
-        use(service, monkeypatch)
+        use_old_service(service, monkeypatch)
         assert list_numbers(get_data(support, API)) == [1]
-        use(service, monkeypatch, ANNALS_FALLBACK_CA_FILE=str(authority))
+        use_old_service(service, monkeypatch, ANNALS_FALLBACK_CA_FILE=str(authority))
         assert list_numbers(get_data(support, API)) == [1, 0]
 
 
 def test_another_annals_can_be_the_old_service(store: Store, support: Client) -> None:
-    """Its API has the form that Annals expects of an old service."""
+    """Annals' own API has the form that Annals expects of an old service."""
     for version in range(3):
         store.add("A1", version, '{"n": 1.50}', minute(version))
     store.add("R1", 0, "null", minute(3), entity=PERSON, type=ChangeType.DELETE, author=None)
@@ -271,7 +276,7 @@ def test_another_annals_can_be_the_old_service(store: Store, support: Client) ->
     assert (wrong.status_code, has_no_document(wrong.content)) == (404, False)
 
 
-# Pages.
+# Pages of timelines that combine the store and the old service.
 
 
 @pytest.mark.parametrize("broken", [2, 4, 6])
@@ -283,8 +288,9 @@ def test_pages_have_each_version_exactly_once_when_old_service_fails_for_one_pag
     monkeypatch: pytest.MonkeyPatch,
     address: str, form: dict[str, str], broken: int,
 ) -> None:  # fmt: skip
-    """The old service answers again for the next page. tests/oracle compares other requests."""
-    # Ours is of another time.
+    """The old service answers again for the next page. tests/oracle compares other sequences of
+    requests."""
+    # The version in the store has another moment than in the old service.
     application_in_both_services.add_version("A1", 4, {"rate": "old 4"}, minute(4.5))
     application_in_both_services.add_version(
         "R1", 0, {"fullName": "old"}, minute(1), kind=PERSON.name, application="A1"
@@ -402,14 +408,14 @@ def test_screen_says_that_old_service_does_not_answer(
     assert "The old system does not answer" in read_text(absent_page)
 
 
-# The rule where only the old service has the document that it decides about.
+# Need-to-know rules that decide about a document that only the old service has.
 
 TRACE = "/api/v1/trace?entity=participant-role&id=R1&version="
 
 
 @pytest.fixture
 def children_of_old_applications(old_service_with_rule: OldServiceServer, store: Store) -> None:
-    """R1 of A1 and R2 of B1 are in the store, their applications in the old service only."""
+    """Store R1 of A1 and R2 of B1. Only the old service has the two applications."""
     for id, application in (("R1", "A1"), ("R2", "B1")):
         store.add(id, 1, {"fullName": "x"}, minute(1), entity=PERSON, application=application)
 
@@ -431,7 +437,7 @@ def test_viewer_gets_503_when_need_to_know_rule_has_no_snapshot_to_decide_on(
 ) -> None:  # fmt: skip
     """The store has no snapshot of the application, and the old service fails."""
     rule = f"{__name__}.is_open_to_viewer"
-    use(old, monkeypatch, ANNALS_NEED_TO_KNOW=rule, ANNALS_ARCHIVE_URL=str(tmp_path))
+    use_old_service(old, monkeypatch, ANNALS_NEED_TO_KNOW=rule, ANNALS_ARCHIVE_URL=str(tmp_path))
     old.add_version("A1", 0, {"vip": True}, minute(0))
     store.add("R1", 1, {"fullName": "x"}, minute(1), entity=PERSON, application="A1")
     child = f"/api/v1/history/participant-role/R1?pageSize=1{more}"

@@ -1,4 +1,4 @@
-"""An old service that is slow, broken or hostile costs its time limit, and shows nothing wrong."""
+"""A slow, broken or hostile old service costs at most its time limit, and shows nothing wrong."""
 
 import gzip
 import json
@@ -15,7 +15,7 @@ from django.test import Client
 
 from history.timeline.fallback import client
 from tests.consuming import wait_until
-from tests.db.replaced import use
+from tests.db.old_service_fixtures import use_old_service
 from tests.db.store import Store, minute
 from tests.db.test_fallback import API, get_data, list_numbers
 from tests.old_service import Hostile, OldServiceServer, OldVersion, send_answer
@@ -27,7 +27,7 @@ GOOD = OldVersion("A1", 0, minute(0), json.dumps({"rate": VALUE}))
 
 @pytest.fixture
 def stored_application(store: Store, old: OldServiceServer) -> OldServiceServer:
-    """A1 has version 1 in the store; the old service is yet to be made hostile."""
+    """Store version 1 of A1, and return the old service, which the test makes hostile."""
     store.add("A1", 1, {"rate": "new"}, minute(1))
     return old
 
@@ -37,7 +37,7 @@ def make_page(*rows: str, more: str = "") -> str:
 
 
 def change_version(**fields: Any) -> str:
-    """A good version with something else in it."""
+    """Return a page with a valid version in which these fields are changed."""
     return make_page(json.dumps({**json.loads(GOOD.to_json()), **fields}))
 
 
@@ -50,7 +50,7 @@ def answer_with(body: str | bytes, status: int = 200, **headers: str) -> Hostile
 
 
 def answer_endlessly(handler: BaseHTTPRequestHandler) -> None:
-    """An answer without an end, as fast as it can be sent."""
+    """Send an endless answer, as fast as possible."""
     handler.send_response(200)
     handler.end_headers()
     while True:
@@ -58,7 +58,7 @@ def answer_endlessly(handler: BaseHTTPRequestHandler) -> None:
 
 
 def answer_slowly(handler: BaseHTTPRequestHandler) -> None:
-    """A byte every 50 ms: no single read takes long."""
+    """Send a byte every 50 ms, so that no single read takes long."""
     handler.send_response(200)
     handler.end_headers()
     for _ in range(600):
@@ -68,7 +68,7 @@ def answer_slowly(handler: BaseHTTPRequestHandler) -> None:
 
 
 def answer_empty_compressed(handler: BaseHTTPRequestHandler) -> None:
-    """Compressed bytes without an end, of which each piece holds nothing."""
+    """Send endless gzip data that decompresses to nothing."""
     handler.send_response(200)
     handler.send_header("Content-Encoding", "gzip")
     handler.end_headers()
@@ -86,7 +86,7 @@ def answer_cut_off(handler: BaseHTTPRequestHandler) -> None:
 
 
 def answer_in_loop(handler: BaseHTTPRequestHandler) -> None:
-    """Every page names the same next one."""
+    """Send a page that names the same next page each time."""
     send_answer(handler, 200, make_page(GOOD.to_json(), more=', "nextPageToken": "v1:again"'))
 
 
@@ -94,7 +94,7 @@ _numbers = count()
 
 
 def answer_empty_pages(handler: BaseHTTPRequestHandler) -> None:
-    """Every page is empty and names another next one."""
+    """Send an empty page that names a new next page each time."""
     send_answer(handler, 200, make_page(more=f', "nextPageToken": "v1:{next(_numbers)}"'))
 
 
@@ -156,7 +156,7 @@ def test_wrong_answer_of_old_service_is_not_shown_and_counts_as_failed(
     monkeypatch: pytest.MonkeyPatch,
     name: str,
 ) -> None:
-    use(stored_application, monkeypatch, ANNALS_FALLBACK_SECONDS="0.4")
+    use_old_service(stored_application, monkeypatch, ANNALS_FALLBACK_SECONDS="0.4")
     stored_application.hostile = WRONG[name]
     answer = support.get(API)
     assert answer.status_code == 200
@@ -190,7 +190,7 @@ def test_redirect_of_old_service_is_not_followed(
     file = tmp_path / "token"
     file.write_text("the-token")
     file.chmod(0o600)
-    use(stored_application, monkeypatch, ANNALS_FALLBACK_TOKEN_FILE=str(file))
+    use_old_service(stored_application, monkeypatch, ANNALS_FALLBACK_TOKEN_FILE=str(file))
     with OldServiceServer([GOOD]) as elsewhere:
         for status in (301, 302, 303, 307, 308):
             stored_application.hostile = answer_with(
@@ -255,7 +255,8 @@ def test_circuit_breaker_opens_after_failures_and_closes_after_a_successful_retr
     assert len(stored_application.requests) == client.FAILURES_TO_OPEN
     monkeypatch.setattr(client, "PAUSE_SECONDS", 0.0)
     own_breaker.note_failure(time.monotonic())
-    assert get_data(support, API)["fallback"]["state"] == "failed"  # the probe
+    # The trial call after the pause fails, so the breaker stays open.
+    assert get_data(support, API)["fallback"]["state"] == "failed"
     assert len(stored_application.requests) == client.FAILURES_TO_OPEN + 1
     stored_application.status = 200
     assert list_numbers(get_data(support, API)) == [1, 0]
@@ -269,7 +270,8 @@ def test_wrong_answer_of_old_service_does_not_open_circuit_breaker(
     monkeypatch: pytest.MonkeyPatch,
     name: str,
 ) -> None:
-    """The answer is wrong for one document only: other documents must still be requested."""
+    """The answer is wrong for one document. The old service must still be called for other
+    documents."""
     monkeypatch.setattr(client, "MAX_TIMELINE_BYTES", 100_000)
     stored_application.hostile = WRONG[name]
     for _ in range(5):
@@ -288,6 +290,6 @@ def test_number_of_concurrent_calls_to_old_service_is_limited(
 
 @pytest.fixture(autouse=True)
 def check_all_places_are_free() -> Iterator[None]:
-    """No call is left behind: what hung has ended."""
+    """Check after the test that every call to the old service has ended, also calls that hung."""
     yield
     wait_until(lambda: client.CALL_PLACES._value == client.MAX_CALLS, "a call did not end", 120)

@@ -1,4 +1,4 @@
-"""The program of docs/api.md keeps a copy in step with the store, late versions included."""
+"""The program of docs/api.md keeps a copy equal to the store, including late versions."""
 
 import itertools
 import json
@@ -35,7 +35,7 @@ from tests.db.ingested import (
     SOURCES,
     Ingested,
     claim_all,
-    empty,
+    empty_ingest_tables,
     query,
     retry_quarantined,
 )
@@ -44,7 +44,7 @@ from tests.db.store import T0
 from tests.db.test_api_docs import FEED
 from tests.messages import WINDOW, make_value
 
-# The program asks a server, whose threads see only what is committed.
+# The program calls a server. The threads of the server see only committed rows.
 __all__ = ["transactional_db"]
 
 START = T0.replace(hour=0)
@@ -53,12 +53,15 @@ ROUND = timedelta(days=1) / ROUNDS
 
 
 class SimulatedVersion(NamedTuple):
-    """A version that a writer stores in some round, for a moment that may be long over."""
+    """A version that a writer stores in one of its rounds. Its moment may be long before the
+    round."""
 
     id: str
     version: int
     moment: datetime
-    is_late_by_quarantine: bool  # its message is bad at first, and is retried in a later round
+    is_late_by_quarantine: (
+        bool  # its message goes to quarantine, and is stored by a retry in a later round
+    )
 
     def encode(self, source: TopicPartition) -> bytes:
         return make_value(
@@ -71,7 +74,8 @@ class SimulatedVersion(NamedTuple):
 
 
 def simulate_day(random: Random, prefix: str) -> list[list[SimulatedVersion]]:
-    """Make the versions of one writer, by round. A quarter of them are minutes to hours late."""
+    """Return the versions of one writer for each round. A quarter of them are minutes to hours
+    late."""
     rounds: list[list[SimulatedVersion]] = [[] for _ in range(ROUNDS)]
     for document in range(12):
         moment = START + random.uniform(0, 0.3) * timedelta(days=1)
@@ -89,9 +93,10 @@ def simulate_day(random: Random, prefix: str) -> list[list[SimulatedVersion]]:
 
 
 class Simulation:
-    """A day of changes by three writers at once, while the store promises to be complete.
+    """A day of changes by three concurrent writers, while the store reports a complete-to moment.
 
-    The promise follows the clock and not the writers, so that they are late by themselves, too.
+    This moment follows the simulated clock and not the writers, so versions are late also by
+    accident.
     """
 
     def __init__(self, seed: int) -> None:
@@ -139,7 +144,7 @@ class Simulation:
         rounds: list[list[SimulatedVersion]],
         random: Random,
     ) -> None:
-        """Store the versions of each round, the bad messages in a batch of their own."""
+        """Store the versions of each round; the bad messages are a batch of their own."""
         narrow = Window(WINDOW.oldest, (START - timedelta(days=1)).date())
         for number, versions in enumerate(rounds):
             while self.round < number:
@@ -165,9 +170,10 @@ class Simulation:
         window: Window,
         random: Random,
     ) -> bool:
-        """Write a batch, or lose the connection while it is written. Return whether it is stored.
+        """Write a batch, or lose the connection during the write. Return whether the batch is
+        stored.
 
-        The consumer that takes the place of a killed one goes on where the ledger says.
+        After a kill the next consumer continues at the offset of the ledger.
         """
         before = writer.next[source]
         killer = threading.Timer(random.uniform(0, 0.02), writer.writer.break_connection)
@@ -190,7 +196,7 @@ class Simulation:
         return claim.next_offset != before
 
     def _retry(self) -> None:
-        """Retry what is in quarantine, and pack the day once it has some versions."""
+        """Retry the quarantined messages, and pack the day once after half of the rounds."""
         is_packed = False
         with open_connection() as plain:
             while self.round < ROUNDS:
@@ -205,16 +211,16 @@ class Simulation:
 
 @pytest.fixture
 def served_address(live_server: LiveServer) -> Iterator[str]:
-    empty()
+    empty_ingest_tables()
     yield f"{live_server.url}/api/v1"
-    empty()
+    empty_ingest_tables()
 
 
 def run_program(address: str, copy: Path, most_files: int | None = None) -> bool:
     """Run the program of docs/api.md, and return whether it ended by itself.
 
     Args:
-        most_files: Kill it when it has written this many files. None: let it end.
+        most_files: Kill the program when it has written this many files. None lets it end.
     """
     environment = {**os.environ, "API": address, "COPY": str(copy)}
     command = [sys.executable, "-c", FEED]
@@ -260,8 +266,8 @@ def read_store() -> dict[str, object]:
 def test_documented_program_keeps_a_copy_equal_to_the_store(
     served_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Writers that are killed write the changes of a day, a quarter of them late. The program is
-    killed and started again. At the end the copy has what the store has."""
+    """Writers that are killed again and again store the changes of a day, a quarter of them late.
+    The program is also killed and restarted. At the end its copy equals the store."""
     simulation, most_files = Simulation(7), itertools.cycle([1, 1, 20, None])
     known = complete_to.read_completeness(ENTITIES)
     monkeypatch.setattr(

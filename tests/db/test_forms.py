@@ -1,4 +1,4 @@
-"""No form of data is written before each connected process can read it."""
+"""No process writes a form of data that a connected process cannot read."""
 
 import json
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from ingest.store.session import open_connection
 from tests.consuming import wait_until
 from tests.db.as_role import PASSWORD, build_url, create_member
 from tests.db.commands import read_output
-from tests.db.partitioned import connect_plainly, read_all_to_end, run
+from tests.db.partitioned import connect_plainly, record_all_topics_as_read, run_partitions
 from tests.db.store import T0, Store, minute
 
 pytestmark = pytest.mark.usefixtures("tables", "few_days")
@@ -37,13 +37,14 @@ NEWER = f"form_{forms.FORM + 1}_needs_stop"
 
 @pytest.fixture(autouse=True)
 def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session of an earlier release never announces itself, so no test waits for that."""
+    """Wait only shortly for announcements, because a session of an earlier release never makes
+    one."""
     monkeypatch.setattr(forms, "ANNOUNCED_S", 0.3)
 
 
 @pytest.fixture(autouse=True)
 def no_mark(tables: None) -> Iterator[None]:
-    """The database is as one in which no day was ever packed, before and after."""
+    """Remove the marks of packed days before and after the test, as if no day was ever packed."""
     forget_marks()
     yield
     forget_marks()
@@ -56,12 +57,12 @@ def forget_marks() -> None:
 
 @pytest.fixture
 def filled(plain: Connection) -> Connection:
-    """A day of one table that is due to be packed, and nothing that holds it."""
+    """Store a day of one table that is due to be packed and is not held."""
     days.create_partition(plain, TABLE, DAY)
     store = Store()
     for version in range(5):
         store.add("D1", version, json.dumps({"n": version}), minute(version))
-    read_all_to_end()
+    record_all_topics_as_read()
     return plain
 
 
@@ -78,26 +79,26 @@ def test_pack_is_refused_and_names_connected_session_of_earlier_release(
     name: str, filled: Connection
 ) -> None:
     with connect_plainly(application_name=name) as earlier:
-        code, _, errors = run("pack", str(DAY), "--entity", "product-instance")
+        code, _, errors = run_partitions("pack", str(DAY), "--entity", "product-instance")
         assert code == 2
         assert f"pid {earlier.info.backend_pid} ({name}, {earlier.info.user}" in errors
         assert "Replace it by this release" in errors
         assert not is_packed()
         assert find_mark(filled) is None
-    assert run("pack", str(DAY), "--entity", "product-instance").code == 0
+    assert run_partitions("pack", str(DAY), "--entity", "product-instance").code == 0
     assert is_packed()
 
 
 def test_maintain_reports_that_packing_waits_and_does_everything_else(filled: Connection) -> None:
     with connect_plainly(application_name="annals") as earlier:
-        code, out, _ = run("maintain", "--json")
+        code, out, _ = run_partitions("maintain", "--json")
         answer = json.loads(out)
         assert (code, answer["packed"], answer["broken"]) == (0, [], [])
         assert f"pid {earlier.info.backend_pid}" in answer["packing_waits"]
         assert answer["created"]
-        assert "packed 0" in run("maintain").out
-        assert "nothing is packed while" in run("plan").out.lower()
-    assert json.loads(run("maintain", "--json").out)["packing_waits"] == ""
+        assert "packed 0" in run_partitions("maintain").out
+        assert "nothing is packed while" in run_partitions("plan").out.lower()
+    assert json.loads(run_partitions("maintain", "--json").out)["packing_waits"] == ""
     assert is_packed()
 
 
@@ -105,7 +106,7 @@ def test_maintain_reports_that_packing_waits_and_does_everything_else(filled: Co
 def test_session_without_announced_form_is_found_by_role_of_its_login(
     role: str, filled: Connection
 ) -> None:
-    """The application name of the session does not matter."""
+    """The session is found whatever its application name is."""
     read_output("grants", "--apply")
     with (
         create_member(role) as login,
@@ -129,7 +130,7 @@ def test_operators_see_what_packing_waits_for(filled: Connection, client: Client
             if message.id == "annals.W122"
         ]
         assert session_text in warning.msg
-        run("maintain")
+        run_partitions("maintain")
         assert collect_values(metrics_page.STORE_COLLECTOR.collect())[
             "annals_store_earlier_sessions"
         ] == {(): 1}
@@ -138,7 +139,7 @@ def test_operators_see_what_packing_waits_for(filled: Connection, client: Client
         )
         assert "Finished days are not packed" in client.get("/admin/operations/").content.decode()
     assert "annals.W122" not in [message.id for message in check_first_hour(databases=["default"])]
-    run("maintain")
+    run_partitions("maintain")
     assert "Finished days are not packed" not in client.get("/admin/operations/").content.decode()
 
 
@@ -155,9 +156,9 @@ def test_sessions_of_this_release_and_of_other_programs_do_not_prevent_packing(
 
 
 def test_session_announces_its_form_again_after_a_partitions_command(filled: Connection) -> None:
-    """Freeing the run lock frees all advisory locks of the session, also the one that announces its
-    form."""
-    run("maintain")
+    """Freeing the run lock frees all advisory locks of the session, also the lock that announces
+    its form of data."""
+    run_partitions("maintain")
     connection.ensure_connection()
     assert forms.find_unready(filled) == []
 
@@ -165,7 +166,7 @@ def test_session_announces_its_form_again_after_a_partitions_command(filled: Con
 def test_pool_session_announces_its_form_when_it_replaces_a_broken_session(
     filled: Connection,
 ) -> None:
-    """It announces the form before any request uses it."""
+    """The session announces its form of data before any request uses it."""
     connection.ensure_connection()
     pool = connection.pool  # type: ignore[attr-defined]  # of psycopg's backend
     connection.connection.close()
@@ -193,7 +194,7 @@ def test_pack_waits_for_new_session_to_announce_its_form(
 def test_mark_for_packed_days_is_withdrawn_when_earlier_release_connects_meanwhile(
     filled: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The earlier release connects after `pack` has listed the sessions and before it commits the
+    """The earlier release connects after `pack` has listed the sessions, and before it commits the
     mark."""
     real, opened = forms.find_mark, []
 
@@ -211,20 +212,20 @@ def test_mark_for_packed_days_is_withdrawn_when_earlier_release_connects_meanwhi
 def test_database_stays_marked_as_packed_until_all_days_are_unpacked(
     filled: Connection,
 ) -> None:
-    """The mark is a migration name: release 0.1.0 refuses an unknown migration that ends in
-    `needs_stop`."""
-    run("maintain")
+    """The mark is the name of a migration. Release 0.1.0 refuses a database with an unknown
+    migration that ends in `needs_stop`."""
+    run_partitions("maintain")
     assert is_packed()
     names = filled.execute("SELECT name FROM django_migrations WHERE name LIKE '%needs_stop'")
     assert names.fetchall() == [(f"form_{forms.FORM}_needs_stop",)]
-    code, out, _ = run("unpack", "--all")
+    code, out, _ = run_partitions("unpack", "--all")
     assert (code, is_packed(), find_mark(filled)) == (0, False, None)
     assert "an earlier release can read every day" in out
 
 
 def test_unpack_command_needs_a_day_or_the_option_all(filled: Connection) -> None:
     for words in ((), (str(DAY), "--all")):
-        code, _, errors = run("unpack", *words)
+        code, _, errors = run_partitions("unpack", *words)
         assert (code, errors) == (2, "Name the day, or give --all.")
 
 

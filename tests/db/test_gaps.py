@@ -1,4 +1,4 @@
-"""Versions that never arrived: found, explained, closed; by day, and against a simple model."""
+"""Version gaps: finding, explaining and closing them, day by day, and compared with a model."""
 
 import json
 from collections.abc import Iterator
@@ -33,8 +33,8 @@ from history.store.versions import CLOCK_TOLERANCE
 from ingest.models import Quarantined
 from tests.citus.cluster import end_session
 from tests.db.commands import read_output
-from tests.db.ingested import empty
-from tests.db.noted import create_quarantined_version
+from tests.db.ingest_rows import create_quarantined_version
+from tests.db.ingested import empty_ingest_tables
 from tests.db.store import T0, Store
 
 TABLES = (VersionGap, GapDocument, GapPending, GapDay, GapRun, Quarantined)
@@ -45,13 +45,17 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def _django_db_marker() -> None:
-    """In place of pytest-django's, which begins a transaction: the mark only has a database made.
-    PostgreSQL counts no rows of an open transaction."""
+    """Replace pytest-django's fixture of this name, which would begin a transaction.
+
+    PostgreSQL's statistics do not count rows of an open transaction. The mark `django_db` still
+    creates the database.
+    """
 
 
 @pytest.fixture
 def committed(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[Store]:
-    """An empty store whose rows are committed: PostgreSQL counts no others."""
+    """Yield an empty store that commits its rows, because PostgreSQL's statistics count only
+    these."""
     with django_db_blocker.unblock():
         clear_gaps()
         yield Store()
@@ -61,11 +65,11 @@ def committed(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iter
 def clear_gaps() -> None:
     for model in TABLES:
         model.objects.all().delete()
-    empty()
+    empty_ingest_tables()
 
 
 def run_gaps(now: datetime | None = None) -> GapsOutcome:
-    """A run, after PostgreSQL has counted what came."""
+    """Search for version gaps, after PostgreSQL has counted the new rows."""
     moment = now or clock.now()
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_stat_force_next_flush()")
@@ -96,7 +100,7 @@ def test_gap_run_reads_only_days_that_got_rows(committed: Store) -> None:
 
 
 def test_version_that_arrives_during_gap_run_is_not_called_missing(committed: Store) -> None:
-    """A consumer may be catching up with many days while the run reads them."""
+    """The consumer may be catching up on many days while the run reads them."""
     committed.add("A1", 0, {}, 0)
     committed.add("B1", 0, {}, T0 + timedelta(days=1))
     coming = [(1, T0 + timedelta(minutes=1)), (2, T0 + timedelta(days=1))]
@@ -136,7 +140,7 @@ def test_version_that_arrives_in_the_middle_of_a_version_gap_splits_it(committed
 def test_gap_run_searches_first_version_of_a_document_only_until_it_is_found(
     committed: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The search reads every day, for each document with a gap."""
+    """For each document with a gap the search reads every day, so it must not be repeated."""
     read_rows: list[tuple[int, ...]] = []
     beginnings = judge._judge_beginnings
 
@@ -171,7 +175,7 @@ def test_versions_before_first_stored_one_are_a_gap_when_document_was_created_in
 @pytest.mark.parametrize(
     "data",
     [{}, {"createdAt": "2020-01-01T00:00:00"}, {"createdAt": "never"}, {"createdAt": 5}, "null"],
-    ids=["none", "before the window", "no time", "a number", "no document"],
+    ids=["no createdAt", "before the window", "not a moment", "a number", "no document"],
 )
 def test_missing_first_versions_are_no_gap_when_they_may_have_expired(
     committed: Store, data: object
@@ -198,14 +202,15 @@ def test_version_gap_expires_when_version_before_it_reaches_oldest_day_of_window
     assert (list_open_gaps(), list_closed_gaps()) == ([], [(1, 1, "expired")])
 
 
-def test_gap_run_reads_day_again_after_its_table_was_created_anew(committed: Store) -> None:
-    """`partitions restore` creates the table anew."""
+def test_gap_run_reads_day_again_after_its_table_was_recreated(committed: Store) -> None:
+    """`partitions restore` creates the table of a day anew."""
     committed.add("A1", 0, {}, 0)
     run_gaps()
     drop_day(T0.date())
     committed.add("A1", 2, {}, 1)
     assert run_gaps().days == 1
-    assert list_open_gaps() == []  # the neighbour below is not in the store
+    # Version 0 is not in the store any more, so version 1 is not between two stored versions.
+    assert list_open_gaps() == []
 
 
 def test_version_gap_can_end_at_largest_version_number(committed: Store) -> None:
@@ -272,7 +277,7 @@ def test_two_concurrent_gap_runs_read_each_day_once(committed: Store) -> None:
 def test_version_gaps_are_right_after_one_run_with_a_later_window(
     committed: Store, ahead: int
 ) -> None:
-    """In that run the clock was ahead, or retention was shorter."""
+    """In the run with the later window, the clock was ahead or retention was shorter."""
     created = {"createdAt": T0.isoformat()}
     for id in ("A1", "B1"):
         for number in (0, 1):
@@ -333,7 +338,7 @@ def drop_day(day: date) -> None:
         cursor.execute(f"DROP TABLE IF EXISTS {build_partition_name(ROOT.table, day)}")
 
 
-# Against a model.
+# Comparing gap runs with a model.
 
 DAYS = 6
 NUMBERS = st.tuples(st.sampled_from(["A", "B"]), st.integers(0, 7))
@@ -349,8 +354,11 @@ STEPS = st.lists(
 
 
 class GapModel:
-    """Remembers each version that a run could see, as long as its document has one in the window.
-    What is missing between those that were made inside the window is a gap."""
+    """The version gaps that a run must report, computed from all versions that runs could see.
+
+    The model forgets a document that has no version in the window. A gap is a number that is
+    missing between two versions if both were made inside the window.
+    """
 
     def __init__(self, moments: dict[tuple[str, int], datetime], created: datetime) -> None:
         self.moments = moments
@@ -374,7 +382,7 @@ class GapModel:
         return sorted(gaps)
 
     def forget(self, oldest: date) -> None:
-        """At the end of a run: documents without a version in the window."""
+        """Forget the documents without a version in the window, as the end of a run does."""
         recent_ids = {id for id, number in self.seen if self.moments[id, number].date() >= oldest}
         self.seen = {key for key in self.seen if key[0] in recent_ids}
 
@@ -393,7 +401,7 @@ class GapModel:
     days=st.dictionaries(NUMBERS, st.integers(0, DAYS)),
     created=st.integers(0, DAYS),
 )
-# Its first version is forgotten with the day, and it says that it was created later than that.
+# The first version is forgotten with its day. The document's createdAt is later than this version.
 @example(
     steps=[("arrive", ("A", 0)), ("run", None), ("day", None), ("run", None), ("arrive", ("A", 2))],
     days={},

@@ -1,4 +1,4 @@
-"""The web cannot change history, and the consumer can only add to it."""
+"""The web cannot change the history, and the consumer can only add to it."""
 
 import re
 import time
@@ -43,7 +43,7 @@ def granted() -> None:
     call_command("grants", apply=True)
 
 
-# One test a role, not one a statement: emptying the database after each takes far longer.
+# One test for each role and not for each statement: emptying the database after a test is slow.
 @pytest.mark.parametrize("role", [WEB, CONSUMER])
 def test_roles_cannot_change_history(role: str) -> None:
     tried = [change.format(table) for table in VERSIONS for change in CHANGES]
@@ -51,7 +51,9 @@ def test_roles_cannot_change_history(role: str) -> None:
         assert [item for item in tried if not is_refused(plain, item)] == []
 
 
-@pytest.mark.plain_only("Citus logs in to the nodes as the role that is set, which is not a login")
+@pytest.mark.plain_only(
+    "Citus would log in to its nodes as the role of SET ROLE, which is not a login"
+)
 def test_web_role_can_read_tables_of_history_and_cannot_insert_into_them() -> None:
     with act_as(WEB) as plain:
         for table in (*VERSIONS, "ingest_ledger", "search_key", "day_seal", "auth_group"):
@@ -60,7 +62,7 @@ def test_web_role_can_read_tables_of_history_and_cannot_insert_into_them() -> No
 
 
 def test_web_role_keeps_rights_that_previous_release_needs() -> None:
-    """Its processes work until they are replaced."""
+    """Processes of the previous release work until they are replaced."""
     with act_as(WEB) as plain:
         plain.execute("INSERT INTO access_opened (caller, application) VALUES ('c', 'a')")
         plain.execute("SELECT application, at FROM access_opened")
@@ -70,7 +72,7 @@ def test_web_role_keeps_rights_that_previous_release_needs() -> None:
         plain.execute("DELETE FROM access_attempts")
 
 
-# By role: what PostgreSQL refuses.
+# The statements that PostgreSQL refuses to each role.
 REFUSED = {
     WEB: (
         *(f"SELECT {column} FROM ingest_quarantine" for column in ("key", "value", "headers", "*")),
@@ -158,7 +160,9 @@ BOTH = (
 )
 
 
-@pytest.mark.plain_only("Citus logs in to the nodes as the role that is set, which is not a login")
+@pytest.mark.plain_only(
+    "Citus would log in to its nodes as the role of SET ROLE, which is not a login"
+)
 @pytest.mark.parametrize("role", [WEB, CONSUMER])
 def test_postgresql_refuses_statements_that_a_role_does_not_need(role: str) -> None:
     with create_member(role) as login, psycopg.connect(build_url(login), autocommit=True) as plain:
@@ -167,8 +171,9 @@ def test_postgresql_refuses_statements_that_a_role_does_not_need(role: str) -> N
 
 
 def test_only_owner_can_create_objects_in_schema() -> None:
-    """In databases made before PostgreSQL 15 every role could. A function of the web login could
-    then run with the rights of the owner in place of PostgreSQL's own function."""
+    """In databases that were created before PostgreSQL 15, every role could create objects. A
+    function of the web's login could then replace one of PostgreSQL's functions, and run with the
+    rights of the owner."""
     function = "CREATE FUNCTION public.lower(varchar) RETURNS text LANGUAGE sql AS $$ SELECT 'x' $$"
     with open_connection("test-owner") as owner:
         owner.execute("GRANT CREATE ON SCHEMA public TO PUBLIC")
@@ -200,7 +205,7 @@ def test_web_cannot_create_superuser_or_password() -> None:
 
 
 def test_web_can_change_only_last_login_of_superuser() -> None:
-    """An attacker who controls the web cannot disable the break-glass login."""
+    """An attacker who controls the web cannot disable a break-glass login."""
     user = create_break_glass_login("breakglass", NOW)
     changes = (
         "is_active = false",
@@ -224,15 +229,18 @@ def test_web_can_change_only_last_login_of_superuser() -> None:
     assert (user.is_superuser, user.is_active) == (False, False)
 
 
-@pytest.mark.plain_only("Citus logs in to the nodes as the role that is set, which is not a login")
+@pytest.mark.plain_only(
+    "Citus would log in to its nodes as the role of SET ROLE, which is not a login"
+)
 def test_consumer_role_has_all_rights_it_needs(ingested: Ingested) -> None:
-    # The days exist, as after maintain: a role that may only insert cannot create them.
+    # The days exist, as after maintain: a role that may only insert cannot create days.
     old = NOW.replace(tzinfo=None) - timedelta(days=20)
     ingested.write(make_value(id="before"), make_value(id="old", updatedAt=old.isoformat()))
     with open_connection("test-owner") as owner:
         seal_day(owner, ROOT, old.date())
 
-    with act_as(WEB) as plain:  # as a page of the feed does
+    # As if a page of the feed had passed all moments before yesterday.
+    with act_as(WEB) as plain:
         plain.execute("UPDATE feed_horizon SET given_to = now() - interval '1 day'")
     ingested.writer.close()
     ingested.writer = BatchWriter(as_consumer)
@@ -255,7 +263,8 @@ def test_consumer_role_has_all_rights_it_needs(ingested: Ingested) -> None:
 
 @contextmanager
 def harden_database() -> Iterator[None]:
-    """A database without the right that PostgreSQL gives to PUBLIC."""
+    """Revoke the right TEMPORARY from PUBLIC until the end of the block. PostgreSQL grants it by
+    default."""
     name = sql.Identifier(connection.settings_dict["NAME"])
     with open_connection("test-owner") as owner:
         owner.execute(sql.SQL("REVOKE TEMPORARY ON DATABASE {} FROM PUBLIC").format(name))
@@ -265,7 +274,9 @@ def harden_database() -> Iterator[None]:
             owner.execute(sql.SQL("GRANT TEMPORARY ON DATABASE {} TO PUBLIC").format(name))
 
 
-@pytest.mark.plain_only("Citus logs in to the nodes as the role that is set, which is not a login")
+@pytest.mark.plain_only(
+    "Citus would log in to its nodes as the role of SET ROLE, which is not a login"
+)
 def test_consumer_recognises_repeated_message_without_right_to_create_temporary_tables(
     ingested: Ingested,
 ) -> None:
@@ -278,7 +289,7 @@ def test_consumer_recognises_repeated_message_without_right_to_create_temporary_
 
 
 def run_and_get_outcome(*words: str) -> int | str:
-    """The exit code of a command; for an exception what the process would print."""
+    """Run a command, and return its exit code, or the message of its error."""
     try:
         call_command(*words, stdout=StringIO(), stderr=StringIO())
     except SystemExit as end:
@@ -319,7 +330,7 @@ def test_command_without_rights_names_login_that_may_run_it(
         text = run_and_get_outcome("ledger", "retire", SOURCE.topic, "--why", "finished")
     assert isinstance(text, str)
     assert text.startswith("the login ")
-    text = re.sub(r"_\d+\)", ")", text)  # without the number of a shard
+    text = re.sub(r"_\d+\)", ")", text)  # without the shard number that a cluster adds
     assert text.endswith(
         " may not do that (InsufficientPrivilege: SQLSTATE 42501: permission denied for table "
         "ingest_retired_topic). docs/operations.md says which login runs which command"
@@ -345,8 +356,8 @@ def test_database_login_of_web_can_run_command_compare_old(
 
 
 def test_grants_are_applied_while_another_transaction_changes_a_table() -> None:
-    """PostgreSQL reports `tuple concurrently updated`, for example while `partitions maintain`
-    runs."""
+    """PostgreSQL reports `tuple concurrently updated` in such a case, for example while `partitions
+    maintain` runs."""
     with open_connection("test-other") as other_session, ThreadPoolExecutor(1) as pool:
         with other_session.transaction():
             other_session.execute("GRANT SELECT ON search_key TO annals_web")
@@ -363,7 +374,7 @@ def apply_in_thread() -> None:
 
 
 def wait_for_lock(session: Connection) -> None:
-    """Wait until a session waits for this one."""
+    """Wait until another session waits for a lock of this session."""
     while (
         session.execute(
             "SELECT FROM pg_locks WHERE NOT granted"

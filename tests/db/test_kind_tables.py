@@ -1,4 +1,4 @@
-"""The tables of declared kinds: which tables get the columns of packed blocks."""
+"""The columns of blocks are added to the tables of declared kinds, and to no other tables."""
 
 import pytest
 from django.db import connection
@@ -45,5 +45,5 @@ def test_block_columns_are_added_once_to_table_with_unusual_name() -> None:
     for _ in range(2):
         kind_tables._add_columns(connection, STRANGE)
     columns = list_columns(STRANGE)
-    assert columns["packed"] == "e"  # EXTERNAL: out of line, not compressed
+    assert columns["packed"] == "e"  # EXTERNAL: stored out of line and not compressed
     assert {"unpacked", "keys", "versions", "names"} <= columns.keys()

@@ -1,4 +1,4 @@
-"""Kinds that an installation declares itself, on the whole way: from a message to the archive."""
+"""Kinds that an installation declares, from the message to the archive."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.db.steps import run
+from tests.db.steps import run_steps
 from tests.messages import NOW
 
 ALONE = """
@@ -60,7 +60,7 @@ DATABASE = "kinds"
 
 @pytest.fixture(scope="module")
 def env(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """A database of this file's tests, and an environment that declares ALONE."""
+    """Yield an environment with a database for this module, and with the kinds of ALONE."""
     url, tmp_path = os.environ["DATABASE_URL"], tmp_path_factory.mktemp("kinds")
     file = tmp_path / "alone.toml"
     file.write_text(ALONE, encoding="utf-8")
@@ -117,7 +117,7 @@ def test_kind_that_stands_alone_works_from_message_to_archive(env: dict[str, str
         ("database", "rights", "migrations", "partitions"), "ok")}]  # fmt: skip
     assert stored == {"read": 4, "stored": 3, "repeated": 0, "expired": 0, "quarantined": 1}
     assert bad["quarantined"] == 1
-    # The tombstone after the deletion says nothing new.
+    # The tombstone after the deletion adds no version.
     assert rows == {"read": 4, "stored": 3, "repeated": 1, "expired": 0, "quarantined": 0}
     paid = answers["payment"][1]["data"]["history"]
     assert [(item["version"], item["type"]) for item in paid] == [
@@ -129,7 +129,7 @@ def test_kind_that_stands_alone_works_from_message_to_archive(env: dict[str, str
     assert history[0]["missingVersions"] == [2]
     assert "productInstanceId" not in history[0]
     assert (history[0]["createdAt"], history[0]["closedAt"]) == ("2026-11-01", None)
-    # Lists are matched by sku; the label is the declared one.
+    # Items of lists are matched by their sku, and the field has its declared label.
     changes = {item["keyPath"]: item["label"] for item in history[1]["changes"]}
     assert changes.keys() == {"/items/[sku=b]", "/items/[sku=b]/n", "/total"}
     assert changes["/total"] == "Total amount"
@@ -158,7 +158,7 @@ def test_kind_that_stands_alone_works_from_message_to_archive(env: dict[str, str
 
 
 def make_payment_message(op: str, number: int) -> str:
-    """What Debezium sends of a row."""
+    """Return the message that Debezium sends for a change of a row."""
     row = {"id": 17, "version": number, "sum": "12.50"}
     source = {"name": "shop", "ts_ms": int((OLD + timedelta(minutes=number)).timestamp() * 1000)}
     side = {"before": row, "after": None} if op == "d" else {"before": None, "after": row}
@@ -166,7 +166,7 @@ def make_payment_message(op: str, number: int) -> str:
 
 
 def _read_visible_text(page: str) -> str:
-    """The text of a page, without its tags."""
+    """Return the text of a page without its tags."""
     return " ".join(re.sub(r"<[^>]*>", " ", page).split())
 
 
@@ -194,7 +194,7 @@ def _check_first_versions(env: dict[str, str], timeline: str) -> tuple[list[Any]
         "trace": ["api", "/api/v1/trace?entity=order&id=O1&version=1"],
         "search index": ["command", "search", "index"],
     }
-    results = run(
+    results = run_steps(
         env,
         ["command", "migrate"],
         ["command", "makemigrations", "--check", "--dry-run"],
@@ -225,7 +225,7 @@ def _check_first_versions(env: dict[str, str], timeline: str) -> tuple[list[Any]
 
 def _archive_and_restore(env: dict[str, str], timeline: str) -> None:
     day = f"{OLD:%Y-%m-%d}"
-    results = run(
+    results = run_steps(
         env | {"ANNALS_RETENTION_DAYS": "3"},
         ["command", "migrate", "-v", "1"],
         ["command", "quarantine", "discard", "--why", "wrong on purpose", "--reason", "bad_field"],
@@ -261,11 +261,12 @@ FROM pg_class WHERE oid = '{table}'::regclass
 
 
 def test_declared_child_kind_works_like_a_kind_that_annals_ships(env: dict[str, str]) -> None:
-    """Its table has the columns, indexes and constraints that the table of a shipped kind has."""
-    place = env["ANNALS_ENTITIES_FILE"].replace("alone", "extended")
-    extended = env | {"ANNALS_ENTITIES_FILE": place}
-    run(env, ["command", "migrate"])
-    before, refused, warned, migrated, granted, maintained, ready, *later_results = run(
+    """The table of the kind has the same columns, indexes and constraints as the table of a shipped
+    kind."""
+    path = env["ANNALS_ENTITIES_FILE"].replace("alone", "extended")
+    extended = env | {"ANNALS_ENTITIES_FILE": path}
+    run_steps(env, ["command", "migrate"])
+    before, refused, warned, migrated, granted, maintained, ready, *later_results = run_steps(
         extended,
         ["api", "/readyz"],
         ["api", "/api/v1/history/insurance-policy/I1"],
@@ -323,12 +324,12 @@ CREATE TABLE customer_aud (id bigint NOT NULL, at date) PARTITION BY LIST (at)
 
 
 def test_migrate_does_not_change_tables_of_other_django_applications(env: dict[str, str]) -> None:
-    """The names of these tables end in `_aud` too. The checks do not mention them either."""
+    """The names of these tables also end in `_aud`. The checks do not mention them."""
     tables = ['"Invoice_aud"', "invoice_aud", "customer_aud"]
     columns = [["sql", COLUMNS.format(table=table)] for table in tables]
     with psycopg.connect(env["DATABASE_URL"], autocommit=True) as connection:
         connection.execute(OTHERS)
-    results = run(
+    results = run_steps(
         env,
         *columns,
         ["command", "migrate"],
@@ -346,7 +347,7 @@ def test_migrate_does_not_change_tables_of_other_django_applications(env: dict[s
 def test_field_marked_in_kinds_file_is_masked_even_when_label_says_otherwise(
     env: dict[str, str], tmp_path: Path
 ) -> None:
-    """It is masked before `migrate`, and after loading a labels file that says the field is not
+    """The field is masked before `migrate`, and after a labels file said that it is not
     sensitive."""
     file, load = tmp_path / "kinds.toml", tmp_path / "labels.json"
     file.write_text(ALONE.replace('kind = "money"', "sensitive = true"), encoding="utf-8")
@@ -355,7 +356,7 @@ def test_field_marked_in_kinds_file_is_masked_even_when_label_says_otherwise(
         encoding="utf-8",
     )
     ask = ["api", "/api/v1/history/order/O2"]
-    *_, (_, clear) = run(
+    *_, (_, clear) = run_steps(
         env,
         ["command", "migrate"],
         ["command", "partitions", "maintain"],
@@ -363,7 +364,7 @@ def test_field_marked_in_kinds_file_is_masked_even_when_label_says_otherwise(
         ask,
     )
     marked = {**env, "ANNALS_ENTITIES_FILE": str(file)}
-    (_, before), loaded, (_, after) = run(
+    (_, before), loaded, (_, after) = run_steps(
         marked, ask, ["command", "labels", "load", str(load)], ask
     )
     assert loaded[0] == 0
@@ -376,14 +377,14 @@ def test_field_marked_in_kinds_file_is_masked_even_when_label_says_otherwise(
 def test_consumer_and_check_report_missing_parent_column_when_kind_became_a_child(
     env: dict[str, str],
 ) -> None:
-    place = env["ANNALS_ENTITIES_FILE"]
-    run(env, ["command", "migrate"])
+    path = env["ANNALS_ENTITIES_FILE"]
+    run_steps(env, ["command", "migrate"])
     turned = env | {
-        "ANNALS_ENTITIES_FILE": place.replace("alone", "turned"),
+        "ANNALS_ENTITIES_FILE": path.replace("alone", "turned"),
         "ANNALS_DEMO": "false",
         "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
     }
-    consumed, checked = run(
+    consumed, checked = run_steps(
         turned,
         ["command", "consume", "--until-idle", "1"],
         ["command", "check", "--deploy", "--database", "default"],

@@ -1,4 +1,4 @@
-"""The catalogue of field labels: looking up, loading, what comes with Annals."""
+"""The catalogue of field labels: looking labels up, loading them, and the shipped labels."""
 
 import json
 from pathlib import Path
@@ -72,7 +72,7 @@ def test_edited_label_shows_at_once_and_survives_migrate() -> None:
     rate = FieldLabel.objects.get(entity=LOAN, path="/rate")
     rate.russian = "Ставка"
     rate.save()
-    labels.load_shipped_labels()  # as every migrate does
+    labels.load_shipped_labels()  # every `migrate` does this
     label = labels.get_catalogue().find(LOAN, "/rate")
     assert label is not None
     assert label.russian == "Ставка"

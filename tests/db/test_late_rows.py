@@ -1,4 +1,4 @@
-"""A row that enters a sealed day is noted with its message; any other change is still found."""
+"""A row that enters a sealed day is noted with its message. Verification finds any other change."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +30,7 @@ from ingest.store.fast_path import copy_rows
 from ingest.store.session import open_connection
 from tests.db import ingested as ingesting
 from tests.db.ingested import Ingested
-from tests.db.partitioned import TABLE, connect_plainly, execute_plans, run
+from tests.db.partitioned import TABLE, connect_plainly, execute_plans, run_partitions
 from tests.db.store import record_queries
 from tests.messages import NOW, SOURCE, TOPIC, WINDOW, get_today, make_value, make_value_with_data
 
@@ -41,24 +41,24 @@ NAME = days.build_partition_name(TABLE, OLD)
 
 @pytest.fixture(autouse=True)
 def writer(transactional_db: None, ingested: Ingested, plain: Connection) -> Ingested:
-    """Three rows of an old day, as ingest stores them, and the day sealed."""
+    """Return a writer that has stored three rows of an old day, which is sealed."""
     ingested.write(make_old_message("a"), make_old_message("b"), make_old_message("c"))
     seal_day(plain, ROOT, OLD)
     return ingested
 
 
 def make_old_message(id: str, **changes: Any) -> bytes:
-    """A message of the old day."""
+    """Return a message of the old day."""
     return make_value(id=id, updatedAt=MOMENT.replace(tzinfo=None).isoformat(), **changes)
 
 
 def decode_rows(*bodies: bytes) -> list[DecodedRow]:
-    """Decoded rows, for a writer whose transaction the test holds open."""
+    """Return decoded rows, for a test that writes them in a transaction of its own."""
     batch = Ingested(None, {}).make_batch(*bodies)  # type: ignore[arg-type]
     return batch.rows[ROOT.name]
 
 
-def check() -> SealVerdict:
+def verify_day() -> SealVerdict:
     with connect_plainly() as plain:
         (verdict,) = verify_days(plain, ROOT)
     assert find_chain_fault(ROOT) is None
@@ -66,7 +66,7 @@ def check() -> SealVerdict:
 
 
 def list_late_rows() -> list[tuple[str, str, int, bool]]:
-    """Id, topic, offset of the late rows, and whether a newer seal includes them."""
+    """Return id, topic and offset of the late rows, and whether a newer seal includes them."""
     rows = LateRow.objects.order_by("id").values_list("row_id", "topic", "offset", "sealed")
     return list(rows)
 
@@ -84,9 +84,9 @@ def test_late_row_is_noted_with_its_message_and_verify_finds_no_fault(writer: In
     with connect_plainly() as plain:
         rows = plain.execute(f"SELECT id FROM {TABLE} WHERE id = 'late'").fetchall()
     assert len(rows) == 1
-    verdict = check()
+    verdict = verify_day()
     assert (verdict.fault, verdict.rows, verdict.late) == (None, 3, 1)
-    code, out, _ = run("verify")
+    code, out, _ = run_partitions("verify")
     assert (code, "1 day read, 0 differ, 1 late row" in out) == (0, True)
 
 
@@ -96,7 +96,7 @@ def test_verify_reports_late_row_without_message(writer: Ingested) -> None:
         f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, type)"
         f" VALUES ('forged', 1, '{{}}', '{MOMENT}', 'c', 1)"
     )
-    verdict = check()
+    verdict = verify_day()
     assert verdict.fault is not None
     assert "1 row more" in verdict.fault
     assert verdict.late == 1
@@ -108,9 +108,9 @@ def test_verify_reports_late_row_without_message(writer: Ingested) -> None:
 @pytest.mark.parametrize("id", ["late", "b"])
 def test_verify_reports_changed_or_deleted_row(writer: Ingested, change: str, id: str) -> None:
     writer.write(make_old_message("late"), make_old_message("late too"))
-    assert check().fault is None
+    assert verify_day().fault is None
     execute(change.format(TABLE, id))
-    fault = check().fault
+    fault = verify_day().fault
     assert fault is not None
     assert ("1 of 2 late rows missing or changed" in fault) == (id == "late")
 
@@ -124,18 +124,18 @@ def test_repeated_and_quarantined_messages_are_not_noted_as_late_rows(writer: In
     )
     writer.write(make_old_message("late"))
     assert list_late_rows() == [("late", TOPIC, 5, False)]
-    assert check().fault is None
+    assert verify_day().fault is None
 
 
 def test_late_rows_are_noted_once_when_their_batch_is_split_because_of_a_bad_row(
     writer: Ingested,
 ) -> None:
-    # The bad row makes the batch fail and be halved: rows are copied more than once.
+    # The bad row makes the batch fail. Its halves are written again, so rows are copied repeatedly.
     bad = make_value_with_data(b'{"a":"\xff"}', id="bad", updatedAt=MOMENT.isoformat())
     writer.write(*(make_old_message(f"late{n}") for n in range(5)), bad)
     assert [row["offset"] for row in ingesting.list_quarantined()] == [8]
     assert sorted(list_late_rows()) == [(f"late{n}", TOPIC, 3 + n, False) for n in range(5)]
-    assert check().fault is None
+    assert verify_day().fault is None
 
 
 def test_late_row_stored_by_quarantine_retry_is_noted(writer: Ingested) -> None:
@@ -150,7 +150,7 @@ def test_late_row_stored_by_quarantine_retry_is_noted(writer: Ingested) -> None:
         (became,) = retry_messages(plain, MessageSelection(ids=(identity,)), lambda: WINDOW)
     assert became["stored"] == 1
     assert list_late_rows() == [("late", TOPIC, 3, False)]
-    assert check().fault is None
+    assert verify_day().fault is None
 
 
 def test_batch_with_only_versions_of_today_does_not_query_seals(
@@ -164,15 +164,15 @@ def test_batch_with_only_versions_of_today_does_not_query_seals(
 
 
 @pytest.fixture
-def unsealed(writer: Ingested, plain: Connection) -> Ingested:
-    """The same day before its first seal."""
+def unsealed_writer(writer: Ingested, plain: Connection) -> Ingested:
+    """Return the writer with its day not yet sealed."""
     plain.execute("DELETE FROM day_seal")
     plain.execute("DELETE FROM sealed_day")
     return writer
 
 
 def test_sealing_waits_for_open_transaction_that_has_written_to_the_day(
-    unsealed: Ingested, monkeypatch: pytest.MonkeyPatch
+    unsealed_writer: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits = threading.Event()
 
@@ -194,7 +194,7 @@ def test_sealing_waits_for_open_transaction_that_has_written_to_the_day(
             assert waits.is_set()
         assert future.result().rows == 4
     assert list_late_rows() == []
-    assert check().fault is None
+    assert verify_day().fault is None
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_sealing_waits_for_open_transaction_that_has_written_to_the_day(
     ],
 )
 def test_row_that_is_written_while_its_day_is_sealed_is_noted(
-    unsealed: Ingested, monkeypatch: pytest.MonkeyPatch, when: str, plain: Connection
+    unsealed_writer: Ingested, monkeypatch: pytest.MonkeyPatch, when: str, plain: Connection
 ) -> None:
     with open_connection("test") as open_:
 
@@ -218,7 +218,7 @@ def test_row_that_is_written_while_its_day_is_sealed_is_noted(
             if when == "before the digest":
                 open_.execute("COMMIT")
 
-        # The moment between the announcement and the digest.
+        # _vacuum_day runs between the announcement of the seal and its digest.
         monkeypatch.setattr(sealing, "_vacuum_day", write)
         seal = seal_day(plain, ROOT, OLD)
         if when == "after the seal":
@@ -226,20 +226,20 @@ def test_row_that_is_written_while_its_day_is_sealed_is_noted(
     inside = when == "before the digest"
     assert seal.rows == (4 if inside else 3)
     assert list_late_rows() == [("in flight", TOPIC, 0, inside)]
-    assert (check().fault, check().late) == (None, 0 if inside else 1)
+    assert (verify_day().fault, verify_day().late) == (None, 0 if inside else 1)
 
 
 def test_day_is_sealed_by_next_run_when_a_writing_transaction_stays_open(
-    unsealed: Ingested, monkeypatch: pytest.MonkeyPatch
+    unsealed_writer: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.1)
     with open_connection("test") as open_, open_.transaction():
         copy_rows(open_, ROOT, decode_rows(make_old_message("in flight")))
-        code, _, err = run("seal", str(OLD), "--entity", ROOT.name)
+        code, _, err = run_partitions("seal", str(OLD), "--entity", ROOT.name)
         assert (code, "stays open" in err) == (2, True)
     assert not DaySeal.objects.exists()
-    assert run("seal", str(OLD), "--entity", ROOT.name)[0] == 0
-    assert check().rows == 4
+    assert run_partitions("seal", str(OLD), "--entity", ROOT.name)[0] == 0
+    assert verify_day().rows == 4
 
 
 @pytest.fixture
@@ -247,8 +247,9 @@ def archive(tmp_path: Path) -> Archive:
     return Archive(str(tmp_path))
 
 
-def leave(archive: Archive | None, accept_changed: date | None = None) -> None:
-    """One run of maintain with a retention that ends after the old day."""
+def archive_and_drop_day(archive: Archive | None, accept_changed: date | None = None) -> None:
+    """Run maintain with a retention that ends after the old day; without an archive it only
+    drops."""
     policy = PartitionPolicy(Window.at(clock.now(), 10, 1), get_today())
     archiver = DayArchiver(archive) if archive else None
     outcome = execute_plans(policy, archiver, accept_changed)
@@ -260,45 +261,45 @@ def test_day_with_late_rows_is_sealed_again_when_it_is_archived(
     writer: Ingested, archive: Archive, plain: Connection
 ) -> None:
     writer.write(make_old_message("late"))
-    leave(archive)
+    archive_and_drop_day(archive)
     assert [seal.rows for seal in DaySeal.objects.order_by("id")] == [3, 4]
     assert list_late_rows() == [("late", TOPIC, 3, True)]
-    verdict = check()
+    verdict = verify_day()
     assert (verdict.fault, verdict.note) == (None, "archived; the digests are equal")
     restore_day(plain, archive, ROOT, OLD)
-    assert check().fault is None
+    assert verify_day().fault is None
 
 
 def test_verify_finds_no_fault_after_day_was_restored_and_dropped_again(
     writer: Ingested, archive: Archive
 ) -> None:
     writer.write(make_old_message("late"))
-    leave(archive)
-    # Within a longer retention: a repeat of an archived row, and a new one.
+    archive_and_drop_day(archive)
+    # With a longer retention the day gets a repeat of an archived row, and a new row.
     writer.write(make_old_message("a"), make_old_message("new"))
-    assert (check().fault, check().note) == (None, "archived; the digests are equal")
-    leave(archive)
+    assert (verify_day().fault, verify_day().note) == (None, "archived; the digests are equal")
+    archive_and_drop_day(archive)
     assert ArchivedDay.objects.get().rows == 5
     assert [seal.rows for seal in DaySeal.objects.order_by("id")] == [3, 4, 5]
-    assert check().fault is None
-    # A day that came back with repeats only gets no further seal.
+    assert verify_day().fault is None
+    # A restored day that gets only repeats is not sealed again.
     writer.write(make_old_message("b"))
-    assert check().fault is None
-    leave(archive)
+    assert verify_day().fault is None
+    archive_and_drop_day(archive)
     assert DaySeal.objects.count() == 3
-    assert check().fault is None
+    assert verify_day().fault is None
     with connect_plainly() as plain:
         restore_day(plain, archive, ROOT, OLD)
-    assert check().fault is None
+    assert verify_day().fault is None
 
 
 def test_verify_reports_restored_day_that_lost_its_rows(
     writer: Ingested, archive: Archive, plain: Connection
 ) -> None:
-    leave(archive)
+    archive_and_drop_day(archive)
     restore_day(plain, archive, ROOT, OLD)
     plain.execute(f"DELETE FROM {NAME}")
-    assert check().fault == "rows from row 1 on are missing, from a v7, 3 rows fewer"
+    assert verify_day().fault == "rows from row 1 on are missing, from a v7, 3 rows fewer"
 
 
 def test_verify_reports_row_that_was_forged_before_archiving(
@@ -306,8 +307,8 @@ def test_verify_reports_row_that_was_forged_before_archiving(
 ) -> None:
     writer.write(make_old_message("late"))
     execute(f"UPDATE {TABLE} SET data = '{{\"rate\": 0}}' WHERE id = 'a'")
-    leave(archive, accept_changed=OLD)
-    assert check().fault == "the archived rows are not the sealed rows"
+    archive_and_drop_day(archive, accept_changed=OLD)
+    assert verify_day().fault == "the archived rows are not the sealed rows"
     assert DaySeal.objects.count() == 1
 
 
@@ -315,16 +316,16 @@ def test_verify_accepts_dropped_day_only_when_maintain_dropped_it(
     writer: Ingested, plain: Connection
 ) -> None:
     writer.write(make_old_message("late"))
-    leave(None)
-    assert (check().fault, check().note) == (None, "dropped, not archived")
-    # The day comes back, empty as after a longer retention, and then with a row.
+    archive_and_drop_day(None)
+    assert (verify_day().fault, verify_day().note) == (None, "dropped, not archived")
+    # The day is created again, first empty as after a longer retention, then with a row.
     days.create_partition(plain, TABLE, OLD)
-    assert (check().fault, check().note) == (None, "dropped, not archived")
+    assert (verify_day().fault, verify_day().note) == (None, "dropped, not archived")
     writer.write(make_old_message("again"))
-    assert (check().fault, check().late) == (None, 1)
+    assert (verify_day().fault, verify_day().late) == (None, 1)
     seal_day(plain, ROOT, OLD)
     plain.execute(f"DROP TABLE {NAME}")
-    assert check().fault == "rows from row 1 on are missing, from again v7, 1 row fewer"
+    assert verify_day().fault == "rows from row 1 on are missing, from again v7, 1 row fewer"
 
 
 def test_notes_of_late_rows_are_deleted_with_the_day(
@@ -333,9 +334,9 @@ def test_notes_of_late_rows_are_deleted_with_the_day(
     changed = msgspec.structs.replace(settings.ANNALS, retention_days=10)
     monkeypatch.setattr(settings, "ANNALS", changed)
     writer.write(make_old_message("late"))
-    leave(archive)
-    assert run("maintain")[0] == 0
+    archive_and_drop_day(archive)
+    assert run_partitions("maintain")[0] == 0
     assert len(list_late_rows()) == 1
     ArchivedDay.objects.all().delete()
-    assert run("maintain")[0] == 0
+    assert run_partitions("maintain")[0] == 0
     assert list_late_rows() == []

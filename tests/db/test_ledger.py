@@ -1,4 +1,4 @@
-"""The ledger: who may write, what is counted, and that a fault in it is seen."""
+"""The ledger: who may write it, what it counts, and how its faults are found."""
 
 import json
 import threading
@@ -39,13 +39,13 @@ from tests.messages import EXPIRED, SOURCE, WINDOW, make_message, make_value
 
 
 def print_ledger_json() -> tuple[int, dict[str, Any]]:
-    """`annals ledger --json`: exit code and what it says."""
+    """Run `annals ledger --json`, and return its exit code and output."""
     ended = run_command("ledger", "--json", "--offline")
     return ended.code, json.loads(ended.out)
 
 
 def run_on_own_thread(*words: str) -> None:
-    """A command on a thread of its own, so outside the transaction of the test."""
+    """Run a command in a thread of its own, and so outside of the test's transaction."""
 
     def run() -> None:
         call_command(*words, stdout=StringIO())
@@ -70,7 +70,7 @@ def test_claim_of_new_partition_starts_at_first_offset_of_broker(ingested: Inges
 
 
 def test_fenced_consumer_writes_nothing(ingested: Ingested) -> None:
-    """It writes no rows, quarantined messages, search keys or counts."""
+    """The consumer writes no rows, quarantined messages, search keys or counts."""
     ingested.write(make_value(id="a"))
     late = ingested.make_batch(make_value(id="late", data={"realtyCrmId": "late"}), b"late")
     newer = claim_all()
@@ -110,7 +110,8 @@ def test_batch_writes_nothing_when_consumer_lost_one_of_its_partitions(ingested:
 
 
 def test_claim_waits_for_the_running_write(ingested: Ingested) -> None:
-    """The new owner of a partition then begins after the offsets that its former owner wrote."""
+    """So the new owner of the topic partition begins after the offsets that its former owner
+    wrote."""
     batch = ingested.make_batch(make_value(id="a"))
     with ThreadPoolExecutor(1) as pool:
         with ingested.writer.connection.transaction():
@@ -126,7 +127,8 @@ def test_ledger_records_offset_gaps(ingested: Ingested) -> None:
     ingested.write(make_value(id="b"), gap=OffsetGap(6, 16, lost=True))
     assert read_counts() == {"next_offset": 17, "read": 2, "stored": 2, "skipped": 5, "lost": 10}
     result = query("SELECT start_offset, end_offset, lost FROM ingest_gap ORDER BY 1")
-    assert [tuple(row.values()) for row in result] == [(6, 16, True)]  # markers are counted only
+    # Offsets of transaction markers are only counted.
+    assert [tuple(row.values()) for row in result] == [(6, 16, True)]
     assert find_faults() == [
         "top-storage.export.product-instance[0]: 10 messages were deleted by the broker before"
         " they were read"
@@ -160,7 +162,8 @@ def test_ledger_command_reports_no_fault_when_counts_add_up(ingested: Ingested) 
 
 
 def test_acknowledged_losses_do_not_hide_later_losses(ingested: Ingested) -> None:
-    """The ledger reports only what was lost since; the total and the reasons are kept."""
+    """The ledger reports only losses after the acknowledgement. It keeps the total and the
+    reasons."""
     ingested.write(make_value(id="a"), gap=OffsetGap(0, 7, lost=True))
     page_text = find_faults()
     assert [item for item in page_text if "7 messages were deleted" in item] == page_text
@@ -219,7 +222,7 @@ def test_recreated_topic_gets_its_own_ledger_row(ingested: Ingested) -> None:
 def test_ledger_command_reads_ledger_and_quarantine_counts_at_one_moment(
     ingested: Ingested,
 ) -> None:
-    """Otherwise it would report a false fault while bad messages arrive."""
+    """Otherwise the command would report a false fault while bad messages arrive."""
     stop = threading.Event()
 
     def write_bad_messages() -> None:
@@ -246,7 +249,7 @@ def test_lag_is_end_offset_minus_next_offset(ingested: Ingested) -> None:
 
 
 def test_heartbeat_skips_rows_locked_by_a_write(ingested: Ingested) -> None:
-    """The heartbeat is still recorded in the other rows."""
+    """The heartbeat is recorded in the other rows."""
     claims = ingested.claims
     with open_connection() as writing, writing.transaction(force_rollback=True):
         writing.execute("UPDATE ingest_ledger SET read = read WHERE topic = %s", [SOURCE.topic])
@@ -266,15 +269,15 @@ def test_heartbeat_skips_rows_locked_by_a_write(ingested: Ingested) -> None:
 def test_recreated_topic_stays_current_when_heartbeat_of_old_topic_is_written_late(
     ingested: Ingested,
 ) -> None:
-    """The topic was recreated and claimed while a heartbeat for the old topic waited for the
-    database."""
+    """A heartbeat for the old topic waited for the database. Meanwhile the topic was recreated and
+    claimed."""
     claims, beat_at = ingested.claims, time.monotonic()
     time.sleep(0.1)
     new = TopicPartition(SOURCE.topic, "made-again", 0)
     with open_connection() as plain:
         ledger.claim_partition(plain, new, 0)
         ledger.record_heartbeat(plain, {claims[SOURCE]: 5}, None, beat_at)
-        time.sleep(0.01)  # and goes on: it reaches only brokers that are away
+        time.sleep(0.01)  # the old consumer continues, but no broker answers it
         ledger.record_heartbeat(plain, {claims[SOURCE]: None}, None, answered=())
     result = {
         entry.topic_id: entry for entry in ledger_rows.load_entries() if entry.topic == SOURCE.topic
@@ -313,8 +316,12 @@ TOLERANCE = Tolerance(consecutive=50, ratio=0.5, window=100)
 
 
 def run_probe(ahead: str, claim: Claim) -> int | None:
-    """What a probe says of a partition halted at offset 10, with good (.), bad (x) and expired (e)
-    messages ahead."""
+    """Return up to which offset a probe resumes a topic partition that is halted at offset 10, or
+    None.
+
+    Args:
+        ahead: The next messages: good (.), bad (x) or expired (e).
+    """
     bodies = {".": make_value(), "x": b"bad", "e": EXPIRED}
     present: list[KafkaMessage] = [
         make_message(bodies[item], 10 + n) for n, item in enumerate(ahead)
@@ -337,8 +344,12 @@ def run_probe(ahead: str, claim: Claim) -> int | None:
         ("x" * 10 + "." * 10, None),
         ("x" * 9 + "e" * 11, 10),
         ("." * 5, 10),
-        ("." * 15 + "x" * 500, 10),  # bad ones may come again: the limits hold for them
-        ("x" * 100 + "." * 20, 130),  # fixed: what is between them goes to quarantine
+        ("." * 15 + "x" * 500, 10),  # the later bad messages are for the usual limits
+        # The producer is fixed; the bad messages before go to quarantine.
+        (
+            "x" * 100 + "." * 20,
+            130,
+        ),
     ],
 )
 def test_halted_partition_resumes_when_enough_of_its_next_messages_are_good(
@@ -369,7 +380,7 @@ def test_probe_of_halted_partition_has_no_result_when_database_is_unreachable(
 
 
 def test_writer_makes_its_first_attempt_after_stop_waiting(ingested: Ingested) -> None:
-    """`stop_waiting()` ends only the wait for a further attempt."""
+    """`stop_waiting()` only ends the wait before a repeated attempt."""
     writer = RetryingWriter(BatchWriter(open_connection))
     writer.stop_waiting()
     writer.write(ingested.make_batch(make_value(id="a")), ingested.claims, {})

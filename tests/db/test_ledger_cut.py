@@ -1,4 +1,4 @@
-"""A log that was cut back under the ledger: offsets start again, nothing is skipped."""
+"""A truncated log at the broker: its offsets start again, and no message is skipped."""
 
 import psycopg
 import pytest
@@ -53,7 +53,7 @@ def test_partition_log_that_was_truncated_is_read_from_its_start(
     cut = ledger.claim_partition(plain_connection, SOURCE, 0, 40)
     assert (cut.next_offset, cut.topic_partition.broker_id) == (0, "id-1")
     write_batch(plain_connection, cut, 40)
-    # It grows beyond where the first log ended: the newest one goes on, not the first.
+    # The log grows beyond the end of the first log: reading continues in the newest ledger row.
     again = ledger.claim_partition(plain_connection, SOURCE, 0, 500)
     assert (again.topic_partition, again.next_offset) == (cut.topic_partition, 40)
     entries = ledger_rows.load_entries()
@@ -74,8 +74,8 @@ def test_each_truncation_of_a_partition_log_gets_its_own_ledger_row(
 def test_truncated_partition_log_is_read_from_its_start_once(
     plain_connection: psycopg.Connection,
 ) -> None:
-    """A second consumer that notices the same truncation continues at the offset that the first one
-    reached."""
+    """A second consumer notices the same truncation. It continues at the offset that the first
+    consumer reached."""
     write_batch(plain_connection, ledger.claim_partition(plain_connection, SOURCE, 0, 100), 100)
     cut = ledger.claim_partition(plain_connection, SOURCE, 3, truncated={SOURCE})
     assert (cut.topic_partition, cut.next_offset) == (SOURCE.make_successor(), 3)
@@ -88,7 +88,7 @@ def test_truncated_partition_log_is_read_from_its_start_once(
     ]
 
 
-def test_last_message_is_remembered_until_broker_deletes_it(
+def test_ledger_keeps_last_message_until_broker_deletes_it(
     plain_connection: psycopg.Connection,
 ) -> None:
     claim = ledger.claim_partition(plain_connection, SOURCE, 0)
@@ -98,7 +98,7 @@ def test_last_message_is_remembered_until_broker_deletes_it(
     claim_and_advance(plain_connection, claim, PartitionProgress(0, 7, read=7, good=7, last=sixth))
     claim = ledger.claim_partition(plain_connection, SOURCE, 0)
     assert claim.last == last
-    # Markers behind it: nothing newer to remember.
+    # Only transaction markers follow, so this message stays the last one.
     gap = OffsetGap(7, 9, lost=False)
     claim_and_advance(plain_connection, claim, PartitionProgress(7, 9, gaps=[gap]))
     assert ledger.claim_partition(plain_connection, SOURCE, 6).last == last

@@ -1,4 +1,4 @@
-"""The limits that `annals grants` gives the logins, and the logins that it makes."""
+"""The limits that `annals grants` sets for database logins, and the logins that it creates."""
 
 import re
 from functools import partial
@@ -29,7 +29,7 @@ def granted() -> None:
 
 
 def fetch_limits(login: str) -> tuple[int, list[str]]:
-    """The connection limit and the settings of a login."""
+    """Return the connection limit and the settings of a login."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT rolconnlimit, rolconfig FROM pg_roles WHERE rolname = %s", [login])
         actual: tuple[int, list[str] | None] = cursor.fetchone()
@@ -92,7 +92,7 @@ def test_login_cannot_get_rights_of_second_role(tmp_path: Path) -> None:
     with create_member(CONSUMER) as login:
         with pytest.raises(CommandError, match=f"{login} already has the rights of {CONSUMER}, "):
             call_command("grants", apply=True, login=[("web", login, str(file))])
-        with psycopg.connect(build_url(login)) as plain:  # its password is what it was
+        with psycopg.connect(build_url(login)) as plain:  # its password has not changed
             row = plain.execute("SELECT pg_has_role('annals_web', 'MEMBER')").fetchone()
         assert row == (False,)
         alter_login(login, "SUPERUSER")

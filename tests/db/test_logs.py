@@ -1,4 +1,4 @@
-"""Log lines: what they say, and that no document's content gets into them."""
+"""Log lines: their form, and that they have no contents of documents."""
 
 import json
 import logging
@@ -73,7 +73,7 @@ def find_day() -> None:
     raise LookupError("no such day")
 
 
-# PostgreSQL quotes the value in its sentence, in DETAIL, or in CONTEXT.
+# Errors in which PostgreSQL quotes the value in its message, in DETAIL, or in CONTEXT.
 QUOTING = [
     ("SELECT %s::jsonb", [f'{{"name": "{SECRET}"']),
     ("SELECT %s::integer", [SECRET]),
@@ -89,7 +89,7 @@ def test_database_error_line_has_no_values_of_row(
 ) -> None:
     with pytest.raises((DataError, IntegrityError)) as caught:
         execute(statement, values)
-    assert SECRET in str(caught.value)  # or the test proves nothing
+    assert SECRET in str(caught.value)  # PostgreSQL's error has the value, so the test can fail
     info = (type(caught.value), caught.value, caught.tb)
     text = format_line(formatter, "writing: %s", caught.value, exc_info=info)
     assert SECRET not in text
@@ -105,7 +105,7 @@ def test_logged_error_of_copy_command_has_no_values_of_row() -> None:
 
 
 def test_error_message_of_two_lines_is_logged_as_one_line() -> None:
-    """Citus reports an unreachable node in two lines."""
+    """Citus reports an unreachable node in a message of two lines."""
     raised = "RAISE connection_failure USING MESSAGE = E'refused\\n\\tIs it running?'"
     with pytest.raises(OperationalError) as caught, connection.cursor() as cursor:
         cursor.execute(f"DO $$ BEGIN {raised}; END $$")
@@ -147,7 +147,8 @@ FORGED = (
 def test_log_entry_is_one_line_whatever_text_it_contains(
     formatter: logging.Formatter, text: str
 ) -> None:
-    """Names, paths, headers and Kafka keys come here as arguments, as fields or in errors."""
+    """The text can be an argument, a field or part of an error, as names, paths, headers and Kafka
+    keys can."""
     for actual in (
         format_line(formatter, text),
         format_line(formatter, "key %s", text),

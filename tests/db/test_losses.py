@@ -1,4 +1,5 @@
-"""When unread messages are lost, as the ledger, its page, the API and Prometheus show it."""
+"""The forecast when unread messages will be lost: in the ledger, on its page, in the API and in
+metrics."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -21,7 +22,7 @@ from ingest.models import Ledger, RetiredTopic
 from ingest.store import ledger
 from ingest.store.session import open_connection
 from tests.db.commands import read_output
-from tests.db.noted import create_ledger_row
+from tests.db.ingest_rows import create_ledger_row
 from tests.db.screens import read_text
 
 pytestmark = pytest.mark.django_db
@@ -32,7 +33,7 @@ HOUR = 3600.0
 
 @pytest.fixture(autouse=True)
 def current_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Messages come as time passes: a test may begin long after this module was imported."""
+    """Set NOW to the time of the test, which may run long after this module was imported."""
     monkeypatch.setitem(globals(), "NOW", datetime.now(UTC).replace(microsecond=0))
 
 
@@ -49,8 +50,11 @@ def make_ledger_row(topic: str, **values: Any) -> Ledger:
 
 @pytest.fixture
 def four_partitions_behind(db: None) -> None:
-    """A partition that is lost in some two hours and ten minutes, one that has time, one that is
-    never lost, one that is retired."""
+    """Store ledger rows of four topic partitions with unread messages.
+
+    The first loses messages in ten and a half minutes, the second in eight hours, the third never.
+    The topic of the fourth is retired.
+    """
     loss_at = NOW + timedelta(minutes=10, seconds=30)
     make_ledger_row(TOPICS[0], high_watermark=24_100, loss_at=loss_at, reading_rate=50.0)
     make_ledger_row(TOPICS[1])
@@ -65,7 +69,7 @@ def test_loss_forecasts_are_sorted_by_urgency(four_partitions_behind: None) -> N
     forecasts = losses.forecast_losses(ledger_rows.load_entries(), now=NOW)
     first, second, third = forecasts.items()
     assert (first[0], first[1].loss_seconds, first[1].unread) == ((TOPICS[0], 0), 630.0, 24_000)
-    # 50 are read a second, 20 come.
+    # Each second 50 messages are read and 20 arrive.
     assert first[1].catch_up_seconds == 24_100 / 30
     assert (second[0], second[1].loss_seconds, second[1].catch_up_seconds) == (
         (TOPICS[1], 0),
@@ -105,7 +109,7 @@ def test_catching_up_never_ends_when_messages_arrive_as_fast_as_they_are_read(
 def test_catching_up_never_ends_for_halted_partition(
     four_partitions_behind: None, client: Client
 ) -> None:
-    """The forecasts of the other partitions do not depend on it."""
+    """The forecasts of other topic partitions do not depend on the halted one."""
     Ledger.objects.filter(topic=TOPICS[0]).update(halted_at=NOW, halted_why="bad")
     forecasts = losses.forecast_losses(ledger_rows.load_entries(), now=NOW)
     assert (forecasts[TOPICS[0], 0].catch_up_seconds, forecasts[TOPICS[0], 0].is_halted) == (
@@ -131,7 +135,7 @@ def test_loss_metrics_are_served_without_consumer(four_partitions_behind: None) 
     assert result[TOPICS[2]] == inf
 
 
-def test_command_prints_loss_forecast(four_partitions_behind: None) -> None:
+def test_ledger_command_prints_loss_forecast(four_partitions_behind: None) -> None:
     output = read_output("ledger", "--offline").splitlines()
     [endangered, never] = [item for item in output if "UNREAD" in item]
     assert endangered.startswith(f"UNREAD {TOPICS[0]}[0]: 24,000 messages; data will be lost in ")
@@ -143,7 +147,9 @@ def test_command_prints_loss_forecast(four_partitions_behind: None) -> None:
     assert third["lossSeconds"] is None
 
 
-def test_page_shows_loss_forecast(four_partitions_behind: None, client: Client) -> None:
+def test_completeness_page_shows_loss_forecast(
+    four_partitions_behind: None, client: Client
+) -> None:
     client.force_login(User.objects.get(username="ops"))
     page = read_text(client.get("/admin/completeness/"))
     assert f"{TOPICS[0]}[0]: data will be lost in 10 min" in page
@@ -155,8 +161,8 @@ def test_page_shows_loss_forecast(four_partitions_behind: None, client: Client) 
 
 @pytest.mark.django_db(transaction=True)
 def test_only_current_owner_of_partition_records_its_forecast() -> None:
-    """A record by an earlier owner changes nothing. If no reading rate was measured, the stored one
-    stays."""
+    """A forecast of an earlier owner changes nothing. If no reading rate was measured, the stored
+    rate stays."""
     source = TopicPartition(TOPICS[0], "t", 0)
     with open_connection("annals-test") as plain:
         old = ledger.claim_partition(plain, source, 0)

@@ -1,4 +1,4 @@
-"""`annals migrate` waits for no lock for long; who needs the tables meanwhile gets them."""
+"""`annals migrate` waits only shortly for locks, so that processes can use the tables meanwhile."""
 
 import threading
 import time
@@ -23,10 +23,10 @@ from tests.messages import make_value
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-# A migration that needs the lock of a table that requests write.
+# A migration that locks a table into which requests write.
 WITH_A_LOCK = ("access", "0008_no_failed_logins")
 JOURNAL = "access_journal"
-# By a web of the release before 0005, which does not know three of the columns.
+# The insert of a web process of the release before 0005, without three of today's columns.
 WRITE = (
     "INSERT INTO access_journal (login, actor, address, request_id, action, entity, entity_id,"
     " application, outcome, status, method, query, reason) VALUES"
@@ -35,8 +35,8 @@ WRITE = (
 
 
 @pytest.fixture(autouse=True)
-def all_applied() -> Iterator[None]:
-    """Each test leaves the list of migrations as it was."""
+def restored_migrations() -> Iterator[None]:
+    """Restore the list of applied migrations after the test."""
     before = query("SELECT app, name FROM django_migrations")
     yield
     with open_connection("test") as plain:
@@ -52,13 +52,13 @@ def _insert_migration(
 
 
 def forget_migration(name: schema.MigrationName) -> None:
-    """The database seems to lack this migration."""
+    """Remove this migration from the list of applied migrations."""
     with open_connection("test") as plain:
         plain.execute("DELETE FROM django_migrations WHERE app = %s AND name = %s", name)
 
 
 def forget_migrations_from(name: schema.MigrationName) -> None:
-    """As forget, with all later ones of the app."""
+    """Remove this migration and all later ones of its app from the list."""
     with open_connection("test") as plain:
         plain.execute("DELETE FROM django_migrations WHERE app = %s AND name >= %s", name)
 
@@ -73,7 +73,7 @@ def is_applied(name: schema.MigrationName) -> bool:
 
 @contextmanager
 def hold_lock(table: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
-    """Somebody has read the table in a transaction that stays open."""
+    """Read the table in a transaction that stays open until the end of the block."""
     with open_connection("a-long-report") as plain:
         plain.execute("SET idle_in_transaction_session_timeout = 0")
         plain.execute("BEGIN")
@@ -83,7 +83,7 @@ def hold_lock(table: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
 
 @contextmanager
 def write_meanwhile(insert: str) -> Iterator[list[float]]:
-    """Rows are written all the time; gives the seconds of each statement."""
+    """Insert rows all the time during the block. Yield how many seconds each statement took."""
     stop, took = threading.Event(), []
 
     def write() -> None:
@@ -109,16 +109,18 @@ def test_migrate_gives_up_without_stopping_writers_when_a_table_stays_locked(
     forget_migrations_from(WITH_A_LOCK)
     text = StringIO()
     with hold_lock(JOURNAL), write_meanwhile(WRITE) as took:
-        wait_until(lambda: len(took) > 10, "nothing is written")
+        wait_until(lambda: len(took) > 10, "the writer stores no rows")
         with pytest.raises(CommandError) as error:
             call_command("migrate", verbosity=0, stderr=text)
         before = len(took)
-        # The transaction is still open: a migration that still waited would be in the way.
-        wait_until(lambda: len(took) > before + 10, "writing does not go on")
+        # The transaction is still open. If the migration still waited for it, inserts would wait.
+        wait_until(lambda: len(took) > before + 10, "the writer does not continue")
     assert "Nothing is half applied" in str(error.value)
     assert "Trying again in 1 s" in text.getvalue()
     assert not is_applied(WITH_A_LOCK)
-    assert max(took) > migrate.LOCK_SECONDS / 2, "the writer never waited: the test shows nothing"
+    assert max(took) > migrate.LOCK_SECONDS / 2, (
+        "the writer never waited, so the test shows nothing"
+    )
     call_command("migrate", verbosity=0)
     assert is_applied(WITH_A_LOCK)
 
@@ -183,7 +185,8 @@ def test_consumer_refuses_tables_of_another_release(ingested: Ingested) -> None:
         refuse_incompatible_tables()
     call_command("migrate", verbosity=0)
     with open_connection("test") as plain:
-        _insert_migration(plain, ("history", "9998_one_more_table"))  # of the next release
+        # A migration of the next release.
+        _insert_migration(plain, ("history", "9998_one_more_table"))
     refuse_incompatible_tables()
     ingested.write(make_value(id="a"))
 
@@ -193,7 +196,8 @@ def test_command_refuses_tables_of_another_release(
 ) -> None:
     with pytest.raises(DatabaseError) as caught, connection.cursor() as cursor:
         cursor.execute("SELECT * FROM a_later_table")
-    assert "UndefinedTable" in explain_error(caught.value)  # no migration is missing: a fault
+    # No migration is missing, so this is another fault.
+    assert "UndefinedTable" in explain_error(caught.value)
     forget_migrations_from(WITH_A_LOCK)
     text = explain_error(caught.value)
     assert text.startswith("The database lacks migrations of this release (access.0008")
@@ -202,7 +206,7 @@ def test_command_refuses_tables_of_another_release(
 
 def test_web_answers_503_until_tables_are_migrated() -> None:
     forget_migrations_from(WITH_A_LOCK)
-    client = Client()  # as a new process: it has not seen the tables yet
+    client = Client()  # as in a new process, which has not checked the tables yet
     for path, text in (
         ("/api/v1/completeness", "the database is not at the version of this release yet"),
         ("/admin/", "the database is not at the version of this release yet"),

@@ -1,4 +1,4 @@
-"""The migrations say what the models say, and an earlier release can work after them."""
+"""Migrations match the models, and the previous release can work after them."""
 
 import pytest
 from django.core.management import call_command
@@ -24,7 +24,8 @@ def test_no_model_differs_from_its_migrations(capsys: pytest.CaptureFixture[str]
 
 
 def is_breaking(operation: object) -> bool:
-    """Whether processes of the release before cannot read or add rows after it."""
+    """Return whether processes of the previous release fail to read or add rows after this
+    operation."""
     if isinstance(operation, operations.AddField):
         field = operation.field
         return not (field.null or field.has_db_default() or field.many_to_many)

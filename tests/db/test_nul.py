@@ -1,4 +1,4 @@
-"""A document with NUL characters is stored, and comes out of every door as it came in."""
+"""A document with NUL characters is stored, and every output shows it unchanged."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -55,8 +55,8 @@ OLD = NOW - timedelta(days=5)
 
 
 @pytest.fixture
-def archived_too(tables: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Versions 0 and 1 of A1: NUL in both, five days apart; and an archive."""
+def store_with_nul(tables: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Store versions 0 and 1 of A1, both with NUL and five days apart, and configure an archive."""
     with connect_plainly() as plain:
         for version, (moment, data) in enumerate(((OLD, NUL), (NOW, {**NUL, "a": "\0"}))):
             days.create_partition(plain, ROOT.table, moment.date())
@@ -67,7 +67,7 @@ def archived_too(tables: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 
 @pytest.fixture
-def auditor(archived_too: Path, auditor: Client) -> Client:
+def auditor(store_with_nul: Path, auditor: Client) -> Client:
     return auditor
 
 
@@ -88,18 +88,19 @@ def test_filter_accepts_field_name_with_nul(auditor: Client) -> None:
     auditor.force_login(User.objects.get(username="support"))
     address = "/admin/history/product-instance/A1/"
     assert f"{address}field/?path=%2Fb%00" in auditor.get(f"{address}state/").content.decode()
-    assert auditor.get(f"{address}?path=%2Fb%00").context["groups"] == []  # it never changed
+    # This field never changed.
+    assert auditor.get(f"{address}?path=%2Fb%00").context["groups"] == []
     assert len(auditor.get(f"{address}?path=%2Fa").context["groups"]) == 1
     assert auditor.get("/admin/history/product-instance/a%00b/").status_code == 404
 
 
 @pytest.mark.parametrize("archived", [False, True])
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_exports_contain_nul_character(archived_too: Path, kind: str, archived: bool) -> None:
+def test_exports_contain_nul_character(store_with_nul: Path, kind: str, archived: bool) -> None:
     if archived:
         policy = PartitionPolicy(Window.at(NOW, 3, 1), NOW.date(), None, 0)
-        execute_plans(policy, archiver=DayArchiver(Files(str(archived_too / "archive"))))
-    out = archived_too / "out"
+        execute_plans(policy, archiver=DayArchiver(Files(str(store_with_nul / "archive"))))
+    out = store_with_nul / "out"
     until = OLD + timedelta(days=1)
     call_command(
         *("export", "--entity", "product-instance", "--format", kind, "--output", str(out)),

@@ -1,4 +1,4 @@
-"""The oldest PostgreSQL that is supported: commands and the consumer's connection work on it."""
+"""Commands and the consumer's connection work on the oldest supported PostgreSQL."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def url() -> Iterator[str]:
         yield server_url
 
 
-def run(url: str, *words: str) -> str:
+def run_on_older_server(url: str, *words: str) -> str:
     finished = subprocess.run(
         [sys.executable, *words],
         cwd=ROOT, capture_output=True, text=True, timeout=300,
@@ -44,7 +44,9 @@ def test_migrate_and_partitions_commands_work_on_older_postgresql(url: str) -> N
         version = plain.info.server_version
     if version >= 170_000:
         pytest.skip("Debian's PostgreSQL knows all parameters")
-    run(url, "manage.py", "migrate")
-    assert run(url, "-c", PROGRAM) == f"UTC {version}\n"
-    [partition] = json.loads(run(url, "manage.py", "partitions", "list", "--json"))[:1]
+    run_on_older_server(url, "manage.py", "migrate")
+    assert run_on_older_server(url, "-c", PROGRAM) == f"UTC {version}\n"
+    [partition] = json.loads(run_on_older_server(url, "manage.py", "partitions", "list", "--json"))[
+        :1
+    ]
     assert partition["table"]

@@ -1,5 +1,8 @@
-"""What came about a document and is in quarantine is named wherever the document is shown: above,
-between and below the stored versions, and at an unknown place."""
+"""Open messages in quarantine are shown wherever their document is shown.
+
+This holds for messages with a number above, between or below the stored versions, and without a
+number.
+"""
 
 import json
 import re
@@ -22,8 +25,8 @@ from ingest.messages.message import KafkaMessage
 from ingest.models import Quarantined
 from ingest.store.session import open_connection
 from tests.db.commands import read_output
+from tests.db.ingest_rows import create_ledger_row
 from tests.db.ingested import CHILD_SOURCE, Ingested
-from tests.db.noted import create_ledger_row
 from tests.db.screens import read_text
 from tests.db.store import record_queries
 from tests.messages import CHILD_TOPIC, NOW, TOPIC, make_value
@@ -33,7 +36,7 @@ API = "/api/v1"
 OF_A1 = f"{API}/history/product-instance/A1"
 PAGE = "/admin/history/product-instance/A1/"
 SOON = quote((NOW + timedelta(hours=1)).isoformat())
-# Whatever shows the document, in the API and on the screens.
+# Every API call and page that shows the document.
 CALLS = [
     OF_A1,
     f"{OF_A1}?author=nobody",
@@ -64,7 +67,7 @@ PAGES = [
 
 
 def make_version_message(number: int | None, **changes: Any) -> bytes:
-    """A version of A1, made a minute after the one before."""
+    """Return the message of a version of A1; each version is a minute later than the one before."""
     moment = (NOW + timedelta(minutes=number or 0) - timedelta(hours=1)).isoformat()
     fields = {"id": "A1", "version": number, "updatedAt": moment, "data": {"rate": str(number)}}
     return make_value(**fields | changes)
@@ -83,7 +86,7 @@ def english(client: Client) -> Client:
 
 @pytest.fixture
 def stored(ingested: Ingested) -> Iterator[Ingested]:
-    """The versions 1, 3 of A1, and of a child of it 0. All that was sent has been read."""
+    """Store the versions 1 and 3 of A1 and version 0 of its child T1, with nothing left unread."""
     ingested.write(make_version_message(1), make_version_message(3))
     ingested.write(make_child_message("T1", 0), source=CHILD_SOURCE)
     now = clock.now()
@@ -93,11 +96,11 @@ def stored(ingested: Ingested) -> Iterator[Ingested]:
         plain.execute("UPDATE ingest_ledger SET high_watermark = next_offset, end_known_at = now()")
     yield ingested
     if connection.connection is not None:
-        connection.connection.rollback()  # the pages have read the days that are dropped now
+        connection.connection.rollback()  # frees locks of the days
 
 
 def fetch_quarantined(client: Client, address: str) -> list[dict[str, Any]]:
-    """What an answer of the API says is in quarantine."""
+    """Return the quarantined messages that an answer of the API lists."""
     answer = client.get(address, headers={"Accept-Language": "en"})
     assert answer.status_code == 200, answer.content
     data = json.loads(answer.content)["data"]
@@ -113,20 +116,20 @@ BAD: dict[str, tuple[bytes, int | None]] = {
     "between": (make_version_message(2, type="no such"), 2),
     "below": (make_version_message(0, type="no such"), 0),
     "the number of a stored version": (make_version_message(3, data={"rate": "other"}), 3),
-    "a version that is no number": (make_version_message(4, version="four"), None),
+    "a version that is not a number": (make_version_message(4, version="four"), None),
     "no version": (make_version_message(4, version=...), None),
     "no time": (make_version_message(4, updatedAt="never"), 4),
 }
 
 
-@pytest.mark.parametrize("place", BAD)
+@pytest.mark.parametrize("case", BAD)
 def test_quarantined_message_is_listed_in_every_api_answer_and_page_of_its_document(
-    place: str, stored: Ingested, english: Client
+    case: str, stored: Ingested, english: Client
 ) -> None:
-    body, number = BAD[place]
+    body, number = BAD[case]
     stored.write(body)
     [row] = Quarantined.objects.all()
-    made_at = None if place == "no time" else row.made_at
+    made_at = None if case == "no time" else row.made_at
     for address in CALLS:
         [message] = fetch_quarantined(english, address)
         assert (message["kind"], message["id"], message["version"]) == (ROOT.name, "A1", number), (
@@ -200,14 +203,24 @@ def test_settled_quarantined_message_is_not_shown(
 
 
 def list_bad_children() -> Iterator[tuple[bytes, str]]:
-    yield make_child_message("T1", 1, type="no such"), "T1"  # the store has it
-    yield make_child_message("T1", 1, productInstanceId=""), "T1"  # only the store says whose it is
+    yield make_child_message("T1", 1, type="no such"), "T1"  # the child is stored
+    # Only the stored version names the application.
+    yield (
+        make_child_message("T1", 1, productInstanceId=""),
+        "T1",
+    )
     yield make_child_message("T1", 1, productInstanceId="B9", type="no such"), "T1"
-    yield make_child_message("T2", 0, type="no such"), "T2"  # only the message says whose it is
+    # Only the message names the application.
+    yield (
+        make_child_message("T2", 0, type="no such"),
+        "T2",
+    )
 
 
 @pytest.mark.parametrize(
-    "body, id", [*list_bad_children()], ids=["stored", "names none", "names another", "only named"]
+    "body, id",
+    [*list_bad_children()],
+    ids=["stored", "without application", "another application", "not stored"],
 )
 def test_application_page_lists_quarantined_messages_of_its_children(
     body: bytes, id: str, stored: Ingested, english: Client
@@ -263,11 +276,11 @@ def test_state_at_moment_is_uncertain_when_quarantined_message_may_be_before_mom
         0,
         None,
     )
-    # Before versions 4 and 5 were made: only what has no time may have been there.
+    # A moment before versions 4 and 5: only the message without a time may be earlier.
     before = quote((NOW - timedelta(hours=1) + timedelta(minutes=3, seconds=5)).isoformat())
     [document] = json.loads(english.get(f"{OF_A1}/at?time={before}").content)["data"]["uncertain"]
     assert [item["version"] for item in document["quarantined"]] == [6]
-    # Before version 3, whose number says that all of them came later.
+    # A moment before version 3: all messages have higher numbers, so they are later.
     early = quote((NOW - timedelta(hours=1) + timedelta(minutes=1, seconds=5)).isoformat())
     [gap] = json.loads(english.get(f"{OF_A1}/at?time={early}").content)["data"]["uncertain"]
     assert (gap["missingVersions"], gap["quarantined"]) == ([2], [])

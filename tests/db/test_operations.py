@@ -1,4 +1,4 @@
-"""The page that answers "is all well?", and what it is made of."""
+"""The page that answers "is all well?": its checks, its chart and its forecast."""
 
 import re
 from datetime import timedelta
@@ -31,8 +31,8 @@ from history.store.days.days import DayState
 from ingest.models import JobRun, Pace
 from ingest.store import ledger
 from ingest.store.session import open_connection
+from tests.db.ingest_rows import create_ledger_row, record_gap_run, record_maintain_run
 from tests.db.ingested import Ingested
-from tests.db.noted import create_ledger_row, record_gap_run, record_maintain_run
 from tests.db.screens import read_text
 from tests.messages import make_value
 
@@ -52,8 +52,8 @@ OLD = (
     make_gauge("annals_loss_seconds", 90_000, **PLACE),
     make_gauge("annals_kept_seconds", 1e5, **PLACE),
 )
-# By alert: samples at which it fires, and what its rule says of the first. The other checks are a
-# Beyond, which says both.
+# For each alert: samples at which it fires, and the limit of the first one in its rule. The other
+# checks are Thresholds, which have both.
 FIRING: dict[str, tuple[list[Metric], str]] = {
     "AnnalsLossNear": (
         [
@@ -150,7 +150,7 @@ def test_problems_are_listed_worst_first_and_name_affected_partitions(settings: 
 @pytest.mark.parametrize(
     ("seen", "earlier", "alert", "page"),
     [
-        (55, 65, None, False),  # asked last before it ended
+        (55, 65, None, False),  # the brokers were asked shortly before the consumer ended
         (65, 75, "AnnalsConsumerSilent", False),
         (301, 999, "AnnalsConsumerSilent", True),
         (2, 65, "AnnalsBrokersSilent", False),
@@ -161,7 +161,8 @@ def test_silent_consumers_and_silent_brokers_are_different_problems(
     seen: int, earlier: int, alert: str | None, page: bool
 ) -> None:
     """`seen` is the number of seconds since a consumer wrote, `earlier` since the brokers confirmed
-    the end offsets. Silence is a problem after a minute, with severity `page` after five."""
+    the end offsets. Silence is a problem after one minute, and has the severity `page` after
+    five."""
     now = clock.now()
     values = [
         make_gauge(
@@ -282,13 +283,13 @@ def test_pace_chart_shows_recorded_numbers_of_read_messages(ingested: Ingested) 
     assert draw_pace() is None
     ingested.write(*(make_value(id=str(number)) for number in range(5)))
     with open_connection() as plain:
-        for _ in range(2):  # of ten minutes the first counts
+        for _ in range(2):  # only the first call in ten minutes is recorded
             ledger.record_pace(plain)
-        noted = Pace.objects.get()
-        assert (noted.came, noted.read, noted.stored) == (5, 5, 5)
+        pace = Pace.objects.get()
+        assert (pace.came, pace.read, pace.stored) == (5, 5, 5)
         plain.execute(
             "UPDATE ingest_pace SET at = %s, slot = slot - 1, read = 2",
-            [noted.at - timedelta(minutes=10)],
+            [pace.at - timedelta(minutes=10)],
         )
         ledger.record_pace(plain)
         actual = draw_pace()
@@ -297,7 +298,7 @@ def test_pace_chart_shows_recorded_numbers_of_read_messages(ingested: Ingested) 
         assert actual.highest_rate == pytest.approx(3 / 600, rel=0.1)
         assert f" {HEIGHT}v-0.0h5.0V{HEIGHT}z" in actual.arrived_path
         assert re.fullmatch(r"M71[45]\.\d -?0\.0h5\.0", actual.read_path)
-        plain.execute("UPDATE ingest_pace SET at = %s", [noted.at - timedelta(days=2)])
+        plain.execute("UPDATE ingest_pace SET at = %s", [pace.at - timedelta(days=2)])
     assert draw_pace() is None
 
 
@@ -305,16 +306,16 @@ def test_forecast_says_on_which_day_the_disk_is_full(db: None, settings: Setting
     assert forecast_disk([]).full is None
     from annals.operations import disk as module
 
-    class Load:
+    class FakeLoad:
         rows_per_day, data, index = 1e9, 9.0, 1.0
 
-    class Found:
-        loads = [Load()]
+    class FakeLoads:
+        loads = [FakeLoad()]
 
     today = clock.now().date()
     part = Partition("t", "t_1", None, None, DayState.ATTACHED, False, 1, 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "measure_loads", lambda *_: Found())
+        patch.setattr(module, "measure_loads", lambda *_: FakeLoads())
         settings.ANNALS = env.read_settings(
             {"ANNALS_DISK_GB": "100", "ANNALS_RETENTION_DAYS": "30"}
         )

@@ -1,4 +1,4 @@
-"""Packed days: nothing is lost, doubled or changed, whatever comes meanwhile or is damaged."""
+"""Packed days: packing loses, doubles and changes no version, and damage is found."""
 
 import io
 import json
@@ -57,7 +57,12 @@ from ingest.messages.decode import decode
 from ingest.messages.message import KafkaMessage
 from ingest.store import copy as copying
 from ingest.store.copy import encode_rows
-from tests.db.partitioned import connect_plainly, pack_finished_days, read_all_to_end, run
+from tests.db.partitioned import (
+    connect_plainly,
+    pack_finished_days,
+    record_all_topics_as_read,
+    run_partitions,
+)
 from tests.db.store import HOST, T0, Store, minute
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -66,8 +71,11 @@ ROOT, TASK = get_root(), BY_NAME["product-task"]
 
 
 def fill(plain: Connection, documents: int = 40, seed: int = 1) -> None:
-    """Versions of documents, some alike, some with numbers given twice, missing or without order,
-    deletions without a document, and one document too large for a block with others."""
+    """Store versions of random documents.
+
+    Some are alike. Some have numbers that are repeated, missing or out of order. Some are deletions
+    without a snapshot, and some are too large to share a block.
+    """
     random = Random(seed)
     for entity in (ROOT, TASK):
         days.create_partition(plain, entity.table, DAY)
@@ -97,7 +105,7 @@ def fill(plain: Connection, documents: int = 40, seed: int = 1) -> None:
 
 
 def fill_simulated(plain: Connection, messages: int = 2_400) -> None:
-    """Applications as the simulator makes them, enough for dictionaries."""
+    """Store applications from the simulator, enough to make dictionaries."""
     records_by_entity: dict[EntityKind, list[Record]] = {}
     window = Window.at(clock.now(), 90, 14)
     start = datetime.combine(DAY, time(), UTC)
@@ -125,7 +133,7 @@ def read_blocks(plain: Connection, entity: EntityKind = ROOT) -> list[tuple[Any,
 
 @pytest.mark.parametrize("seed", [*range(3), None], ids=str)
 def test_pack_and_unpack_keep_every_version(seed: int | None, plain: Connection) -> None:
-    """With a seed the versions are random. Without a seed they are those of the simulator, of all
+    """With a seed the versions are random. With None they are those of the simulator, of all
     kinds."""
     if seed is None:
         fill_simulated(plain)
@@ -175,14 +183,14 @@ def test_versions_in_a_block_have_one_application_and_ascending_moments(plain: C
         assert len(ago) < codec.MOST_VERSIONS
 
 
-@pytest.mark.plain_only("a day of a cluster that changes while it is packed stays as it is")
+@pytest.mark.plain_only("a cluster does not pack a day that changes meanwhile")
 def test_pack_keeps_row_that_is_inserted_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     fill_new = packing.DayRewrite.fill_table
 
     def add_late_row(self: Any, *args: Any) -> Any:
         result = fill_new(self, *args)
         Store().add("a-late-one", 7, {"late": 1}, 5)
-        with connect_plainly() as other_session:  # as ingest notes it
+        with connect_plainly() as other_session:  # the note that ingest makes of a late row
             late_rows.mark_sealed_day(other_session, ROOT.table, DAY)
             other_session.execute(
                 'INSERT INTO late_row ("table", day, row_id, version, row_hash, topic, partition,'
@@ -213,11 +221,11 @@ def test_pack_is_refused_when_versions_of_the_new_table_differ(
     before = read_rows(plain, ROOT)
     if where == "block":
         monkeypatch.setattr(codec.BlockPacker, "pack_block", pack_wrongly)
-    else:  # the server stored other bytes
+    else:  # as if the server had stored other bytes
         monkeypatch.setattr(packing._HashingWriter, "write", LibpqWriter.write)
     with pytest.raises(packing.WrongRowsError, match=f"{ROOT.table} {DAY} stays as it is"):
         packing.pack_day(plain, ROOT, DAY)
-    read_all_to_end()
+    record_all_topics_as_read()
     outcome = pack_finished_days(clock.now().date())
     assert (outcome.exit_code, outcome.packed) == (2, [])
     assert {name for name, _ in outcome.broken} == {
@@ -253,7 +261,7 @@ def test_pack_is_refused_when_day_is_in_use_or_disk_is_too_full(
     with connect_plainly() as plain, connect_plainly() as reader:
         fill(plain, 2)
         with reader.transaction():
-            reader.execute(f"SELECT FROM {ROOT.table}")  # as pg_dump does for hours
+            reader.execute(f"SELECT FROM {ROOT.table}")  # pg_dump reads the day like this for hours
             with pytest.raises(psycopg.errors.LockNotAvailable, match="stays open"):
                 packing.pack_day(plain, ROOT, DAY)
         monkeypatch.setattr(packing.DayRewrite, "measure_table", lambda *_: 10**9)
@@ -263,7 +271,7 @@ def test_pack_is_refused_when_day_is_in_use_or_disk_is_too_full(
 
 
 def test_pack_is_not_subject_to_time_limits_of_its_login(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Packing a large day takes longer than any of them."""
+    """Packing a large day takes longer than each of the limits."""
     limits = []
 
     def note_limits(reader: Connection, *args: Any, **options: Any) -> Any:
@@ -334,7 +342,7 @@ def test_versions_of_block_with_flipped_bit_are_not_shown_and_damage_is_reported
 
 @pytest.mark.parametrize("column", ["author", "client_id", "type", "version", "updated_at"])
 def test_changed_column_of_block_is_detected(column: str, plain: Connection) -> None:
-    """A block with several versions is changed, and one with a single version."""
+    """One changed block has several versions, the other one has a single version."""
     expressions = {"type": "(type + 1) %% 3", "version": "version + 1"}
     fill(plain)
     seal_day(plain, ROOT, DAY)
@@ -352,9 +360,9 @@ def test_changed_column_of_block_is_detected(column: str, plain: Connection) -> 
         with plain.transaction(force_rollback=True):
             plain.execute(f"UPDATE {ROOT.table} SET {column} = {value} WHERE id = %s", [id])
             try:
-                place = days.locate_day(plain, ROOT.table, DAY)
+                day_table = days.locate_day(plain, ROOT.table, DAY)
                 fault = verification._compare_in_snapshot(
-                    plain, ROOT, DaySeal.objects.get(), place
+                    plain, ROOT, DaySeal.objects.get(), day_table
                 ).fault
             except DamagedBlockError as error:
                 fault = str(error)
@@ -372,7 +380,7 @@ def test_error_names_missing_or_changed_dictionary(change: str, plain: Connectio
     assert PackDictionary.objects.count() == 1
     before = read_rows(plain, ROOT)
     dictionaries._dictionaries_by_number.clear()
-    assert read_rows(plain, ROOT) == before  # read again by a new process
+    assert read_rows(plain, ROOT) == before  # a new process reads the dictionary again
     how = " SET content = content || 'x'" if change == "UPDATE" else ""
     plain.execute(f"{change} pack_dictionary{how}")
     dictionaries._dictionaries_by_number.clear()
@@ -394,15 +402,15 @@ def test_pack_and_unpack_commands_work_and_maintain_packs_each_day_once(
     plain: Connection,
 ) -> None:
     fill(plain)
-    code, out, _ = run("pack", str(DAY), "--entity", ROOT.name)
+    code, out, _ = run_partitions("pack", str(DAY), "--entity", ROOT.name)
     assert (code, out.split(":")[0]) == (0, f"Packed {ROOT.table} {DAY}")
-    code, out, _ = run("unpack", str(DAY), "--entity", ROOT.name)
+    code, out, _ = run_partitions("unpack", str(DAY), "--entity", ROOT.name)
     assert (code, out.split(":")[0]) == (0, f"Unpacked {ROOT.table} {DAY}")
-    read_all_to_end()
+    record_all_topics_as_read()
     line = f"{TASK.table}: 1 day to pack, {DAY} to {DAY}"
     for packed in ("2", "0"):
-        assert (line in run("maintain", "--dry-run")[1]) is (packed == "2")
-        assert run("maintain")[1].partition("packed ")[2][:1] == packed
+        assert (line in run_partitions("maintain", "--dry-run")[1]) is (packed == "2")
+        assert run_partitions("maintain")[1].partition("packed ")[2][:1] == packed
 
 
 def export_lines(folder: Path, kind: str) -> list[Any]:
@@ -468,7 +476,7 @@ def test_migration_adds_block_columns_to_older_tables(plain: Connection) -> None
 
 
 def test_threads_read_blocks_concurrently(plain: Connection) -> None:
-    """A decompressor that two threads use gives wrong bytes, or ends the process."""
+    """If two threads share a decompressor, it returns wrong bytes or ends the process."""
     days.create_partition(plain, ROOT.table, DAY)
     store = Store()
     for number in range(300):

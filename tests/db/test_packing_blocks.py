@@ -1,4 +1,4 @@
-"""Large documents, blocks that overlap and documents that change in packed days."""
+"""Packed days with large documents, overlapping blocks, and documents that change their form."""
 
 from datetime import timedelta
 from random import Random
@@ -18,7 +18,7 @@ DAY = T0.date()
 
 
 def fetch_one(key: VersionKey) -> None:
-    """As a page asks: again, while it is told that the version is for later."""
+    """Read this version, and check that one statement returns it."""
     rows, unread = TableSource().fetch_versions([VersionRef(get_root(), "A1", key)])
     assert ([row.key for row in rows], unread) == ([key], [])
 
@@ -46,7 +46,7 @@ def test_reading_small_version_does_not_read_large_snapshot_of_same_moment(store
 def test_reading_one_version_reads_only_its_own_block_when_blocks_overlap_in_time(
     store: Store,
 ) -> None:
-    """Here higher numbers have earlier moments, so the time spans of twenty blocks overlap."""
+    """Higher numbers have earlier moments here, so the spans of twenty blocks overlap."""
     for number in range(60):
         moment = minute((0, 100, 200)[number % 3] + number // 3)
         store.add("A1", number, {"text": "y" * 80_000, "number": number}, moment)

@@ -1,4 +1,4 @@
-"""A packed day that has a version twice is refused, and one command repairs it."""
+"""A packed day in which a version is stored twice is refused, and `partitions repair` mends it."""
 
 from datetime import timedelta
 
@@ -14,7 +14,7 @@ from history.store.days import canonical, days, doubled_versions
 from history.store.days.canonical import Connection, compute_digest, stream_versions
 from ingest.messages.decode import Reason
 from tests.db.ingested import Ingested
-from tests.db.partitioned import TABLE, connect_plainly, run
+from tests.db.partitioned import TABLE, connect_plainly, run_partitions
 from tests.messages import NOW, SOURCE, make_value, make_value_with_data
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -42,8 +42,10 @@ def list_keys() -> list[tuple[str, int]]:
 
 @pytest.fixture
 def doubled_day(tables: None, ingested: Ingested, plain: Connection) -> Ingested:
-    """As an earlier release left it: of a three versions are there twice, of b one, with another
-    content, and one of its own block's."""
+    """Store versions twice in a packed day, as an earlier release could.
+
+    Three versions of `a` are repeated. One version of `b` is repeated with other content.
+    """
     ingested.write(*FIRST)
     packing.pack_day(plain, ROOT, OLD)
     plain.execute(f"ALTER TABLE {NAME} DISABLE TRIGGER annals_refuse_packed")
@@ -65,13 +67,13 @@ def doubled_day(tables: None, ingested: Ingested, plain: Connection) -> Ingested
     return ingested
 
 
-@pytest.mark.plain_only("a trigger refuses versions of blocks")
+@pytest.mark.plain_only("only a single server refuses versions of blocks by a trigger")
 def test_day_with_doubled_version_is_neither_sealed_nor_packed(
     doubled_day: Ingested, plain: Connection
 ) -> None:
-    place = days.locate_day(plain, TABLE, OLD)
+    day_table = days.locate_day(plain, TABLE, OLD)
     assert [
-        key[:2] for key in doubled_versions.find_doubled_versions(plain, ROOT, place.child)
+        key[:2] for key in doubled_versions.find_doubled_versions(plain, ROOT, day_table.child)
     ] == [
         *(("a", version) for version in range(3)),
         ("b", 3),
@@ -82,14 +84,14 @@ def test_day_with_doubled_version_is_neither_sealed_nor_packed(
     for rewrite in (packing.pack_day, packing.unpack_day):
         with pytest.raises(packing.DoubledVersionError, match=twice):
             rewrite(plain, ROOT, OLD)
-    code, _, error = run("unpack", str(OLD), "--entity", ROOT.name)
+    code, _, error = run_partitions("unpack", str(OLD), "--entity", ROOT.name)
     assert (code, twice in error) == (2, True)
     assert len(list_keys()) == len(FIRST) + 4
 
 
 @pytest.mark.parametrize("sealed", [False, True])
 @pytest.mark.parametrize("in_blocks", [False, True])
-@pytest.mark.plain_only("a trigger refuses versions of blocks")
+@pytest.mark.plain_only("only a single server refuses versions of blocks by a trigger")
 def test_repair_keeps_one_row_of_each_doubled_version(
     sealed: bool,
     in_blocks: bool,
@@ -97,9 +99,9 @@ def test_repair_keeps_one_row_of_each_doubled_version(
     monkeypatch: pytest.MonkeyPatch,
     plain: Connection,
 ) -> None:
-    """Of two rows with equal contents one stays. If the contents differ, the first row stays and
-    the second one is set aside."""
-    if in_blocks:  # an earlier release packed the day again
+    """If two rows have equal contents, one of them stays. If their contents differ, the first row
+    stays, and the second row is set aside."""
+    if in_blocks:  # as if an earlier release packed the day again
         with monkeypatch.context() as patch:
             patch.setattr(packing.DayRewrite, "refuse_doubled", lambda _, rows: rows)
             packing.pack_day(plain, ROOT, OLD)
@@ -111,14 +113,14 @@ def test_repair_keeps_one_row_of_each_doubled_version(
                 OLD,
                 compute_digest(plain, ROOT, days.locate_day(plain, TABLE, OLD).child),
             )
-    code, out, error = run("repair", str(OLD), "--entity", ROOT.name)
+    code, out, error = run_partitions("repair", str(OLD), "--entity", ROOT.name)
     assert (code, error) == (0, "")
     assert f"{TABLE} {OLD}: b version 3 was stored twice" in out
     assert f"Repaired {TABLE} {OLD}: 4 rows removed, 1 of them with different content." in out
     assert list_keys() == KEYS
     moved = DoubledVersion.objects.get()
     assert (moved.table, moved.day, moved.row_id, moved.version) == (TABLE, OLD, "b", 3)
-    if not in_blocks:  # then nobody knows which one was first
+    if not in_blocks:  # in blocks it is not known which row was first
         assert moved.data == '{"other": 1}'
         result = doubled_day.write(*FIRST)
         assert (result.repeated[SOURCE], result.refused) == (len(FIRST), ())
@@ -127,18 +129,18 @@ def test_repair_keeps_one_row_of_each_doubled_version(
     packing.pack_day(plain, ROOT, OLD)
     packing.unpack_day(plain, ROOT, OLD)
     assert list_keys() == KEYS
-    code, out, error = run("repair", str(OLD), "--entity", ROOT.name)
+    code, out, error = run_partitions("repair", str(OLD), "--entity", ROOT.name)
     assert f"Repaired {TABLE} {OLD}: 0 rows removed" in out
 
 
 @pytest.mark.parametrize("noted", [False, True])
 @pytest.mark.parametrize("change", ["", """, data = '{"other": 1}'"""])
-@pytest.mark.plain_only("a trigger refuses versions of blocks")
+@pytest.mark.plain_only("only a single server refuses versions of blocks by a trigger")
 def test_sealed_day_is_repaired_when_versions_were_doubled_after_sealing(
     noted: bool, change: str, ingested: Ingested, plain: Connection
 ) -> None:
-    """After `maintain` sealed and packed the day, an earlier release stored versions again and
-    noted them as late, or somebody inserted them by SQL."""
+    """`maintain` sealed and packed the day. Then an earlier release stored versions again and noted
+    them as late, or somebody inserted them by SQL."""
     again = "SELECT * FROM plain_copy WHERE id = 'a' AND version < 3"
     note = (
         'INSERT INTO late_row ("table", day, row_id, version, row_hash, topic, partition, "offset",'
@@ -160,30 +162,30 @@ def test_sealed_day_is_repaired_when_versions_were_doubled_after_sealing(
             )
         )
     plain.execute("DROP TABLE plain_copy")
-    code, out, error = run("repair", str(OLD), "--entity", ROOT.name)
+    code, out, error = run_partitions("repair", str(OLD), "--entity", ROOT.name)
     assert (code, error) == (0, "")
     assert "3 rows removed" in out
     assert list_keys() == KEYS
     assert [day.fault for day in verification.verify_days(plain, ROOT)] == [None]
 
 
-@pytest.mark.plain_only("a trigger refuses versions of blocks")
+@pytest.mark.plain_only("only a single server refuses versions of blocks by a trigger")
 def test_changed_sealed_day_is_not_repaired(doubled_day: Ingested, plain: Connection) -> None:
     with plain.transaction():
         add_seal(
             plain, TABLE, OLD, compute_digest(plain, ROOT, days.locate_day(plain, TABLE, OLD).child)
         )
     plain.execute(f"DELETE FROM {NAME} WHERE id = 'c'")
-    code, _, error = run("repair", str(OLD), "--entity", ROOT.name)
+    code, _, error = run_partitions("repair", str(OLD), "--entity", ROOT.name)
     assert (code, "is not as it was sealed" in error) == (2, True)
     assert DoubledVersion.objects.count() == 0
 
 
-@pytest.mark.plain_only("a trigger refuses versions of blocks")
+@pytest.mark.plain_only("only a single server refuses versions of blocks by a trigger")
 def test_row_that_repair_set_aside_is_deleted_with_its_day(
     doubled_day: Ingested, plain: Connection
 ) -> None:
-    run("repair", str(OLD), "--entity", ROOT.name)
+    run_partitions("repair", str(OLD), "--entity", ROOT.name)
     assert DoubledVersion.objects.count() == 1
     days.drop_partition(plain, TABLE, OLD)
     assert DoubledVersion.objects.count() == 0

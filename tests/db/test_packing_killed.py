@@ -1,4 +1,4 @@
-"""Packing and unpacking that end between any two statements lose, double and change no version."""
+"""Packing and unpacking lose, double and change no version when killed between any statements."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -20,7 +20,7 @@ from tests.db.partitioned import (
     connect_plainly,
     list_partition_names,
     pack_finished_days,
-    read_all_to_end,
+    record_all_topics_as_read,
 )
 from tests.db.store import Store
 from tests.db.test_days_killed_anywhere import kill_everywhere
@@ -38,7 +38,9 @@ def read_versions() -> list[CanonicalRow]:
         return list(stream_versions(plain, ROOT, days.locate_day(plain, TABLE, DAY).child))
 
 
-def run(rewrite: Rewrite) -> Callable[[], None]:
+def bind_to_day(rewrite: Rewrite) -> Callable[[], None]:
+    """Return a function that packs or unpacks the day on Django's connection."""
+
     def act() -> None:
         django_connection.ensure_connection()
         rewrite(django_connection.connection, ROOT, DAY)
@@ -47,7 +49,7 @@ def run(rewrite: Rewrite) -> Callable[[], None]:
 
 
 def is_packed() -> bool:
-    """Whether the table has blocks; the mark must say the same."""
+    """Return whether the table has blocks, and check that the mark of the day says the same."""
     with connect_plainly() as plain:
         cursor = plain.execute(f"SELECT EXISTS (SELECT 1 FROM {NAME} WHERE packed IS NOT NULL)")
         blocks = cursor.fetchone() == (True,)
@@ -62,7 +64,7 @@ def maintain(*_: Any) -> None:
 
 @pytest.mark.parametrize("rewrite", [maintain, packing.unpack_day])
 def test_pack_killed_between_any_two_statements_loses_nothing(rewrite: Rewrite) -> None:
-    read_all_to_end()
+    record_all_topics_as_read()
     with connect_plainly() as plain:
         days.create_partition(plain, TABLE, DAY)
         for id in "abc":
@@ -75,10 +77,10 @@ def test_pack_killed_between_any_two_statements_loses_nothing(rewrite: Rewrite) 
     expected, before = read_versions(), is_packed()
     assert len(expected) == 12
     killed = 0
-    for _ in kill_everywhere(run(rewrite)):
+    for _ in kill_everywhere(bind_to_day(rewrite)):
         assert (read_versions(), list_partition_names()) == (expected, [NAME])
         if is_packed() is not before:
-            # Its work was done. `maintain` would have freed its lock, a cluster have measured.
+            # The swap was committed. Only `maintain` and a cluster run statements after it.
             assert rewrite is maintain or is_cluster
             break
         killed += 1
@@ -93,7 +95,7 @@ def test_message_after_killed_pack_is_stored_once(ingested: Ingested) -> None:
 
     ingested.write(*map(make_old_message, range(5)))
     next_version, rows = 5, read_versions()
-    for _ in kill_everywhere(run(packing.pack_day)):
+    for _ in kill_everywhere(bind_to_day(packing.pack_day)):
         result = ingested.write(
             make_old_message(next_version), make_old_message(next_version - 1), make_old_message(0)
         )

@@ -1,4 +1,4 @@
-"""A row of a packed day is stored once, whoever sends it, again or late."""
+"""A row of a packed day is stored once, even if its message is read again or is late."""
 
 import threading
 import time
@@ -44,8 +44,8 @@ def packed(transactional_db: None, ingested: Ingested, plain: Connection) -> Ing
 
 def list_versions() -> list[tuple[str, int]]:
     with connect_plainly() as plain:
-        place = days.locate_day(plain, TABLE, OLD)
-        return [(row[0], row[1]) for row in stream_versions(plain, ROOT, place.child)]
+        day_table = days.locate_day(plain, TABLE, OLD)
+        return [(row[0], row[1]) for row in stream_versions(plain, ROOT, day_table.child)]
 
 
 ALL = [(id, version) for id in "ab" for version in range(5)]
@@ -54,7 +54,7 @@ ALL = [(id, version) for id in "ab" for version in range(5)]
 def test_messages_that_are_read_again_are_not_stored_twice_in_packed_day(packed: Ingested) -> None:
     result = packed.write(*FIRST)
     assert (result.stored[SOURCE], result.repeated[SOURCE], result.refused) == (0, 10, ())
-    result = packed.write(*FIRST[3:8])  # straight to the slow path now
+    result = packed.write(*FIRST[3:8])  # this batch goes to the slow path at once
     assert (result.stored[SOURCE], result.repeated[SOURCE], result.refused) == (0, 5, ())
     assert list_versions() == ALL
 
@@ -72,7 +72,10 @@ def test_new_rows_of_a_batch_with_repeats_are_stored_in_packed_day(packed: Inges
 
 
 def test_message_with_different_content_for_packed_version_is_quarantined(packed: Ingested) -> None:
-    for version in (2, 4):  # in the block, and the row of the block itself
+    for version in (
+        2,
+        4,
+    ):  # a version inside the block, and the one that is also the key of its row
         result = packed.write(make_old_message("a", version, data='{"other": 1}'))
         assert [reject.reason for reject in result.refused] == [Reason.DIVERGENT]
     assert list_versions() == ALL
@@ -81,7 +84,7 @@ def test_message_with_different_content_for_packed_version_is_quarantined(packed
 def test_message_is_quarantined_when_block_with_its_version_is_damaged(
     packed: Ingested, plain: Connection
 ) -> None:
-    """It cannot be compared with the stored version. The consumer continues with the next
+    """The message cannot be compared with the stored version. The consumer continues with the next
     messages."""
     plain.execute(f"UPDATE {TABLE} SET packed = overlay(packed PLACING 'x'::bytea FROM 20)")
     result = packed.write(make_old_message("a", 2), make_old_message("c", 0))
@@ -104,7 +107,7 @@ def test_snapshot_in_other_json_notation_counts_as_repeated_in_packed_day(
     assert (result.repeated[SOURCE], result.refused) == (2, ())
 
 
-@pytest.mark.plain_only("a day of a cluster that changes while it is packed stays as it is")
+@pytest.mark.plain_only("a cluster does not pack a day that changes meanwhile")
 def test_pack_keeps_row_of_open_transaction(packed: Ingested) -> None:
     """Packing waits until the transaction ends."""
     with connect_plainly() as plain:
@@ -114,7 +117,7 @@ def test_pack_keeps_row_of_open_transaction(packed: Ingested) -> None:
     def pack() -> None:
         with connect_plainly() as plain:
             results.append(packing.pack_day(plain, ROOT, OLD))
-        connection.close()  # of this thread
+        connection.close()  # the connection of this thread
 
     writer = open_connection()
     thread = threading.Thread(target=pack)
@@ -129,11 +132,12 @@ def test_pack_keeps_row_of_open_transaction(packed: Ingested) -> None:
     assert list_versions() == [*ALL, ("z", 0)]
 
 
-@pytest.mark.plain_only("a day of a cluster that changes while it is packed stays as it is")
+@pytest.mark.plain_only("a cluster does not pack a day that changes meanwhile")
 def test_writer_that_waited_for_the_swap_recognises_repeats_in_blocks(
     packed: Ingested, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
-    """The write began before the swap. Afterwards the versions that it repeats are in blocks."""
+    """The write began before the swap. After it, the versions that the write repeats are in
+    blocks."""
     settle = table_swap.TableWatch.settle
     results: list[Any] = []
     thread = threading.Thread(
@@ -141,7 +145,7 @@ def test_writer_that_waited_for_the_swap_recognises_repeats_in_blocks(
     )
 
     def settle_slowly(self: Any, *args: Any) -> int:
-        thread.start()  # nobody can write now
+        thread.start()  # no writer can write now
         time.sleep(0.5)
         assert not results
         return settle(self, *args)
@@ -169,7 +173,7 @@ def test_day_with_many_late_rows_is_packed_again(packed: Ingested, plain: Connec
 
 
 def test_empty_day_is_not_overdue_for_packing(plain: Connection) -> None:
-    """Its table has a size nevertheless: that of its indexes."""
+    """The table of an empty day still has a size, because of its indexes."""
     empty = OLD - timedelta(days=1)
     days.create_partition(plain, TABLE, empty)
     parts = catalog.read_partitions(connection, [TABLE])

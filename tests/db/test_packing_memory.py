@@ -1,4 +1,4 @@
-"""The memory that packing needs does not grow with the versions of a document on a day."""
+"""The memory that packing needs does not grow with the number of versions of a document."""
 
 import gc
 from collections.abc import Callable
@@ -24,7 +24,7 @@ MB = 1_000_000
 
 
 def fill(plain: Connection, versions: int, size: int) -> None:
-    """Versions of one document, of this many bytes each."""
+    """Store versions of one document, each with a snapshot of `size` bytes."""
     days.create_partition(plain, TABLE, DAY)
     plain.execute(
         f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, type)"
@@ -35,9 +35,9 @@ def fill(plain: Connection, versions: int, size: int) -> None:
 
 
 def measure_growth(act: Callable[[], object]) -> int:
-    """Return by how many bytes the process was larger at most than before."""
+    """Return by how many bytes the memory of the process grew at most during `act`."""
     gc.collect()
-    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from now on
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = _memory("VmRSS")
     act()
     return _memory("VmHWM") - before
@@ -51,8 +51,8 @@ def _memory(name: str) -> int:
 
 @pytest.mark.parametrize(("versions", "size"), [(24, 4 * MB), (20_000, 4_000)], ids=str)
 def test_memory_of_packing_is_bounded(versions: int, size: int, plain: Connection) -> None:
-    """The day has 80 to 96 MB of snapshots, but only a few copies of one version are in memory at a
-    time."""
+    """The day has 80 to 96 MB of snapshots. Only a few copies of one version may be in memory at
+    once."""
     fill(plain, versions, size)
     limit = 48 * MB + 8 * size
     before = canonical.compute_digest(plain, ROOT, sql.Identifier(TABLE)).finish()

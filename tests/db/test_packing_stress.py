@@ -1,4 +1,7 @@
-"""Swaps under readers and writers, with a small budget; `python -m tests.swaps` has a large one."""
+"""A short stress test: days are swapped under readers and writers.
+
+`python -m tests.swaps` runs it for longer.
+"""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The swap of a day's table is proved: nothing is lost or doubled, whoever writes meanwhile."""
+"""The swap of a day's table loses and doubles no version, whoever writes meanwhile."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -26,7 +26,13 @@ from history.store.days import days, table_swap
 from history.store.days.canonical import Connection, stream_versions
 from tests.db.as_role import act_as
 from tests.db.ingested import Ingested
-from tests.db.partitioned import TABLE, connect_plainly, pack_finished_days, read_all_to_end, run
+from tests.db.partitioned import (
+    TABLE,
+    connect_plainly,
+    pack_finished_days,
+    record_all_topics_as_read,
+    run_partitions,
+)
 from tests.db.store import T0, Store, minute
 from tests.messages import NOW, SOURCE, make_value
 
@@ -39,7 +45,7 @@ Rewrite = Callable[[], object]
 
 
 def list_versions() -> list[tuple[str, int]]:
-    """The versions of the day, by id and number."""
+    """Return the versions of the day, by id and number."""
     with connect_plainly() as plain:
         rows = stream_versions(plain, ROOT, days.locate_day(plain, TABLE, DAY).child)
         return [(row[0], row[1]) for row in rows]
@@ -57,7 +63,7 @@ def insert(
 
 @pytest.fixture
 def filled() -> list[tuple[str, int]]:
-    """Versions of the day, plain."""
+    """Store versions of the day as plain rows, and return their ids and numbers."""
     store = Store()
     with connect_plainly() as plain:
         days.create_partition(plain, TABLE, DAY)
@@ -77,7 +83,8 @@ def unpack_root(plain: Connection) -> packing.RewriteResult:
 
 @contextmanager
 def act_meanwhile(monkeypatch: pytest.MonkeyPatch, act: Act) -> Iterator[None]:
-    """Act when the versions of the day were read, and nothing is swapped yet."""
+    """Call `act` after the versions of the day were copied, and before the new table is swapped
+    in."""
     fill = packing.DayRewrite.fill_table
 
     def fill_and_act(self: Any, *args: Any) -> Any:
@@ -94,7 +101,7 @@ ROWS = (
     "(id, version, data, updated_at, client_id, type) SELECT 'late' || number, 1, '{}',"
     f" timestamptz '{minute(3)}', 'sql', 1 FROM generate_series(1, 30) AS number"
 )
-# Who writes rows past the consumer of this release.
+# Writers of rows other than the consumer of this release.
 WRITERS = {
     "the owner": f"INSERT INTO {TABLE} {ROWS}",
     "the owner into the partition": f"INSERT INTO {PARTITION} {ROWS}",
@@ -105,7 +112,7 @@ WRITERS = {
 
 @pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.parametrize("rewrite", [pack_root, unpack_root])
-@pytest.mark.plain_only("triggers note what is written during the swap")
+@pytest.mark.plain_only("only a single server notes rows by triggers during the swap")
 def test_swap_keeps_rows_that_any_writer_inserts_meanwhile(
     writer: str,
     rewrite: Callable[[Connection], object],
@@ -113,7 +120,7 @@ def test_swap_keeps_rows_that_any_writer_inserts_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
     plain: Connection,
 ) -> None:
-    """An earlier release kept only late rows that the consumer had noted, and lost 159 of 220
+    """An earlier release kept only late rows that the consumer had noted. It lost 159 of 220
     rows."""
     if rewrite is unpack_root:
         pack_root(plain)
@@ -135,11 +142,11 @@ def test_swap_keeps_rows_that_any_writer_inserts_meanwhile(
     assert ChangedRow.objects.count() == 0
 
 
-@pytest.mark.plain_only("triggers note what is written during the swap")
+@pytest.mark.plain_only("only a single server notes rows by triggers during the swap")
 def test_swap_stores_row_once_when_it_is_both_copied_and_noted_by_trigger(
     filled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
-    """The row is inserted after the trigger was created and before the rows of the day are
+    """The row is inserted after the trigger was created, and before the rows of the day are
     copied."""
     fill = packing.DayRewrite.fill_table
 
@@ -153,7 +160,7 @@ def test_swap_stores_row_once_when_it_is_both_copied_and_noted_by_trigger(
     assert list_versions() == [*filled, ("late", 1)]
 
 
-@pytest.mark.plain_only("triggers note what is written during the swap")
+@pytest.mark.plain_only("only a single server notes rows by triggers during the swap")
 def test_rows_inserted_while_day_is_swapped_are_kept(
     filled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,7 +205,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.plain_only("triggers note what is written during the swap")
+@pytest.mark.plain_only("only a single server notes rows by triggers during the swap")
 def test_day_is_not_swapped_when_its_rows_were_changed_or_deleted_meanwhile(
     change: str,
     filled: list[tuple[str, int]],
@@ -236,7 +243,7 @@ def list_triggers(plain: Connection) -> list[str]:
     return [name for (name,) in rows]
 
 
-@pytest.mark.plain_only("triggers note what is written during the swap")
+@pytest.mark.plain_only("only a single server notes rows by triggers during the swap")
 def test_swap_is_refused_when_old_and_new_table_have_different_numbers_of_versions(
     filled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
@@ -253,11 +260,12 @@ def test_swap_is_refused_when_old_and_new_table_have_different_numbers_of_versio
     assert list_versions() == [*filled, ("late", 1)]
 
 
-@pytest.mark.plain_only("triggers note what is written during the swap")
+@pytest.mark.plain_only("only a single server notes rows by triggers during the swap")
 def test_trigger_left_by_killed_run_stops_no_insert_and_is_removed_by_next_run(
     filled: list[tuple[str, int]], plain: Connection
 ) -> None:
-    """The consumer's login can insert, although it may neither write notes nor read a partition."""
+    """The consumer's login can insert, although it may neither write the trigger's notes nor read a
+    partition."""
     call_command("grants", "--apply", verbosity=0)
     with (
         pytest.raises(KeyboardInterrupt),
@@ -268,7 +276,7 @@ def test_trigger_left_by_killed_run_stops_no_insert_and_is_removed_by_next_run(
     with act_as(CONSUMER) as consumer:
         insert(consumer, "late", 1)
     assert ChangedRow.objects.count() == 1
-    read_all_to_end()
+    record_all_topics_as_read()
     outcome = pack_finished_days(clock.now().date())
     assert (outcome.packed, outcome.broken) == ([PARTITION], [])
     assert (list_triggers(plain), ChangedRow.objects.count()) == (["annals_refuse_packed"], 0)
@@ -279,8 +287,8 @@ def test_trigger_left_by_killed_run_stops_no_insert_and_is_removed_by_next_run(
 def test_table_is_unlocked_when_packing_process_freezes_during_swap(
     filled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process has the lock that stops every reader and writer when its machine is cut off or
-    suspended."""
+    """The process holds the lock that stops every reader and writer. Then its machine is suspended
+    or loses the network."""
     monkeypatch.setattr(days, "SILENT_MS", 300)
     began = threading.Event()
     thawed = threading.Event()
@@ -309,11 +317,11 @@ def test_table_is_unlocked_when_packing_process_freezes_during_swap(
     assert not SealedDay.objects.filter(packed_at__isnull=False).exists()
 
 
-@pytest.mark.plain_only("triggers note what is written during the swap")
+@pytest.mark.plain_only("only a single server notes rows by triggers during the swap")
 def test_packing_notes_of_a_dropped_day_are_removed(
     filled: list[tuple[str, int]], plain: Connection
 ) -> None:
-    """A run was killed, and the day was dropped before the next run packed it."""
+    """A run was killed. The day was dropped before a later run packed it."""
     with (
         pytest.raises(KeyboardInterrupt),
         table_swap.watch_table(plain, days.locate_day(plain, TABLE, DAY)),
@@ -327,11 +335,11 @@ def test_packing_notes_of_a_dropped_day_are_removed(
 
 
 @pytest.mark.parametrize("rewrite", [pack_root, unpack_root])
-@pytest.mark.plain_only("each node takes its snapshot when it is first asked")
+@pytest.mark.plain_only("a node begins its snapshot only at its first query")
 def test_session_with_postgresql_snapshot_from_before_swap_sees_all_rows(
     rewrite: Callable[[Connection], object], filled: list[tuple[str, int]], plain: Connection
 ) -> None:
-    """pg_dump and psql have their snapshot before they lock the day's table."""
+    """pg_dump and psql can take PostgreSQL's snapshot before they lock the day's table."""
     if rewrite is unpack_root:
         pack_root(plain)
     with connect_plainly() as reader, reader.transaction():
@@ -382,7 +390,7 @@ def test_day_that_fails_to_pack_stops_no_other_day_and_is_retried_last(
         return rewrite(self)
 
     monkeypatch.setattr(packing.DayRewrite, "pack", rewrite_or_fail)
-    read_all_to_end()
+    record_all_topics_as_read()
     outcome = pack_finished_days(clock.now().date())
     assert tried == places
     assert outcome.packed == [days.build_partition_name(TABLE, day) for day in places[1:]]
@@ -414,7 +422,7 @@ def test_busy_day_is_packed_again_after_other_days(
         return pack_day(pg, entity, day, **options)
 
     monkeypatch.setattr(packing, "pack_day", pack_or_wait)
-    read_all_to_end()
+    record_all_topics_as_read()
     outcome = pack_finished_days(clock.now().date())
     assert tried == [*places, places[0]]
     packed = places[::-1] if refusals == 1 else places[1:]
@@ -422,29 +430,29 @@ def test_busy_day_is_packed_again_after_other_days(
     assert outcome.busy == ([] if refusals == 1 else [PARTITION])
 
 
-# A packed day refuses what a block has.
+# A packed day refuses versions that one of its blocks has.
 
 
 @pytest.mark.parametrize("version", [0, 7, 19])
 @pytest.mark.parametrize("table", [TABLE, PARTITION])
-@pytest.mark.plain_only("a trigger refuses versions of blocks")
+@pytest.mark.plain_only("only a single server refuses versions of blocks by a trigger")
 def test_packed_day_refuses_second_row_of_a_version(
     version: int, table: str, filled: list[tuple[str, int]], plain: Connection
 ) -> None:
-    """The error names the key of the partition, whether the version is in a block or in a plain
-    row."""
+    """The error names the primary key of the partition, whether a block or a plain row has the
+    version."""
     pack_root(plain)
     with pytest.raises(errors.UniqueViolation) as raised:
         insert(plain, "a", version, version, table)
     assert raised.value.diag.table_name == PARTITION
     assert str(raised.value.diag.constraint_name).startswith(PARTITION)
-    insert(plain, "a", version, version + 0.5, table)  # another moment: another version
+    insert(plain, "a", version, version + 0.5, table)  # a row of another moment is another version
     assert list_versions() == sorted([*filled, ("a", version)])
     unpack_root(plain)
     assert list_triggers(plain) == []
 
 
-@pytest.mark.plain_only("a trigger refuses versions of blocks")
+@pytest.mark.plain_only("only a single server refuses versions of blocks by a trigger")
 def test_packed_day_refuses_existing_version_from_replication_or_update(
     filled: list[tuple[str, int]], plain: Connection
 ) -> None:
@@ -460,7 +468,7 @@ def test_packed_day_refuses_existing_version_from_replication_or_update(
     assert list_versions() == sorted([*filled, ("b", 50)])
 
 
-@pytest.mark.plain_only("a trigger refuses versions of blocks")
+@pytest.mark.plain_only("only a single server refuses versions of blocks by a trigger")
 def test_trigger_against_repeats_is_added_to_days_packed_by_earlier_release(
     filled: list[tuple[str, int]], plain: Connection
 ) -> None:
@@ -483,17 +491,17 @@ def make_sent_message(version: int) -> bytes:
 def test_consumer_with_wrong_clock_stores_nothing_twice(
     days_ahead: int, ingested: Ingested, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
-    """An earlier release checked whether a day is packed only for days before today by its own
+    """An earlier release looked for packed days only among the days before today, by its own
     clock."""
     ingested.write(*map(make_sent_message, range(6)))
     packing.pack_day(plain, ROOT, MOMENT.date())
-    # Not until the end of the test: the flush after it makes days of the journal by this clock.
+    # Reset before the test ends, because the cleanup creates days of the journal by this clock.
     with monkeypatch.context() as moved:
         moved.setattr(clock, "now", lambda: MOMENT + timedelta(days=20 + days_ahead))
         result = ingested.write(*map(make_sent_message, range(8)))
     assert (result.stored[SOURCE], result.repeated[SOURCE], result.refused) == (2, 6, ())
-    place = days.locate_day(plain, TABLE, MOMENT.date())
-    assert [row[1] for row in stream_versions(plain, ROOT, place.child)] == list(range(8))
+    day_table = days.locate_day(plain, TABLE, MOMENT.date())
+    assert [row[1] for row in stream_versions(plain, ROOT, day_table.child)] == list(range(8))
 
 
 def test_machine_with_fast_clock_does_not_pack_today(
@@ -512,19 +520,19 @@ def test_machine_with_fast_clock_does_not_pack_today(
 
 
 def run_quietly(*words: str) -> None:
-    code, out, err = run(*words)
+    code, out, err = run_partitions(*words)
     raise AssertionError((code, out, err)) if code == 0 else RuntimeError(err + out)
 
 
-@pytest.mark.plain_only("triggers note what is written during the swap")
+@pytest.mark.plain_only("only a single server notes rows by triggers during the swap")
 def test_restore_keeps_rows_that_are_written_meanwhile(
     filled: list[tuple[str, int]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     plain: Connection,
 ) -> None:
-    """During the first restore one row is deleted and one is inserted, so their number stays the
-    same. That restore is refused."""
+    """During the first restore one row is deleted and one is inserted, so that their number stays
+    the same. This restore is refused."""
     archive = Archive(str(tmp_path))
     DayArchiver(archive).archive(plain, TABLE, DAY)
     plain.execute(f"DELETE FROM {TABLE} WHERE id <> 'a'")

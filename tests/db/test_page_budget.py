@@ -1,5 +1,7 @@
-"""Pages lose and repeat nothing while versions arrive, and where their budget is spent; no masked
-value ends one."""
+"""Pages lose and repeat nothing, wherever their budget ends them and whatever arrives meanwhile.
+
+A masked value does not influence where a page ends.
+"""
 
 import itertools
 import json
@@ -37,10 +39,10 @@ from tests.db.store import HOST, Store, minute
 
 @dataclass(frozen=True)
 class DrawnVersion:
-    """A version to store. minute: when; few different ones, so that many share a moment."""
+    """A random version of the document."""
 
     version: int
-    minute: int
+    minute: int  # of few values, so that versions share a moment
     author: str
     rate: int
 
@@ -67,7 +69,7 @@ FILTERS = st.builds(
 
 @contextmanager
 def store_history(store: Store, history: list[DrawnVersion]) -> Iterator[None]:
-    """The store has this history. It is gone afterwards, with all that came to it."""
+    """Store this history, and remove it and all later rows at the end of the block."""
     with transaction.atomic():
         for change in history:
             write(store, change)
@@ -86,9 +88,10 @@ def describe_version(version: Version) -> tuple[int, int]:
 
 PERSON = BY_NAME["participant-role"]
 API = "/api/v1/history/product-instance"
-# Versions after which a page with a path filter ends, whatever it found.
+# A page with a path filter ends after this number of versions, even if none matches.
 SCAN = 8
-# Bytes of a page, bytes that one statement reads, seconds of a page: from "one version" to "all".
+# The limits of a page: its bytes, the bytes that one statement reads, and its seconds. The smallest
+# ones let a page have one version, the largest ones let it have all.
 LIMITS = st.tuples(
     st.sampled_from([1, 150, 400, 10**9]),
     st.sampled_from([1, 40, 90, 10**9]),
@@ -108,18 +111,18 @@ def limit_pages(page_bytes: float, read_bytes: int, seconds: float) -> Iterator[
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(budget, "PAGE_BYTES", page_bytes)
         patch.setattr(budget, "PAGE_SECONDS", seconds)
-        patch.setattr(budget, "BATCH_VERSIONS", 4)  # a path filter reads several batches,
+        patch.setattr(budget, "BATCH_VERSIONS", 4)  # so that a path filter reads several batches,
         patch.setattr(budget, "SCAN_VERSIONS", SCAN)  # and stops in between
         patch.setattr(statements, "READ_BYTES", read_bytes)
         yield
 
 
-def fetch_pages(ask: Any, query: Any) -> list[TimelinePage]:
-    """All pages from the first one on; `ask` gets the query with the token of each."""
-    answers = [ask(HOST, query)]
+def fetch_pages(fetch_page: Any, query: Any) -> list[TimelinePage]:
+    """Return all pages; `fetch_page` returns the page of a query."""
+    answers = [fetch_page(HOST, query)]
     while answers[-1].next_token is not None:
-        assert len(answers) < 1_000, "the tokens lead in a circle"
-        answers.append(ask(HOST, replace(query, page_token=answers[-1].next_token)))
+        assert len(answers) < 1_000, "the page tokens form a circle"
+        answers.append(fetch_page(HOST, replace(query, page_token=answers[-1].next_token)))
     return answers
 
 
@@ -128,7 +131,7 @@ def check_tokens_lead_on(timeline_pages: Sequence[TimelinePage]) -> None:
 
 
 def list_versions(timeline_pages: Sequence[TimelinePage]) -> list[Version]:
-    """All versions, without what a smaller budget makes different in them."""
+    """Return all versions, without the fields that depend on the budget."""
     versions = (version for page in timeline_pages for version in page.versions)
     return [
         msgspec.structs.replace(version, listed_count=0, answer_bytes=0) for version in versions
@@ -167,7 +170,7 @@ def test_every_version_is_on_exactly_one_page_whatever_the_budget(
     size: int,
     limits: tuple[int, int, float],
 ) -> None:
-    """tests/oracle checks the content of the pages."""
+    """tests/oracle checks the contents of the pages."""
     with store_history(store, history):
         query = TimelineQuery(
             entity=ROOT, id="A1", filters=filters, sort=sort, order=order, page_size=size
@@ -227,7 +230,7 @@ def test_every_value_of_a_field_is_on_exactly_one_page_whatever_the_budget(
                 token = page.next_token
                 if token is None:
                     return seen
-            raise AssertionError("the tokens lead in a circle")
+            raise AssertionError("the page tokens form a circle")
 
         with limit_pages(*limits):
             values = walk()
@@ -305,8 +308,8 @@ def test_end_of_page_does_not_depend_on_size_of_masked_value(
 
 
 @pytest.fixture
-def crowd(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """Two versions of an application with 25 changes between them, of which an answer lists ten."""
+def version_with_many_changes(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """Store two versions with 25 changes between them; an answer lists at most ten changes."""
     monkeypatch.setattr(budget, "MAX_CHANGES", 10)
     monkeypatch.setattr(budget, "MAX_LEAVES", 10)
     for version in range(2):
@@ -316,7 +319,7 @@ def crowd(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 @pytest.mark.parametrize("call", ["A1/versions/1?", "A1/compare?from=0&to=1&"])
 def test_changes_of_one_version_are_paged_when_there_are_many(
-    crowd: Store, auditor: Client, call: str
+    version_with_many_changes: Store, auditor: Client, call: str
 ) -> None:
     parts = []
     after = "changesAfter=0"
@@ -335,7 +338,9 @@ def test_changes_of_one_version_are_paged_when_there_are_many(
     assert (wrong.status_code, wrong.json()["error"]["parameter"]) == (400, "changesAfter")
 
 
-def test_changes_at_the_filtered_path_are_listed_first(crowd: Store, auditor: Client) -> None:
+def test_changes_at_the_filtered_path_are_listed_first(
+    version_with_many_changes: Store, auditor: Client
+) -> None:
     (version,) = get_data(auditor, f"{API}/A1?path=/f21&include=changes")["history"]
     assert [item["path"] for item in version["changes"]][:2] == ["/f21", "/f00"]
     next_part = get_data(
@@ -346,15 +351,19 @@ def test_changes_at_the_filtered_path_are_listed_first(crowd: Store, auditor: Cl
     assert (wrong.status_code, wrong.json()["error"]["parameter"]) == (400, "path")
 
 
-def test_page_says_that_changes_of_version_are_incomplete(crowd: Store, auditor: Client) -> None:
+def test_page_says_that_changes_of_version_are_incomplete(
+    version_with_many_changes: Store, auditor: Client
+) -> None:
     newest, oldest = get_data(auditor, f"{API}/A1")["history"]
     assert (len(newest["changes"]), newest["changeCount"], newest["nextChanges"]) == (10, 25, 10)
     assert "changeCount" not in oldest
-    crowd.add("A1", 2, {f"f{n:02}": n + 1 for n in range(1, 25)}, 3)
+    version_with_many_changes.add("A1", 2, {f"f{n:02}": n + 1 for n in range(1, 25)}, 3)
     assert "changeCount" not in get_data(auditor, f"{API}/A1?pageSize=1")["history"][0]
 
 
-def test_blame_is_paged_when_document_has_many_values(crowd: Store, auditor: Client) -> None:
+def test_blame_is_paged_when_document_has_many_values(
+    version_with_many_changes: Store, auditor: Client
+) -> None:
     seen = []
     after: Any = 0
     while after is not None:
@@ -384,7 +393,7 @@ def test_answer_does_not_repeat_a_long_path_for_each_field_below_it(
 def test_numbers_with_thousands_of_zeros_are_answered_in_their_short_notation(
     store: Store, auditor: Client
 ) -> None:
-    """PostgreSQL makes 131,072 digits of 1e131071."""
+    """PostgreSQL stores 1e131071 with 131,072 digits."""
     numbers = ["1e131071", "-25e100000", "1e-16000", "-7e-9999"]
     for version in range(3):
         text = json.dumps({"v": version, "n": 0})[:-1] + f', "big": [{", ".join(numbers)}]}}'

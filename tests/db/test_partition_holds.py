@@ -1,4 +1,4 @@
-"""A day whose messages are not settled is held, for a while, and says why."""
+"""A day with unresolved or unread messages is held for some days, and the reason is shown."""
 
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -12,7 +12,7 @@ from history.store.days import days
 from ingest.completeness.holds import find_days_to_hold, find_unsettled_days
 from ingest.messages.identity import guess_day
 from ingest.models import Ledger, Quarantined, RetiredTopic
-from tests.db.noted import create_ledger_row, create_quarantined
+from tests.db.ingest_rows import create_ledger_row, create_quarantined
 from tests.db.partitioned import (
     NOW,
     TABLE,
@@ -43,7 +43,7 @@ def create_bad_message(value: bytes, offset: int = 0, **fields: Any) -> Quaranti
     )
 
 
-def read(**fields: Any) -> Ledger:
+def add_ledger_row(**fields: Any) -> Ledger:
     return create_ledger_row(**{"stored": fields.get("read", 10), **fields})
 
 
@@ -53,12 +53,12 @@ def find_holds(hold_days: int = 7) -> dict[date, str]:
 
 
 def test_no_day_is_held_without_open_messages() -> None:
-    read()
+    add_ledger_row()
     create_bad_message(b"{}", status=Quarantined.Status.DISCARDED)
     create_bad_message(b"{}", 1, status=Quarantined.Status.RESOLVED)
     assert find_holds() == {}
     assert execute_plans(make_policy(find_held_days=find_unsettled_days, hold_days=7)).dropped == [
-        days.build_partition_name(*place) for place in OLD
+        days.build_partition_name(table, day) for table, day in OLD
     ]
 
 
@@ -93,21 +93,23 @@ def test_quarantined_message_without_readable_moment_holds_day_of_its_kafka_time
 
 
 def test_ledger_with_wrong_sums_holds_all_old_days() -> None:
-    read(stored=9)
+    add_ledger_row(stored=9)
     assert find_holds() == {of: f"the ledger of {TOPIC}[0] does not add up" for _, of in OLD}
 
 
 def test_unread_messages_hold_days_since_the_newest_read_message() -> None:
     seen = timezone.now()
-    ledger = read(high_watermark=25, newest_timestamp=NOW - timedelta(days=4), end_known_at=seen)
+    ledger = add_ledger_row(
+        high_watermark=25, newest_timestamp=NOW - timedelta(days=4), end_known_at=seen
+    )
     assert find_holds() == {get_day(-4): f"15 messages of {TOPIC}[0] not read yet"}
-    # A message from the future says nothing of those that wait behind it.
+    # A message from the future does not show that earlier messages were read.
     Ledger.objects.filter(pk=ledger.pk).update(newest_timestamp=seen + timedelta(days=1_000))
     assert sorted(find_holds()) == [get_day(-5), get_day(-4)]
 
 
 def test_messages_that_brokers_deleted_unread_hold_no_day() -> None:
-    read(read=7, lost=3)
+    add_ledger_row(read=7, lost=3)
     assert find_holds() == {}
 
 
@@ -130,7 +132,7 @@ def test_held_day_is_not_dropped_and_plan_shows_reason() -> None:
 
 @pytest.mark.parametrize("pending", [True, False])
 def test_detached_day_is_attached_again_when_it_is_held(pending: bool) -> None:
-    """Otherwise the message for which it is held would be expired when it arrives."""
+    """Otherwise the message for which the day is held would be expired when it arrives."""
     with connect_plainly() as plain:
         if pending:
             with leave_half_dropped(plain, get_day(-5)):
@@ -159,7 +161,7 @@ def test_option_force_drops_held_days() -> None:
 
 
 def find_holds_of_command() -> dict[date, str]:
-    """As `partitions maintain` asks."""
+    """Return the held days and the reasons that `partitions maintain` finds."""
     return dict(
         build_plans(make_policy(find_held_days=find_days_to_hold, hold_days=7))[
             0
@@ -168,14 +170,14 @@ def find_holds_of_command() -> dict[date, str]:
 
 
 def test_all_old_days_are_held_while_number_of_unread_messages_is_unknown() -> None:
-    """No consumer runs, or one of the topics was never read."""
+    """The number is unknown if no consumer runs or if one of the topics was never read."""
     never = f"{TOPIC} was never read; {MIGRATION} was never read"
     assert find_holds_of_command() == {get_day(-5): never, get_day(-4): never}
     now = timezone.now()
-    read(end_known_at=now)
-    late = read(topic=MIGRATION)
+    add_ledger_row(end_known_at=now)
+    late = add_ledger_row(topic=MIGRATION)
     assert set(find_holds_of_command().values()) == {f"the end of {MIGRATION}[0] is not known"}
-    # What was sent before midnight may wait for a consumer that ended before.
+    # The consumer ended before midnight, so messages that were sent before midnight may be unread.
     yesterday = now.astimezone(UTC).replace(hour=0, minute=0) - timedelta(minutes=2)
     Ledger.objects.filter(pk=late.pk).update(end_known_at=yesterday)
     since = f"{yesterday:%Y-%m-%d %H:%M} UTC"

@@ -1,4 +1,4 @@
-"""Plan and maintain on a real database, and the command around them."""
+"""`partitions plan`, `maintain` and `list` on a real database."""
 
 import json
 import re
@@ -29,17 +29,17 @@ from tests.db.partitioned import (
     count_stored,
     execute_plans,
     get_day,
-    insert,
+    insert_version,
     list_partition_names,
     make_policy,
-    retire,
-    run,
+    retire_all_topics,
+    run_partitions,
 )
 
 pytestmark = pytest.mark.usefixtures("tables")
 
 
-# The days of the window that `small` sets.
+# The days of the window that `small_window` sets.
 DAYS = 3 + 1 + 2 + SPARE_DAYS
 
 
@@ -48,15 +48,18 @@ def build_names(numbers: Iterator[int] | range, table: str = TABLE) -> list[str]
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A window of 3 days back and 2 ahead, from settings; called with other days it changes it."""
+def small_window(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Set a window of 3 days back and 2 ahead.
 
-    def change(retention: str = "3") -> None:
+    Return a function that sets another number of days of retention.
+    """
+
+    def set_retention(retention: str = "3") -> None:
         changed = env.read_settings({"ANNALS_RETENTION_DAYS": retention, "ANNALS_AHEAD_DAYS": "2"})
         monkeypatch.setattr(settings, "ANNALS", changed)
 
-    change()
-    return change
+    set_retention()
+    return set_retention
 
 
 def test_maintain_creates_days_of_the_window_once() -> None:
@@ -150,21 +153,21 @@ def test_failure_of_one_day_is_reported_and_stops_no_other_day(plain: Connection
     assert len(outcome.created) == 6 * len(TABLES) - 1
 
 
-def test_lost_connection_stops_no_other_day(plain: Connection) -> None:
-    """It is lost as if the server had killed the backend because of one document."""
+def test_connection_lost_while_archiving_one_day_stops_no_other_day(plain: Connection) -> None:
+    """The connection is lost as if PostgreSQL had killed its backend because of one document."""
 
-    class Fatal:
+    class FatalArchiver:
         def archive(self, plain: days.Connection, table: str, of: date) -> None:
             if (table, of) == (TABLE, get_day(-5)):
                 plain.execute("SELECT pg_terminate_backend(pg_backend_pid())")
 
         def archive_rest(self, plain: days.Connection, table: str, of: date) -> None:
-            """Nothing to check."""
+            """Do nothing: there are no archived days to check."""
 
     for table in TABLES[:2]:
         for number in (-6, -5, -4):
             days.create_partition(plain, table, get_day(number))
-    outcome = execute_plans(make_policy(), archiver=Fatal())
+    outcome = execute_plans(make_policy(), archiver=FatalArchiver())
     assert outcome.exit_code == 2
     [(name, reason)] = outcome.broken
     assert name == build_partition_name(TABLE, get_day(-5))
@@ -175,11 +178,11 @@ def test_lost_connection_stops_no_other_day(plain: Connection) -> None:
 
 
 def test_default_partition_with_rows_is_reported_with_remedy(plain: Connection) -> None:
-    """After the reported commands the day has its partition, with the rows."""
+    """After the commands in the report, the day has a partition with the rows."""
     plain.execute(f"CREATE TABLE product_default PARTITION OF {TABLE} DEFAULT")
     try:
         today = clock.now().date()
-        insert(plain, clock.now())
+        insert_version(plain, clock.now())
         with pytest.raises(days.DefaultPartitionError) as caught:
             days.create_partition(plain, TABLE, today)
         message = str(caught.value)
@@ -197,10 +200,10 @@ def test_default_partition_with_rows_is_reported_with_remedy(plain: Connection) 
         plain.execute("DROP TABLE product_default")
 
 
-def test_missing_table_is_reported(small: Any, plain: Connection) -> None:
+def test_missing_table_is_reported(small_window: Any, plain: Connection) -> None:
     plain.execute("ALTER TABLE product_car_aud RENAME TO elsewhere")
     try:
-        code, _, err = run("plan")
+        code, _, err = run_partitions("plan")
     finally:
         plain.execute("ALTER TABLE elsewhere RENAME TO product_car_aud")
     assert code == 2
@@ -242,44 +245,44 @@ def test_status_of_table_counts_days_ahead_missing_days_and_overdue_days(plain: 
     assert load_statuses(make_policy())[1].ahead == -1
 
 
-def test_partitions_command_lists_plans_and_maintains(small: Any) -> None:
-    retire()
-    code, out, _ = run("plan", "--json")
+def test_partitions_command_lists_plans_and_maintains(small_window: Any) -> None:
+    retire_all_topics()
+    code, out, _ = run_partitions("plan", "--json")
     planned = json.loads(out)
     assert (code, planned["create"], planned["drop"]) == (0, DAYS * len(TABLES), 0)
-    code, out, _ = run("maintain", "--dry-run")
+    code, out, _ = run_partitions("maintain", "--dry-run")
     assert code == 0
     assert f"{DAYS * len(TABLES)} to create, 0 to drop" in out
     assert list_partition_names() == []
-    code, out, _ = run("maintain")
+    code, out, _ = run_partitions("maintain")
     assert (code, out.startswith(f"Created {DAYS * len(TABLES)}, dropped 0")) == (0, True)
-    listed = json.loads(run("list", "--json")[1])
+    listed = json.loads(run_partitions("list", "--json")[1])
     assert [part["name"] for part in listed if part["table"] == TABLE] == list_partition_names()
     today = datetime.now(UTC).date()
     todays_partition = next(part for part in listed if part["day"] == str(today))
     assert todays_partition["from"] == f"{today}T00:00:00+00:00"
-    small("1")
-    code, out, _ = run("maintain", "--json")
+    small_window("1")
+    code, out, _ = run_partitions("maintain", "--json")
     result = json.loads(out)
     assert (code, len(result["dropped"]), result["exitCode"]) == (0, 2 * len(TABLES), 0)
-    assert list_partition_names()[0] in run("list")[1]
-    assert "inside the window" in run("plan", "--each")[1]
+    assert list_partition_names()[0] in run_partitions("list")[1]
+    assert "inside the window" in run_partitions("plan", "--each")[1]
 
 
 def test_later_maintain_run_replaces_one_that_a_fast_clock_dated_in_the_future(
-    small: Any, move: Callable[[datetime], None]
+    small_window: Any, set_clock: Callable[[datetime], None]
 ) -> None:
-    """Otherwise alerts and the removal of search keys would use the run with the fast clock until
-    that day comes."""
-    now = clock.now().replace(hour=12)  # an hour later is the same day
+    """Otherwise alerts and the removal of search keys would use the run with the future date until
+    that date comes."""
+    now = clock.now().replace(hour=12)  # so that an hour later is still the same day
     for moment in (
         now,
         now + timedelta(days=300),
         now + timedelta(hours=1),
         now + timedelta(hours=2),
     ):
-        move(moment)
-        outcome = run("maintain")
+        set_clock(moment)
+        outcome = run_partitions("maintain")
         assert outcome[0] == 0, outcome
         latest = runs.load_latest_run()
         assert latest is not None
@@ -289,19 +292,19 @@ def test_later_maintain_run_replaces_one_that_a_fast_clock_dated_in_the_future(
 
 @pytest.mark.parametrize("wrong", [timedelta(days=1000), timedelta(hours=-2)])
 def test_maintain_refuses_wrong_clock(
-    small: Any, monkeypatch: pytest.MonkeyPatch, wrong: timedelta
+    small_window: Any, monkeypatch: pytest.MonkeyPatch, wrong: timedelta
 ) -> None:
-    """A clock that is ahead would drop every day."""
-    run("maintain")
+    """If the clock were far ahead, maintain would drop every day."""
+    run_partitions("maintain")
     names_before, right = list_partition_names(), clock.now()
     monkeypatch.setattr(clock, "now", lambda: right + wrong)
-    code, _, err = run("maintain", "--force")
+    code, _, err = run_partitions("maintain", "--force")
     assert (code, list_partition_names()) == (2, names_before)
     assert f"the clock of this machine says {right + wrong:%Y-%m-%d %H}" in err
     latest = runs.load_latest_run()
     assert latest is not None
     assert latest.exit_code == 2
     assert abs(latest.started_at - right) < timedelta(minutes=5)
-    assert "`maintain` would do nothing" in run("plan")[2]
+    assert "`maintain` would do nothing" in run_partitions("plan")[2]
     monkeypatch.setattr(clock, "now", lambda: right + timedelta(minutes=1))
-    assert run("maintain")[0] == 0
+    assert run_partitions("maintain")[0] == 0

@@ -1,4 +1,4 @@
-"""Days are made and dropped while ingest writes and readers read: nobody waits, nobody fails."""
+"""Creating and dropping days makes no writer wait and no reader fail."""
 
 import threading
 import time
@@ -23,26 +23,29 @@ from tests.db.partitioned import (
     count_stored,
     execute_plans,
     get_day,
-    insert,
+    insert_version,
     list_partition_names,
 )
 
-MOST_MS = 200
+# A writer that waits longer for a lock fails.
+MAX_WAIT_MS = 200
 
 
 @dataclass
-class Ingest:
-    """Writes rows of all days of a window, like the consumer: a lock that does not come within
-    MOST_MS is an error. longest: seconds for the statement that takes the lock."""
+class DayWriter:
+    """A writer of rows of all days of a window, like the consumer.
 
-    longest: float = 0.0
+    A lock that takes longer than MAX_WAIT_MS is an error.
+    """
+
+    longest: float = 0.0  # seconds of the slowest statement that took the lock
     written: int = 0
     created_days: int = 0
     stop: threading.Event = field(default_factory=threading.Event)
 
     def run(self, span: range) -> None:
         with (
-            connect_plainly(options=f"-c lock_timeout={MOST_MS}") as plain,
+            connect_plainly(options=f"-c lock_timeout={MAX_WAIT_MS}") as plain,
             connect_plainly() as other_session,
         ):
             while not self.stop.is_set():
@@ -53,15 +56,16 @@ class Ingest:
                         begun = time.perf_counter()
                         plain.execute(f"LOCK TABLE {TABLE} IN ROW EXCLUSIVE MODE")
                         self.longest = max(self.longest, time.perf_counter() - begun)
-                        insert(plain, moment, f"id{self.written}")
+                        insert_version(plain, moment, f"id{self.written}")
                 except psycopg.errors.CheckViolation:
                     self.created_days += days.create_partition(other_session, TABLE, of)
                 else:
                     self.written += 1
 
 
-def read_on(stop: threading.Event) -> int:
-    """Read the whole table again and again, holding each snapshot open for a while."""
+def read_until(stop: threading.Event) -> int:
+    """Read the whole table until `stop`, keeping each of PostgreSQL's snapshots open for a
+    while."""
     rounds = 0
     with connect_plainly() as plain:
         while not stop.is_set():
@@ -76,7 +80,7 @@ def read_on(stop: threading.Event) -> int:
 
 @contextmanager
 def run_around(*acts: Callable[[], object], stop: threading.Event) -> Iterator[None]:
-    """Keep the acts going around a block; what one of them raises fails the test."""
+    """Run the acts in threads during the block. An error of an act fails the test."""
     with ThreadPoolExecutor(len(acts)) as pool:
         futures = [pool.submit(act) for act in acts]
         try:
@@ -90,15 +94,17 @@ def run_around(*acts: Callable[[], object], stop: threading.Event) -> Iterator[N
 
 
 @pytest.mark.usefixtures("tables")
-@pytest.mark.plain_only("a drop there waits for no reader: DETACH CONCURRENTLY")
+@pytest.mark.plain_only(
+    "a cluster drops days without DETACH CONCURRENTLY, and so without waiting for readers"
+)
 def test_storing_never_waits_and_reading_never_fails_while_days_are_dropped() -> None:
     with connect_plainly() as plain:
         for number in range(-30, -10):
             days.create_partition(plain, TABLE, get_day(number))
-    ingest = Ingest()
+    ingest = DayWriter()
     stop = ingest.stop
     dropped: list[str] = []
-    with run_around(lambda: ingest.run(range(-3, 12)), lambda: read_on(stop), stop=stop):
+    with run_around(lambda: ingest.run(range(-3, 12)), lambda: read_until(stop), stop=stop):
         for keep, ahead in ((25, 3), (20, 6), (15, 9), (12, 14)):
             window = Window(TODAY - timedelta(days=keep), TODAY + timedelta(days=ahead))
             outcome = execute_plans(PartitionPolicy(window, TODAY))
@@ -112,20 +118,20 @@ def test_storing_never_waits_and_reading_never_fails_while_days_are_dropped() ->
         f"\n{ingest.written} rows written, {ingest.created_days} days made by ingest,"
         f" {len(dropped)} days dropped meanwhile;"
         f" longest wait for a lock {ingest.longest * 1000:.1f} ms"
-        f" (allowed {MOST_MS} ms)"
+        f" (allowed {MAX_WAIT_MS} ms)"
     )
 
 
 @pytest.mark.usefixtures("tables")
 @pytest.mark.plain_only("Citus locks shards as well")
 def test_all_days_of_a_year_take_few_locks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run holds the locks of one day at a time, however many it makes and drops."""
+    """A run locks one day at a time, however many days it creates and drops."""
     maximum = 0
     real = days.attach_table
 
-    def count_locks(plain: days.Connection, place: days.DayTable, of: object) -> None:
+    def count_locks(plain: days.Connection, day_table: days.DayTable, of: object) -> None:
         nonlocal maximum
-        real(plain, place, of)  # type: ignore[arg-type]
+        real(plain, day_table, of)  # type: ignore[arg-type]
         row = plain.execute(
             "SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'relation'"
         ).fetchone()

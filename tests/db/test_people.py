@@ -1,4 +1,4 @@
-"""Logins become names: the import, and what it refuses."""
+"""The full names of people: importing them from a file, and names from the identity provider."""
 
 from pathlib import Path
 
@@ -69,7 +69,8 @@ def test_wrong_people_file_changes_nothing_and_names_line(
 
 
 def test_name_that_bank_entered_is_not_replaced_at_login() -> None:
-    """The name at login is a claim: at many identity providers people choose it themselves."""
+    """At a login the name is a claim, and at many identity providers people choose it
+    themselves."""
     Person.objects.create(login="top-crm", full_name="Обмен с CRM", kind="service")
     Person.objects.create(login="anna", full_name="Анна", kind="person")
     for login in ("top-crm", "anna", "new"):
@@ -93,7 +94,7 @@ def test_name_from_identity_provider_is_replaced_only_when_same_identity_logs_in
     assert read_name("anna") == "Анна"
     remember_login("anna", "Анна Ким", "user:1")
     assert read_name("anna") == "Анна Ким"
-    # From here on the name is the bank's, although it is the same.
+    # Now the bank has entered the name, although it is the same name.
     file = tmp_path / "people.csv"
     file.write_text(HEADER + "anna,Анна Ким,person\n")
     call_command("people", "import", str(file))

@@ -1,5 +1,7 @@
-"""What the pool gives to a request works, and that it does costs no question most of the time;
-prepared statements stay good when a migration changes the type of a column."""
+"""Connections from the pool work, and are checked only if they were idle.
+
+Prepared statements keep working when a migration changes the type of a column.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,14 +19,14 @@ from history.store.database import base
 from tests.db.partitioned import connect_plainly
 from tests.db.store import Store
 
-# Tests of a pool empty the database; those with `transactional_db` clean up what they fill.
+# Tests with this mark empty the whole database at their end.
 emptied = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
 def pooled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A connection of its own to the tests' database, with a pool of its own."""
-    connection.ensure_connection()  # from the pool of all tests
+    """Yield a Django connection to the test's database with a pool of its own."""
+    connection.ensure_connection()  # from the pool of the test run
     monkeypatch.setattr(base.DatabaseWrapper, "_connection_pools", {})
     wrapper = connections["default"].copy()
     yield wrapper
@@ -39,7 +41,7 @@ def get_backend(pooled: Any) -> int:
 
 
 def trace_checkout(pooled: Any, file: Path) -> str:
-    """What is sent for taking the connection out of the pool."""
+    """Return what is sent to PostgreSQL when the connection is taken from the pool."""
     pooled.ensure_connection()
     server = pooled.connection.pgconn
     pooled.close()
@@ -59,7 +61,7 @@ def test_recently_used_pooled_connection_is_not_checked(pooled: Any, tmp_path: P
 def test_idle_pooled_connection_is_checked(
     pooled: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connection.ensure_connection()  # from the pool of all tests
+    connection.ensure_connection()  # from the pool of the test run
     monkeypatch.setattr(base, "TRUSTED_S", 0.0)
     assert "Query" in trace_checkout(pooled, tmp_path / "trace")
 
@@ -86,7 +88,7 @@ def test_pooled_connection_closed_by_client_is_replaced(pooled: Any) -> None:
 
 
 @emptied
-def test_request_does_not_wait_for_database_that_is_away(
+def test_request_does_not_wait_for_unreachable_database(
     pooled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (port,) = process.choose_free_ports([None])
@@ -97,13 +99,13 @@ def test_request_does_not_wait_for_database_that_is_away(
         lambda: {**connection_params, "port": str(port)},
         raising=True,
     )
-    # The pool would say "couldn't get a connection" after its timeout.
+    # A pool would fail with "couldn't get a connection" only after its timeout.
     with pytest.raises(OperationalError, match="refused"):
         pooled.ensure_connection()
 
 
 @emptied
-def test_page_says_that_database_is_away_and_names_request(
+def test_page_says_that_database_is_unreachable_and_shows_request_id(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.force_login(User.objects.get(username="ops"))
@@ -128,7 +130,7 @@ TYPES = [
 
 @pytest.fixture
 def migrator(transactional_db: None) -> Iterator[psycopg.Connection[Any]]:
-    """Another session, as a migration has."""
+    """Yield another session, for the statements of a migration."""
     with connect_plainly() as session:
         yield session
 

@@ -1,4 +1,5 @@
-"""The quarantine's life: tried again, given up, settled, read again; the ledger moves with it."""
+"""Messages in quarantine: retried, given up, discarded and read again, and counted in the
+ledger."""
 
 import json
 import threading
@@ -42,8 +43,8 @@ EARLIER = Window.at(NOW - timedelta(days=30), 30, 1)
 
 
 def quarantine_messages_from_the_future(ingested: Ingested, *bodies: bytes) -> None:
-    """Put messages into quarantine because they are dated after the newest day; later they are
-    good."""
+    """Put messages into quarantine that are dated after the newest accepted day. Later they are
+    valid."""
     ingested.write(*bodies, window=EARLIER)
     assert {message_row["reason"] for message_row in list_quarantined()} == {"in_the_future"}
 
@@ -54,7 +55,7 @@ def retry_selected(**selected: Any) -> Counter[str]:
 
 
 def select_message(id: int) -> dict[str, Any]:
-    """How to select one message, whatever was tried with it."""
+    """Return the selection of one unsettled message, whatever its status is."""
     return {"ids": (id,), "statuses": UNSETTLED}
 
 
@@ -125,7 +126,7 @@ def test_retry_keeps_kind_id_and_version_of_message_when_kind_is_no_longer_decla
     ingested.write(make_value_with_data(b"[]", id="a"))
     labels = {name: list_quarantined()[0][name] for name in ("entity", "entity_id", "version")}
     assert labels["entity_id"] == "a"
-    # Its own copy: an entry that is put back comes last, and other tests see the order.
+    # A copy, because restoring an entry would change the order of the original.
     other_topics = {topic: entity for topic, entity in BY_TOPIC.items() if topic != TOPIC}
     for module in ("messages.decode", "messages.identity"):
         monkeypatch.setattr(f"ingest.{module}.BY_TOPIC", other_topics)
@@ -208,8 +209,8 @@ def test_two_workers_never_lock_the_same_message(ingested: Ingested) -> None:
 def test_concurrent_retries_do_not_deadlock(
     ingested: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each retry takes 100 messages of two topics. The two have opposite orders of topics and of
-    rows, and meet half way."""
+    """Each retry takes 100 messages of two topics. The two retries have opposite orders of topics
+    and of rows, and wait for each other half way."""
     names = [f"{number:03}" for number in range(50)]
     for source, of_source in (
         (SOURCE, names), (TWIN_SOURCE, names), (TWIN_SOURCE, names[::-1]), (SOURCE, names[::-1]),
@@ -320,7 +321,7 @@ def test_quarantine_command_retries_and_discards_selected_messages(ingested: Ing
     assert read_counts(SOURCE)["quarantined"] == 1
 
 
-# Good, bad, discarded, too early at first, resolved by a retry, bad.
+# Valid, bad, discarded, valid later, resolved by a retry, bad.
 BODIES = [
     make_value(id="a"),
     b"bad",
@@ -332,7 +333,8 @@ BODIES = [
 
 
 def quarantine_first_reading(ingested: Ingested) -> dict[int, int]:
-    """The ids in quarantine by offset, after the first reading."""
+    """Read BODIES for the first time, settle two messages, and return the quarantine ids by
+    offset."""
     batch = ingested.make_batch(*BODIES[:3])
     ingested.fill(batch, *BODIES[3:], window=EARLIER)
     ingested.store(batch)
@@ -384,8 +386,8 @@ def test_message_that_is_read_again_keeps_its_quarantine_row(ingested: Ingested)
     assert {
         message_row["outcome"] for message_row in list_quarantined() if message_row["offset"] == 3
     } == {"read again"}
-    # The ledger of this test is newer than the table; all other sums add up.
-    assert [fault for fault in find_faults() if "says the ledger" not in fault] == []
+    # The recreated ledger counts fewer stored versions than the table has; all other sums add up.
+    assert [fault for fault in find_faults() if "versions, the table has" not in fault] == []
 
 
 def test_resolved_message_is_open_again_when_it_is_refused_on_rereading_the_topic(
@@ -398,13 +400,13 @@ def test_resolved_message_is_open_again_when_it_is_refused_on_rereading_the_topi
     assert result[4] == ("new", "in_the_future", 0)
     assert result[2] == ("discarded", "not_json", 0)
     assert read_counts()["quarantined"] == 6
-    assert [fault for fault in find_faults() if "says the ledger" not in fault] == []
+    assert [fault for fault in find_faults() if "versions, the table has" not in fault] == []
 
 
 def test_retry_of_message_that_recreated_ledger_has_not_read_changes_no_count(
     ingested: Ingested,
 ) -> None:
-    """The ledger counts the message only when it reads it."""
+    """The ledger counts such a message only when the consumer reads it."""
     result = quarantine_first_reading(ingested)
     restart_reading(ingested)
     ingested.write(*BODIES[:2])
@@ -413,4 +415,4 @@ def test_retry_of_message_that_recreated_ledger_has_not_read_changes_no_count(
     ingested.write(*BODIES[2:])
     assert read_counts()["quarantined"] == 3
     assert read_counts()["repeated"] == 3
-    assert [fault for fault in find_faults() if "says the ledger" not in fault] == []
+    assert [fault for fault in find_faults() if "versions, the table has" not in fault] == []

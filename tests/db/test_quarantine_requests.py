@@ -1,5 +1,7 @@
-"""The quarantine in groups, and what somebody asks for there: recorded by the web, done with the
-consumer's login."""
+"""Groups of quarantined messages, and requests to retry or discard them.
+
+The web records the requests, and the consumer's login executes them.
+"""
 
 import re
 from typing import Any
@@ -20,7 +22,7 @@ from tests.db.screens import read_text
 from tests.db.test_quarantine import quarantine_messages_from_the_future
 from tests.messages import WINDOW, make_value
 
-# What the screens record is read on another connection.
+# The requests are committed, because another connection reads them.
 commits = pytest.mark.django_db(transaction=True)
 ASK = "/admin/quarantine/ask/"
 
@@ -38,7 +40,7 @@ def web_and_consumer_roles(django_db_setup: None, django_db_blocker: DjangoDbBlo
 
 
 def make_group_query(**query: Any) -> dict[str, Any]:
-    """The query of a group: a wrong version of one service."""
+    """Return the query of a group: messages of one service with a wrong version."""
     [topic] = {message_row["topic"] for message_row in list_quarantined()}
     wrong = {"reason": "bad_field", "client_id": "crm", "field": "version", "topic": topic}
     return {"action": "discard", **wrong, **query}
@@ -92,10 +94,10 @@ def test_discarded_group_of_messages_keeps_reason_and_login_of_operator(
     page = operator.get(ASK, make_group_query())
     assert "Messages: 2" in read_text(page)
     hidden = {f.name: f.value() or "" for f in page.context["form"].hidden_fields()}
-    # Without a reason it is not recorded.
+    # A request without a reason is not recorded.
     assert operator.post(ASK, {**hidden, "why": "  .. "}).status_code == 200
     assert not QuarantineRequest.objects.exists()
-    ingested.write(make_bad_message("late"))  # nobody saw it
+    ingested.write(make_bad_message("late"))  # arrived after the page was shown
     assert operator.post(ASK, {**hidden, "why": "told"}).status_code == 302
     assert {status for _, status in list_statuses()} == {"new"}
     assert "waits for the next" in read_text(operator.get("/admin/quarantine/"))
@@ -112,7 +114,7 @@ def test_discarded_group_of_messages_keeps_reason_and_login_of_operator(
     assert run_retry() == {"retrying": 1}
     page = read_text(operator.get("/admin/quarantine/"))
     assert "discarded: 2" in page
-    assert page.count("still wrong: 1") == 2  # at the group, and in the list
+    assert page.count("still wrong: 1") == 2  # both at the group and in the list
     assert find_faults() == []
 
 
@@ -123,7 +125,7 @@ def test_group_of_messages_has_no_buttons_while_its_request_waits(
     operator.post(ASK, make_group_query(last_id=list_quarantined()[-1]["id"], why="told"))
     page = read_text(operator.get("/admin/quarantine/"))
     assert page.count("discard · told ops") == 1
-    assert page.count("Retry…") == 1  # of the other group
+    assert page.count("Retry…") == 1  # the buttons of the other group
     ingested.write(make_bad_message("late"))
     page = read_text(operator.get("/admin/quarantine/"))
     assert page.count("discard · told ops") == 1

@@ -1,4 +1,5 @@
-"""What PostgreSQL refuses: a row's own fault costs that row, everything else costs only time."""
+"""Rows that PostgreSQL refuses: a bad row goes to quarantine, and any other error only takes
+time."""
 
 import logging
 import os
@@ -52,7 +53,7 @@ ROLE_SOURCE = TopicPartition(PARTICIPANT_TOPIC, "id-of-participants", 0)
 
 @contextmanager
 def refuse_rows(table: str, column: str, code: str) -> Iterator[None]:
-    """Refuse rows with "refused" in a column, with this SQLSTATE."""
+    """Refuse rows with the text "refused" in this column, with this SQLSTATE."""
     with open_connection("test") as plain:
         plain.execute(
             "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
@@ -162,7 +163,7 @@ def test_row_with_refused_search_key_is_quarantined(ingested: Ingested, code: st
             "CREATE UNIQUE INDEX theirs ON product_instance_aud (updated_at, (author = 'refused'))"
             " WHERE author = 'refused'",
             "DROP INDEX theirs",
-            "the constraint product_instance_aud_",  # PostgreSQL names it after the partition
+            "the constraint product_instance_aud_",  # PostgreSQL renames it in a partition
             marks=pytest.mark.plain_only("a unique index of a cluster needs the id"),
         ),
     ],
@@ -196,7 +197,7 @@ def test_consumer_reports_missing_privilege_and_waits_for_it(
         return connection
 
     with open_connection("test") as plain:
-        plain.execute("CREATE ROLE nobody_special LOGIN")  # the nodes of a cluster log in
+        plain.execute("CREATE ROLE nobody_special LOGIN")  # the nodes of a cluster log in as it
         plain.execute(
             "GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO nobody_special"
         )
@@ -259,8 +260,8 @@ def test_thousands_of_bad_rows_in_one_batch_are_quarantined(
 def test_first_good_row_of_a_version_is_stored_when_batch_has_many_bad_rows(
     ingested: Ingested,
 ) -> None:
-    """Of the good rows the first one is stored, an equal one is repeated and a different one is
-    quarantined. The same holds for version x, which was stored before."""
+    """The first good row of a version is stored, an equal one is repeated, and a different one is
+    quarantined. For version x, which is already stored, the stored row counts as the first one."""
     ingested.write(make_value(id="x"))
     other_row = make_value(id="a", author="other")
     ingested.write(
@@ -281,7 +282,7 @@ def test_first_good_row_of_a_version_is_stored_when_batch_has_many_bad_rows(
 
 
 def test_writer_reports_failure_only_while_it_repeats_a_write(ingested: Ingested) -> None:
-    """The metric annals_database_up shows this state; see system/test_stuck_consumer."""
+    """The metric annals_database_up shows this state. See tests/system/test_stuck_consumer.py."""
 
     def raise_away() -> Connection:
         raise psycopg.OperationalError("away")
@@ -291,7 +292,7 @@ def test_writer_reports_failure_only_while_it_repeats_a_write(ingested: Ingested
     with ThreadPoolExecutor(1) as pool:
         writing = pool.submit(writer.write, ingested.make_batch(make_value()), ingested.claims, {})
         try:
-            wait_until(lambda: writer.failing, "it fails")
+            wait_until(lambda: writer.failing, "the write does not fail")
         finally:
             writer.stop_waiting()
         with pytest.raises(AbandonedError):
@@ -309,7 +310,7 @@ def read_refused_metric() -> float:
 def test_consumer_waits_while_postgresql_refuses_its_login(
     db: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The password of a running consumer was changed. The consumer reports it, and continues when
+    """The password of a running consumer was changed. The consumer reports this, and continues when
     the password works again."""
     login = f"refused_{os.getpid()}"
     with open_connection("test") as plain, ThreadPoolExecutor(1) as thread:
@@ -318,7 +319,7 @@ def test_consumer_waits_while_postgresql_refuses_its_login(
             writer = RetryingWriter(
                 BatchWriter(lambda: psycopg.connect(build_url(login), autocommit=True))
             )
-            assert writer.claim({}) == []  # it works
+            assert writer.claim({}) == []  # the password works
             writer.batch_writer.close()
             plain.execute(f"ALTER ROLE {login} PASSWORD 'another'")
             claiming = thread.submit(writer.claim, {})
@@ -343,7 +344,7 @@ def test_consumer_waits_while_postgresql_refuses_its_login(
     "reason",
     [reason for reason, breach in BREACHES.items() if breach.by_database and breach.example],
 )
-def test_documented_example_is_quarantined_with_its_reason(
+def test_example_message_on_contract_page_is_quarantined_with_its_reason(
     ingested: Ingested, reason: Reason
 ) -> None:
     breach = BREACHES[reason]

@@ -1,4 +1,5 @@
-"""A restore loses no row that arrives meanwhile, stops nobody, and leaves nothing when it fails."""
+"""A restore loses no row that arrives meanwhile, stops no other session, and leaves nothing if it
+fails."""
 
 import time
 from collections.abc import Iterator
@@ -31,10 +32,10 @@ from tests.db.partitioned import (
     connect_plainly,
     execute_plans,
     get_day,
-    insert,
+    insert_version,
     leave_half_dropped,
     make_policy,
-    run,
+    run_partitions,
 )
 from tests.db.store import HOST
 from tests.db.test_archive_generations import NAME, NOON, OLD, PRODUCT, fill
@@ -46,7 +47,7 @@ ROWS = [f"a{number:03}" for number in range(20)]
 
 @pytest.fixture
 def store(tmp_path: Path, tables: None, plain: Connection) -> ArchiveStore:
-    """An archive that has ROWS of OLD; the table has none."""
+    """Return an archive that has ROWS of the day OLD; the table does not have them."""
     store = ArchiveStore(str(tmp_path))
     fill(plain, *ROWS)
     assert NAME in execute_plans(make_policy(), archiver=DayArchiver(store)).dropped
@@ -58,7 +59,7 @@ def list_ids(plain: Connection, table: str = TABLE) -> list[str]:
 
 
 def list_tables_of_day(plain: Connection) -> list[str]:
-    """All tables of the day, also unfinished ones."""
+    """Return the names of all tables of the day, also of unfinished ones."""
     rows = plain.execute(
         "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE %s", [f"{NAME}%"]
     )
@@ -76,7 +77,7 @@ def test_restore_keeps_row_of_transaction_that_commits_during_restore(store: Arc
     with connect_plainly() as plain, connect_plainly() as writer:
         days.create_partition(plain, TABLE, OLD)
         writer.execute("BEGIN")
-        insert(writer, NOON, "in flight")
+        insert_version(writer, NOON, "in flight")
         with run_in_background(lambda: restore_day(plain, store, PRODUCT, OLD)) as future:
             time.sleep(0.5)
             assert not future.done()
@@ -92,7 +93,7 @@ def test_restore_keeps_row_of_transaction_that_commits_during_restore(store: Arc
 def test_restore_blocks_no_writer_or_reader_while_it_loads_rows(
     store: ArchiveStore, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
-    """The writer creates the day that is being restored and inserts into it."""
+    """The writer creates the day that is being restored, and inserts into it."""
     seen: list[list[str]] = []
     arrived: list[str] = []
 
@@ -101,7 +102,7 @@ def test_restore_blocks_no_writer_or_reader_while_it_loads_rows(
             days.create_partition(writer, TABLE, OLD, wait_s=0.2)
             for moment in (NOON, NOON + timedelta(days=5)):
                 arrived.append(f"new {len(arrived):02}")
-                insert(writer, moment, arrived[-1])
+                insert_version(writer, moment, arrived[-1])
             seen.append(list_ids(writer))
 
     read = manifest.read_checked_rows
@@ -128,7 +129,7 @@ def test_restore_keeps_rows_that_the_table_already_has(
     days.create_partition(plain, TABLE, OLD)
     for id_ in row_ids:
         number = ROWS.index(id_) if id_ in ROWS else 0
-        insert(plain, NOON + timedelta(seconds=number), id_)
+        insert_version(plain, NOON + timedelta(seconds=number), id_)
     restore_day(plain, store, PRODUCT, OLD)
     assert list_ids(plain) == sorted({*ROWS, "b"})
 
@@ -136,7 +137,7 @@ def test_restore_keeps_rows_that_the_table_already_has(
 def test_restore_is_refused_when_a_row_differs_in_table_and_archive(store: ArchiveStore) -> None:
     with connect_plainly() as plain:
         days.create_partition(plain, TABLE, OLD)
-        insert(plain, NOON, ROWS[0])
+        insert_version(plain, NOON, ROWS[0])
         plain.execute(f"UPDATE {TABLE} SET author = 'another'")
         with pytest.raises(ArchiveError, match=f"{ROWS[0]} version 1 differs"):
             restore_day(plain, store, PRODUCT, OLD)
@@ -148,7 +149,7 @@ def test_restore_is_refused_when_a_row_differs_in_table_and_archive(store: Archi
 def test_restore_completes_pending_detach(store: ArchiveStore) -> None:
     with connect_plainly() as plain:
         days.create_partition(plain, TABLE, OLD)
-        insert(plain, NOON, "b")
+        insert_version(plain, NOON, "b")
         with leave_half_dropped(plain, OLD):
             pass
         assert days.locate_day(plain, TABLE, OLD).state is DayState.PENDING
@@ -162,12 +163,12 @@ def test_restore_gives_up_when_transaction_stays_open(
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.4)
     with connect_plainly() as plain, connect_plainly() as writer:
         days.create_partition(plain, TABLE, OLD)
-        insert(plain, NOON, "b")
+        insert_version(plain, NOON, "b")
         with connect_plainly() as reader, reader.transaction():
             list_ids(reader)
             with run_in_background(lambda: restore_day(plain, store, PRODUCT, OLD)) as future:
                 while not future.done():
-                    insert(writer, NOON, f"c{time.monotonic()}")
+                    insert_version(writer, NOON, f"c{time.monotonic()}")
             assert "stays open" in str(future.exception())
         assert list_tables_of_day(plain) == [NAME]
         written = list_ids(plain)
@@ -176,7 +177,7 @@ def test_restore_gives_up_when_transaction_stays_open(
 
 
 def test_restore_can_be_repeated(store: ArchiveStore, plain: Connection) -> None:
-    """The indexes of the first restore already have the names that the second one needs."""
+    """The indexes of the first restore already have the names that the second restore needs."""
     restore_day(plain, store, PRODUCT, OLD)
     plain.execute(f"DELETE FROM {TABLE} WHERE id < 'a010'")
     restore_day(plain, store, PRODUCT, OLD)
@@ -188,7 +189,7 @@ def test_restore_can_be_repeated(store: ArchiveStore, plain: Connection) -> None
 
 @pytest.fixture
 def with_archive(monkeypatch: pytest.MonkeyPatch, store: ArchiveStore) -> None:
-    """The command finds the archive by its settings."""
+    """Configure the archive for commands."""
     monkeypatch.setattr(settings, "ANNALS", env.read_settings({"ANNALS_ARCHIVE_URL": store.url}))
 
 
@@ -222,12 +223,12 @@ def test_restore_release_and_forget_are_refused_during_another_run(
     words = [action, str(OLD), "--entity", PRODUCT.name, *more]
     with connect_plainly() as other_session, other_session.transaction():
         other_session.execute("SELECT pg_advisory_xact_lock(%s)", [RUN_LOCK])
-        code, _, err = run(*words)
+        code, _, err = run_partitions(*words)
         assert (code, "another run" in err) == (1, True)
     if action == "release":
-        assert "is not a restored day" in run(*words)[2]
+        assert "is not a restored day" in run_partitions(*words)[2]
     else:
-        assert run(*words)[0] == 0
+        assert run_partitions(*words)[0] == 0
 
 
 def test_restore_command_reports_open_transaction_and_table_that_annals_did_not_create(
@@ -238,14 +239,14 @@ def test_restore_command_reports_open_transaction_and_table_that_annals_did_not_
     days.create_partition(plain, TABLE, OLD)
     with connect_plainly() as reader, reader.transaction():
         list_ids(reader)
-        code, _, err = run(*words)
+        code, _, err = run_partitions(*words)
         assert (code, "transaction" in err) == (2, True)
     days.drop_partition(plain, TABLE, OLD)
     plain.execute(f"CREATE TABLE {NAME} (LIKE {TABLE} INCLUDING ALL)")
-    code, _, err = run(*words)
+    code, _, err = run_partitions(*words)
     assert (code, "did not create" in err) == (2, True)
     plain.execute(f"DROP TABLE {NAME}")
-    assert run(*words)[0] == 0
+    assert run_partitions(*words)[0] == 0
 
 
 FEED = ChangesQuery(
@@ -256,7 +257,8 @@ FEED = ChangesQuery(
 
 
 def read_feed(**changes: Any) -> tuple[list[str], str]:
-    """Return the ids of all versions that a feed or the late list still has, and the last token."""
+    """Return the ids of all versions on the remaining pages of a feed or its late list, and the
+    last token."""
     ids: list[str] = []
     query = replace(FEED, page_size=7, **changes)
     while True:
@@ -284,12 +286,12 @@ def test_restored_day_is_in_late_list_of_feed_that_passed_it(
     assert read_feed(page_token=late_token)[0] == []
 
 
-def test_restored_day_is_in_feed_that_has_not_passed_it(
+def test_restored_day_is_in_late_list_before_feed_position_and_in_feed_after_it(
     store: ArchiveStore, plain: Connection
 ) -> None:
     early = replace(FEED, complete_to=NOON + timedelta(seconds=4))
     token = timeline.fetch_changes_page(HOST, early).next_token
-    read_feed()  # another program has passed the day
+    read_feed()  # a faster program has passed the day
     restore_day(plain, store, PRODUCT, OLD)
     assert read_feed(late_since=token)[0] == ROWS[:4]
     assert read_feed(page_token=token)[0] == ROWS[4:]
@@ -325,7 +327,7 @@ def test_feed_that_passes_a_day_during_its_restore_gets_the_versions_as_late(
 
 def test_failed_restore_adds_nothing_to_late_list(store: ArchiveStore, plain: Connection) -> None:
     days.create_partition(plain, TABLE, OLD)
-    insert(plain, NOON, ROWS[0])
+    insert_version(plain, NOON, ROWS[0])
     plain.execute(f"UPDATE {TABLE} SET author = 'another'")
     ids, token = read_feed()
     assert ids == [ROWS[0]]

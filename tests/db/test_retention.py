@@ -1,4 +1,4 @@
-"""What retention removes apart from days: search keys, quarantined messages. The sums stay."""
+"""What retention removes besides days: search keys and quarantined messages. Counts stay right."""
 
 import threading
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from ingest.quarantine import messages
 from ingest.quarantine.messages import MessageSelection
 from ingest.store.session import open_connection
 from tests.db.ingested import Ingested, find_faults, list_quarantined, query, read_counts
-from tests.db.partitioned import retire, run
+from tests.db.partitioned import retire_all_topics, run_partitions
 from tests.db.test_quarantine import retry_selected, select_message
 from tests.messages import NOW, SOURCE, make_value
 
@@ -28,15 +28,19 @@ def get_moment_after(days_later: int) -> datetime:
     return NOW + timedelta(days=days_later, hours=1)
 
 
-def remove(days_later: int) -> int:
-    """What maintain removes from the quarantine this number of days from now."""
+def remove_old_messages(days_later: int) -> int:
+    """Remove old messages from quarantine as maintain does in this number of days. Return the
+    count."""
     window = Window.at(NOW + timedelta(days=days_later), 90, 14)
     with open_connection() as plain:
         return messages.remove_old_messages(plain, window, HOLD, get_moment_after(days_later))
 
 
 def store_four_fates(ingested: Ingested) -> None:
-    """Offsets 0 to 3: stored by a retry, discarded, given up, waiting."""
+    """Quarantine four messages at the offsets 0 to 3.
+
+    The first is stored by a retry, the second discarded, the third given up, and the fourth waits.
+    """
     batch = ingested.make_batch()
     ingested.fill(batch, make_value(id="secret"), window=EARLIER)
     ingested.fill(batch, b"discarded", b"failed", make_value(id=""))
@@ -58,11 +62,11 @@ def store_four_fates(ingested: Ingested) -> None:
 def test_retention_removes_quarantined_messages_and_keeps_counts(ingested: Ingested) -> None:
     store_four_fates(ingested)
     before = read_counts()
-    assert remove(90) == 0
-    assert remove(91) == 2
+    assert remove_old_messages(90) == 0
+    assert remove_old_messages(91) == 2
     assert [row["offset"] for row in list_quarantined()] == [2, 3]
-    assert remove(97) == 0
-    assert remove(98) == 2
+    assert remove_old_messages(97) == 0
+    assert remove_old_messages(98) == 2
     assert list_quarantined() == []
     assert read_counts() == before
     assert find_faults() == []
@@ -71,22 +75,22 @@ def test_retention_removes_quarantined_messages_and_keeps_counts(ingested: Inges
 @pytest.mark.parametrize(
     "moment, version, leaves",
     [
-        # As in a backfill: it is seen for some days, and held days are those of the version.
+        # As in a backfill: the version is old, so its day leaves soon, plus the days of a hold.
         (-80, -1, 18),
-        ("2001-01-01T00:00:00", -1, 7),  # too late for retention: for the days of a hold
-        ("9999-01-01T00:00:00", 1, 98),  # the future: not for ever
-        (20, 1, 118),  # a retry can store it by then
+        ("2001-01-01T00:00:00", -1, 7),  # older than retention: kept for the days of a hold
+        ("9999-01-01T00:00:00", 1, 98),  # in the future: kept like a version of today
+        (20, 1, 118),  # by then a retry can store the version
     ],
 )
 def test_quarantined_message_is_removed_with_day_of_its_version(
     ingested: Ingested, moment: str | int, version: int, leaves: int
 ) -> None:
-    """`moment` is the moment of the version, or its distance from now in days. `leaves` is the
-    number of days after which the message is removed."""
+    """`moment` is the moment of the version, or its distance from now in days. The message is
+    removed after `leaves` days."""
     updated_at = moment if isinstance(moment, str) else (NOW + timedelta(days=moment)).isoformat()
     ingested.write(make_value(updatedAt=updated_at, version=version))
-    assert remove(leaves - 1) == 0
-    assert remove(leaves) == 1
+    assert remove_old_messages(leaves - 1) == 0
+    assert remove_old_messages(leaves) == 1
     assert find_faults() == []
 
 
@@ -95,9 +99,9 @@ def test_retention_removes_thousands_of_messages_in_short_transactions(ingested:
     ingested.write(*[b"bad"] * 2_500)
     with open_connection() as worker, worker.transaction():
         assert len(messages.lock_messages(worker, MessageSelection(), 10)) == 10
-        assert remove(98) == 2_490
+        assert remove_old_messages(98) == 2_490
     assert len(list_quarantined()) == 10
-    assert remove(98) == 10
+    assert remove_old_messages(98) == 10
     assert read_counts() == {"next_offset": 2_500, "read": 2_500, "quarantined": 2_500}
     assert find_faults() == []
 
@@ -111,7 +115,7 @@ def test_ledger_counts_stay_right_when_quarantined_messages_are_removed_during_a
     ingested.claim()
     ingested.next[SOURCE] = 0
     ingested.write(b"bad")
-    assert remove(98) == 3
+    assert remove_old_messages(98) == 3
     assert find_faults() == []
     ingested.write(b"bad", b"bad")
     assert read_counts()["quarantined"] == 3
@@ -182,23 +186,23 @@ def test_search_keys_are_removed_in_portions(
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("few_days")
 def test_maintain_removes_quarantined_messages_in_each_run_and_search_keys_once_a_day(
-    ingested: Ingested, move: Callable[[datetime], None]
+    ingested: Ingested, set_clock: Callable[[datetime], None]
 ) -> None:
     ingested.write(make_numbered_message("old", 10), b"bad")
     four: dict[str, Any] = {"number": "new"}
     ingested.write(make_value(id="new", data=four))
-    retire()
-    move(get_moment_after(22))
-    output = run("maintain").out
+    retire_all_topics()
+    set_clock(get_moment_after(22))
+    output = run_partitions("maintain").out
     assert "removed: 2 search keys, 1 message in quarantine" in output
     assert (list_keys(), list_quarantined()) == ([], [])
-    assert find_faults() == [] or all("says the ledger" in item for item in find_faults())
+    assert find_faults() == [] or all("versions, the table has" in item for item in find_faults())
     with open_connection("test") as plain:
         plain.execute("INSERT INTO search_key VALUES ('x', 'number', 'y', 'z', '2001-01-01')")
-    run("maintain")
+    run_partitions("maintain")
     assert list_keys() == ["x"]
-    move(get_moment_after(23))
-    run("maintain")
+    set_clock(get_moment_after(23))
+    run_partitions("maintain")
     assert list_keys() == []
     MaintainRun.objects.all().delete()
 
@@ -206,14 +210,14 @@ def test_maintain_removes_quarantined_messages_in_each_run_and_search_keys_once_
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("few_days")
 def test_retention_keeps_search_keys_of_held_day(
-    ingested: Ingested, move: Callable[[datetime], None]
+    ingested: Ingested, set_clock: Callable[[datetime], None]
 ) -> None:
     ingested.write(
         make_numbered_message("held", 0), make_numbered_message("gone", 5), make_value(id="")
     )
-    retire()
-    move(get_moment_after(16))
-    assert run("maintain").code == 1
+    retire_all_topics()
+    set_clock(get_moment_after(16))
+    assert run_partitions("maintain").code == 1
     assert list_keys() == ["held"]
     with open_connection("test") as plain:
         assert days.locate_day(plain, ROOT.table, NOW.date()).state is days.DayState.ATTACHED

@@ -1,4 +1,4 @@
-"""Who may do what, by role."""
+"""Roles, their permissions, and the demo logins."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def test_demo_login_that_exists_already_is_not_changed() -> None:
 
 
 def test_production_switches_off_demo_logins_with_fast_password_hash(settings: Any) -> None:
-    """A login is a demo login if its password is its name."""
+    """A login counts as a demo login if its password is its name."""
     settings.PASSWORD_HASHERS = ["annals.access.local_logins.DemoHasher"]
     user = User.objects.get(username="ops")
     user.set_password("ops")
@@ -52,7 +52,7 @@ def test_production_switches_off_demo_logins_with_fast_password_hash(settings: A
 @pytest.mark.parametrize("requested", [has_permission, has_explicit_permission])
 def test_permission_is_cached_until_it_changes(requested: Any) -> None:
     def answer() -> tuple[bool, bool]:
-        """For a login that was just loaded; and whether the database was asked for more."""
+        """Return the permission of a freshly loaded login, and whether more queries were run."""
         user = User.objects.get(username="ops")
         with CaptureQueriesContext(connection) as queries:
             actual = requested(user, HISTORY)
@@ -62,7 +62,7 @@ def test_permission_is_cached_until_it_changes(requested: Any) -> None:
     assert [answer(), answer()] == [(False, True), (False, False)]
     user.groups.add(Group.objects.get(name="support"))
     assert [answer(), answer()] == [(True, True), (True, False)]
-    User.objects.filter(pk=user.pk).update(is_active=False)  # by another process
+    User.objects.filter(pk=user.pk).update(is_active=False)  # as another process does it
     assert answer() == (False, False)
     User.objects.filter(pk=user.pk).update(is_active=True, is_superuser=True)
     user.groups.clear()

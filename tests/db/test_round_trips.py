@@ -1,4 +1,7 @@
-"""How often a page asks the database: each time costs more than most of what is asked."""
+"""The number of round trips to the database that a page takes.
+
+A round trip costs more than most queries.
+"""
 
 import base64
 from collections.abc import Callable
@@ -26,7 +29,8 @@ SECRET = base64.b64encode(b"support:support").decode()
 
 @pytest.fixture
 def count_trips(store: Store, client: Client, tmp_path: Path) -> Callable[..., int]:
-    """How many round trips a page of three versions takes, when all is warm."""
+    """Return a function that counts the round trips of a page with three versions and warm
+    caches."""
     for version in range(3):
         store.add("A1", version, {"rate": str(version)}, version)
 
@@ -46,7 +50,8 @@ def count_trips(store: Store, client: Client, tmp_path: Path) -> Callable[..., i
 
 
 def test_api_page_with_password_takes_four_round_trips(count_trips: Callable[..., int]) -> None:
-    """For the login, the ledger, the versions with their people, and the access journal."""
+    """The round trips read the login, the ledger, and the versions with their people, and write the
+    access journal."""
     trips = count_trips("/api/v1/history/product-instance/A1", authorization=f"Basic {SECRET}")
     assert trips == 4
 
@@ -54,7 +59,7 @@ def test_api_page_with_password_takes_four_round_trips(count_trips: Callable[...
 def test_api_page_with_session_takes_five_round_trips(
     count_trips: Callable[..., int], client: Client
 ) -> None:
-    """For the session, and for the four things that a request with a password reads."""
+    """The first round trip reads the session. The other four are the same as with a password."""
     client.force_login(User.objects.get(username="support"))
     assert count_trips("/api/v1/history/product-instance/A1") == 5
 
@@ -62,14 +67,14 @@ def test_api_page_with_session_takes_five_round_trips(
 def test_timeline_screen_takes_seven_round_trips(
     count_trips: Callable[..., int], client: Client
 ) -> None:
-    """The page and its heading read versions, and the picture of the days reads all version keys.
-    Permissions were read less than 5 seconds ago."""
+    """The page and its heading read versions, and the picture of days reads all version keys.
+    Permissions are cached for 5 seconds."""
     client.force_login(User.objects.get(username="support"))
     assert count_trips("/admin/history/product-instance/A1/") == 7
 
 
 def list_child(application: str, id: str) -> None:
-    """List a task as a cluster does: calls read the list of children there."""
+    """Add a task to the list of children that calls read on a cluster."""
     plain, day = connection.connection, minute(0).date().toordinal() - date(1970, 1, 1).toordinal()
     children.upsert_children(plain, [children.ChildRow(application, TASK.name, id, day, day)])
     children.mark_complete(plain)

@@ -1,5 +1,7 @@
-"""Rows whose day is older than the window or has no partition: stored while the day exists, expired
-when it is gone, never in the way of other rows."""
+"""Rows of days that are older than the window or do not exist.
+
+They are stored while the day exists, and expired when it is gone. They never stop other rows.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,7 +45,7 @@ TOMORROW = Window.at(NOW + timedelta(days=1), 90, 14)
 
 
 def make_noon_message(day: date, **fields: Any) -> bytes:
-    """A message of noon of a day."""
+    """Return a message of noon of this day."""
     return make_value(updatedAt=f"{day}T12:00:00", **fields)
 
 
@@ -99,7 +101,7 @@ def test_late_row_that_is_read_again_counts_as_repeated(
 def test_batch_decoded_before_midnight_does_not_recreate_dropped_day(
     ingested: Ingested, plain: Connection, exists: bool
 ) -> None:
-    """At midnight maintain drops the oldest day: the batch must not create it again."""
+    """At midnight maintain drops the oldest day. The batch must not create this day again."""
     for day in (OLDEST, TODAY):
         days.create_partition(plain, ROOT.table, day)
     ingested.writer.close()
@@ -141,7 +143,7 @@ def test_late_row_counts_as_expired_when_its_day_is_dropped_before_the_write(
 def test_message_with_other_content_counts_as_expired_when_its_day_is_detached_meanwhile(
     ingested: Ingested, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The stored version with which it would be compared is gone."""
+    """The stored version, with which the message would be compared, is gone."""
     days.create_partition(plain, ROOT.table, OLD)
     ingested.write(make_noon_message(OLD, id="late"))
     real = slow_path.split_new_and_known
@@ -149,7 +151,7 @@ def test_message_with_other_content_counts_as_expired_when_its_day_is_detached_m
     def split_and_detach(*arguments: Any) -> Any:
         monkeypatch.setattr(slow_path, "split_new_and_known", real)
         rows = real(*arguments)
-        with pytest.raises(psycopg.errors.LockNotAvailable):  # the writer itself is a reader
+        with pytest.raises(psycopg.errors.LockNotAvailable):  # the writer itself reads the day
             days.drop_partition(plain, ROOT.table, OLD, wait_s=0.2)
         return rows
 
@@ -163,7 +165,7 @@ def test_message_with_other_content_counts_as_expired_when_its_day_is_detached_m
 def test_writer_does_not_wait_for_day_that_is_being_dropped(
     ingested: Ingested, plain: Connection
 ) -> None:
-    """A long transaction can keep the detaching of the day pending for hours."""
+    """A long transaction can keep the detaching of a day pending for hours."""
     for day in (OLDEST, TODAY):
         days.create_partition(plain, ROOT.table, day)
     ingested.writer.close()
@@ -209,7 +211,7 @@ def test_retry_that_lasts_past_midnight_does_not_create_a_day_that_has_expired(
 
 @contextmanager
 def restrict_rights(ingested: Ingested) -> Iterator[Connection]:
-    """The writer, and a connection, with the rights that `annals grants` gives the consumer."""
+    """Give the writer, and the yielded connection, only the rights of the consumer."""
     call_command("grants", apply=True)
     ingested.writer.close()
     ingested.writer = BatchWriter(as_consumer)
@@ -217,7 +219,9 @@ def restrict_rights(ingested: Ingested) -> Iterator[Connection]:
         yield connection
 
 
-@pytest.mark.plain_only("Citus logs in to the nodes as the role that is set, which is not a login")
+@pytest.mark.plain_only(
+    "Citus would log in to its nodes as the role of SET ROLE, which is not a login"
+)
 @pytest.mark.django_db(transaction=True)
 def test_missing_day_that_consumer_may_not_create_stops_no_other_row(
     ingested: Ingested, plain: Connection
@@ -246,17 +250,21 @@ def test_missing_day_that_consumer_may_not_create_stops_no_other_row(
     assert find_faults() == []
 
 
-@pytest.mark.plain_only("Citus logs in to the nodes as the role that is set, which is not a login")
+@pytest.mark.plain_only(
+    "Citus would log in to its nodes as the role of SET ROLE, which is not a login"
+)
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("number", [1, 0, -1, -89])
 def test_consumer_waits_for_missing_day_that_only_maintain_may_create(
     ingested: Ingested, plain: Connection, number: int
 ) -> None:
-    """The message is not at fault: it is not quarantined, and the ledger does not move."""
-    missing, ahead = TODAY + timedelta(days=number), TODAY + timedelta(days=14)
+    """The message is valid, so it is not quarantined. The offset in the ledger stays the same."""
+    missing, window_of_fast_clock = TODAY + timedelta(days=number), TODAY + timedelta(days=14)
     with restrict_rights(ingested):
         batch = ingested.make_batch(
-            make_noon_message(missing, id="a"), make_noon_message(ahead, id="ahead"), b"bad"
+            make_noon_message(missing, id="a"),
+            make_noon_message(window_of_fast_clock, id="ahead"),
+            b"bad",
         )
         for _ in range(2):
             with pytest.raises(missing_days.MissingDayError, match="partitions maintain") as raised:
@@ -272,7 +280,9 @@ def test_consumer_waits_for_missing_day_that_only_maintain_may_create(
     assert find_faults() == []
 
 
-@pytest.mark.plain_only("Citus logs in to the nodes as the role that is set, which is not a login")
+@pytest.mark.plain_only(
+    "Citus would log in to its nodes as the role of SET ROLE, which is not a login"
+)
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("passed", [1, SPARE_DAYS])
 def test_newest_accepted_day_exists_even_when_maintain_did_not_run_recently(
@@ -333,8 +343,8 @@ def test_day_that_cannot_be_attached_stops_no_other_row(
 def test_late_message_is_stored_in_the_day_that_was_held_for_it(
     ingested: Ingested, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A message stays unread for some days. Its day is held meanwhile, and the message is stored in
-    it."""
+    """The day is held while the message is unread. When the message is read after some days, it is
+    stored there."""
     days.create_partition(plain, ROOT.table, OLDEST)
     ingested.write(make_noon_message(OLDEST, id="read"))
     plain.execute(
@@ -353,18 +363,20 @@ def test_late_message_is_stored_in_the_day_that_was_held_for_it(
 
 
 @pytest.fixture
-def ahead(monkeypatch: pytest.MonkeyPatch) -> Window:
-    """The clock of this machine is 200 days ahead. Its window is returned."""
+def window_of_fast_clock(monkeypatch: pytest.MonkeyPatch) -> Window:
+    """Set the clock 200 days ahead, and return the window of this clock."""
     wrong = NOW + timedelta(days=200)
     monkeypatch.setattr(clock, "now", lambda: wrong)
     return Window.at(wrong, 90, 14)
 
 
 def test_no_version_expires_when_the_clock_of_the_consumer_is_ahead(
-    ingested: Ingested, ahead: Window, caplog: pytest.LogCaptureFixture
+    ingested: Ingested, window_of_fast_clock: Window, caplog: pytest.LogCaptureFixture
 ) -> None:
     ingested.write(
-        make_noon_message(TODAY, id="now"), make_noon_message(OLD, id="old"), window=ahead
+        make_noon_message(TODAY, id="now"),
+        make_noon_message(OLD, id="old"),
+        window=window_of_fast_clock,
     )
     assert list_ids() == ["now"]
     assert read_counts() == {"next_offset": 2, "read": 2, "stored": 1, "expired": 1}
@@ -373,9 +385,9 @@ def test_no_version_expires_when_the_clock_of_the_consumer_is_ahead(
 
 
 def test_no_quarantined_message_expires_when_the_clock_is_ahead(
-    ingested: Ingested, plain: Connection, ahead: Window
+    ingested: Ingested, plain: Connection, window_of_fast_clock: Window
 ) -> None:
-    early = Window.at(NOW - timedelta(days=30), 30, 1)  # today was in the future
+    early = Window.at(NOW - timedelta(days=30), 30, 1)  # a window in which today is in the future
     ingested.write(make_noon_message(TODAY, id="now"), window=early)
     call_command("quarantine", "retry", "--now")
     assert list_ids() == ["now"]

@@ -1,4 +1,4 @@
-"""The run lock is free when the run has ended, however it ended."""
+"""The run lock is free after a run, however the run ended."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -15,15 +15,21 @@ from history.retention.run_lock import (
     retake_lost_lock,
 )
 from tests.db.partitioned import connect_plainly, count_advisory_locks
-from tests.db.test_archive_origin import archive_rows_of_day, decide, make_ids, place, store
+from tests.db.test_archive_origin import (
+    archive_path,
+    archive_rows_of_day,
+    make_ids,
+    run_for_day,
+    store,
+)
 
-__all__ = ["place", "store"]
+__all__ = ["archive_path", "store"]
 pytestmark = pytest.mark.usefixtures("tables")
 
 
 @pytest.fixture
-def sessions() -> None:
-    """Two sessions are in the pool, so that the next one is not the last one."""
+def two_pooled_sessions() -> None:
+    """Put two sessions into the pool, so that the next session is not the one used last."""
     barrier = threading.Barrier(2)
 
     def use() -> None:
@@ -38,14 +44,14 @@ def sessions() -> None:
 
 
 def wait_until_free() -> None:
-    """Wait until nobody has the lock: a session that was closed ends a moment later."""
+    """Wait until no session has the run lock: a closed session ends a moment later."""
     with connect_plainly() as plain:
         plain.execute("SET lock_timeout = '20s'")
         plain.execute("SELECT pg_advisory_lock(%s)", [RUN_LOCK])
 
 
 def test_run_lock_is_freed_when_access_journal_cannot_be_written(
-    store: Any, sessions: None
+    store: Any, two_pooled_sessions: None
 ) -> None:
     with connect_plainly() as plain:
         archive_rows_of_day(store, *make_ids("b", 3))
@@ -53,13 +59,13 @@ def test_run_lock_is_freed_when_access_journal_cannot_be_written(
         try:
             with pytest.raises(DatabaseError):
                 connection.cursor().execute("SELECT 1 FROM access_journal")
-            assert decide("restore")[0] == 2
+            assert run_for_day("restore")[0] == 2
         finally:
             plain.execute("ALTER TABLE taken_away RENAME TO access_journal")
     assert count_advisory_locks() == 0
 
 
-def test_session_returned_to_the_pool_does_not_keep_the_run_lock(sessions: None) -> None:
+def test_session_returned_to_the_pool_does_not_keep_the_run_lock(two_pooled_sessions: None) -> None:
     with hold_run_lock():
         connection.close()
     wait_until_free()
@@ -72,7 +78,8 @@ def test_run_lock_is_freed_after_broken_transaction() -> None:
 
 
 def test_run_lock_is_freed_in_transaction_that_rolls_back() -> None:
-    """Django refuses further statements in this transaction, but PostgreSQL still accepts them."""
+    """Django refuses further statements in such a transaction, but PostgreSQL still accepts
+    them."""
     with transaction.atomic(), hold_run_lock():
         transaction.set_rollback(True)
     assert count_advisory_locks() == 0
@@ -82,7 +89,7 @@ def test_run_lock_is_freed_in_transaction_that_rolls_back() -> None:
 
 
 def test_lost_run_lock_is_retaken_and_freed_at_end_of_with_statement(
-    sessions: None,
+    two_pooled_sessions: None,
 ) -> None:
     with hold_run_lock():
         retake_lost_lock()
@@ -93,14 +100,14 @@ def test_lost_run_lock_is_retaken_and_freed_at_end_of_with_statement(
         reconnect()
         assert count_advisory_locks() == 1
         with ThreadPoolExecutor(1) as pool:
-            attempt = pool.submit(_try)
+            attempt = pool.submit(_take_run_lock)
             with pytest.raises(NoRunLockError):
                 attempt.result()
     assert count_advisory_locks() == 0
 
 
 def test_nested_run_lock_is_refused() -> None:
-    """The end of the inner block would free the lock of the outer one."""
+    """The end of the inner block would free the lock of the outer block."""
     with hold_run_lock(), pytest.raises(RuntimeError, match="already"), hold_run_lock():
         pass
     assert count_advisory_locks() == 0
@@ -111,7 +118,7 @@ def test_retaking_a_lost_run_lock_does_nothing_outside_of_a_with_statement() -> 
     assert count_advisory_locks() == 0
 
 
-def _try() -> None:
+def _take_run_lock() -> None:
     try:
         with hold_run_lock():
             pass

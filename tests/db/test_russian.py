@@ -1,6 +1,6 @@
-"""Whole screens in Russian, the language in which Annals is installed: no English is left on them.
+"""Whole screens in Russian, the default language: no English text is left on them.
 
-All other tests read English. tests/unit/test_translations.py compares the catalogues with the code.
+All other tests use English. tests/unit/test_translations.py compares the catalogues with the code.
 """
 
 import html
@@ -51,14 +51,15 @@ OPERATORS_SCREENS = [
 NOT_READ = re.compile(r"(?s)<(script|style|code|pre|kbd)\b.*?</\1>")
 DJANGOS_SEARCH_ICON = 'alt="Search"'  # Django does not translate it
 READ_ATTRIBUTES = re.compile(r'\b(?:title|alt|placeholder|aria-label)="([^"]*)"')
-# Not a part of an address, of a name in code or of a login.
+# A Latin word that is not part of an address, of a name in code or of a login.
 WORD = re.compile(r"(?<![\w./=?&-])[A-Za-z][a-z]{2,}(?![\w/=-]|\.\w)")
-# What the button that changes the language says in either.
+# The text of the button that changes the language, in both languages.
 ENGLISH_ON_RUSSIAN_SCREENS = {"English"}
 
 
 def read_visible_text(page: str) -> str:
-    """Return the text of a page and of the attributes that a reader or a screen reader meets."""
+    """Return the text of a page, and of the attributes that a person sees or a screen reader
+    reads."""
     page = NOT_READ.sub(" ", page).replace(DJANGOS_SEARCH_ICON, "")
     texts = [re.sub(r"<[^>]*>", " ", page), *READ_ATTRIBUTES.findall(page)]
     return html.unescape(" ".join(texts))
@@ -66,7 +67,7 @@ def read_visible_text(page: str) -> str:
 
 @cache
 def collect_english_words() -> frozenset[str]:
-    """Return the words of the English texts that no Russian text has: "Kafka" is in both."""
+    """Return the words of the English texts that are in no Russian text, so not "Kafka"."""
     english: set[str] = set()
     russian: set[str] = set()
     for path in FILES:
@@ -85,7 +86,8 @@ def russian(client: Client) -> Client:
 
 @pytest.fixture
 def application_with_gap(store: Store) -> Store:
-    """An application with versions 0 and 2, by a known and an unknown login, and its child."""
+    """Store an application with the versions 0 and 2, by a known and an unknown login, and its
+    child."""
     Person.objects.create(login="m.ivanov", full_name="Иванов Михаил", kind="person")
     Person.objects.create(login="top-crm", full_name="Фронт-офис", kind="service")
     FieldLabel.objects.update_or_create(

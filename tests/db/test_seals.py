@@ -1,4 +1,4 @@
-"""A sealed day that changes by one byte is found, and so is a changed seal."""
+"""A change of one byte in a sealed day is found, and so is a changed or removed seal."""
 
 import json
 from collections.abc import Callable
@@ -25,10 +25,10 @@ from tests.db.partitioned import (
     connect_plainly,
     execute_plans,
     get_day,
-    insert,
+    insert_version,
     make_policy,
-    read_all_to_end,
-    run,
+    record_all_topics_as_read,
+    run_partitions,
 )
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -41,7 +41,8 @@ ROWS = 950
 
 @pytest.fixture
 def filled(tables: None, monkeypatch: pytest.MonkeyPatch, plain: Connection) -> None:
-    """A day of ROWS rows, in ranges of 100: id000 to id094, ten versions each."""
+    """Store a day of ROWS rows, sealed in ranges of 100: the ids id000 to id094, ten versions
+    each."""
     monkeypatch.setattr(canonical, "RANGE_ROWS", 100)
     days.create_partition(plain, TABLE, OLD)
     plain.execute(
@@ -58,7 +59,7 @@ def find_faults() -> list[str | None]:
         return [verdict.fault for verdict in verify_days(plain, PRODUCT)]
 
 
-def change(statement: str) -> None:
+def change_one_row(statement: str) -> None:
     with connect_plainly() as plain:
         assert plain.execute(statement).rowcount == 1
 
@@ -90,14 +91,14 @@ def test_verify_finds_no_fault_in_unchanged_sealed_day(sealed: DaySeal) -> None:
 def test_verify_names_range_of_rows_in_which_a_byte_changed(
     sealed: DaySeal, assignment: str
 ) -> None:
-    change(f"UPDATE {TABLE} SET {assignment} WHERE id = 'id042' AND version = 7")
+    change_one_row(f"UPDATE {TABLE} SET {assignment} WHERE id = 'id042' AND version = 7")
     assert find_faults() == ["rows 401 to 500 differ, between id040 v0 and id049 v9"]
 
 
 def test_verify_finds_deleted_and_added_rows(sealed: DaySeal) -> None:
-    change(f"DELETE FROM {TABLE} WHERE id = 'id093' AND version = 9")
+    change_one_row(f"DELETE FROM {TABLE} WHERE id = 'id093' AND version = 9")
     assert find_faults() == ["rows 901 to 950 differ, between id090 v0 and id094 v9, 1 row fewer"]
-    change(
+    change_one_row(
         f"INSERT INTO {TABLE} SELECT 'id000', 0, data, updated_at + interval '1 ms', client_id,"
         f" author, type FROM {TABLE} WHERE id = 'id001' AND version = 0".replace(
             "SELECT", "(id, version, data, updated_at, client_id, author, type) SELECT", 1
@@ -117,12 +118,12 @@ def test_verify_reports_new_rows_after_the_last_sealed_row(filled: None, plain: 
     plain.execute(f"DELETE FROM {TABLE} WHERE id >= 'id090'")
     seal_day(plain, PRODUCT, OLD)
     noon = datetime(OLD.year, OLD.month, OLD.day, 12, tzinfo=UTC)
-    insert(plain, noon, "id095")
+    insert_version(plain, noon, "id095")
     assert find_faults() == ["rows after row 900 are new, from id095 v1, 1 row more"]
 
 
 def test_chain_of_seals_has_both_seals_of_day_that_was_sealed_again(sealed: DaySeal) -> None:
-    change(f"DELETE FROM {TABLE} WHERE id = 'id000' AND version = 0")
+    change_one_row(f"DELETE FROM {TABLE} WHERE id = 'id000' AND version = 0")
     with connect_plainly() as plain:
         again = seal_day(plain, PRODUCT, OLD)
     assert again.previous == sealed.seal
@@ -152,7 +153,7 @@ def test_seal_does_not_depend_on_settings_of_the_session(filled: None) -> None:
         assert seal_day(plain, PRODUCT, OLD).digest == first.digest
 
 
-@pytest.mark.plain_only("the coordinator's tables have no rows")
+@pytest.mark.plain_only("on a cluster the tables of the coordinator have no rows")
 def test_sealing_a_day_freezes_its_rows_in_postgresql(sealed: DaySeal, plain: Connection) -> None:
     """Every row is older than relfrozenxid, and every page of the table is marked all-visible."""
     query = sql.SQL(
@@ -183,44 +184,47 @@ def test_partitions_command_seals_and_verifies(
 ) -> None:
     variables = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "5"}
     monkeypatch.setattr(settings, "ANNALS", env.read_settings(variables))
-    read_all_to_end()
+    record_all_topics_as_read()
     old = datetime.now(UTC).date() - timedelta(days=7)
-    simulated.load(plain, old, applications=20)
-    code, out, _ = run("maintain")
+    simulated.load_simulated_day(plain, old, applications=20)
+    code, out, _ = run_partitions("maintain")
     assert (code, "sealed 5" in out) == (0, True)
-    assert "sealed 0" in run("maintain")[1]
-    code, out, _ = run("verify", "--json")
+    assert "sealed 0" in run_partitions("maintain")[1]
+    code, out, _ = run_partitions("verify", "--json")
     answer = json.loads(out)
     assert (code, answer["ok"], len(answer["days"])) == (0, True, len(simulated.TABLES))
-    change(
+    change_one_row(
         f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, type)"
         f" VALUES ('a', 1, '{{}}', '{old} 12:00+00', 'c', 1)"
     )
-    code, out, err = run("verify", str(old), "--entity", "product-instance")
+    code, out, err = run_partitions("verify", str(old), "--entity", "product-instance")
     assert code == 1
     assert "1 row more" in out
     assert "1 row more" not in err
-    code, out, err = run("verify", "2001-01-01")
+    code, out, err = run_partitions("verify", "2001-01-01")
     assert (code, out, "2001-01-01 has no seal in" in err) == (2, "", True)
-    # It is no late row: nothing says how it came. A new seal would say that all is well.
-    code, out, err = run("seal", str(old), "--entity", "product-instance")
+    # The row is not a noted late row. A new seal would hide the change, so it is refused.
+    code, out, err = run_partitions("seal", str(old), "--entity", "product-instance")
     assert (code, "not as it was sealed" in err) == (2, True)
-    change(f"DELETE FROM {TABLE} WHERE client_id = 'c'")
-    code, out, _ = run("seal", str(old), "--entity", "product-instance")
+    change_one_row(f"DELETE FROM {TABLE} WHERE client_id = 'c'")
+    code, out, _ = run_partitions("seal", str(old), "--entity", "product-instance")
     assert (code, "Sealed product_instance_aud" in out) == (0, True)
-    code, out, _ = run("verify")
+    code, out, _ = run_partitions("verify")
     assert (code, f"chain whole, newest seal {load_newest_seal(PRODUCT)}" in out) == (0, True)
     summary = "access_journal: 0 days read, 0 differ, 0 late rows; no day has a seal yet"
     assert summary in out.splitlines()
-    assert run("seal", "2001-01-01")[0] == 2
+    assert run_partitions("seal", "2001-01-01")[0] == 2
 
 
 @pytest.fixture
-def changed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], date]:
-    """Called with the place of an archive, or None: gives a day that was sealed and then changed,
-    and is now older than retention."""
+def make_changed_day(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], date]:
+    """Return a function that makes a day that was sealed and then changed, and is older than
+    retention.
 
-    def make(archive: str | None) -> date:
+    The function gets the path of an archive, or None.
+    """
+
+    def make_day(archive: str | None) -> date:
         variables = {
             "ANNALS_RETENTION_DAYS": "9",
             "ANNALS_AHEAD_DAYS": "1",
@@ -230,51 +234,54 @@ def changed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], date]:
         if archive is not None:
             variables["ANNALS_ARCHIVE_URL"] = archive
         monkeypatch.setattr(settings, "ANNALS", env.read_settings(variables))
-        read_all_to_end()
+        record_all_topics_as_read()
         old = datetime.now(UTC).date() - timedelta(days=7)
         name = days.build_partition_name(TABLE, old)
         with connect_plainly() as plain:
-            simulated.load(plain, old, applications=20)
-        assert "sealed 5" in run("maintain")[1]
+            simulated.load_simulated_day(plain, old, applications=20)
+        assert "sealed 5" in run_partitions("maintain")[1]
         first_row = f"SELECT id, version, updated_at FROM {name} ORDER BY 1, 2, 3 LIMIT 1"
-        change(f"UPDATE {name} SET data = '{{}}' WHERE (id, version, updated_at) IN ({first_row})")
+        change_one_row(
+            f"UPDATE {name} SET data = '{{}}' WHERE (id, version, updated_at) IN ({first_row})"
+        )
         shorter = env.read_settings(variables | {"ANNALS_RETENTION_DAYS": "5"})
         monkeypatch.setattr(settings, "ANNALS", shorter)
         return old
 
-    return make
+    return make_day
 
 
 def test_changed_sealed_day_is_neither_dropped_nor_resealed(
-    changed: Callable[[str | None], date], tmp_path: Path
+    make_changed_day: Callable[[str | None], date], tmp_path: Path
 ) -> None:
-    """The change is still reported after the day was archived and restored."""
-    old = changed(str(tmp_path))
+    """After an operator accepts the change, verification still reports it, also after archive and
+    restore."""
+    old = make_changed_day(str(tmp_path))
     name = days.build_partition_name(TABLE, old)
-    code, out, _ = run("maintain")
+    code, out, _ = run_partitions("maintain")
     assert (code, f"{name}: ChangedError" in out or "not as it was sealed" in out) == (2, True)
     accepted = ("maintain", "--accept-changed", str(old))
-    assert run(*accepted)[0] == 1
-    code, out, _ = run(*accepted, "--why", "known to the auditors")
+    assert run_partitions(*accepted)[0] == 1
+    code, out, _ = run_partitions(*accepted, "--why", "known to the auditors")
     assert (code, "dropped 1" in out) == (0, True)
     assert JournalEntry.objects.filter(reason="known to the auditors").count() == 1
     for _ in range(2):
-        code, out, _ = run("verify", str(old), "--entity", "product-instance")
+        code, out, _ = run_partitions("verify", str(old), "--entity", "product-instance")
         assert (code, "the archived rows are not the sealed rows" in out) == (1, True)
-        assert run("restore", str(old), "--entity", "product-instance")[0] == 0
-        code, _, err = run("seal", str(old), "--entity", "product-instance")
+        assert run_partitions("restore", str(old), "--entity", "product-instance")[0] == 0
+        code, _, err = run_partitions("seal", str(old), "--entity", "product-instance")
         assert (code, "not as it was sealed" in err) == (2, True)
-        assert run("release", str(old), "--entity", "product-instance")[0] == 0
-        assert run("maintain")[0] == 2
-        assert run(*accepted, "--why", "again")[0] == 0
-    assert run("forget", str(old), "--why", "x", "--entity", "product-instance")[0] == 0
-    code, out, _ = run("verify", str(old), "--entity", "product-instance")
+        assert run_partitions("release", str(old), "--entity", "product-instance")[0] == 0
+        assert run_partitions("maintain")[0] == 2
+        assert run_partitions(*accepted, "--why", "again")[0] == 0
+    assert run_partitions("forget", str(old), "--why", "x", "--entity", "product-instance")[0] == 0
+    code, out, _ = run_partitions("verify", str(old), "--entity", "product-instance")
     assert (code, "fewer" in out or "differ" in out) == (1, True)
 
 
 def test_verify_still_reports_accepted_day_that_was_dropped_without_archive(
-    changed: Callable[[str | None], date],
+    make_changed_day: Callable[[str | None], date],
 ) -> None:
-    old = changed(None)
-    assert run("maintain", "--accept-changed", str(old), "--why", "known")[0] == 0
-    assert run("verify", str(old), "--entity", "product-instance")[0] == 1
+    old = make_changed_day(None)
+    assert run_partitions("maintain", "--accept-changed", str(old), "--why", "known")[0] == 0
+    assert run_partitions("verify", str(old), "--entity", "product-instance")[0] == 1

@@ -1,4 +1,4 @@
-"""Which days maintain seals: finished, with rows, and with no message outstanding."""
+"""Which days maintain seals: finished days with rows and without outstanding messages."""
 
 import json
 from datetime import date, datetime, timedelta
@@ -22,15 +22,15 @@ from history.retention.seals.seal import seal_day
 from history.store.days import days
 from history.store.days.canonical import Connection
 from ingest.models import Ledger, Quarantined
-from tests.db.noted import create_quarantined
+from tests.db.ingest_rows import create_quarantined
 from tests.db.partitioned import (
     TABLE,
     connect_plainly,
     count_advisory_locks,
-    insert,
-    read_all_to_end,
-    read_to_end,
-    run,
+    insert_version,
+    record_all_topics_as_read,
+    record_topic_as_read,
+    run_partitions,
 )
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -41,24 +41,24 @@ TOPICS = [topic for entity in ENTITIES for topic in entity.topics]
 
 
 @pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nine days of retention; a day is finished five days after its end."""
+def short_retention(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep nine days. A day is finished five days after its end."""
     variables = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "5"}
     variables["ANNALS_PACK_AFTER_DAYS"] = "0"
     monkeypatch.setattr(settings, "ANNALS", env.read_settings(variables))
 
 
 def get_noon_ago(number: int) -> datetime:
-    """Noon of the UTC day `number` days before today."""
+    """Return noon of the UTC day `number` days before today."""
     return clock.now().replace(hour=12, minute=0, second=0, microsecond=0) - timedelta(days=number)
 
 
 def fill(*numbers: int) -> None:
-    """One application on each of the days."""
+    """Store one application on each of the days."""
     with connect_plainly() as plain:
         for number in numbers:
             days.create_partition(plain, TABLE, get_noon_ago(number).date())
-            insert(plain, get_noon_ago(number))
+            insert_version(plain, get_noon_ago(number))
 
 
 def list_sealed_days() -> list[Any]:
@@ -66,52 +66,52 @@ def list_sealed_days() -> list[Any]:
 
 
 def test_maintain_seals_no_empty_day_and_seals_day_filled_by_a_backfill() -> None:
-    assert run("maintain")[0] == 0
+    assert run_partitions("maintain")[0] == 0
     assert list_sealed_days() == []
-    read_all_to_end()
-    assert run("maintain")[0] == 0  # everything read, and still no row
+    record_all_topics_as_read()
+    assert run_partitions("maintain")[0] == 0  # everything is read, and the days have no rows
     fill(8)
-    assert run("verify")[0] == 0
-    assert run("maintain")[0] == 0
+    assert run_partitions("verify")[0] == 0
+    assert run_partitions("maintain")[0] == 0
     assert list_sealed_days() == [get_noon_ago(8).date()]
-    assert run("verify")[0] == 0
+    assert run_partitions("verify")[0] == 0
 
 
 def test_only_finished_days_with_rows_and_without_a_seal_are_sealed() -> None:
-    read_all_to_end()
+    record_all_topics_as_read()
     fill(8, 6, 5, 0)
-    code, out, _ = run("maintain", "--json")
+    code, out, _ = run_partitions("maintain", "--json")
     assert code == 0
     assert json.loads(out)["sealed"] == [
         days.build_partition_name(TABLE, get_noon_ago(number).date()) for number in (8, 6)
     ]
     assert list_sealed_days() == [get_noon_ago(8).date(), get_noon_ago(6).date()]
-    assert json.loads(run("maintain", "--json")[1])["sealed"] == []
+    assert json.loads(run_partitions("maintain", "--json")[1])["sealed"] == []
 
 
 def test_day_with_only_dead_rows_is_not_sealed() -> None:
-    read_all_to_end()
+    record_all_topics_as_read()
     with connect_plainly() as plain:
         for number in (8, 7):
             days.create_partition(plain, TABLE, get_noon_ago(number).date())
-        with plain.transaction(force_rollback=True):  # what a killed consumer leaves
-            insert(plain, get_noon_ago(8))
-        insert(plain, get_noon_ago(7))
+        with plain.transaction(force_rollback=True):  # dead rows, as a killed consumer leaves them
+            insert_version(plain, get_noon_ago(8))
+        insert_version(plain, get_noon_ago(7))
         plain.execute(f"DELETE FROM {TABLE}")
     for _ in range(2):
-        code, out, err = run("maintain")
+        code, out, err = run_partitions("maintain")
         assert (code, err, "broken 0" in out, list_sealed_days()) == (0, "", True, [])
     fill(8)
-    assert run("maintain")[0] == 0
+    assert run_partitions("maintain")[0] == 0
     assert list_sealed_days() == [get_noon_ago(8).date()]
 
 
 def test_no_day_is_sealed_when_setting_seal_days_is_0(monkeypatch: pytest.MonkeyPatch) -> None:
     variables = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "0"}
     monkeypatch.setattr(settings, "ANNALS", env.read_settings(variables))
-    read_all_to_end()
+    record_all_topics_as_read()
     fill(8)
-    assert run("maintain")[0] == 0
+    assert run_partitions("maintain")[0] == 0
     assert list_sealed_days() == []
 
 
@@ -129,25 +129,25 @@ def test_day_is_not_sealed_while_messages_for_it_may_be_unread(
 ) -> None:
     for topic in TOPICS:
         if topic != MIGRATION:
-            read_to_end(topic)
+            record_topic_as_read(topic)
     if migration is not None:
-        read_to_end(MIGRATION, newest_timestamp=clock.now(), **migration)
+        record_topic_as_read(MIGRATION, newest_timestamp=clock.now(), **migration)
     fill(8)
-    code, out, _ = run("maintain")
+    code, out, _ = run_partitions("maintain")
     assert (code, list_sealed_days()) == (0, [])
     assert f"{TABLE}: 1 day not sealed: {reason}" in out
     Ledger.objects.filter(topic=MIGRATION).delete()
-    read_to_end(MIGRATION)
-    assert run("maintain")[0] == 0
+    record_topic_as_read(MIGRATION)
+    assert run_partitions("maintain")[0] == 0
     assert list_sealed_days() == [get_noon_ago(8).date()]
 
 
 def test_day_with_quarantined_message_is_not_sealed() -> None:
-    read_all_to_end()
+    record_all_topics_as_read()
     fill(8, 7)
     create_quarantined(day=get_noon_ago(8).date(), status=Quarantined.Status.FAILED)
-    # Days that drop out of retention may go with --force, but a seal is never forced.
-    assert run("maintain", "--force")[0] == 0
+    # --force drops days that left retention, but never forces a seal.
+    assert run_partitions("maintain", "--force")[0] == 0
     assert list_sealed_days() == [get_noon_ago(7).date()]
 
 
@@ -155,13 +155,15 @@ def test_seal_command_refuses_empty_or_unfinished_day(plain: Connection) -> None
     days.create_partition(plain, TABLE, get_noon_ago(7).date())
     fill(1, 0)
     for number, reason in ((7, "has no rows"), (1, "sealed before"), (0, "sealed before")):
-        code, _, err = run("seal", str(get_noon_ago(number).date()), "--entity", "product-instance")
+        code, _, err = run_partitions(
+            "seal", str(get_noon_ago(number).date()), "--entity", "product-instance"
+        )
         assert (code, reason in err) == (2, True)
     assert list_sealed_days() == []
 
 
-def swell(number: int) -> None:
-    """Make the document of a day one whose text exceeds PostgreSQL's limit of 1 GB."""
+def make_document_too_large(number: int) -> None:
+    """Replace the document of a day by one with a text above PostgreSQL's limit of 1 GB."""
     with connect_plainly() as plain:
         changed = plain.execute(
             f"UPDATE {TABLE} SET data = ('[' || repeat('1e131071,', 9000) || '1]')::jsonb"
@@ -172,16 +174,16 @@ def swell(number: int) -> None:
 
 
 def test_day_with_document_too_large_to_read_stops_no_other_day(plain: Connection) -> None:
-    read_all_to_end()
+    record_all_topics_as_read()
     fill(8, 7, 6)
-    swell(7)
-    code, out, err = run("maintain")
+    make_document_too_large(7)
+    code, out, err = run_partitions("maintain")
     name = days.build_partition_name(TABLE, get_noon_ago(7).date())
     assert (code, "sealed 2" in out, "broken 1" in out) == (2, True, True)
     assert f"{name}: {TOO_LARGE} maximum allowed length" in out
     assert list_sealed_days() == [get_noon_ago(8).date(), get_noon_ago(6).date()]
-    swell(8)
-    code, out, err = run("verify", "--entity", "product-instance")
+    make_document_too_large(8)
+    code, out, err = run_partitions("verify", "--entity", "product-instance")
     assert (code, "2 days read, 1 differs" in out) == (1, True)
     assert f"{TABLE} {get_noon_ago(8).date()}: cannot be read: {TOO_LARGE}" in out
     for entity in CHILDREN:
@@ -191,7 +193,7 @@ def test_day_with_document_too_large_to_read_stops_no_other_day(plain: Connectio
             " product_instance_id) VALUES ('a', 1, '{}', %s, 'test', 1, 'a')",
             [get_noon_ago(7)],
         )
-    code, out, err = run("seal", str(get_noon_ago(7).date()))
+    code, out, err = run_partitions("seal", str(get_noon_ago(7).date()))
     assert (code, out.count("Sealed")) == (2, len(CHILDREN))
     assert err.startswith("product-instance: PostgreSQL at ")
     assert TOO_LARGE in err
@@ -200,7 +202,7 @@ def test_day_with_document_too_large_to_read_stops_no_other_day(plain: Connectio
 def test_lost_connection_while_one_day_is_sealed_stops_no_other_day(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is lost as if the server had killed the backend because of one document."""
+    """The connection is lost as if PostgreSQL had killed its backend because of one document."""
 
     def seal_or_lose_connection(plain: Connection, rows: DayRows, day: date) -> DaySeal:
         if day == get_noon_ago(8).date():
@@ -208,9 +210,9 @@ def test_lost_connection_while_one_day_is_sealed_stops_no_other_day(
         return seal_day(plain, rows, day)
 
     monkeypatch.setattr(seal, "seal_day", seal_or_lose_connection)
-    read_all_to_end()
+    record_all_topics_as_read()
     fill(8, 7)
-    code, out, _ = run("maintain", "--json")
+    code, out, _ = run_partitions("maintain", "--json")
     assert code == 2
     answer = json.loads(out)
     [(name, reason)] = answer["broken"]
@@ -223,9 +225,9 @@ def test_lost_connection_while_one_day_is_sealed_stops_no_other_day(
 
 
 def test_run_lock_is_held_between_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise another run could take the lock, and this run would end before it has sealed the
-    days and recorded its work."""
-    read_all_to_end()
+    """Otherwise another run could take the lock between two steps. This run would then end without
+    sealing the days and recording its work."""
+    record_all_topics_as_read()
     fill(8)
     attempts = []
     with connect_plainly() as other_session:
@@ -239,7 +241,7 @@ def test_run_lock_is_held_between_steps(monkeypatch: pytest.MonkeyPatch) -> None
         steps = nightly.STEPS
         probed_steps = tuple(probed for step in steps for probed in (try_lock, step))
         monkeypatch.setattr(nightly, "STEPS", probed_steps)
-        code, _, errors = run("maintain")
+        code, _, errors = run_partitions("maintain")
     assert (code, errors) == (0, "")
     assert attempts == [(False,)] * len(steps)
     assert list_sealed_days() == [get_noon_ago(8).date()]
@@ -248,25 +250,25 @@ def test_run_lock_is_held_between_steps(monkeypatch: pytest.MonkeyPatch) -> None
 def test_night_reads_partitions_again_only_after_it_changed_days(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    read_all_to_end()
+    record_all_topics_as_read()
     fill(8)
-    read, looks = catalog.read_partitions, []
+    read, reads = catalog.read_partitions, []
 
-    def count_look(*arguments: Any) -> list[catalog.Partition]:
-        looks.append(arguments)
+    def count_read(*arguments: Any) -> list[catalog.Partition]:
+        reads.append(arguments)
         return read(*arguments)
 
-    monkeypatch.setattr(catalog, "read_partitions", count_look)
-    assert run("maintain").code == 0
-    assert len(looks) == 2
-    assert run("maintain").code == 0
-    assert len(looks) == 3
+    monkeypatch.setattr(catalog, "read_partitions", count_read)
+    assert run_partitions("maintain").code == 0
+    assert len(reads) == 2
+    assert run_partitions("maintain").code == 0
+    assert len(reads) == 3
 
 
 def test_maintain_completes_all_steps_when_connection_is_lost_between_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    read_all_to_end()
+    record_all_topics_as_read()
     fill(8)
 
     def lose_connection(_: nightly.NightContext) -> StepResult:
@@ -275,13 +277,13 @@ def test_maintain_completes_all_steps_when_connection_is_lost_between_steps(
 
     first, *other_steps = nightly.STEPS
     monkeypatch.setattr(nightly, "STEPS", (first, lose_connection, *other_steps))
-    assert run("maintain").code == 0
+    assert run_partitions("maintain").code == 0
     assert list_sealed_days() == [get_noon_ago(8).date()]
     assert count_advisory_locks() == 0
 
 
 def test_step_that_fails_is_named_and_stops_no_other_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    read_all_to_end()
+    record_all_topics_as_read()
     fill(8)
 
     def ask_missing_table(_: nightly.NightContext) -> StepResult:
@@ -290,7 +292,7 @@ def test_step_that_fails_is_named_and_stops_no_other_step(monkeypatch: pytest.Mo
 
     first, *other_steps = nightly.STEPS
     monkeypatch.setattr(nightly, "STEPS", (first, ask_missing_table, *other_steps))
-    code, out, _ = run("maintain")
+    code, out, _ = run_partitions("maintain")
     assert code == 2
     assert (
         'ask missing table: UndefinedTable: SQLSTATE 42P01: relation "missing" does not exist'

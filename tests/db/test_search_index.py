@@ -1,4 +1,5 @@
-"""`annals search index`: what was stored before a key was declared is found afterwards."""
+"""`annals search index`: versions that were stored before a key was declared are found
+afterwards."""
 
 import io
 import json
@@ -27,7 +28,7 @@ PERSON, REALTY = "participant-role", "realty-info"
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several transactions for a partition of a test."""
+    """Let the backfill of a small partition take several transactions."""
     monkeypatch.setattr(search_keys, "PAGES_AT_ONCE", 1)
 
 
@@ -35,7 +36,7 @@ def run_search_command(capsys: pytest.CaptureFixture[str], *options: str) -> dic
     capsys.readouterr()
     call_command("search", "index", "--json", *options)
     counts: dict[str, int] = json.loads(capsys.readouterr().out)
-    # Tests before this one may have left pages without a row in partitions of other days.
+    # Earlier tests may have left empty pages in partitions of other days.
     assert counts.pop("partitions") >= 4
     return counts
 
@@ -46,7 +47,7 @@ def find_ids(text: str) -> list[str]:
 
 @pytest.fixture
 def documents_without_keys(store: Store) -> Store:
-    """Documents of two days without any key in the index."""
+    """Store documents of two days without search keys."""
     store.add("A1", 0, {"number": "N1", "encumbrance": {"submissionId": "S1"}}, 0)
     store.add("A1", 1, {"number": "N1", "submissionId": 17}, -24 * 60)
     store.add("P1", 0, {"clientId": "777"}, 1, entity=PERSON)
@@ -56,7 +57,7 @@ def documents_without_keys(store: Store) -> Store:
     return store
 
 
-@pytest.mark.plain_only("the nodes are asked in sessions that do not see the test's transaction")
+@pytest.mark.plain_only("sessions on the nodes do not see the test's open transaction")
 def test_backfill_indexes_every_key_of_every_kind(
     documents_without_keys: Store, capsys: Any
 ) -> None:
@@ -69,9 +70,9 @@ def test_backfill_indexes_every_key_of_every_kind(
     assert list(days) == [T0.date()]
 
 
-@pytest.mark.plain_only("the nodes are asked in sessions that do not see the test's transaction")
+@pytest.mark.plain_only("sessions on the nodes do not see the test's open transaction")
 def test_backfill_stores_same_keys_as_ingest(documents_without_keys: Store, capsys: Any) -> None:
-    """Some documents are not objects, hold a NUL, or have values that are not keys."""
+    """Some documents are not objects, contain NUL, or have values that cannot be keys."""
     documents = [
         "null", "[]", '"text"', "17", '{"number": null}', '{"number": true}', '{"number": 1.5}',
         '{"number": ""}', '{"number": "' + "x" * 101 + '"}', '{"number": "x", "encumbrance": 1}',
@@ -107,7 +108,7 @@ def test_index_command_lists_no_children_on_a_single_server(ingested: Ingested) 
     assert query("SELECT id FROM django_migrations WHERE name = %s", children.MARK) == []
 
 
-@pytest.mark.plain_only("the nodes are asked in sessions that do not see the test's transaction")
+@pytest.mark.plain_only("sessions on the nodes do not see the test's open transaction")
 def test_search_index_can_be_rebuilt_after_its_keys_were_deleted(
     documents_without_keys: Store, capsys: Any
 ) -> None:
@@ -117,7 +118,7 @@ def test_search_index_can_be_rebuilt_after_its_keys_were_deleted(
     assert find_ids("777") == ["A1"]
 
 
-@pytest.mark.plain_only("the nodes are asked in sessions that do not see the test's transaction")
+@pytest.mark.plain_only("sessions on the nodes do not see the test's open transaction")
 def test_backfill_indexes_key_that_was_declared_after_storing(
     documents_without_keys: Store, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,11 +134,12 @@ def test_backfill_indexes_key_that_was_declared_after_storing(
     assert SearchKey.objects.get(name="taskClient").id == "T1"
 
 
-@pytest.mark.plain_only("the nodes are asked in sessions that do not see the test's transaction")
+@pytest.mark.plain_only("sessions on the nodes do not see the test's open transaction")
 def test_search_keys_of_interrupted_backfill_are_kept(
     documents_without_keys: Store, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server goes away in the middle of a partition; another run reads all again."""
+    """The connection fails in the middle of a partition. The next run reads the whole partition
+    again."""
     for version in range(2, 400):
         documents_without_keys.add(
             "A1", version, {"number": f"N{version}", "text": "x" * 200}, version
@@ -160,7 +162,7 @@ def test_search_keys_of_interrupted_backfill_are_kept(
     assert SearchKey.objects.filter(name="number").count() == 399
 
 
-@pytest.mark.plain_only("the nodes are asked in sessions that do not see the test's transaction")
+@pytest.mark.plain_only("sessions on the nodes do not see the test's open transaction")
 def test_backfill_continues_when_a_day_is_dropped_meanwhile(
     documents_without_keys: Store, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,8 +179,8 @@ def test_backfill_continues_when_a_day_is_dropped_meanwhile(
 
 
 def test_backfill_and_consumer_can_write_same_keys_at_once(ingested: Ingested) -> None:
-    """Both write the same keys of the same documents repeatedly. Neither fails, and each key ends
-    with its newest day."""
+    """Both write the same keys repeatedly. Neither of them fails, and each key ends with its newest
+    day."""
 
     def make_bodies(version: int) -> list[KafkaMessage | bytes]:
         return [
@@ -209,9 +211,9 @@ def test_backfill_and_consumer_can_write_same_keys_at_once(ingested: Ingested) -
     assert len(query("SELECT 1 FROM search_key")) == 200
 
 
-@pytest.mark.plain_only("the wait for a lock is on a node")
+@pytest.mark.plain_only("on a cluster the writer waits on a node")
 def test_backfill_waits_for_consumer_that_has_locked_a_key(ingested: Ingested) -> None:
-    """The consumer has written the key and has not committed yet."""
+    """The consumer has written the key, and has not committed yet."""
     ingested.write(make_value(id="a", data={"number": "N1"}))
 
     def index() -> int:

@@ -1,4 +1,4 @@
-"""PostgreSQL's own log has no document, whatever error a login causes."""
+"""PostgreSQL's own log has no contents of documents, whatever error a login causes."""
 
 import os
 import time
@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.django_db(transaction=True),
     pytest.mark.plain_only("each node of a cluster has a log of its own"),
     pytest.mark.skipif(
-        "ANNALS_TEST_DATABASE_URL" in os.environ, reason="the log of that server is not ours"
+        "ANNALS_TEST_DATABASE_URL" in os.environ, reason="needs the log file of the embedded server"
     ),
 ]
 
@@ -32,13 +32,13 @@ COLUMNS = "id, version, data, updated_at, client_id, type"
 
 
 def copy(plain: Plain, data: str) -> None:
-    """COPY a document into the versions, as the consumer does."""
+    """Copy a document into the tables of versions by COPY, as the consumer does."""
     with plain.cursor().copy(f"COPY product_instance_aud ({COLUMNS}) FROM STDIN") as rows:
         rows.write(f"a\t1\t{data}\t{NOW.isoformat()}\tclient\t1\n")
 
 
 def insert_twice(plain: Plain) -> None:
-    """Two rows of one primary key, whose id is the marker."""
+    """Insert two rows with the same primary key; its id is MARKER."""
     row = "(%s, 1, '{}', %s, 'client', 1)"
     plain.execute(
         f"INSERT INTO product_instance_aud ({COLUMNS}) VALUES {row}, {row}",
@@ -51,7 +51,8 @@ def exceed_deadline(plain: Plain) -> None:
     plain.execute("SELECT pg_sleep(5), %s", [MARKER])
 
 
-# What a login tries. If it may not even do that, its error must say nothing either.
+# Statements that cause an error with MARKER. A login without the right to run one gets another
+# error, which must not show MARKER either.
 FAULTS: dict[str, Callable[[Plain], object]] = {
     "a document of COPY": lambda plain: copy(plain, f'{{"name": {MARKER}'),
     "a row without a day": lambda plain: plain.execute(
@@ -74,7 +75,7 @@ FAULTS: dict[str, Callable[[Plain], object]] = {
 
 @pytest.fixture
 def log(ingested: Ingested) -> Callable[[], str]:
-    """What the server has written to its log since now. Today has its day."""
+    """Return a function that reads what the server has logged since the start of the test."""
     ingested.write(make_value(id="other"))
     call_command("grants", apply=True)
     path = HOME / "postgres" / "server.log"

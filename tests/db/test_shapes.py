@@ -1,4 +1,4 @@
-"""What commands print with --json has the shape that docs/schema/commands.json shows."""
+"""The --json output of commands has the shape that docs/schema/commands.json shows."""
 
 from argparse import ArgumentParser, _SubParsersAction
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("tables")
 
 TRACED = ("--entity", ROOT.name, "--id", "a", "--version", "0", "--offline")
 OURS = ("annals", "annals.access", "history", "ingest")
-# They need a broker, an old service or an archive: where they are run for real, and compared.
+# Commands that need a broker, an old service or an archive, with the test that compares the output.
 ELSEWHERE = {
     "changes": "db/test_changes_screen.py",
     "compare-old": "db/test_compare_old.py",
@@ -36,7 +36,7 @@ ELSEWHERE = {
 
 
 def list_actions(parser: ArgumentParser, words: str) -> Iterator[tuple[str, ArgumentParser]]:
-    """A command and its actions."""
+    """Yield the words and the parser of a command and of each of its subcommands."""
     yield words, parser
     for action in parser._actions:
         if isinstance(action, _SubParsersAction):
@@ -68,7 +68,7 @@ def test_every_shape_in_commands_json_is_compared_by_a_test() -> None:
 
 @pytest.fixture
 def filled(ingested: Ingested, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Good versions with a gap, and a bad message: its id."""
+    """Store versions with a gap, and a bad message; return the id of the bad message."""
     now = clock.now()
     for version, gap in ((0, OffsetGap(0, 7, lost=True)), (3, None)):
         ingested.write(make_value(id="a", version=version, updatedAt=now.isoformat()), gap=gap)

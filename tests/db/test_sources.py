@@ -1,5 +1,7 @@
-"""Every source answers as a model in memory does: the tables, and the tables with others that have
-a part of the same history, or all of it."""
+"""Every source of versions answers like a model in memory.
+
+The tables are tested alone, and together with other sources that have some or all of the versions.
+"""
 
 import json
 from collections.abc import Callable
@@ -43,7 +45,8 @@ from tests.db.store import Store, minute
 
 TASK = BY_NAME["product-task"]
 KINDS = [(get_root(), "A1"), (TASK, "T1"), (TASK, "T2")]
-PLACES: dict[TimelineSort, Callable[[VersionKey], Any]] = {
+# How the versions of a document are sorted.
+SORT_KEYS: dict[TimelineSort, Callable[[VersionKey], Any]] = {
     TimelineSort.VERSION: lambda key: key,
     TimelineSort.UPDATED_AT: lambda key: (key.updated_at, key.version),
 }
@@ -59,14 +62,16 @@ class ModelVersion(NamedTuple):
     author: str
 
     @property
-    def place(self) -> tuple[datetime, int, str, int]:
+    def sort_key(self) -> tuple[datetime, int, str, int]:
         kind = 0 if self.entity is ROOT else list(BY_NAME).index(self.entity.name)
         return (self.key.updated_at, kind, self.id, self.key.version)
 
 
 def make_history(seed: int) -> list[ModelVersion]:
-    """A history of an application with two tasks; times follow numbers only mostly, and a number
-    may be given twice."""
+    """Return versions of an application and its two tasks.
+
+    Some moments do not follow the numbers, and some numbers are used twice.
+    """
     random = Random(seed)
     return [
         ModelVersion(
@@ -83,7 +88,7 @@ def make_history(seed: int) -> list[ModelVersion]:
 
 
 def drop_repeated_numbers(history: list[ModelVersion]) -> list[ModelVersion]:
-    """The old service has one version of a number."""
+    """Keep one version of each number, because the old service has only one."""
     return list({(version.id, version.key.version): version for version in history}.values())
 
 
@@ -99,7 +104,7 @@ def store_in_tables(store: Store, history: list[ModelVersion]) -> None:
 
 
 def store_in_old_service(history: list[ModelVersion]) -> OldServiceSource:
-    """An old service has these versions, and was asked for the application."""
+    """Return an old service with these versions that has already read the application."""
     rows = [
         SourceRow(
             *version.key,
@@ -120,7 +125,7 @@ def store_in_old_service(history: list[ModelVersion]) -> OldServiceSource:
 
 
 def store_in_blocks(store: Store, history: list[ModelVersion]) -> None:
-    """These versions are in the tables, whose days are packed."""
+    """Store these versions, and pack their days."""
     places = {(version.entity, version.key.updated_at.date()) for version in history}
     with connect_plainly() as plain:
         for entity, day in places:
@@ -131,7 +136,7 @@ def store_in_blocks(store: Store, history: list[ModelVersion]) -> None:
 
 
 def store_in_archive(store: Store, history: list[ModelVersion], folder: Path) -> ArchiveSource:
-    """These versions have left the tables, whose days are archived."""
+    """Store these versions, archive and drop their days, and return the archive."""
     with connect_plainly() as plain:
         for version in history:
             days.create_partition(plain, version.entity.table, version.key.updated_at.date())
@@ -161,7 +166,10 @@ def source(
     history: list[ModelVersion],
     tmp_path: Path,
 ) -> MergedSource:
-    """The history in these; where it is in several, each version in one of them or in two."""
+    """Return a source in which the history is spread over the named sources.
+
+    Each version is in one or two of them.
+    """
     store, supplements = Store(), list[SupplementSource]()
     if "old" in request.param or request.param == "all":
         history[:] = drop_repeated_numbers(history)
@@ -186,7 +194,8 @@ def source(
 
 
 def unseal(answer: SourceAnswer[Any]) -> Any:
-    """Return what a source answered, as the policy does it for a viewer who may see everything."""
+    """Return the content of a closed answer, as the policy releases it to a viewer who may see
+    everything."""
     if isinstance(answer.unreleased, Exception):
         raise answer.unreleased
     return answer.unreleased
@@ -206,7 +215,7 @@ def test_pages_of_document_equal_the_model_for_every_source(
             for version in history
             if version.id == id and is_selected(selection, version)
         ]
-        expected = sorted(every, key=PLACES[sort], reverse=order is TimelineOrder.DESC)
+        expected = sorted(every, key=SORT_KEYS[sort], reverse=order is TimelineOrder.DESC)
         keys: list[VersionKey] = []
         after = None
         query = TimelineQuery(entity=kind, id=id, filters=selection, sort=sort, order=order)
@@ -238,13 +247,14 @@ def test_version_keys_and_versions_equal_the_model_for_every_source(
             assert keys == own_keys
             if not source.supplements:
                 assert {row.key for row in newest} == select_newest(own_keys, below, 2)
-            else:  # of what the tables have; others have theirs in memory
+            else:  # only the tables select; the other sources return all their versions
                 assert {row.key for row in newest} <= set(own_keys)
     assert unseal(source.fetch_newest(TASK, "none", [LAST], 2)) == ([], [])
 
 
 def select_newest(keys: list[VersionKey], below: list[VersionKey], count: int) -> set[VersionKey]:
-    """The highest keys up to each of these numbers and moments, this many of each."""
+    """Return the newest `count` keys at or below each of the limits `below`, by number and
+    moment."""
     return {
         key
         for limit in below
@@ -259,7 +269,7 @@ def select_newest(keys: list[VersionKey], below: list[VersionKey], count: int) -
 OF_APPLICATIONS = [name for name in SOURCES if "archive" not in name and name != "all"]
 
 
-# The archive is asked for one document only.
+# The archive cannot read whole applications.
 @pytest.mark.parametrize("source", OF_APPLICATIONS, indirect=True)
 def test_application_pages_equal_the_model_for_every_source(
     source: MergedSource, history: list[ModelVersion]
@@ -272,7 +282,7 @@ def test_application_pages_equal_the_model_for_every_source(
     assert unseal(source.fetch_members("none")) == {}
     for order in TimelineOrder:
         expected = sorted(
-            (version.place for version in history), reverse=order is TimelineOrder.DESC
+            (version.sort_key for version in history), reverse=order is TimelineOrder.DESC
         )
         positions: list[TimelinePosition] = []
         while True:

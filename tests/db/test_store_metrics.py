@@ -1,4 +1,4 @@
-"""What Prometheus and an orchestrator learn about the store."""
+"""The metrics of the store, and the health checks."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -19,27 +19,28 @@ from history import metrics as history_metrics
 from history.kinds.entities import BY_NAME, ENTITIES
 from ingest.consumer import metrics as ingest_metrics
 from ingest.models import Ledger, Quarantined, RetiredTopic
-from tests.db.noted import create_ledger_row, create_quarantined
+from tests.db.ingest_rows import create_ledger_row, create_quarantined
 from tests.messages import NOW
 from tests.metric_faults import find_metric_faults as faults_of
 
 pytestmark = pytest.mark.django_db
-makes_days = pytest.mark.django_db(transaction=True)  # which needs autocommit
+makes_days = pytest.mark.django_db(transaction=True)  # creating days needs autocommit
 
 TOPIC = "top-storage.export.product-instance"
 TOKEN = "a-token-of-some-length"
-# A process of tests has also imported the metrics of consumers.
+# The registers of the web, and of consumers, whose metrics this process has imported, too.
 REGISTERS = [module.REGISTER for module in (annals_metrics, history_metrics, ingest_metrics)]
 
 
 @pytest.fixture
 def client() -> Client:
-    """A probe: it comes by IP address, which is in nobody's ALLOWED_HOSTS."""
+    """Return a client that uses an IP address as host, as probes do; ALLOWED_HOSTS does not have
+    it."""
     return Client(SERVER_NAME="10.1.2.3")
 
 
 def fetch_samples(client: Client, **headers: str) -> dict[tuple[str, ...], float]:
-    """Samples by name and label values, these in the order of the labels' names."""
+    """Return the values by metric name and label values, in the order of the label names."""
     text = client.get("/metrics", headers=headers).content.decode()
     assert list(faults_of(text_string_to_metric_families(text), REGISTERS)) == []
     return {
@@ -56,7 +57,7 @@ def add_ledger_row(topic_id: str, **counts: Any) -> Ledger:
 
 @pytest.fixture
 def no_metrics_token(settings: Settings) -> None:
-    """Outside the demo, without a token."""
+    """Set up production settings without a metrics token."""
     settings.ANNALS = env.Settings(demo=False)
 
 
@@ -131,7 +132,7 @@ def test_metrics_show_number_of_never_read_topics_and_when_ends_were_confirmed(
     assert end_known == confirmed.timestamp()
 
 
-def test_quarantine_is_counted_by_status_and_reason(client: Client) -> None:
+def test_quarantine_metric_counts_messages_by_status_and_reason(client: Client) -> None:
     add_quarantined("not_json", "new", "new", "retrying", "resolved")
     add_quarantined("too_large", "failed", "discarded")
     actual = fetch_samples(client)
@@ -179,7 +180,7 @@ def get_faults(collector: StoreCollector) -> float:
     return family.samples[0].value
 
 
-def test_requests_are_counted_by_route(client: Client) -> None:
+def test_request_metric_counts_requests_by_route(client: Client) -> None:
     local = Client(SERVER_NAME="localhost")
     before = fetch_samples(client)
     local.get("/no/such/page-4711?q=secret")

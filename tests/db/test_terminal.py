@@ -1,4 +1,4 @@
-"""What others wrote commands no terminal: messages in quarantine, shown by commands."""
+"""Commands show texts of others without letting them control the terminal."""
 
 import pytest
 from django.core.management import call_command
@@ -8,7 +8,7 @@ from history.kinds.entities import ROOT
 from history.models import VersionGap
 from ingest.models import Quarantined
 from tests.db.commands import read_output, run_command
-from tests.db.noted import create_quarantined
+from tests.db.ingest_rows import create_quarantined
 from tests.db.store import Store, minute
 from tests.old_service import OldServiceServer
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def hostile_message() -> Quarantined:
-    """A message whose sender wishes the reader ill."""
+    """Put a message into quarantine with texts that would control a terminal."""
     return create_quarantined(
         key=FORGED.encode(),
         value=b'{\n\t"a": "\x1b[2J\xff"}',
@@ -65,7 +65,7 @@ def test_gaps_and_trace_commands_escape_control_characters(hostile_message: Quar
         assert "k\\x1b[2J\\n12 would be discarded" in text, words
 
 
-def test_names_from_old_service_are_escaped(
+def test_compare_old_escapes_control_characters_in_names_from_old_service(
     store: Store, old: OldServiceServer, own_breaker: object
 ) -> None:
     store.add("A1", 0, {FORGED: 1}, minute(0), author=None)

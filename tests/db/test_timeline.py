@@ -1,5 +1,4 @@
-"""A timeline: order, pages, neighbours, exact numbers; and what a reader gets when a day leaves, or
-a version comes, between two statements."""
+"""A timeline: order, pages, exact numbers, and versions that come or leave during a request."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -39,13 +38,13 @@ def list_numbers(versions: object) -> list[int]:
     return [version.version for version in versions]  # type: ignore[attr-defined]
 
 
-def fetch_numbers_of_page(**parameters: object) -> timeline.TimelinePage:
+def fetch_page(**parameters: object) -> timeline.TimelinePage:
     return timeline.fetch_page(HOST, TimelineQuery(**{"entity": ROOT, "id": "A1", **parameters}))  # type: ignore[arg-type]
 
 
 @pytest.fixture
 def seven_versions(store: Store) -> Store:
-    """Versions 0 to 6, one a minute; each raises the rate."""
+    """Store the versions 0 to 6, one each minute; each raises the rate."""
     for version in range(7):
         store.add("A1", version, {"rate": version, "name": "x"}, version)
     return store
@@ -54,7 +53,7 @@ def seven_versions(store: Store) -> Store:
 def test_millions_of_missing_versions_are_returned_as_one_range(store: Store) -> None:
     store.add("A1", 0, {}, 0)
     store.add("A1", 2_147_483_647, {"n": 1}, 1)
-    (newest, _) = fetch_numbers_of_page().versions
+    (newest, _) = fetch_page().versions
     assert newest.previous_version == 0
     assert len(newest.missing) == 2_147_483_646
 
@@ -63,7 +62,7 @@ def test_snapshot_nested_too_deep_is_compared_as_a_whole(store: Store) -> None:
     store.add("A1", 0, {"n": 1}, 0)
     store.add("A1", 1, "[" * 3000 + "]" * 3000, 1)
     store.add("A1", 2, {"n": 2}, 2)
-    versions = fetch_numbers_of_page().versions
+    versions = fetch_page().versions
     assert [[op["op"] for op in v.patch or []] for v in versions] == [["replace"], ["replace"], []]
 
 
@@ -79,10 +78,10 @@ def test_request_deadline_is_checked_at_each_version(seven_versions: Store) -> N
 
 
 def test_page_token_from_another_query_is_rejected(seven_versions: Store) -> None:
-    token = fetch_numbers_of_page(page_size=2).next_token
+    token = fetch_page(page_size=2).next_token
     assert token is not None
     assert token.startswith("v1:")
-    assert list_numbers(fetch_numbers_of_page(page_token=token, page_size=3).versions) == [4, 3, 2]
+    assert list_numbers(fetch_page(page_token=token, page_size=3).versions) == [4, 3, 2]
     seven_versions.add("B1", 0, {}, 0)
     for other_query in (
         {"id": "B1"},
@@ -95,7 +94,7 @@ def test_page_token_from_another_query_is_rejected(seven_versions: Store) -> Non
         {"page_token": "v1:é"},
     ):
         with pytest.raises(BadParameterError, match="pageToken"):
-            fetch_numbers_of_page(**{"page_token": token, **other_query})
+            fetch_page(**{"page_token": token, **other_query})
 
 
 @pytest.mark.parametrize("size", [2, 5, 100])
@@ -108,16 +107,16 @@ def test_page_takes_at_most_four_queries(
     filters: VersionFilters,
     sort: TimelineSort,
 ) -> None:
-    fetch_numbers_of_page()  # the catalogue of labels is fresh now
-    token = fetch_numbers_of_page(page_size=2, filters=filters, sort=sort).next_token
+    fetch_page()  # loads the catalogue of labels
+    token = fetch_page(page_size=2, filters=filters, sort=sort).next_token
     with record_queries(monkeypatch) as statements:
-        fetch_numbers_of_page(page_size=size, filters=filters, sort=sort, page_token=token)
+        fetch_page(page_size=size, filters=filters, sort=sort, page_token=token)
     assert len(statements) <= 4, statements
-    texts = [text.upper().replace("OFFSET 0)", "") for text in statements]  # this one skips no row
+    texts = [text.upper().replace("OFFSET 0)", "") for text in statements]  # OFFSET 0 skips no row
     assert not [text for text in texts if "OFFSET" in text or "COUNT(" in text]
 
 
-@pytest.mark.plain_only("generic plans are PostgreSQL's own")
+@pytest.mark.plain_only("a cluster plans the statements on its nodes")
 def test_timelines_with_different_filters_share_prepared_statements(seven_versions: Store) -> None:
     for filters in (
         VersionFilters(),
@@ -125,17 +124,17 @@ def test_timelines_with_different_filters_share_prepared_statements(seven_versio
         VersionFilters(type=ChangeType.UPDATE, since=minute(1)),
         VersionFilters(client_id="crm", until=minute(5)),
     ):
-        fetch_numbers_of_page(filters=filters, page_size=2)
+        fetch_page(filters=filters, page_size=2)
     with connection.cursor() as cursor:
         cursor.execute("SELECT statement, generic_plans FROM pg_prepared_statements")
         counts = [count for text, count in cursor.fetchall() if "ORDER BY updated_at desc" in text]
-    assert len(counts) == 2  # with filters that leave rows out, and without
+    assert len(counts) == 2  # one statement with filters, and one without
     assert sum(counts) >= 4
 
 
 @pytest.fixture
 def run_after_statement(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Do something right after the first (or n-th) statement that contains a text."""
+    """Return a function that runs an action once, after the nth statement with a text."""
 
     def arrange(text: str, action: Callable[[], None], number: int = 1) -> None:
         plain, seen = statements.fetch_rows, [0]
@@ -153,7 +152,7 @@ def run_after_statement(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def drop_day(*entities: EntityKind) -> Callable[[], None]:
-    """The day of T0 leaves the tables, as retention drops it."""
+    """Return a function that drops the day of T0, as retention does."""
 
     def drop() -> None:
         with connection.cursor() as cursor:
@@ -167,7 +166,7 @@ def drop_day(*entities: EntityKind) -> Callable[[], None]:
 
 @pytest.fixture
 def loan_application(store: Store) -> Store:
-    """Versions 0 to 2 on one day, 3 to 5 on the day of T0."""
+    """Store the versions 0 to 2 on the day before T0, and 3 to 5 on the day of T0."""
     for version in range(6):
         day = 0 if version > 2 else -24 * 60
         store.add("A1", version, {"rate": version}, day + version)

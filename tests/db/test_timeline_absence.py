@@ -1,4 +1,4 @@
-"""What an answer says of versions that are not in the store: removed, never arrived, never were."""
+"""Why a version is not in the store: removed, never arrived, or never existed."""
 
 import json
 from collections.abc import Iterator
@@ -41,11 +41,12 @@ def fetch_lowest(id: str = "A1") -> timeline.Version:
     return timeline.fetch_page(HOST, TimelineQuery(entity=ROOT, id=id)).versions[-1]
 
 
-# Below the lowest version.
+# Versions below the lowest stored version.
 
 
 def test_recreated_document_still_reports_removed_older_versions(store: Store) -> None:
-    """Retention removed v0 to v6, the last of them a DELETE; v7 created the document again."""
+    """Retention removed the versions 0 to 6, and version 6 was a deletion. Version 7 created the
+    document again."""
     store.add("A1", 7, {"createdAt": RECENTLY}, 0, type=ChangeType.CREATE)
     store.add("A1", 8, {"createdAt": RECENTLY}, 1)
     assert fetch_lowest().nothing_older_reason is Absence.UNKNOWN
@@ -59,8 +60,8 @@ def test_recreated_document_still_reports_removed_older_versions(store: Store) -
 def test_no_older_versions_are_reported_below_version_that_created_the_document(
     store: Store, first: int
 ) -> None:
-    """Some producers begin with number 1. A document that is created again has at least number
-    2."""
+    """Some producers begin with number 1. The version that creates a document again has at least
+    number 2."""
     store.add("A1", first, {}, 0, type=ChangeType.CREATE)
     assert fetch_lowest().nothing_older_reason is None
     with pytest.raises(NoVersionError):
@@ -71,8 +72,12 @@ def test_no_older_versions_are_reported_below_version_that_created_the_document(
     "created, expected",
     [
         (-2 * DAY, Absence.REMOVED),
-        (-HOUR, Absence.UNKNOWN),  # a clock that is an hour fast may have kept the first version
-        (HOUR, Absence.UNKNOWN),  # one that is slow may have removed it
+        # With a clock one hour fast, the first version may not have expired.
+        (
+            -HOUR,
+            Absence.UNKNOWN,
+        ),
+        (HOUR, Absence.UNKNOWN),  # with a clock one hour slow, the first version may have expired
         (2 * DAY, Absence.NEVER_ARRIVED),
     ],
 )
@@ -97,7 +102,7 @@ def test_reason_of_absence_is_unknown_when_higher_numbers_have_earlier_moments(
     assert versions[9].missing_reason is Absence.UNKNOWN
 
 
-# Between two versions.
+# Versions between two stored versions.
 
 
 def test_missing_version_never_arrived_when_version_before_it_is_not_about_to_expire(
@@ -142,12 +147,12 @@ def test_screen_distinguishes_certain_and_uncertain_reasons_of_absence(
     assert "Versions 1–2 are not in the store: removed by age, or never arrived" in page_text
 
 
-# At a moment.
+# The state at a moment.
 
 
 def test_document_has_no_version_at_moment_before_its_creation(store: Store) -> None:
-    """The document was created 300 days ago, and retention removed its first versions. Earlier than
-    that the document did not exist."""
+    """The document was created 300 days ago, and retention removed its first versions. Before its
+    creation it did not exist."""
     store.add("A1", 5, {"createdAt": LONG_AGO}, 0)
     with pytest.raises(NoVersionError):
         timeline.fetch_version_at(HOST, ROOT, "A1", T0 - 301 * DAY)
@@ -175,7 +180,8 @@ def test_state_at_moment_says_which_children_lack_a_version_and_why(store: Store
     ]
     members = state.members | {
         EntityRef(ROOT, f"R{n}"): [VersionKey(0, minute(1))] for n in range(9)
-    }  # gone
+    }
+    # The store does not have these nine members any more.
     state = timeline.fetch_application_at(HOST, "A1", minute(30), members=members)
     assert [part.id for part in state.missing[3:]] == [f"R{n}" for n in range(9)]
     assert timeline.fetch_application_at(HOST, "A1", minute(90)).missing == ()
@@ -191,7 +197,7 @@ def test_state_at_moment_lists_removed_application_as_missing_when_child_is_stor
     assert [(part.id, part.reason) for part in state.missing] == [("A1", Absence.REMOVED)]
 
 
-# Over the API.
+# Answers of the API.
 
 
 def read_error_code(response: Any) -> str:
@@ -237,40 +243,41 @@ def test_state_at_moment_is_uncertain_when_a_missing_version_may_be_before_the_m
         assert state["uncertain"] == [{"kind": ROOT.name, "id": "A1", **gap, "quarantined": []}]
 
 
-# Histories whose truth is known: two clocks differ by at most a day, versions get lost on the way,
-# retention removes what is dated before its start, entities are deleted and created again.
-WRONG = int(CLOCK_TOLERANCE / HOUR / 2)  # hours, each clock
-FIRST_HOUR, LAST_HOUR = -150, 50  # from the start of retention
+# Random histories with known versions. Two clocks differ by at most a day, versions get lost,
+# retention removes versions dated before its start, and documents are deleted and created again.
+MAX_SKEW_HOURS = int(CLOCK_TOLERANCE / HOUR / 2)  # the most hours by which a clock is wrong
+FIRST_HOUR, LAST_HOUR = -150, 50  # hours from the start of retention
 
 
 @dataclass(frozen=True)
-class Event:
-    """A change. after: hours since the one before. skew, born: how wrong its clock is, and the one
-    that createdAt comes from, in hours."""
+class PlannedEvent:
+    """A change of the document that a test plans; times are in hours."""
 
-    after: int
-    skew: int
-    born: int
+    after: int  # since the change before
+    skew: int  # how wrong the clock of its service is
+    born: int  # how wrong the clock is that gives createdAt
     arrives: bool
     delete: bool
 
 
 @dataclass(frozen=True)
 class PlannedVersion:
-    """A version as it really was. moment: true time. dated: what its clock said."""
+    """A version as it was really made."""
 
     number: int
-    moment: datetime
-    dated: datetime
+    moment: datetime  # the true one
+    dated: datetime  # the moment by the clock of its service
     type: ChangeType
     created: datetime
     arrives: bool
 
 
-SKEW = st.sampled_from([-WRONG, 0, WRONG]) | st.integers(-WRONG, WRONG)
+SKEW = st.sampled_from([-MAX_SKEW_HOURS, 0, MAX_SKEW_HOURS]) | st.integers(
+    -MAX_SKEW_HOURS, MAX_SKEW_HOURS
+)
 EVENTS = st.lists(
     st.builds(
-        Event,
+        PlannedEvent,
         st.integers(0, 3) | st.integers(0, 60) | st.just(5 * 24),
         SKEW,
         SKEW,
@@ -282,8 +289,9 @@ EVENTS = st.lists(
 )
 
 
-def make_history(events: list[Event], begin: int, start: datetime) -> list[PlannedVersion]:
-    """The history that these events make, from `begin` hours after the start of retention on."""
+def make_history(events: list[PlannedEvent], begin: int, start: datetime) -> list[PlannedVersion]:
+    """Return the versions that these events make, beginning `begin` hours after the start of
+    retention."""
     history: list[PlannedVersion] = []
     moment, created, deleted = start + begin * HOUR, start, True
     for number, event in enumerate(events):
@@ -304,23 +312,23 @@ def select_kept(change: PlannedVersion, start: datetime) -> bool:
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     EVENTS,
-    st.integers(-WRONG, WRONG) | st.integers(FIRST_HOUR, LAST_HOUR),
+    st.integers(-MAX_SKEW_HOURS, MAX_SKEW_HOURS) | st.integers(FIRST_HOUR, LAST_HOUR),
     st.booleans(),
 )
 def test_reason_of_absence_is_true_for_any_history(
-    store: Store, events: list[Event], begin: int, witness: bool
+    store: Store, events: list[PlannedEvent], begin: int, with_created_at: bool
 ) -> None:
     start = absence.get_retention_start()
     history = make_history(events, begin, start)
     with transaction.atomic():
         for change in history:
             if select_kept(change, start):
-                data = {"createdAt": change.created.isoformat()} if witness else {}
+                data = {"createdAt": change.created.isoformat()} if with_created_at else {}
                 store.add("A1", change.number, data, change.dated, type=change.type)
         if any(select_kept(change, start) for change in history):
             _check_timeline(history, start)
             for moment in _find_undisputed_moments(history):
-                _check_moment(history, start, moment, witness)
+                _check_moment(history, start, moment, with_created_at)
         transaction.set_rollback(True)
 
 
@@ -331,7 +339,7 @@ def _check_timeline(history: list[PlannedVersion], start: datetime) -> None:
             assert not removed & set(version.missing)
         below = removed & set(range(version.version))
         if version.nothing_older_reason is Absence.NEVER_ARRIVED:
-            # A life before this one may have been removed; of this one nothing was.
+            # Versions from before the last creation may be removed, but none since then.
             born = max(m.number for m in history[: version.version] if m.type is ChangeType.CREATE)
             assert not {number for number in below if number >= born}
         if version.nothing_older_reason is Absence.REMOVED:
@@ -341,7 +349,7 @@ def _check_timeline(history: list[PlannedVersion], start: datetime) -> None:
 
 
 def _find_undisputed_moments(history: list[PlannedVersion]) -> Iterator[datetime]:
-    """Moments so far from every change that no clock matters."""
+    """Yield moments so far from every change that no wrong clock matters."""
     far = 2 * CLOCK_TOLERANCE
     yield history[0].moment - far
     for change, later in zip(history, [*history[1:], None], strict=True):
@@ -350,9 +358,9 @@ def _find_undisputed_moments(history: list[PlannedVersion]) -> Iterator[datetime
 
 
 def _check_moment(
-    history: list[PlannedVersion], start: datetime, moment: datetime, witness: bool
+    history: list[PlannedVersion], start: datetime, moment: datetime, with_created_at: bool
 ) -> None:
-    """What is said of an undisputed moment is the truth."""
+    """Check that the answer about an undisputed moment is true."""
     before = [change for change in history if change.moment < moment]
     not_found: NotFoundError | None = None
     try:
@@ -361,8 +369,11 @@ def _check_moment(
         not_found = error
     if not before:
         lives = sum(change.type is ChangeType.CREATE for change in history)
-        # Without a witness, or with a second life, the store cannot know when the first one began.
-        assert isinstance(not_found, NoVersionError) or (not_found and (not witness or lives > 1))
+        # Without createdAt, or if the document was created twice, the store cannot know when it was
+        # first created.
+        assert isinstance(not_found, NoVersionError) or (
+            not_found and (not with_created_at or lives > 1)
+        )
     elif all(change.arrives and change.dated < start for change in before):
         lives = sum(change.type is ChangeType.CREATE for change in history)
         assert isinstance(not_found, OlderThanRetentionError) or lives > 1

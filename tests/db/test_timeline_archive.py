@@ -1,4 +1,4 @@
-"""A timeline with archive=true is what it was before its old days left the store."""
+"""A timeline with archive=true equals the timeline before its days left the store."""
 
 import dataclasses
 from datetime import UTC, datetime, timedelta
@@ -41,8 +41,11 @@ def use_archive(monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
 
 
 def fill_store() -> None:
-    """A1: COUNT versions over twelve days, version 7 missing, 9 arrived with the time of 10;
-    and a neighbour on both sides, so that A1 is in the middle of the files."""
+    """Store COUNT versions of A1 over twelve days, and the neighbours A0 and A2.
+
+    Version 7 is missing, and version 9 has the moment of version 10. The neighbours put A1 into the
+    middle of the archived files.
+    """
     rows: list[Any] = [(f"A{n}", 0, {}, NOW - timedelta(days=8)) for n in (0, 2)]
     for version in range(COUNT):
         moment = NOW - timedelta(hours=12 * (COUNT - version) - 1)
@@ -58,7 +61,8 @@ def fill_store() -> None:
 
 
 def list_all_pages(**fields: Any) -> list[Version]:
-    """All pages of the timeline of A1, each version as shown but for `older`."""
+    """Return the versions on all pages of the timeline of A1, without the reason for older
+    versions."""
     versions: list[Version] = []
     token = None
     while True:
@@ -80,7 +84,7 @@ def store(tmp_path: Path) -> ArchiveStore:
 
 @pytest.fixture
 def timeline_before_archiving(tables: None) -> list[Version]:
-    """The timeline while everything was still in the store."""
+    """Return the timeline while the store has all versions."""
     fill_store()
     return list_all_pages()
 
@@ -92,7 +96,7 @@ def half_archived(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> list[Version]:
-    """Half of the days have left for the archive."""
+    """Archive and drop half of the days, and return the timeline from before."""
     use_archive(monkeypatch, retention_days="5", archive_url=str(tmp_path))
     outcome = execute_plans(PartitionPolicy.at(NOW), archiver=DayArchiver(store))
     assert len(outcome.dropped) > 5
@@ -100,7 +104,7 @@ def half_archived(
 
 
 def test_timeline_with_archive_has_all_versions(half_archived: list[Version]) -> None:
-    """tests/oracle and tests/db/test_sources.py check all other ways to read the archive."""
+    """tests/oracle and tests/db/test_sources.py check all other reads of the archive."""
     assert len(half_archived) == COUNT - 1
     assert list_all_pages(archive=True) == half_archived
     assert 5 < len(list_all_pages()) < COUNT - 6
@@ -125,12 +129,12 @@ def test_page_is_complete_when_restored_day_is_dropped_while_page_is_read(
         restore_day(plain, store, ROOT, day)
     read_page = TableSource.fetch_page
 
-    def leave(*args: Any) -> FetchedVersions:
+    def drop_day_and_fetch(*args: Any) -> FetchedVersions:
         with connect_plainly() as plain:
             plain.execute(f"DROP TABLE IF EXISTS {days.build_partition_name(ROOT.table, day)}")
         return read_page(*args)
 
-    monkeypatch.setattr(TableSource, "fetch_page", leave)
+    monkeypatch.setattr(TableSource, "fetch_page", drop_day_and_fetch)
     versions = fetch_page(
         HOST, TimelineQuery(entity=ROOT, id="A1", page_size=500, archive=True)
     ).versions

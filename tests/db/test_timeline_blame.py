@@ -1,4 +1,4 @@
-"""Who last changed what: blame, one field's history, the state at a moment."""
+"""Blame, the history of one field, and the state at a moment."""
 
 from typing import Any
 
@@ -71,7 +71,7 @@ def test_blame_reads_each_version_once(
 
     monkeypatch.setattr(statements, "fetch_rows", fetch)
     assert blame_numbers() == {"/old": 0, "/new": versions[-1]}
-    # All keys, and each version; only where a batch ends one is read a second time.
+    # It reads all version keys, and each version once; only the last one of a batch is read again.
     assert sum(read) <= 2 * len(versions) + 10
     assert len(read) <= 6
 
@@ -79,25 +79,25 @@ def test_blame_reads_each_version_once(
 def test_blame_parses_a_version_once_when_many_values_come_from_it(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # With an archive, the list of archived days is asked. No file is read.
+    # With an archive, blame reads the list of archived days, but no file.
     archived = msgspec.structs.replace(settings.ANNALS, archive_url="/nowhere")
     monkeypatch.setattr(settings, "ANNALS", archived)
     store.add("A1", 7, {f"field{number}": number for number in range(200)}, 0)
     store.add("A2", 7, {"field0": 0}, 0)
     parsed: list[bytes] = []
 
-    class Noted(SnapshotCache):
+    class RecordingCache(SnapshotCache):
         def parse(self, text: bytes, compared_with: bytes = b"") -> Json:
             parsed.append(text)
             return super().parse(text, compared_with)
 
-    monkeypatch.setattr(compose, "SnapshotCache", Noted)
+    monkeypatch.setattr(compose, "SnapshotCache", RecordingCache)
     statement_counts: dict[str, int] = {}
     for id in ("A2", "A1"):
-        blame_numbers(id)  # reads the labels
+        blame_numbers(id)  # loads the labels
         parsed.clear()
         with record_queries(monkeypatch) as statements:
             assert set(blame_numbers(id).values()) == {7}
         statement_counts[id] = len(statements)
-        assert len(parsed) == 1  # the newest, to be shown
+        assert len(parsed) == 1  # the newest version, which is shown
     assert statement_counts["A1"] == statement_counts["A2"]

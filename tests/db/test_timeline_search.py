@@ -1,4 +1,4 @@
-"""Search: entities by id, applications by a business key, in pages, newest change first."""
+"""Search: documents by id, applications by a business key, in pages, last changed first."""
 
 import json
 from datetime import datetime
@@ -16,21 +16,24 @@ from history.kinds.entities import BY_NAME
 from history.models import SearchKey
 from tests.db.store import HOST, T0, Store, minute
 
-# The package has a function of this name.
+# Not imported by name, because the package has a function of this name, too.
 searching = import_module("history.timeline.search")
 
 PERSON, REALTY, TASK = "participant-role", "realty-info", "product-task"
 
 
 def index_key(name: str, value: str, entity: str, id: str) -> None:
-    """What ingest does for the search in addition to storing the row."""
+    """Store a search key, as ingest does together with the row."""
     SearchKey.objects.create(value=value, name=name, entity=entity, id=id, day=T0.date())
 
 
 @pytest.fixture
 def client_with_four_applications(store: Store) -> Store:
-    """A client with four applications: A3 changed last, then A1, A2, and A4 of which the store has
-    only the client. In A1 the client is borrower and guarantor."""
+    """Store a client with four applications.
+
+    In the order of their last changes they are A3, A1 and A2. Of A4 the store has only the client.
+    In A1 the client is both borrower and guarantor.
+    """
     for number, minutes in ((1, 20), (2, 10), (3, 30)):
         store.add(f"A{number}", 0, {"name": "Ипотека"}, 0)
         store.add(f"A{number}", 1, {"name": f"Ипотека {number}"}, minutes)
@@ -45,7 +48,7 @@ def client_with_four_applications(store: Store) -> Store:
 def test_business_key_is_found_in_any_unicode_form(
     stored: str, typed: str, store: Store, auditor: Client
 ) -> None:
-    """An earlier release stored keys without normalising them. The application is listed once."""
+    """An earlier release did not normalise keys. The application must be listed once."""
     store.add("A1", 0, {"name": "Ипотека"}, 0)
     store.add("P1", 0, {"clientId": stored}, 5, entity=PERSON, application="A1")
     index_key("clientId", stored, PERSON, "P1")
@@ -67,7 +70,7 @@ def test_search_compares_ids_exactly(store: Store, auditor: Client) -> None:
 def test_application_that_changes_between_search_pages_is_listed_once(
     client_with_four_applications: Store, moment: datetime
 ) -> None:
-    """The new versions have a moment after or before the moment of the first page."""
+    """The moment of the new versions is before or after the moment of the first page."""
     first = timeline.search(HOST, "777", 1)
     client_with_four_applications.add("A2", 2, {"name": "again"}, moment)
     client_with_four_applications.add("A3", 2, {"name": "again"}, moment)
@@ -83,7 +86,7 @@ def test_application_that_changes_between_search_pages_is_listed_once(
 def test_search_pages_show_each_application_once_while_all_applications_change(
     store: Store, client: Client
 ) -> None:
-    """The search has as many results and as long a text as are allowed. Its page token must still
+    """The search has the maximum number of results and the longest text. The page token must still
     fit into an address."""
     client.force_login(User.objects.get(username="auditor"))
     count, text = searching.MAX_DOCUMENTS, "ы" * 100
@@ -101,7 +104,7 @@ def test_search_pages_show_each_application_once_while_all_applications_change(
         )
     seen: list[str] = []
     query, random = {"q": text, "pageSize": "90"}, Random(1)
-    for turn in range(1, count + 1):
+    for minutes in range(1, count + 1):
         answer = client.get(f"/api/v1/search?{urlencode(query)}")
         assert answer.status_code == 200, answer.content
         page = json.loads(answer.content)["data"]
@@ -111,8 +114,8 @@ def test_search_pages_show_each_application_once_while_all_applications_change(
         query["pageToken"] = page["nextPageToken"]
         assert len(urlencode(query)) < 8_000
         for id in random.sample(range(1, count + 1), 20):
-            moment = random.choice([minute(turn), minute(-turn)])
-            store.add(f"P{id}", turn, {}, moment, entity=PERSON, application=f"A{id}")
+            moment = random.choice([minute(minutes), minute(-minutes)])
+            store.add(f"P{id}", minutes, {}, moment, entity=PERSON, application=f"A{id}")
     assert len(seen) == count
     assert len(set(seen)) == count
 
@@ -122,7 +125,7 @@ def test_search_says_that_too_many_documents_have_the_value(
 ) -> None:
     assert not timeline.search(HOST, "777").limited
     monkeypatch.setattr(searching, "MAX_DOCUMENTS", 5)
-    assert not timeline.search(HOST, "777").limited  # there are five
+    assert not timeline.search(HOST, "777").limited  # five documents have the value
     monkeypatch.setattr(searching, "MAX_DOCUMENTS", 2)
     results = timeline.search(HOST, "777")
     assert results.limited

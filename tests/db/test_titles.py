@@ -1,4 +1,4 @@
-"""Titles of documents: lists and headings show them without reading whole documents."""
+"""Titles of documents: lists and headings show them without reading whole snapshots."""
 
 import json
 import tracemalloc
@@ -28,7 +28,7 @@ FIELDS = ("name", "status", "absent")
 
 @contextmanager
 def limit_memory(size: int) -> Iterator[None]:
-    """The block never needs this many more bytes of Python's memory at once."""
+    """Check that the block never needs this many more bytes of Python memory."""
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
@@ -41,7 +41,7 @@ def limit_memory(size: int) -> Iterator[None]:
 
 
 def make_large_document(name: str, number: int, size: int = SIZE) -> str:
-    """The JSON text of a document that PostgreSQL cannot compress to little."""
+    """Return the JSON text of a large document that PostgreSQL cannot compress well."""
     values = ((n, n * 7919 % 1_000_003) for n in range(size // 24))
     items = ",".join(f'{{"pid":"p{n}","v":1{value}{number}}}' for n, value in values)
     return f'{{"name":"{name}","status":"draft","clientId":"C5","items":[{items}]}}'
@@ -49,7 +49,7 @@ def make_large_document(name: str, number: int, size: int = SIZE) -> str:
 
 @pytest.fixture
 def large_store(store: Store) -> Store:
-    """An application and its child, each with two large versions; opened by nobody yet."""
+    """Store an application and its child, each with two large versions."""
     for number in range(2):
         store.add("A1", number, make_large_document(f"Ипотека {number}", number), number)
         store.add(
@@ -69,7 +69,7 @@ def test_start_page_takes_little_memory_when_large_documents_were_opened(
     session = support.session
     session["opened"] = [["product-instance", "A1"], ["participant-role", "R1"]]
     session.save()
-    support.get("/admin/login/")  # what is loaded once
+    support.get("/admin/login/")  # loads what a process loads once
     with limit_memory(SIZE // 2):
         page_text = read_text(support.get("/admin/"))
     assert "Ипотека 1" in page_text

@@ -60,7 +60,7 @@ def describe_in_english(fate: Fate) -> Sequence[str]:
         return trace.describe_fate(fate)
 
 
-def trace_number(number: int, **changes: Any) -> bytes:
+def make_version_message(number: int, **changes: Any) -> bytes:
     return make_value(id="A1", version=number, **changes)
 
 
@@ -74,7 +74,8 @@ VERSION = ("--entity", ROOT.name, "--id", "A1", "--version")
 
 @pytest.fixture(autouse=True)
 def unlocked(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Release the locks of what a test has read, so that the days can be dropped after it."""
+    """Roll back what the test has read, so that its locks do not keep the days from being
+    dropped."""
     request.getfixturevalue("db")
     if "ingested" in request.fixturenames:
         request.getfixturevalue("ingested")
@@ -85,9 +86,13 @@ def unlocked(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def ingested_messages(ingested: Ingested) -> Ingested:
-    """Offsets 0 to 4: stored, in quarantine, stored, repeated, expired."""
-    ingested.write(trace_number(0, type="CREATE"), trace_number(1, **BAD), trace_number(2))
-    ingested.write(trace_number(2), trace_number(3, updatedAt=OLD))
+    """Write five messages: stored, quarantined, stored, repeated and expired."""
+    ingested.write(
+        make_version_message(0, type="CREATE"),
+        make_version_message(1, **BAD),
+        make_version_message(2),
+    )
+    ingested.write(make_version_message(2), make_version_message(3, updatedAt=OLD))
     return ingested
 
 
@@ -105,7 +110,7 @@ def test_trace_tells_fate_of_a_version(ingested_messages: Ingested) -> None:
         FateState.STORED,
         FateState.QUARANTINED,
         FateState.STORED,
-        FateState.UNKNOWN,  # of an expired message only the offset is noted
+        FateState.UNKNOWN,  # only the offset of an expired message is stored
         FateState.UNKNOWN,
     ]
     assert trace_version(1).position == (TOPIC, 0, 1)
@@ -122,8 +127,8 @@ def test_trace_tells_fate_of_a_version(ingested_messages: Ingested) -> None:
 
 
 def test_trace_distinguishes_lost_message_from_offset_without_message(ingested: Ingested) -> None:
-    ingested.write(trace_number(0), gap=OffsetGap(0, 2, lost=False))
-    ingested.write(trace_number(1), gap=OffsetGap(3, 5, lost=True))
+    ingested.write(make_version_message(0), gap=OffsetGap(0, 2, lost=False))
+    ingested.write(make_version_message(1), gap=OffsetGap(3, 5, lost=True))
     assert list_states(6) == ["unknown", "unknown", "stored", "lost", "lost", "stored"]
     assert "No message has this offset" in describe_in_english(trace_offset(0))[0]
 
@@ -144,7 +149,7 @@ def test_fate_is_unread_when_brokers_have_message_and_consumer_has_not_read_it(
     ]
     lag = trace_version(9, "B1").may_be
     assert lag is not None
-    assert lag.unread is None  # of the twin topic no end is known
+    assert lag.unread is None  # the end offset of the twin topic is unknown
 
 
 def test_fate_in_partition_that_was_never_read_is_unknown_unless_brokers_give_offsets(
@@ -165,9 +170,9 @@ def test_trace_explains_discarded_message(ingested_messages: Ingested) -> None:
 
 
 def test_trace_names_message_of_version_stored_by_retry(ingested: Ingested) -> None:
-    """The message is in quarantine until the window has its day. After the retry, trace names the
+    """The message is in quarantine until its day is in the window. After the retry, trace names the
     offset of the message."""
-    quarantine_messages_from_the_future(ingested, trace_number(1))
+    quarantine_messages_from_the_future(ingested, make_version_message(1))
     assert (trace_offset(0).state, trace_offset(0).reason) == (
         FateState.QUARANTINED,
         "in_the_future",
@@ -181,23 +186,33 @@ def test_trace_names_message_of_version_stored_by_retry(ingested: Ingested) -> N
 def test_fate_of_message_is_repeated_when_its_topic_was_read_again(
     ingested_messages: Ingested,
 ) -> None:
-    """At the second reading, what the first one stored is repeated."""
+    """The second reading repeats what the first one stored."""
     with open_connection("test") as plain:
         plain.execute("DELETE FROM ingest_ledger")
     ingested_messages.claim()
     ingested_messages.next = dict.fromkeys(SOURCES, 0)
-    ingested_messages.write(trace_number(0, type="CREATE"), trace_number(1, **BAD), trace_number(2))
+    ingested_messages.write(
+        make_version_message(0, type="CREATE"),
+        make_version_message(1, **BAD),
+        make_version_message(2),
+    )
     assert list_states(3) == ["repeated", "quarantined", "repeated"]
 
 
 def test_consecutive_unstored_messages_are_noted_in_one_row(ingested: Ingested) -> None:
-    many = [trace_number(number) for number in range(300)]
+    many = [make_version_message(number) for number in range(300)]
     ingested.write(*many)
     ingested.write(*many)
-    [noted] = Unstored.objects.all()
-    assert (noted.start_offset, noted.end_offset, noted.repeated) == (300, 600, [300, 600])
-    ingested.write(trace_number(300), gap=OffsetGap(600, 600 + 3 * UNSTORED_SPAN, lost=False))
-    assert Unstored.objects.count() == 1 + 4  # cut at multiples of the span
+    [unstored_range] = Unstored.objects.all()
+    assert (unstored_range.start_offset, unstored_range.end_offset, unstored_range.repeated) == (
+        300,
+        600,
+        [300, 600],
+    )
+    ingested.write(
+        make_version_message(300), gap=OffsetGap(600, 600 + 3 * UNSTORED_SPAN, lost=False)
+    )
+    assert Unstored.objects.count() == 1 + 4  # ranges are cut at multiples of UNSTORED_SPAN
     assert trace_offset(600 + 2 * UNSTORED_SPAN + 5).state is FateState.UNKNOWN
     assert trace_offset(600 + 3 * UNSTORED_SPAN).state is FateState.STORED
 
@@ -212,7 +227,7 @@ def test_trace_is_uncertain_after_retention_removed_notes_of_unstored_messages(
     assert [
         (trace_offset(offset).state.value, trace_offset(offset).certain) for offset in (2, 3, 4)
     ] == [("stored", False)] * 3
-    ingested_messages.write(trace_number(5), trace_number(5))
+    ingested_messages.write(make_version_message(5), make_version_message(5))
     assert [
         (trace_offset(offset).state.value, trace_offset(offset).certain) for offset in (5, 6)
     ] == [
@@ -222,7 +237,7 @@ def test_trace_is_uncertain_after_retention_removed_notes_of_unstored_messages(
 
 
 def test_trace_of_message_removed_from_quarantine_is_uncertain(ingested: Ingested) -> None:
-    ingested.write(trace_number(0), trace_number(1, **BAD), trace_number(2))
+    ingested.write(make_version_message(0), make_version_message(1, **BAD), make_version_message(2))
     read_output("quarantine", "discard", "--reason", "bad_updated_at", "--why", "wrong release")
     assert [trace_offset(offset).certain for offset in range(3)] == [True] * 3
     later = NOW + timedelta(days=400)
@@ -230,24 +245,24 @@ def test_trace_of_message_removed_from_quarantine_is_uncertain(ingested: Ingeste
         assert messages.remove_old_messages(plain, Window.at(later, 90, 14), 7, later) == 1
     assert [trace_offset(offset).certain for offset in range(3)] == [False, False, True]
     assert "in quarantine" in describe_in_english(trace_offset(1))[0]
-    ingested.write(trace_number(3))
+    ingested.write(make_version_message(3))
     assert trace_offset(3).certain
 
 
 def test_trace_of_recreated_topic_ignores_old_ledger_row(ingested_messages: Ingested) -> None:
-    """The ledger has read further in the former topic of this name."""
+    """The ledger row of the former topic with this name has read further."""
     before, now = (BrokerBounds(0, 2, topic_id) for topic_id in (SOURCE.topic_id, "another id"))
     assert trace_offset(0, broker=before).state is FateState.STORED
     assert [trace_offset(offset, broker=now).state for offset in (0, 1, 2)] == [
         *(FateState.UNREAD, FateState.UNREAD),
         FateState.UNKNOWN,
     ]
-    with open_connection("test") as plain:  # its log was cut once
+    with open_connection("test") as plain:  # its log was truncated once
         plain.execute("UPDATE ingest_ledger SET topic_id = topic_id || '#2'")
     assert trace_offset(0, broker=before).state is FateState.STORED
 
 
-# The command.
+# Tests of the command.
 
 
 def test_trace_command_prints_fate_and_journals_access(ingested_messages: Ingested) -> None:
@@ -258,19 +273,19 @@ def test_trace_command_prints_fate_and_journals_access(ingested_messages: Ingest
         1,
     )
     assert report["detail"]
-    place = ("--topic", TOPIC, "--partition", "0", "--offset", "3", "--offline")
-    assert run_trace_command(*place)["state"] == "repeated"
+    position = ("--topic", TOPIC, "--partition", "0", "--offset", "3", "--offline")
+    assert run_trace_command(*position)["state"] == "repeated"
     entry = JournalEntry.objects.get(entity_id="A1", action="version")
     assert (entry.entity, entry.actor) == (ROOT.name, "operator")
-    assert entry.application == "A1"  # so that the screen shows it as a look at A1
+    assert entry.application == "A1"  # so that the journal page shows the access to A1
     assert read_output("trace", *VERSION, "0").startswith("stored: Version 0 is stored.")
-    ingested_messages.write(trace_number(-1))
-    lines = read_output("trace", *VERSION[:-1]).splitlines()  # the number of the first is none
+    ingested_messages.write(make_version_message(-1))
+    lines = read_output("trace", *VERSION[:-1]).splitlines()  # the first one has no version number
     words = [line.split()[1] for line in lines if line.startswith("quarantined: ")]
     assert words == ["The", "Version"]
 
 
-# The API and the screens.
+# Tests of the API and the screens.
 
 
 @pytest.fixture
@@ -280,7 +295,7 @@ def english_support(support: Client) -> Client:
 
 
 @pytest.fixture
-def ask_trace(client: Client) -> Callable[..., Any]:
+def fetch_trace(client: Client) -> Callable[..., Any]:
     def ask(login: str, **parameters: Any) -> Any:
         client.force_login(User.objects.get(username=login))
         return client.get("/api/v1/trace", parameters, headers={"Accept-Language": "en"})
@@ -289,9 +304,9 @@ def ask_trace(client: Client) -> Callable[..., Any]:
 
 
 def test_trace_answer_gives_reason_and_never_shows_contents(
-    ingested_messages: Ingested, ask_trace: Callable[..., Any]
+    ingested_messages: Ingested, fetch_trace: Callable[..., Any]
 ) -> None:
-    answer = ask_trace("support", entity=ROOT.name, id="A1", version=1)
+    answer = fetch_trace("support", entity=ROOT.name, id="A1", version=1)
     answer_data = answer.json()["data"]
     assert (answer_data["state"], answer_data["reason"], answer_data["kind"]) == (
         "quarantined",
@@ -307,25 +322,25 @@ def test_trace_answer_gives_reason_and_never_shows_contents(
 
 
 def test_operator_learns_fate_of_message_but_not_its_document(
-    ingested_messages: Ingested, ask_trace: Callable[..., Any]
+    ingested_messages: Ingested, fetch_trace: Callable[..., Any]
 ) -> None:
-    place = {"topic": TOPIC, "partition": 0}
-    answer_data = ask_trace("ops", **place, offset=1).json()["data"]
+    position = {"topic": TOPIC, "partition": 0}
+    answer_data = fetch_trace("ops", **position, offset=1).json()["data"]
     assert (answer_data["state"], answer_data["id"], answer_data["version"]) == (
         "quarantined",
         None,
         None,
     )
-    assert ask_trace("ops", **place, offset=4).json()["data"]["state"] == "expired"
-    assert ask_trace("ops", entity=ROOT.name, id="A1", version=1).status_code == 403
-    assert ask_trace("ops", entity=ROOT.name, id="A1", version=1, **place).status_code == 403
+    assert fetch_trace("ops", **position, offset=4).json()["data"]["state"] == "expired"
+    assert fetch_trace("ops", entity=ROOT.name, id="A1", version=1).status_code == 403
+    assert fetch_trace("ops", entity=ROOT.name, id="A1", version=1, **position).status_code == 403
 
 
 def test_timeline_distinguishes_quarantined_version_from_versions_that_never_arrived(
     ingested_messages: Ingested, english_support: Client
 ) -> None:
-    """Version 1 is in quarantine; versions 3 and 4 never came."""
-    ingested_messages.write(trace_number(5))
+    """Version 1 is in quarantine. Versions 3 and 4 never came."""
+    ingested_messages.write(make_version_message(5))
     page = english_support.get(A1)
     page_text = read_text(page)
     assert "Version 1 came on " in page_text
@@ -344,7 +359,8 @@ def test_timeline_explains_first_version_in_quarantine(
 ) -> None:
     created = NOW.isoformat()
     ingested.write(
-        trace_number(0, type="CREATE", **BAD), trace_number(1, data={"createdAt": created})
+        make_version_message(0, type="CREATE", **BAD),
+        make_version_message(1, data={"createdAt": created}),
     )
     page_text = read_text(english_support.get(A1))
     assert "Version 0 came on " in page_text
@@ -356,7 +372,7 @@ def test_timeline_explains_first_version_in_quarantine(
 def test_gap_before_first_version_links_to_trace_of_missing_version(
     ingested: Ingested, english_support: Client
 ) -> None:
-    ingested.write(trace_number(3, data={"createdAt": NOW.isoformat()}))
+    ingested.write(make_version_message(3, data={"createdAt": NOW.isoformat()}))
     page = english_support.get(A1)
     assert "Older versions never arrived. What became of version 2?" in read_text(page)
     assert f'href="{A1}versions/2/"' in page.content.decode()
@@ -366,7 +382,7 @@ def test_gap_before_first_version_links_to_trace_of_missing_version(
 def test_page_without_gap_runs_no_query_on_quarantine(
     ingested: Ingested, english_support: Client
 ) -> None:
-    ingested.write(trace_number(0, type="CREATE"), trace_number(1))
+    ingested.write(make_version_message(0, type="CREATE"), make_version_message(1))
     with CaptureQueriesContext(connection) as queries:
         english_support.get(A1)
     assert not [query for query in queries.captured_queries if "ingest_quarantine" in query["sql"]]
@@ -379,7 +395,8 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def resent_versions() -> None:
-    """Version 1 of A1 TIMES times, the last ones discarded; version 3 once, discarded."""
+    """Quarantine version 1 of A1 TIMES times, the last five discarded, and version 3 once,
+    discarded."""
     moment = clock.now()
     Quarantined.objects.bulk_create(
         Quarantined(
@@ -399,13 +416,13 @@ def resent_versions() -> None:
 
 
 def list_offsets() -> dict[int, int]:
-    """The offset of the message of each version."""
+    """Return, for each version number, the offset of its quarantined message."""
     versions = quarantine_queries.find_by_versions(ROOT, [VersionRange("A1", 0, 9)])["A1"]
     return {number: item.position.offset for number, item in versions.items()}
 
 
 def list_sorted_rows(plan: dict[str, Any]) -> Iterator[float]:
-    """How many rows each sort of a plan gets."""
+    """Yield how many rows each sort node of a plan gets."""
     below = plan.get("Plans", [])
     if plan["Node Type"] in ("Sort", "Incremental Sort"):
         yield from (node["Actual Rows"] for node in below)
@@ -413,7 +430,7 @@ def list_sorted_rows(plan: dict[str, Any]) -> Iterator[float]:
         yield from list_sorted_rows(node)
 
 
-@pytest.mark.plain_only("a plan of PostgreSQL")
+@pytest.mark.plain_only("it checks the plan of a single PostgreSQL server")
 def test_newest_message_that_can_be_retried_is_found_without_sorting(resent_versions: None) -> None:
     statements: list[tuple[str, Any]] = []
 

@@ -1,4 +1,4 @@
-"""Batches on the real PostgreSQL: all that is good is stored, all that is not is named."""
+"""Writing batches to a real PostgreSQL: good rows are stored, and bad ones are quarantined."""
 
 import random
 from concurrent.futures import ThreadPoolExecutor
@@ -54,7 +54,7 @@ from tests.messages import (
 )
 
 TASK = BY_NAME["product-task"]
-# By another writer.
+# The statement of another writer.
 INSERT = (
     "INSERT INTO product_instance_aud (id, version, updated_at, data, client_id, type)"
     " VALUES (%s, 7, %s, '{}', '', 1)"
@@ -164,7 +164,7 @@ def test_version_that_migration_twin_brings_again_counts_as_repeated(ingested: I
     ids=str,
 )
 @pytest.mark.parametrize("apart", [False, True])
-def test_repeat_with_other_content_is_quarantined(
+def test_repeated_version_with_other_content_is_quarantined(
     ingested: Ingested, changes: dict[str, Any], apart: bool
 ) -> None:
     bodies = make_value(id="a"), make_value(id="a", **changes), make_value(id="b")
@@ -190,8 +190,8 @@ def test_child_version_with_other_application_is_quarantined(ingested: Ingested)
 
 @pytest.mark.parametrize("name", ["cut off", *FOUND_BY_POSTGRESQL])
 def test_hostile_message_among_good_ones_is_quarantined(ingested: Ingested, name: str) -> None:
-    """PostgreSQL refuses these messages, except the one that is cut off: decoding refuses it.
-    test_decode.py has the others that decoding refuses."""
+    """PostgreSQL refuses these messages, except for the truncated one, which decoding refuses.
+    test_decode.py has the other messages that decoding refuses."""
     reason, body = HOSTILE[name]
     headers = (("trace", b"\xff\0"), ("none", None), ("trace", b""))
     bad = make_message(body, 2, headers=headers)
@@ -268,7 +268,7 @@ def test_lost_connection_is_opened_again(ingested: Ingested) -> None:
 
 
 def test_batch_is_not_stored_twice_when_answer_to_commit_was_lost(ingested: Ingested) -> None:
-    """The connection breaks after PostgreSQL has committed and before it answers."""
+    """The connection breaks after PostgreSQL has committed, and before its answer arrives."""
     batch = ingested.make_batch(make_value(id="a"), b"bad")
     once = ingested.writer.write
     tries = 0
@@ -311,9 +311,9 @@ def test_search_keys_are_stored_with_their_rows(ingested: Ingested) -> None:
 
 
 def test_no_search_key_is_stored_for_refused_row(ingested: Ingested) -> None:
-    """The refused row is a divergent repeat. Its batch also has a row that another writer inserts
-    at the same time. The next version has the search key of the refused row; its lane read it
-    meanwhile."""
+    """The refused row is a divergent repeat. Its batch waits for another writer, who inserts one of
+    its rows. Meanwhile the lane reads the next version, which has the search key of the refused
+    row."""
     ingested.write(make_value(id="a", data={"number": "N-1"}))
     lane = Lane(0)
     lane.begin(Limits(1_000, 1 << 30))
@@ -325,7 +325,7 @@ def test_no_search_key_is_stored_for_refused_row(ingested: Ingested) -> None:
         with other_session.transaction():
             other_session.execute(INSERT, ("b", NOW))
             written = pool.submit(ingested.store, lane.launch(claims, 1, 0).batch)
-            wait_until(is_lock_awaited, "it does not wait")
+            wait_until(is_lock_awaited, "the writer does not wait")
             ingested.fill(lane.filling_batch, make_value(id="a", version=8, data={"number": "N-2"}))
         assert [reject.reason for reject in written.result(120).refused] == [Reason.DIVERGENT] * 2
     lane.flight = None
@@ -350,7 +350,7 @@ def test_search_key_is_stored_only_once_by_a_lane(ingested: Ingested) -> None:
     assert search_ids("N-1") == ["a"]
 
 
-@pytest.mark.plain_only("the place of a row is that in its shard")
+@pytest.mark.plain_only("a cluster stores rows shard by shard")
 def test_rows_of_a_batch_are_stored_sorted_by_id_then_by_offset(ingested: Ingested) -> None:
     ingested.write(*(make_value(id=id, version=n) for n, id in enumerate("bacab")))
     rows = query("SELECT id, version FROM product_instance_aud ORDER BY ctid")
@@ -360,7 +360,7 @@ def test_rows_of_a_batch_are_stored_sorted_by_id_then_by_offset(ingested: Ingest
 
 
 def test_two_writers_of_same_rows_store_each_row_once(ingested: Ingested) -> None:
-    """One process reads the topic, another one its migration twin, in different orders."""
+    """One process reads the topic and another one its migration twin, in different orders."""
     bodies = [make_value(id=f"{number:04}") for number in range(600)]
     shuffled = random.Random(5).sample(bodies, len(bodies))
     claims = ingested.claims
@@ -391,7 +391,7 @@ def test_two_writers_of_same_rows_store_each_row_once(ingested: Ingested) -> Non
 
 
 def test_same_json_in_other_bytes_counts_as_repeated(ingested: Ingested) -> None:
-    """The bytes differ in the order of fields, in escapes and in the notation of numbers. A long
+    """The bytes differ in the order of fields, in escapes and in the notation of numbers. The long
     snapshot is stored compressed."""
     long = b'"' + b"a long text " * 2_000 + b'"'
     ingested.write(
@@ -409,9 +409,9 @@ def test_same_json_in_other_bytes_counts_as_repeated(ingested: Ingested) -> None
 
 
 def test_batch_is_written_again_after_deadlock(ingested: Ingested) -> None:
-    """Two lanes write the same versions in opposite orders. PostgreSQL cancels one of them, and its
-    batch is written again."""
-    ingested.write(make_value(id="first"))  # its day exists now
+    """Two lanes write the same versions in opposite orders. PostgreSQL cancels one of the two
+    batches, and the writer writes it again."""
+    ingested.write(make_value(id="first"))  # so that the day exists
     batch = ingested.make_batch(make_value(id="a"), make_value(id="z"))
     with ThreadPoolExecutor(1) as pool, open_connection() as other_session:
         with suppress(DeadlockDetected), other_session.transaction(force_rollback=True):

@@ -1,4 +1,4 @@
-"""The rights of the web's login are enough for the screens and the API."""
+"""The database rights of the web's login are enough for the screens and the API."""
 
 import json
 from collections.abc import Iterator
@@ -26,7 +26,10 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def web(ingested: Ingested, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Django works as a login of the web. A1 is an application, and a message is in quarantine."""
+    """Let Django use a login of the web, and yield its name.
+
+    The store has the application A1, and one message in quarantine.
+    """
     ingested.write(
         make_value(id="A1", version=0),
         make_value(id="A1", version=1, data={"rate": "9.75"}),
@@ -39,7 +42,7 @@ def web(ingested: Ingested, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def log_in(name: str) -> Client:
-    """A browser in which this demo login has filled in the form."""
+    """Return a client in which this demo login has submitted the login form."""
     client = Client()
     form = {"username": name, "password": name}
     assert client.post("/admin/login/?next=/admin/", form).status_code == 302
@@ -76,7 +79,7 @@ def test_database_login_of_web_can_show_history(web: str) -> None:
 
 @pytest.fixture
 def owner() -> Iterator[Plain]:
-    """A connection of the owner of the tables; it has to come before `web`."""
+    """Yield a connection of the owner of the tables. Tests request it before the fixture `web`."""
     with open_connection("test-owner") as plain:
         yield plain
 
@@ -137,7 +140,7 @@ def test_database_login_of_web_can_switch_off_login_of_a_person(web: str) -> Non
     page = f"/admin/auth/user/{user.pk}/change/"
     form = {
         "is_active": "on",
-        # Not fields of the form: they stay.
+        # These are not fields of the form, so they stay unchanged.
         "is_superuser": "on",
         "is_staff": "",
         "password": "x",
@@ -166,15 +169,15 @@ def test_database_login_of_web_can_unmask_and_read_journal(web: str) -> None:
     privacy = log_in("privacy")
     page = "/admin/history/product-instance/A1/versions/1/unmask/"
     form = {"path": "/rate", "reason": "asked by the client"}
-    content = privacy.post(page, form)
-    assert (content.status_code, b"9.75" in content.content) == (200, True)
+    answer = privacy.post(page, form)
+    assert (answer.status_code, b"9.75" in answer.content) == (200, True)
     assert "asked by the client" in privacy.get("/admin/journal/").content.decode()
 
 
 def test_database_login_of_web_can_run_the_documented_commands(web: str, tmp_path: Path) -> None:
     """docs/operations.md names the commands."""
     people, names = tmp_path / "people.csv", tmp_path / "labels.json"
-    for _ in range(2):  # a second time it changes what is there
+    for _ in range(2):  # the second run changes the existing rows
         people.write_text(f"login,full_name,kind\na.b,Name {_},person\n")
         names.write_text(json.dumps([{"path": "/own", "russian": f"Имя {_}"}]))
         call_command("people", "import", str(people), stdout=StringIO())

@@ -1,4 +1,4 @@
-"""What is wrong is said in one sentence that names it: no traceback, no password, an exit code."""
+"""A wrong input gets one sentence that names it, and an exit code: no traceback, no password."""
 
 import os
 import re
@@ -16,15 +16,16 @@ from psycopg.conninfo import conninfo_to_dict
 from tests.db.wrong_inputs import FILES, INPUTS, SECRET, WrongInput
 from tests.forked import CommandForker, CommandResult
 
-# What only programmers know.
+# Texts that only programmers understand.
 CODE = re.compile(r"Traceback|Errno|`\w+`, got|matching regex|NoneType")
 KEY = "k" * 40
 LONGEST = 300
 NO_RIGHTS = f"wrong_norights_{os.getpid()}"
 
 
-class Places:
-    """Where the inputs lead."""
+class InputValues:
+    """The values that replace the {names} in a wrong input. Calling it with a text replaces
+    them."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = names
@@ -35,17 +36,18 @@ class Places:
 
 @pytest.fixture
 def urls(transactional_db: None) -> Iterator[dict[str, str]]:
-    """The database of this run, one without tables, and a login without rights."""
+    """Yield the URLs of the test's database, of one without tables, and of a login without
+    rights."""
     database_url = os.environ["DATABASE_URL"]
     server = database_url.rpartition("/")[0]
     parts = conninfo_to_dict(database_url)
-    place, name = f"{parts['host']}:{parts['port']}", connection.settings_dict["NAME"]
+    address, name = f"{parts['host']}:{parts['port']}", connection.settings_dict["NAME"]
     with psycopg.connect(database_url, autocommit=True) as plain:
         plain.execute(f"CREATE ROLE {NO_RIGHTS} LOGIN PASSWORD '{SECRET}'")
         yield {
             "owner": f"{server}/{name}",
             "empty_database": f"{server}/postgres",
-            "no_rights": f"postgresql://{NO_RIGHTS}:{SECRET}@{place}/{name}",
+            "no_rights": f"postgresql://{NO_RIGHTS}:{SECRET}@{address}/{name}",
             "user": str(parts["user"]),
             "port": str(parts["port"]),
         }
@@ -72,7 +74,7 @@ def forking(env: dict[str, str]) -> Iterator[CommandForker]:
 
 
 @pytest.fixture
-def places(urls: dict[str, str], tmp_path: Path) -> Iterator[Places]:
+def input_values(urls: dict[str, str], tmp_path: Path) -> Iterator[InputValues]:
     for name, content in FILES.items():
         (tmp_path / name).write_bytes(content)
     (tmp_path / "folder").mkdir()
@@ -87,57 +89,66 @@ def places(urls: dict[str, str], tmp_path: Path) -> Iterator[Places]:
             (tmp_path / name).mkdir()
             mount(stack, tmp_path / name, options)
         (tmp_path / "full" / "rest").write_bytes(bytes(4096))
-        yield Places({**urls, **ports, **disks, "dir": str(tmp_path)})
+        yield InputValues({**urls, **ports, **disks, "dir": str(tmp_path)})
 
 
 def mount(stack: ExitStack, folder: Path, options: str) -> None:
-    """A small disk of its own. Needs root, as CI is."""
+    """Mount a small disk at the folder until the end of the test. This needs root, as in CI."""
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=True)
     stack.callback(subprocess.run, ["umount", folder], check=True)
 
 
-def ask(
-    forking: CommandForker, env: Mapping[str, str], places: Places, wrong_input: WrongInput
+def run_with_wrong_input(
+    forking: CommandForker,
+    env: Mapping[str, str],
+    input_values: InputValues,
+    wrong_input: WrongInput,
 ) -> CommandResult:
     variables = {**env, **wrong_input.env}
     return forking.run_command(
-        *map(places, wrong_input.words),
-        env={name: places(value) for name, value in variables.items() if value},
+        *map(input_values, wrong_input.words),
+        env={name: input_values(value) for name, value in variables.items() if value},
         constants=wrong_input.constants,
     )
 
 
 def find_faults(
-    wrong_input: WrongInput, result: CommandResult, places: Places, secrets: tuple[str, ...]
+    wrong_input: WrongInput,
+    result: CommandResult,
+    input_values: InputValues,
+    secrets: tuple[str, ...],
 ) -> Iterator[str]:
-    """What is not as it should be."""
+    """Yield what is wrong with the error that the command printed."""
     if result.code != wrong_input.code:
         yield f"exit code {result.code}, not {wrong_input.code}"
-    of_words = wrong_input.code == 2 and "usage: " in result.err  # argparse says it, below a usage
+    # Argparse prints the error after a usage text.
+    of_words = wrong_input.code == 2 and "usage: " in result.err
     if result.out or (len(result.err.splitlines()) != 1 and not of_words):
         yield "not one line on standard error alone"
     yield from (
-        f"does not say {text}" for text in map(places, wrong_input.texts) if text not in result.err
+        f"does not say {text}"
+        for text in map(input_values, wrong_input.texts)
+        if text not in result.err
     )
     if CODE.search(result.err):
         yield "speaks to programmers"
-    if not of_words and len(result.err) > LONGEST + len(places("{dir}")):
+    if not of_words and len(result.err) > LONGEST + len(input_values("{dir}")):
         yield "too long to be read"
     if any(secret in result.err for secret in secrets):
         yield "shows a secret"
 
 
-@pytest.mark.plain_only("its processes connect to the tests' own server, with a password")
-def test_wrong_inputs_are_refused_in_a_sentence(
-    forking: CommandForker, env: dict[str, str], places: Places
+@pytest.mark.plain_only("its commands connect to the embedded server with a password")
+def test_wrong_inputs_are_refused_in_one_sentence(
+    forking: CommandForker, env: dict[str, str], input_values: InputValues
 ) -> None:
-    """One test checks the whole table: with one test for each input, every pytest process would
-    start its own process that has imported Annals."""
+    """One test checks all inputs. With one test for each input, every pytest process would start a
+    process of its own that imports Annals."""
     password = str(conninfo_to_dict(env["DATABASE_URL"])["password"])
     problems = {}
     for wrong_input in INPUTS:
-        result = ask(forking, env, places, wrong_input)
-        if wrong := list(find_faults(wrong_input, result, places, (SECRET, KEY, password))):
+        result = run_with_wrong_input(forking, env, input_values, wrong_input)
+        if wrong := list(find_faults(wrong_input, result, input_values, (SECRET, KEY, password))):
             problems[wrong_input.title] = [*wrong, result.err]
     assert problems == {}, "\n".join(f"{title}: {wrong}" for title, wrong in problems.items())
     assert len({wrong_input.title for wrong_input in INPUTS}) == len(INPUTS) >= 70

@@ -1,9 +1,10 @@
-"""Wrong inputs, one on each line: what is wrong, the words of the command, the environment, and
-what its one sentence must have.
+"""Wrong inputs of commands: the arguments, the environment, and what the one-sentence error must
+contain.
 
-In words and values, {names} are of the places that test_wrong_inputs.py makes: {port} of
-PostgreSQL, {owner} the URL of a database, {user} its login, {dir} a folder with the files of FILES,
-{read_only} and {full} disks, {busy} a port in use, {silent} one where nobody answers.
+In arguments and values, a {name} stands for a value that test_wrong_inputs.py provides: {port} of
+PostgreSQL, {owner} a database URL, {user} its login, {dir} a folder with the files of FILES,
+{read_only} and {full} disks, {busy} a port that is in use, {silent} a port at which connections get
+no answer.
 """
 
 from collections.abc import Mapping
@@ -30,12 +31,12 @@ SOON: Final = {"ingest.kafka.producer.TIMEOUT_SECONDS": 0.5}
 
 @dataclass(frozen=True)
 class WrongInput:
-    """texts: texts that the sentence has. code: the exit code."""
+    """One run of a command with a wrong input."""
 
     title: str
     words: tuple[str, ...]
-    texts: tuple[str, ...]
-    code: int
+    texts: tuple[str, ...]  # which the error must contain
+    code: int  # the exit code
     env: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, float] = field(default_factory=dict)
 
@@ -48,7 +49,11 @@ def wrong(
     env: Mapping[str, str] | None = None,
     constants: Mapping[str, float] | None = None,
 ) -> WrongInput:
-    """words: separated by spaces; a word '' is empty."""
+    """Return a wrong input of a command.
+
+    Args:
+        words: The arguments, separated by spaces; the word '' is an empty argument.
+    """
     arguments = tuple("" if word == "''" else word for word in words.split())
     return WrongInput(title, arguments, texts, code, env or {}, constants or {})
 
@@ -147,7 +152,7 @@ INPUTS: Final = (
     wrong("grants: no file", "grants --apply --login web x {dir}/nowhere", "/nowhere"),
     wrong("grants: no such role", "grants --apply --login admin x {dir}/empty", "web or consumer"),
     # Disks and ports
-    # Only who signs with a key makes one there.
+    # Only a process that needs a secret key creates one in ANNALS_HOME.
     wrong("home: read-only", "runserver --noreload", "ANNALS_HOME", "Read-only",
           env={"ANNALS_HOME": "{read_only}/home", "ANNALS_SECRET_KEY": ""}),
     wrong("home: a file", "runserver --noreload", "ANNALS_HOME",
@@ -169,7 +174,7 @@ INPUTS: Final = (
     usage("export --entity product-car --from 2099-01-01 --to 2099-01-05", "has no day"),
     usage("partitions verify 2019-01-01", "2019-01-01 has no seal"),
     usage("partitions verify --archive", "ANNALS_ARCHIVE_URL"),
-    # What is not there
+    # Names that do not exist
     usage("export --entity product-house", "product-house", "product-car"),
     usage("consume --topics nonsense", "topic nonsense", "the declared topics are top-storage"),
     usage("consume --topics top-storage.export.product-cra", TOPIC),

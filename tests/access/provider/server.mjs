@@ -1,6 +1,6 @@
 // A real OpenID provider on the loopback address: node server.mjs SETTINGS.json
-// Settings: port, client {id, secret, redirect, ended}, accounts (a file, read at each use), scope,
-// audience. Prints "ready" once it listens.
+// Settings: port, client {id, secret, redirect, ended}, accounts (the path of a file, which is read at
+// each use), scope, audience. It prints "ready" when it accepts connections.
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { generateKeyPairSync } from 'node:crypto'
@@ -52,8 +52,8 @@ const provider = new Provider(issuer, {
   pkce: { required: () => true },
   cookies: { keys: ['only for tests'] },
   findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id, ...account(id) }) }),
-  // Its own dispatcher refuses the loopback address, where these tests live.
+  // Without the provider's own dispatcher, which refuses the loopback address of the tests.
   fetch: (url, { dispatcher, ...options }) => fetch(url, options),
 })
-for (const name of ['backchannel.error', 'server_error']) provider.on(name, (...given) => console.error(name, ...given.filter((each) => each instanceof Error)))
+for (const name of ['backchannel.error', 'server_error']) provider.on(name, (...args) => console.error(name, ...args.filter((arg) => arg instanceof Error)))
 provider.listen(settings.port, '127.0.0.1', () => console.log('ready'))

@@ -1,4 +1,4 @@
-"""The service that Annals replaces, for the tests of everything that asks it."""
+"""Fixtures of the tests about the old service, which Annals replaces."""
 
 from collections.abc import Iterator
 
@@ -13,14 +13,16 @@ from tests.old_service import OldServiceServer
 
 @pytest.fixture
 def own_breaker() -> Iterator[calls.CircuitBreaker]:
-    """The breaker of the process, without the failures of other tests."""
+    """Yield the circuit breaker of this process, without failures of other tests."""
     calls.BREAKER.reset()
     yield calls.BREAKER
     calls.BREAKER.reset()
 
 
-def use(service: OldServiceServer, monkeypatch: pytest.MonkeyPatch, **more: str) -> None:
-    """Annals takes over from this service."""
+def use_old_service(
+    service: OldServiceServer, monkeypatch: pytest.MonkeyPatch, **more: str
+) -> None:
+    """Configure this server as the old service of Annals; `more` has further settings."""
     variables = {
         "ANNALS_DEMO": "true",
         "ANNALS_LANGUAGE": "en",
@@ -37,5 +39,5 @@ def old(
     own_breaker: calls.CircuitBreaker, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[OldServiceServer]:
     with OldServiceServer() as service:
-        use(service, monkeypatch)
+        use_old_service(service, monkeypatch)
         yield service

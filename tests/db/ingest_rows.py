@@ -1,4 +1,4 @@
-"""What ingest and cron note, for tests that run neither."""
+"""Rows that the consumer and the cron jobs write, for tests that run neither."""
 
 from datetime import datetime
 from typing import Any
@@ -10,7 +10,7 @@ from ingest.models import Ledger, Quarantined
 
 
 def create_ledger_row(topic: str = ROOT.topics[0], **fields: Any) -> Ledger:
-    """Ten messages of a partition, all of them read and stored, unless the fields say otherwise."""
+    """Create a ledger row: ten messages, all read and stored unless `fields` say otherwise."""
     now = clock.now()
     columns = {
         "topic_id": "t",
@@ -27,7 +27,7 @@ def create_ledger_row(topic: str = ROOT.topics[0], **fields: Any) -> Ledger:
 
 
 def create_quarantined(**fields: Any) -> Quarantined:
-    """A message in quarantine: of the topic of applications, with a wrong time."""
+    """Create a message in quarantine: of the topic of applications, with a wrong time."""
     columns = {
         "topic": ROOT.topics[0],
         "topic_id": "t",
@@ -41,7 +41,7 @@ def create_quarantined(**fields: Any) -> Quarantined:
 
 
 def create_quarantined_version(id: str, version: int, **fields: Any) -> Quarantined:
-    """A message in quarantine whose document is known: a version of an application."""
+    """Create a message in quarantine that names a version of an application."""
     return create_quarantined(
         **{"entity": ROOT.name, "entity_id": id, "version": version, **fields}
     )
