@@ -1,4 +1,4 @@
-"""A consumer without Kafka: the broker's log is the model's, decoder, batch and writer are real."""
+"""A consumer without Kafka. It reads the model's log with the real decoder, batch and writer."""
 
 import logging
 import time
@@ -26,7 +26,7 @@ SOURCES = {topic: TopicPartition(topic, f"id-{number}", 0) for number, topic in 
 
 
 class Consumer:
-    """Reads all partitions, from claim() until another consumer claims them."""
+    """A consumer of all partitions, from its claim() until another consumer claims them."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -62,7 +62,12 @@ class Consumer:
             self._next[message.topic] = message.offset + 1
 
     def write(self) -> None:
-        """Write the batch. Raises Fenced, and Abandoned if many attempts were in vain."""
+        """Write the batch.
+
+        Raises:
+            FencedError: Another consumer has claimed the partitions.
+            AbandonedError: Many attempts failed.
+        """
         self._begin()
         self.batch.arrange()
         written = self._writer.write(self.batch, self._claims, self._ends())
@@ -70,7 +75,7 @@ class Consumer:
         self.batch = self._new_batch()
 
     def record_ends(self) -> None:
-        """Note the ends of the topics."""
+        """Write the end offsets of the topics into the ledger."""
         self._begin()
         ends = self._ends()
         marks = {claim: ends[source] for source, claim in self._claims.items()}
@@ -80,7 +85,10 @@ class Consumer:
         )
 
     def close(self) -> list[int]:
-        """End as a killed process does, without a word to the server. Returns the session."""
+        """End as a killed process does, and return the process ids of the session left behind.
+
+        The consumer does not tell PostgreSQL that it ends.
+        """
         connection = self._connection
         pids = []
         if connection is not None and not connection.closed:
@@ -116,7 +124,7 @@ def _message(sent: Sent) -> KafkaMessage:
 
 
 class Warnings(logging.Handler):
-    """The writer's warnings: why it had to write again."""
+    """A log handler that keeps the writer's warnings, which say why it had to write again."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -128,7 +136,7 @@ class Warnings(logging.Handler):
 
 @contextmanager
 def collect_warnings() -> Iterator[Warnings]:
-    """Collect the writer's warnings, and let it try again at once, until the block ends."""
+    """Collect the writer's warnings during the block, and let it retry without a pause."""
     handler, logger = Warnings(), logging.getLogger(writers.__name__)
     driver = logging.getLogger("psycopg")  # it warns of the connections that faults break
     level = driver.level

@@ -1,4 +1,4 @@
-"""Defects that Annals once had. Each can be put back, to see that the machine finds it."""
+"""Defects that Annals once had. Each can be put back, to see that the lifecycle test finds it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -33,7 +33,7 @@ from ingest.messages.rejection import RejectedMessageError
 from ingest.quarantine import messages
 from ingest.store import fast_path, missing_days, retry_store, transaction
 
-# Replaces an attribute of a module or class, which must exist.
+# A function that replaces an existing attribute of a module or class.
 Replace = Callable[[Any, str, Any], None]
 
 
@@ -119,7 +119,7 @@ def _filled_in_place(replace: Replace) -> None:
 
 
 def _make_room(connection: Connection, day_manifest: Manifest) -> days.DayTable:
-    """Drop an empty partition of the day, and what an interrupted restore left."""
+    """Drop an empty partition of the day, and the tables that an interrupted restore left."""
     place = days.locate_day(connection, day_manifest.table, day_manifest.day)
 
     def check_empty(_: days.DayTable) -> None:
@@ -196,7 +196,7 @@ def _block_of_two_applications(replace: Replace) -> None:
 
 
 def _only_noted_rows_kept(replace: Replace) -> None:
-    """As the release before: only rows that the consumer noted are added to the new table."""
+    """Add to the new table only the rows that the consumer noted, as an earlier release did."""
     noted = sql.SQL(
         "SELECT row_id AS id, updated_at, late_row.version FROM late_row JOIN {old} AS stored"
         " ON stored.id = row_id AND stored.version = late_row.version"
@@ -215,7 +215,7 @@ def _packed_day_unguarded(replace: Replace) -> None:
 
 
 def _packed_days_found_by_a_clock(replace: Replace) -> None:
-    """As the release before: the consumer looks into blocks of days before its own today."""
+    """Let the consumer search blocks of days before its own today, as an earlier release did."""
     replace(table_swap, "guard_table", lambda *_: None)
     replace(fast_path, "_get_server_time", lambda _: clock.now())
 
@@ -224,7 +224,7 @@ def _packed_beside_an_earlier_release(replace: Replace) -> None:
     replace(forms, "_refuse_unready", lambda *_: None)
 
 
-# By name: what is wrong, and what puts it back.
+# By name, a description of the defect and the function that puts it back.
 DEFECTS: dict[str, tuple[str, Callable[[Replace], None]]] = {
     "1": ("a day is archived again with fewer rows", _archive_overwritten),
     "1b": ("a batch decoded before midnight creates a dropped day", _dropped_day_created),
