@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.citus.faults.run import Plan, run
+from tests.citus.faults.run import FaultPlan, run
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_nothing_is_lost_or_doubled_when_worker_joins_and_leaves(folder: Path) -
 
 def _run(scene: str, folder: Path) -> None:
     host, _, port = os.environ.get("ANNALS_TEST_CITUS_THIRD", "").rpartition(":")
-    plan = Plan(
+    plan = FaultPlan(
         os.environ["ANNALS_TEST_CITUS"],
         _given("ANNALS_TEST_CITUS_STOP"),
         _given("ANNALS_TEST_CITUS_START"),

@@ -17,7 +17,7 @@ from history.store.days import days
 from history.store.days.canonical import CanonicalRow, Connection
 from tests.citus.again import own_labels, tables, transactional_db
 from tests.citus.cluster import Citus, disconnect
-from tests.citus.faults.nodes import Nodes, Place
+from tests.citus.faults.nodes import Address, Nodes
 from tests.citus.faults.scenes import _HANG, _NO_HANG
 from tests.consuming import wait_until
 from tests.db.test_packing import DAY, ROOT, fill, read_blocks, read_rows
@@ -153,7 +153,7 @@ def test_day_is_packed_or_unchanged_when_coordinator_dies_during_commit(
 
     def note_and_hang(*arguments: Any) -> None:
         note_form(*arguments)
-        nodes.set(node, _HANG)
+        nodes.alter_system(node, _HANG)
 
     hang_at_commit.setattr(packing.DayRewrite, "_note_form", note_and_hang)
     try:
@@ -166,7 +166,7 @@ def test_day_is_packed_or_unchanged_when_coordinator_dies_during_commit(
         hang_at_commit.undo()
         if nodes.coordinator in nodes.dead:
             nodes.revive(nodes.coordinator)
-        nodes.set(node, _NO_HANG)
+        nodes.alter_system(node, _NO_HANG)
     assert errors
     nodes.recover()
     disconnect()
@@ -177,7 +177,7 @@ def test_day_is_packed_or_unchanged_when_coordinator_dies_during_commit(
         assert (read_rows(plain, ROOT), is_packed(plain)) == (day, True)
 
 
-def restart(nodes: Nodes, place: Place) -> None:
+def restart(nodes: Nodes, place: Address) -> None:
     """Start a node, and let the nodes end what they had prepared."""
     nodes.revive(place)
     nodes.recover()
