@@ -3,13 +3,13 @@
 import pytest
 
 from tests.db.ingested import Ingested
-from tests.swaps.stress import Stress
+from tests.swaps.stress import SwapStress
 
 pytestmark = pytest.mark.usefixtures("tables")
 
 
 def test_answers_are_right_while_days_are_swapped(tables: None, ingested: Ingested) -> None:
-    stress = Stress(ingested)
+    stress = SwapStress(ingested)
     stress.run(swaps=6)
     print(stress.did)
     assert stress.wrong == []
