@@ -29,7 +29,7 @@ def server() -> Iterator[EmbeddedPostgres]:
 def read_block(first: str) -> list[str]:
     """The lines of the block of the page that begins so."""
     [block_] = [
-        block_ for block_ in BLOCKS if block_.page == PAGE and block_.first.startswith(first)
+        block for block in BLOCKS if block.page == PAGE and block.first_line.startswith(first)
     ]
     return split_lines(block_)
 
