@@ -57,8 +57,8 @@ EXPECTED = (
                    "database", "the database is away"),
     _make_expected("consumer", r"database is not available|not written|no heartbeat|psycopg",
                    "database", "the write is repeated"),
-    _make_expected("consumer", r"ingest\.source\.client|waiting for Kafka|offsets not committed|"
-                   r"claiming all|joining again|no forecast of losses",
+    _make_expected("consumer", r"ingest\.kafka\.client|waiting for Kafka|offsets not committed|"
+                   r"claiming all|joining the group|no forecast of losses",
                    "broker", "the broker is away"),
     _make_expected("consumer", r"ERROR: stopped: ", None, "the summary at its end"),
     _make_expected("simulate", r"Connect|Disconnected|Coordinator load|GETPID|"
