@@ -16,7 +16,7 @@ def make(folder: Path) -> tuple[Path, Path]:
     """Write `ca.pem` (the authority) and `server.pem` (key, then certificate) into `folder`.
 
     The server's key is PKCS #8, the format that Kafka reads from PEM key stores. The authority's
-    key is not stored, so nobody can sign further certificates with it.
+    key is not stored, so it cannot sign further certificates.
     """
     authority_key = ec.generate_private_key(ec.SECP256R1())
     authority = _certificate(

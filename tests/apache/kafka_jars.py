@@ -1,6 +1,6 @@
-"""The jars of Apache Kafka: fetched once from the Maven repository, kept in the user's cache.
+"""The jars of Apache Kafka, which are downloaded once from the Maven repository and then cached.
 
-kafka_jars.sha256 next to this file has the SHA-256 of each: what `sha256sum *.jar` prints.
+kafka_jars.sha256 beside this file has the SHA-256 of each jar, as `sha256sum *.jar` prints it.
 """
 
 import hashlib
@@ -39,13 +39,16 @@ DEPENDENCY = (
 
 
 def is_cached() -> bool:
-    """Whether the jars are in the cache, so that Maven is not needed."""
+    """Return whether the jars are in the cache, so that Maven is not needed."""
     return _folder().exists()
 
 
 def fetch() -> Path:
-    """The directory of the jars. Fetches them with Maven if they are not in the cache. Raises
-    EmbeddedError if they are not exactly the jars of kafka_jars.sha256."""
+    """Return the directory of the jars, after downloading them with Maven if they are not cached.
+
+    Raises:
+        EmbeddedError: The jars are not exactly those of kafka_jars.sha256.
+    """
     folder = _folder()
     with process.hold_file_lock(folder.with_name("lock")):
         if not folder.exists():
@@ -87,7 +90,7 @@ def _copy_dependencies(folder: Path) -> None:
 
 
 def _check(folder: Path) -> None:
-    """Compare the jars with their SHA-256: Java runs all of them, also one that nobody expects."""
+    """Compare all jars with kafka_jars.sha256. An unknown jar is a fault, because Java runs all."""
     pairs = (line.split() for line in SUMS.read_text().splitlines())
     expected = {name: sha256 for sha256, name in pairs}
     actual_digests = {jar.name: _sha256(jar) for jar in folder.glob("*.jar")}
