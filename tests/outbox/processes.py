@@ -26,7 +26,7 @@ def start_command(
     """Start `manage.py COMMAND` of the service.
 
     Args:
-        given: Settings, by the variable that takes them.
+        settings_by_variable: Values for the settings of the service, by environment variable.
     """
     environment = {
         **os.environ,

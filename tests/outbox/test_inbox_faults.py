@@ -1,6 +1,6 @@
-"""Consumers of a real topic: killed, joined by others, and without their database.
+"""Consumers of the inbox read a real topic, and are killed, join others, or lose their database.
 
-`python -m tests.outbox.faults --only inbox` does the long form of the first test.
+`python -m tests.outbox.faults --only inbox` is a long form of the first test.
 """
 
 import secrets
@@ -148,7 +148,7 @@ def make_consumer(broker: KafkaServer, group: str = "", **options: Any) -> Inbox
 
 
 def sum_committed(broker: KafkaServer) -> int:
-    """The sum of the offsets of the group."""
+    """Return the sum of the committed offsets of the group."""
     from confluent_kafka import Consumer, TopicPartition
 
     client = Consumer({**broker.make_client_config(), "group.id": "counted"})

@@ -1,4 +1,4 @@
-"""A relay sends every version, in order, soon, and a bad one stops its document only."""
+"""A relay sends every version soon and in order. A bad version stops only its own document."""
 
 import secrets
 import time
@@ -69,7 +69,7 @@ def test_sleeping_relay_is_woken_by_a_commit(service: str, broker: KafkaServer, 
 def test_refused_message_stops_only_versions_of_its_document(
     service: str, apache: KafkaServer
 ) -> None:
-    # Only Kafka itself has this limit.
+    # Only Apache Kafka has this limit.
     brokers.create_topics(apache, [TOPIC], settings={"max.message.bytes": "10000"})
     poison = "".join(chr(0x4E00 + n) for n in range(4_000))
     changes = [Change(KIND, f"A{n}", {"n": n}) for n in range(50)]
@@ -128,8 +128,10 @@ def test_missing_topic_delays_only_versions_of_its_kind(service: str, apache: Ka
 
 
 class SenderWithoutLeader(VersionSender):
-    """A Kafka in which the partitions of one topic have no leader. The broker of the tests is one
-    node, which leads all."""
+    """A sender whose Kafka has no leader for the partitions of one topic.
+
+    The broker of the tests cannot do this: it is a single node, which leads all partitions.
+    """
 
     def send_chains(self, chains: Sequence[VersionChain], pulse: KeepSending) -> list[SendOutcome]:
         failure = SendFailure("_MSG_TIMED_OUT", "Message timed out", outage=True, late=True)
@@ -157,7 +159,7 @@ def test_topic_without_leader_delays_only_versions_of_its_kind(
 
 
 class SlowSenderWithoutLeader(SenderWithoutLeader):
-    """It takes a while until a version times out."""
+    """A SenderWithoutLeader that needs a while until a version times out."""
 
     def send_chains(self, chains: Sequence[VersionChain], pulse: KeepSending) -> list[SendOutcome]:
         outcomes = super().send_chains(chains, pulse)
