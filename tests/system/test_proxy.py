@@ -1,4 +1,4 @@
-"""docker/nginx/nginx.conf, run by nginx in front of the real web; how a process of it ends."""
+"""nginx with docker/nginx/nginx.conf in front of the real web, and the end of a web process."""
 
 import http.client
 import os
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CONFIGURATION = ROOT / "docker" / "nginx" / "nginx.conf"
 COMPOSE = ROOT / "docker" / "compose.yaml"
 GATEWAY = "172.31.250.1"
-TLS_PROXY = "127.0.0.2"  # in the place of the gateway
+TLS_PROXY = "127.0.0.2"  # stands for the gateway
 APPLICATION_ID = "behind-a-proxy"
 PATH = f"/api/v1/history/product-instance/{APPLICATION_ID}"
 
@@ -112,8 +112,8 @@ OTHER_PATH = "/api/v1/history/product-instance/other"
 def test_web_ignores_a_request_path_that_a_header_gives(
     name: str, value: str, path: str, proxy: bool, front: AttackedWeb
 ) -> None:
-    """gunicorn would take the path from a header of a peer on this machine. The journal would then
-    have another address than the one that was requested."""
+    """By default gunicorn takes the path from a header if the peer is on the same machine. The
+    access journal would then have another path than the requested one."""
     server_ = front if proxy else front.behind
     assert server_.send_request(path, headers={name: value}).status in (400, 404)
 
