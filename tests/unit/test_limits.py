@@ -1,4 +1,4 @@
-"""Limits: of calls of an old service that is down, of the bytes of an answer."""
+"""Limits for calls of the old service: the circuit breaker, and the size of an answer."""
 
 import gzip
 import tracemalloc

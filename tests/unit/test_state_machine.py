@@ -792,9 +792,9 @@ def test_partition_that_is_halted_while_reading_is_paused_is_not_resumed() -> No
 
 
 def test_partitions_of_each_kind_are_spread_over_lanes_with_their_migration_twins() -> None:
-    twins = [topic for entity in ENTITIES for topic in entity.topics]
+    topics = [topic for entity in ENTITIES for topic in entity.topics]
     for partitions in (1, 3, 6):
-        dealt = assign_lanes([(topic, n) for topic in twins for n in range(partitions)], LANES)
+        dealt = assign_lanes([(topic, n) for topic in topics for n in range(partitions)], LANES)
         lanes = Counter(dealt.values())
         assert max(lanes.values()) - min(lanes.values()) <= len(ENTITIES[0].topics)
         for entity in ENTITIES:

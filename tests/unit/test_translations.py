@@ -1,5 +1,7 @@
-"""Nothing on the screens is left in English for a Russian reader, and the compiled files are fresh:
-gettext's own tools are not on every machine, so that both are in the repository."""
+"""The Russian catalogues are complete, and their compiled files are fresh.
+
+The repository has the compiled files too, because not every machine has gettext's tools.
+"""
 
 import ast
 import re
@@ -37,7 +39,7 @@ SCRIPTED = re.compile(r"%\((\w+)\)s")
 
 
 def iterate_entries(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Each message of a .po file with its translations: one, or one for each plural form."""
+    """Yield each message of a .po file with its translations, one for each plural form."""
     for context, text, _, translations, _ in ENTRY.findall(path.read_text()):
         texts = [_unquoted(actual[1]) for actual in TRANSLATION.findall(translations)]
         if _unquoted(text):
@@ -73,12 +75,12 @@ def test_catalogues_are_complete_and_compiled(path: Path) -> None:
 
 
 FUNCTION = re.compile(r"_|[np]?gettext(_lazy|_noop)?")
-# What Django's templatize makes of {% translate %} and {% blocktranslate %}: gettext(u'text').
+# Django's templatize converts {% translate %} and {% blocktranslate %} to gettext(u'text').
 TEMPLATE_CALL = re.compile(r"""\bn?gettext\((u?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"))""")
 
 
 def iterate_texts_of_code(path: Path) -> Iterator[str]:
-    """The texts of a Python file that are to be translated; of plurals the singular."""
+    """Yield the translatable texts of a Python file. Of a plural yield the singular."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call) and FUNCTION.fullmatch(_name(node.func)):
             texts = node.args[: 2 if _name(node.func).startswith("p") else 1]
@@ -109,7 +111,7 @@ def test_catalogues_have_exactly_the_texts_that_the_code_translates(language: st
         for path in (PROJECT / app).rglob("templates/**/*.html"):
             used.update(iterate_texts_of_template(path))
     assert len(used) > 200
-    with override(language):  # Django translates some of them itself
+    with override(language):  # Django's own catalogue translates some of them
         missing = {text for text in used - earlier if gettext(text) == text}
     assert missing == set(), f"add them to locale/{language}/LC_MESSAGES/django.po"
     assert earlier - used == set(), f"remove them from locale/{language}/LC_MESSAGES/django.po"
