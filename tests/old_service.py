@@ -86,7 +86,7 @@ class OldServiceServer:
                     self.close_connection = True
 
             def log_message(self, format: str, *args: object) -> None:
-                """Quiet."""
+                """Do not log requests."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), OldServiceHandler)
         self._server.daemon_threads = True

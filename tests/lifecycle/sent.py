@@ -106,7 +106,7 @@ class Sent:
 
     @property
     def timestamp(self) -> int:
-        """VersionDay it was sent, in milliseconds since the epoch."""
+        """When it was sent, in milliseconds since the epoch."""
         return int(self.sent.timestamp() * 1000)
 
     def __str__(self) -> str:

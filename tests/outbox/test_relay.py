@@ -172,8 +172,8 @@ def test_failed_document_is_retried_although_new_documents_keep_timing_out(
     service: str, embedded: KafkaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
-    def another() -> bool:
-        """Always true."""
+    def record_another() -> bool:
+        """Record another version. Return True, for use in a condition."""
         with transaction.atomic():
             outbox.record("product-task", secrets.token_hex(8), {})
         return True
@@ -182,13 +182,15 @@ def test_failed_document_is_retried_although_new_documents_keep_timing_out(
     monkeypatch.setattr("outbox.relay.loop.VersionSender", SlowSenderWithoutLeader)
     failed = Document.objects.filter(key__startswith="product-task/", attempts__gt=0)
     with relays.run_relay(embedded):
-        relays.wait_until(lambda: another() and failed.exists())
+        relays.wait_until(lambda: record_another() and failed.exists())
         with transaction.atomic():
             outbox.record(KIND, "A1", {})
             Document.objects.filter(pk=f"{KIND}/A1").update(
                 attempts=1, next_attempt_at=F("recorded_at")
             )
-        relays.wait_until(lambda: another() and Document.objects.get(pk=f"{KIND}/A1").sent, 120)
+        relays.wait_until(
+            lambda: record_another() and Document.objects.get(pk=f"{KIND}/A1").sent, 120
+        )
 
 
 def test_failed_document_is_sent_although_hundreds_of_older_documents_time_out(

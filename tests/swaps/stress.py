@@ -125,7 +125,7 @@ class SwapStress:
 
     @contextmanager
     def _take_turn(self) -> Iterator[None]:
-        """On a cluster, wait until no writer writes and no day is swapped."""
+        """On a cluster, hold the lock that keeps writers and swaps apart during the block."""
         if not self.is_distributed:
             yield
             return

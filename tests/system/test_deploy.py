@@ -118,7 +118,7 @@ def echo() -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a certificate of its own for HOST."""
+    """A folder with a self-signed certificate for HOST."""
     folder = tmp_path_factory.mktemp("tls")
     subprocess.run(
         [
