@@ -33,7 +33,7 @@ if __name__ == "__main__":
         json.dumps(
             {
                 "findings": [
-                    [str(finding.problem), [str(place) for place in finding.where]]
+                    [str(finding.problem), [str(place) for place in finding.affected]]
                     for finding in problems
                 ],
                 "page": page.content.decode(),
