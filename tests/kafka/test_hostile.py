@@ -1,7 +1,7 @@
-"""Bad messages of every kind among good ones.
+"""Strange and bad messages through a real broker.
 
-The good messages are stored, the bad ones are in quarantine byte for byte, and the consumer goes
-on.
+The good ones are stored exactly, the bad ones are in quarantine byte for byte, and the consumer
+goes on.
 """
 
 import json
@@ -27,7 +27,7 @@ HEADERS = [("trace", b"\xff\x00"), ("none", None), ("trace", b"")]
 
 
 @pytest.mark.one_broker
-def test_hostile_messages_are_stored_exactly(
+def test_good_messages_that_look_bad_are_stored_exactly(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
     produce_messages(

@@ -178,7 +178,7 @@ def test_outbox_answer_waits_for_brokers_that_are_down(service: str, embedded: K
         (b"\xff", None),
     ],
 )
-def test_request_is_parsed_only_when_it_is_valid_json(
+def test_request_is_parsed_only_when_all_its_fields_are_valid(
     value: bytes, expected: VersionRequest | None
 ) -> None:
     assert answer.parse_request(value) == expected

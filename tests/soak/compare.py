@@ -54,12 +54,12 @@ def load_stored(url: str, archive: Path) -> StoredContents:
                 for row in cursor:
                     stored.add_version(SentKey(entity.table, row[0], row[1]), SentContent(*row[2:]))
                     stored.tables += 1
-    for name, row in _read_archive(archive):
+    for name, fields in _read_archive(archive):
         stored.add_version(
-            SentKey(name, row["id"], row["version"]),
+            SentKey(name, fields["id"], fields["version"]),
             SentContent(
-                row["updated_at"], row["client_id"], row["author"] or "", row["type"],
-                hashlib.md5(row["data"].encode(), usedforsecurity=False).hexdigest(),
+                fields["updated_at"], fields["client_id"], fields["author"] or "", fields["type"],
+                hashlib.md5(fields["data"].encode(), usedforsecurity=False).hexdigest(),
             ),
         )  # fmt: skip
         stored.archive += 1
