@@ -90,7 +90,7 @@ class Apache(KafkaServer):
         return f"kafka.Kafka {self.properties}"
 
     def build_command(self, ports: Mapping[str, int]) -> Sequence[str | Path]:
-        classpath = f"{kafka_jars.fetch()}/*"
+        classpath = f"{kafka_jars.fetch_jars()}/*"
         process.write_private_file(self.properties, self._render(ports))
         if not (self.home / "data" / "meta.properties").exists():
             self._format(classpath)
@@ -142,7 +142,7 @@ class Apache(KafkaServer):
         if self.secured:
             store = self.home / "server.pem"
             if not store.exists():
-                certificates.make(self.home)
+                certificates.make_certificates(self.home)
             settings |= {
                 "sasl.enabled.mechanisms": MECHANISM,
                 "ssl.keystore.type": "PEM",

@@ -40,24 +40,24 @@ DEPENDENCY = (
 
 def is_cached() -> bool:
     """Return whether the jars are in the cache, so that Maven is not needed."""
-    return _folder().exists()
+    return _get_cache_folder().exists()
 
 
-def fetch() -> Path:
+def fetch_jars() -> Path:
     """Return the directory of the jars, after downloading them with Maven if they are not cached.
 
     Raises:
         EmbeddedError: The jars are not exactly those of kafka_jars.sha256.
     """
-    folder = _folder()
+    folder = _get_cache_folder()
     with process.hold_file_lock(folder.with_name("lock")):
         if not folder.exists():
             _copy_dependencies(folder)
-        _check(folder)
+        _check_jars(folder)
     return folder
 
 
-def _folder() -> Path:
+def _get_cache_folder() -> Path:
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "annals" / f"apache-kafka-{VERSION}"
 
@@ -85,15 +85,15 @@ def _copy_dependencies(folder: Path) -> None:
     )
     if finished.returncode:
         raise EmbeddedError(f"Maven could not fetch Apache Kafka:\n{finished.stdout.strip()}")
-    _check(draft)
+    _check_jars(draft)
     draft.rename(folder)
 
 
-def _check(folder: Path) -> None:
+def _check_jars(folder: Path) -> None:
     """Compare all jars with kafka_jars.sha256. An unknown jar is a fault, because Java runs all."""
     pairs = (line.split() for line in SUMS.read_text().splitlines())
     expected = {name: sha256 for sha256, name in pairs}
-    actual_digests = {jar.name: _sha256(jar) for jar in folder.glob("*.jar")}
+    actual_digests = {jar.name: _compute_sha256(jar) for jar in folder.glob("*.jar")}
     wrong = sorted(
         name
         for name in expected.keys() | actual_digests.keys()
@@ -108,6 +108,6 @@ def _check(folder: Path) -> None:
         )
 
 
-def _sha256(path: Path) -> str:
+def _compute_sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

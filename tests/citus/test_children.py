@@ -212,18 +212,18 @@ def test_consumer_lists_each_child_with_its_first_and_last_day(ingested: Ingeste
             source=CHILD_SOURCE,
         )
 
-    def spans() -> list[tuple[Any, ...]]:
+    def list_spans() -> list[tuple[Any, ...]]:
         return citus_rows(
             "SELECT value, entity, id, first_day, day FROM search_key WHERE name = %s ORDER BY 1",
             [search_rows.KEY_NAME],
         ).fetchall()
 
     write(1, 0)
-    assert spans() == [("a1", entity, "t1", today, today)]
+    assert list_spans() == [("a1", entity, "t1", today, today)]
     write(0, 1)
-    assert spans() == [("a1", entity, "t1", today - timedelta(1), today)]
+    assert list_spans() == [("a1", entity, "t1", today - timedelta(1), today)]
     write(2, 0, "a2")
-    assert spans()[1] == ("a2", entity, "t1", today, today)
+    assert list_spans()[1] == ("a2", entity, "t1", today, today)
     citus_rows("DELETE FROM search_key")
     write(3, 0, "a2")
-    assert spans() == []  # the writer knows that it has listed this child today
+    assert list_spans() == []  # the writer knows that it has listed this child today

@@ -168,7 +168,7 @@ def test_day_is_packed_or_unchanged_when_coordinator_dies_during_commit(
             nodes.revive(nodes.coordinator)
         nodes.alter_system(node, _NO_HANG)
     assert errors
-    nodes.recover()
+    nodes.recover_prepared()
     disconnect()
     with citus.connect() as plain:
         assert read_rows(plain, ROOT) == day
@@ -180,7 +180,7 @@ def test_day_is_packed_or_unchanged_when_coordinator_dies_during_commit(
 def restart(nodes: Nodes, node: Address) -> None:
     """Start a node, and let the nodes end their prepared transactions."""
     nodes.revive(node)
-    nodes.recover()
+    nodes.recover_prepared()
     disconnect()
     connection.ensure_connection()
 

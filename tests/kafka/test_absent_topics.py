@@ -49,7 +49,7 @@ class SmallInstallation:
         program = words if words[0].endswith(".py") else ("manage.py", *words)
         process = subprocess.run(
             [sys.executable, "-m", "tests.soak.moved", *program],
-            cwd=ROOT, env=self._env(login), capture_output=True, text=True, timeout=300,
+            cwd=ROOT, env=self._make_env(login), capture_output=True, text=True, timeout=300,
         )  # fmt: skip
         assert process.returncode == 0, f"{words}: {process.stdout}{process.stderr}"
         return process.stdout
@@ -58,7 +58,7 @@ class SmallInstallation:
         with (self.folder / "consumer.log").open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "tests.soak.moved", "manage.py", "consume"],
-                cwd=ROOT, env=self._env(logins.CONSUMER), stdout=log, stderr=log,
+                cwd=ROOT, env=self._make_env(logins.CONSUMER), stdout=log, stderr=log,
             )  # fmt: skip
 
     def run_cron_jobs(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class SmallInstallation:
         )
         return seen
 
-    def _env(self, login: str) -> dict[str, str]:
+    def _make_env(self, login: str) -> dict[str, str]:
         return {
             **self.env,
             "DATABASE_URL": build_moved_url(self.database.build_url(login)),

@@ -39,7 +39,7 @@ def main() -> int:
         if options.defect is None:
             return _search(options.seed, options.minutes, options.steps)
         results = [
-            _finds(name, options.seed + number, options.minutes, options.steps)
+            _find_defect(name, options.seed + number, options.minutes, options.steps)
             for name in names
             for number in range(SEARCHES)
         ]
@@ -67,7 +67,7 @@ def _search(seed: int, minutes: float, steps: int) -> int:
     return 0
 
 
-def _finds(name: str, seed: int, minutes: float, steps: int) -> bool:
+def _find_defect(name: str, seed: int, minutes: float, steps: int) -> bool:
     """Return whether the state machine finds a defect in this time."""
     from tests.lifecycle import machine
     from tests.lifecycle.defects import DEFECTS, put_back

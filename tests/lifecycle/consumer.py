@@ -36,7 +36,7 @@ class Consumer:
         self._claims: dict[TopicPartition, Claim] = {}
         self._next: dict[str, int] = {}
         self._known: dict[str, KeyFingerprint] = {}
-        self.batch = self._new_batch()
+        self.batch = self._make_batch()
 
     def claim(self) -> None:
         """Claim all partitions."""
@@ -50,14 +50,14 @@ class Consumer:
         window = get_local_window()
         for _ in range(limit):
             message = min(
-                self._unread(),
+                self._list_next_messages(),
                 key=lambda candidate: (candidate.offset, candidate.topic),
                 default=None,
             )
             if message is None:
                 return
             self._model.note_decoded(message, seen)
-            decoded = decode_message(_message(message), window)
+            decoded = decode_message(_convert_message(message), window)
             self.batch.add(decoded, SOURCES[message.topic], message.offset)
             self._next[message.topic] = message.offset + 1
 
@@ -70,14 +70,14 @@ class Consumer:
         """
         self._begin()
         self.batch.arrange()
-        written = self._writer.write(self.batch, self._claims, self._ends())
+        written = self._writer.write(self.batch, self._claims, self._get_end_offsets())
         self._known.update(written.fingerprints)
-        self.batch = self._new_batch()
+        self.batch = self._make_batch()
 
     def record_ends(self) -> None:
         """Write the end offsets of the topics into the ledger."""
         self._begin()
-        ends = self._ends()
+        ends = self._get_end_offsets()
         marks = {claim: ends[source] for source, claim in self._claims.items()}
         now = time.monotonic()
         self._writer.run_job(
@@ -97,14 +97,14 @@ class Consumer:
         self._writer.batch_writer.close()
         return pids
 
-    def _unread(self) -> Iterator[Sent]:
+    def _list_next_messages(self) -> Iterator[Sent]:
         for topic, log in self._model.log.items():
             yield from log[self._next[topic] :][:1]
 
-    def _ends(self) -> dict[TopicPartition, int]:
+    def _get_end_offsets(self) -> dict[TopicPartition, int]:
         return {source: len(self._model.log[topic]) for topic, source in SOURCES.items()}
 
-    def _new_batch(self) -> Batch:
+    def _make_batch(self) -> Batch:
         return Batch(Limits(1_000, 1 << 20), known=self._known)
 
     def _begin(self) -> None:
@@ -119,7 +119,7 @@ class Consumer:
         return self._connection
 
 
-def _message(sent: Sent) -> KafkaMessage:
+def _convert_message(sent: Sent) -> KafkaMessage:
     return KafkaMessage(sent.topic, 0, sent.offset, sent.timestamp, b"key", sent.value)
 
 

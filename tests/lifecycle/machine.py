@@ -93,7 +93,7 @@ class Lifecycle(RuleBasedStateMachine):
     def write(self, hours: int, fault: Fault | None) -> None:
         """Write the messages that were sent or decoded before."""
         self.work.pass_time(hours)
-        if self.work.has_unwritten_batch or self.work.unread:
+        if self.work.has_unwritten_batch or self.work.has_unread:
             self._do("write", fault)
 
     @rule()
@@ -249,7 +249,7 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(number=st.integers(0, 3), how=st.sampled_from(Tampering))
     def tamper(self, number: int, how: Tampering) -> None:
         """Change a sealed day with SQL, expect `verify` to report it, and undo the change."""
-        places = self._sealed_with_rows()
+        places = self._list_sealed_with_rows()
         if not places:
             return
         place = places[number % len(places)]
@@ -292,7 +292,7 @@ class Lifecycle(RuleBasedStateMachine):
         result = run_command("partitions", "verify", "--archive")
         assert result == LifecycleResult(), f"verify --archive complains: {result}"
 
-    def _sealed_with_rows(self) -> list[TableDay]:
+    def _list_sealed_with_rows(self) -> list[TableDay]:
         """Return the sealed days whose rows are only in the tables.
 
         The rows of other days are in the archive too, and verify compares those.

@@ -85,14 +85,14 @@ class Model:
     def make_row_by_hand(self, day: date) -> tuple[Row, str]:
         """Return a new version that no message contains, and the text of its snapshot."""
         draft = Draft(id=100 + len(self.by_hand), version=1)
-        return _with_text(make_sent(draft, day, 0, self.now))
+        return _split_row_and_text(make_sent(draft, day, 0, self.now))
 
     def repeat_row(self, row: Row) -> tuple[Row, str]:
         """Return `row`, which is stored already, and the text of its snapshot."""
         if row in self.by_hand:
             return row, self.by_hand[row]
         return next(
-            _with_text(message)
+            _split_row_and_text(message)
             for log in self.log.values()
             for message in log
             if message.row == row
@@ -155,7 +155,7 @@ class Model:
         return bool(self.list_unsettled(seen, place) or self.list_unread_topics(seen, place))
 
 
-def _with_text(message: Sent) -> tuple[Row, str]:
+def _split_row_and_text(message: Sent) -> tuple[Row, str]:
     assert message.row is not None
     text = message.value.decode()
     return message.row, text[text.index('"data": ') + len('"data": ') : -1]

@@ -84,7 +84,7 @@ class Observer:
         with self._connection.transaction():
             self._connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             days = {
-                (row.table, _day(row.name)): Day(
+                (row.table, _parse_day(row.name)): Day(
                     row.name, row.linked and not row.pending, row.mark == "annals_restored"
                 )
                 for row in self._query(_DAYS, [TABLES])
@@ -92,30 +92,30 @@ class Observer:
             archived = self._query('SELECT "table", day, files FROM archived_day')
             return Observed(
                 days=days,
-                rows=Counter(self._rows(days)),
+                rows=Counter(self._read_rows(days)),
                 archive=Counter(
                     row
                     for item in archived
                     for file in item.files
-                    for row in self._file(item.table, file["name"])
+                    for row in self._read_file(item.table, file["name"])
                 ),
                 archived={
                     (item.table, item.day): tuple(file["name"] for file in item.files)
                     for item in archived
                 },
                 ledger={row.topic: row for row in self._query("SELECT * FROM ingest_ledger")},
-                quarantine=self._messages("ingest_quarantine"),
-                removed=self._messages("clock.removed"),
+                quarantine=self._query_messages("ingest_quarantine"),
+                removed=self._query_messages("clock.removed"),
                 sealed={
                     (row.table, row.day): (row.id, row.rows)
                     for row in self._query(_SEALS, [TABLES])
                 },
             )
 
-    def _messages(self, table: str) -> dict[TopicOffset, Any]:
+    def _query_messages(self, table: str) -> dict[TopicOffset, Any]:
         return {(row.topic, row.offset): row for row in self._query(f"SELECT * FROM {table}")}
 
-    def _rows(self, days: dict[TableDay, Day]) -> Iterator[Row]:
+    def _read_rows(self, days: dict[TableDay, Day]) -> Iterator[Row]:
         selects = [
             _ROWS.format(
                 table=table,
@@ -128,9 +128,9 @@ class Observer:
             if row.packed is None:
                 yield Row._make((*row[:8], to_canonical(row.data)))
             else:
-                yield from self._unpacked(row)
+                yield from self._unpack_block(row)
 
-    def _unpacked(self, row: Any) -> Iterator[Row]:
+    def _unpack_block(self, row: Any) -> Iterator[Row]:
         """Yield the versions in a block, decoded without the code under test."""
         checksum = 4
         query = "SELECT content FROM pack_dictionary WHERE number = %s"
@@ -153,7 +153,7 @@ class Observer:
                 *(client, author, kind, row.application, to_canonical(text.decode())),
             )
 
-    def _file(self, table: str, name: str) -> list[Row]:
+    def _read_file(self, table: str, name: str) -> list[Row]:
         path = self._archive / name
         status = path.stat()
         version = (name, status.st_mtime_ns, status.st_size)
@@ -179,5 +179,5 @@ class Observer:
             return cursor.execute(text, values).fetchall()
 
 
-def _day(name: str) -> date:
+def _parse_day(name: str) -> date:
     return datetime.strptime(name[-8:], "%Y%m%d").replace(tzinfo=UTC).date()

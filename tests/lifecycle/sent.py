@@ -135,12 +135,12 @@ def make_sent(draft: Draft, day: date, offset: int, now: datetime) -> Sent:
     value = json.dumps(fields).replace('"@"', number).encode()
     if draft.kind is MessageQuality.BROKEN:
         value = value[:-2]
-    row = _row(entity, fields, moment, number) if draft.kind is MessageQuality.GOOD else None
+    row = _make_row(entity, fields, moment, number) if draft.kind is MessageQuality.GOOD else None
     readable = draft.kind is not MessageQuality.BROKEN
     return Sent(draft.topic, offset, value, now, entity.table, day, row, readable)
 
 
-def _row(entity: EntityKind, fields: dict[str, Any], moment: datetime, number: str) -> Row:
+def _make_row(entity: EntityKind, fields: dict[str, Any], moment: datetime, number: str) -> Row:
     return Row(
         entity.table,
         fields["id"],

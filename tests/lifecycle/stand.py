@@ -84,7 +84,7 @@ class LifecycleStand:
         moved = str(self._options["options"]).replace("search_path=public", f"search_path={PATH}")
         connection.settings_dict["OPTIONS"] = {**self._options, "options": moved}
         session.SEARCH_PATH = PATH
-        with _server() as server:
+        with _connect_to_server() as server:
             server.execute(f"CREATE DATABASE {self.name} TEMPLATE {_TEMPLATE} STRATEGY file_copy")
             server.execute(
                 f"ALTER DATABASE {self.name} SET search_path = public, clock, pg_catalog"
@@ -147,7 +147,7 @@ class LifecycleStand:
         session.SEARCH_PATH = "public"
         nightly.FIND_HELD_DAYS = find_days_to_hold
         self.plain.close()
-        with _server() as server:
+        with _connect_to_server() as server:
             server.execute(f"DROP DATABASE {self.name} WITH (FORCE)")
         shutil.rmtree(self.archive)
 
@@ -197,7 +197,7 @@ def prepare_template() -> Iterator[None]:
     settings.ANNALS = msgspec.structs.replace(annals, demo=False)
     logging.disable(logging.INFO)
     try:
-        with _server() as server:
+        with _connect_to_server() as server:
             server.execute(f"DROP DATABASE IF EXISTS {_TEMPLATE}")
             server.execute(f"CREATE DATABASE {_TEMPLATE}")
         call_command("migrate", "--verbosity=0")
@@ -212,7 +212,7 @@ def prepare_template() -> Iterator[None]:
     finally:
         logging.disable(logging.NOTSET)
         connection.close()
-        with _server() as server:
+        with _connect_to_server() as server:
             server.execute(f"DROP DATABASE IF EXISTS {_TEMPLATE}")
         settings.ANNALS, clock.now = annals, now
         connection.settings_dict.update(before)
@@ -242,7 +242,7 @@ def _connect(database: str, **more: str) -> psycopg.Connection[Any]:
     return psycopg.connect(url, autocommit=True)
 
 
-def _server() -> psycopg.Connection[Any]:
+def _connect_to_server() -> psycopg.Connection[Any]:
     return _connect("postgres")
 
 

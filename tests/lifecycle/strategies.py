@@ -52,7 +52,7 @@ def draw_faults(act: str) -> st.SearchStrategy[Fault | None]:
     """Draw what happens in the middle of an act. Half of the draws are None."""
     return st.none() | st.builds(
         Fault,
-        point=_points(act),
+        point=_draw_points(act),
         action=st.sampled_from(["kill", "cut", *_MEANWHILE[act]]),
         day=st.sampled_from([0, 0, 1]),
         midnight=st.booleans(),
@@ -60,7 +60,7 @@ def draw_faults(act: str) -> st.SearchStrategy[Fault | None]:
     )
 
 
-def _points(act: str) -> st.SearchStrategy[Point]:
+def _draw_points(act: str) -> st.SearchStrategy[Point]:
     words, maximum = _POINTS[act]
     return st.builds(
         Point, st.sampled_from(words), st.sampled_from([0, 0, 0, 1, 2]), st.booleans()
@@ -69,14 +69,14 @@ def _points(act: str) -> st.SearchStrategy[Point]:
 
 # A restore in the middle of a write, a write in the middle of a restore, or a killed restore.
 OVERLAPS = st.tuples(
-    st.just("write"), st.builds(Fault, _points("write"), st.just("restore"))
+    st.just("write"), st.builds(Fault, _draw_points("write"), st.just("restore"))
 ) | st.tuples(
     st.just("restore"),
-    st.builds(Fault, _points("restore"), st.sampled_from(["write", "write", "kill"])),
+    st.builds(Fault, _draw_points("restore"), st.sampled_from(["write", "write", "kill"])),
 )
 
 
-def _drafts(
+def _draw_drafts(
     days: Iterable[VersionDay], kinds: Iterable[MessageQuality]
 ) -> st.SearchStrategy[list[Draft]]:
     return st.lists(
@@ -96,11 +96,11 @@ def _drafts(
     )
 
 
-DRAFTS = _drafts(
+DRAFTS = _draw_drafts(
     VersionDay, [MessageQuality.GOOD] * 8 + [MessageQuality.POISON, MessageQuality.BROKEN]
 )
-LATE = _drafts([VersionDay.ARCHIVED], [MessageQuality.GOOD])
-OLDEST = _drafts([VersionDay.OLDEST], [MessageQuality.GOOD])
+LATE = _draw_drafts([VersionDay.ARCHIVED], [MessageQuality.GOOD])
+OLDEST = _draw_drafts([VersionDay.OLDEST], [MessageQuality.GOOD])
 
 # The versions of one document that are packed into one block.
 HISTORIES = st.integers(2, 3).map(
@@ -112,7 +112,7 @@ HISTORIES = st.integers(2, 3).map(
 # What happens while a day is packed, and which act follows.
 WHILE_PACKED = st.builds(
     Fault,
-    _points("pack"),
+    _draw_points("pack"),
     st.sampled_from(["insert", "insert", "write", "write_behind", "write_ahead", "insert_again"]),
 )
 AFTERWARDS = st.sampled_from(["write", "write_behind", "write_behind", "write_ahead"])

@@ -65,7 +65,7 @@ class Work:
         return self.consumer is not None and self.consumer.batch.messages > 0
 
     @property
-    def unread(self) -> bool:
+    def has_unread(self) -> bool:
         """Whether there are messages that the ledger does not count."""
         acknowledged = self._model.acknowledged
         return any(len(log) > acknowledged[topic] for topic, log in self._model.log.items())

@@ -29,7 +29,11 @@ class OracleApi:
         return body["data"]
 
     def get_answer(self, call: str, **parameters: object) -> tuple[int, Answer]:
-        query = {name: _text(value) for name, value in parameters.items() if value is not None}
+        query = {
+            name: _format_parameter(value)
+            for name, value in parameters.items()
+            if value is not None
+        }
         response = self._client.get(f"/api/v1/{call}", query)
         COUNTS["requests"] += 1
         return response.status_code, parse_json(response.content)
@@ -52,7 +56,7 @@ class OracleApi:
                 return answers
 
 
-def _text(value: object) -> str:
+def _format_parameter(value: object) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
@@ -156,11 +160,11 @@ def check_path_filter(
         previous = model.find_previous(version)
         assert previous is not None or position not in positions
         if previous is not None:
-            least, at_most = _bound_touched(path, previous.data, version.data)
+            least, at_most = _get_touch_bounds(path, previous.data, version.data)
             assert least <= (position in positions) <= at_most, (values.format_path(path), version)
 
 
-def _bound_touched(path: Path, old: Value, new: Value) -> tuple[bool, bool]:
+def _get_touch_bounds(path: Path, old: Value, new: Value) -> tuple[bool, bool]:
     """Return whether a path must count as touched, and whether it may count as touched.
 
     Both are the same if keys name all list items. An index, a `*`, an item whose other key changed,

@@ -77,13 +77,13 @@ NAMES = st.sampled_from(["a", "b", "c", "d", "d/e=~]", ExactNumber("7"), "7", ""
 IDS = st.sampled_from([ExactNumber("1"), ExactNumber("2"), "1", "x"])
 
 
-def _items(inner: st.SearchStrategy[Value]) -> st.SearchStrategy[Value]:
+def _draw_items(inner: st.SearchStrategy[Value]) -> st.SearchStrategy[Value]:
     return st.fixed_dictionaries(
         {"s": SCALARS}, optional={"pid": NAMES, "id": IDS, "in": inner, "0": SCALARS}
     )
 
 
-def _keyed(inner: st.SearchStrategy[Value]) -> st.SearchStrategy[Value]:
+def _draw_keyed_lists(inner: st.SearchStrategy[Value]) -> st.SearchStrategy[Value]:
     """Draw lists whose items one key identifies, as in most real lists."""
     item = st.fixed_dictionaries({"s": SCALARS}, optional={"in": inner, "id": IDS})
     names = st.lists(st.sampled_from("abcdef"), unique=True, max_size=4)
@@ -102,11 +102,11 @@ def _nest_deeply(value: Value) -> Value:
 _FLAT = st.one_of(
     SCALARS, st.lists(SCALARS, max_size=3), st.dictionaries(st.sampled_from("xy"), SCALARS)
 )
-_LISTS = st.one_of(_keyed(_FLAT), st.lists(_items(_FLAT) | SCALARS, max_size=4))
+_LISTS = st.one_of(_draw_keyed_lists(_FLAT), st.lists(_draw_items(_FLAT) | SCALARS, max_size=4))
 VALUES = st.one_of(
     SCALARS,
     _LISTS,
-    _keyed(_LISTS),
+    _draw_keyed_lists(_LISTS),
     st.lists(SCALARS, max_size=5),
     st.lists(st.sampled_from("abc"), max_size=6),
     st.dictionaries(st.sampled_from(("x", "y", *ODD_KEYS)), SCALARS | _LISTS, max_size=3),
@@ -147,7 +147,7 @@ def edit_value(draw: st.DrawFn, value: Value, levels: int = 6) -> Value:
         if roll == 1 and items:
             items.pop(draw(st.integers(0, len(items) - 1)))
         if roll in (2, 3):
-            items.insert(draw(st.integers(0, len(items))), draw(_items(SCALARS) | SCALARS))
+            items.insert(draw(st.integers(0, len(items))), draw(_draw_items(SCALARS) | SCALARS))
         return items
     return draw(SCALARS) if draw(st.integers(0, 5)) == 0 else value
 

@@ -90,7 +90,8 @@ class ReferenceStore:
     def list_versions(self, kind: str, id: str) -> list[StoredVersion]:
         """Return the versions of one document, ordered by number and then by moment."""
         return sorted(
-            (version for version in self.stored if version.entity == (kind, id)), key=_key
+            (version for version in self.stored if version.entity == (kind, id)),
+            key=_get_version_key,
         )
 
     def find_previous(self, version: StoredVersion) -> StoredVersion | None:
@@ -140,7 +141,9 @@ class ReferenceStore:
         self, kind: str, id: str, filters: ReferenceFilters, sort: str, order: str
     ) -> list[StoredVersion]:
         sort_key: Callable[[StoredVersion], tuple[object, ...]] = (
-            _key if sort == "version" else lambda version: (version.moment, version.version)
+            _get_version_key
+            if sort == "version"
+            else lambda version: (version.moment, version.version)
         )
         versions = [
             version for version in self.list_versions(kind, id) if filters.is_selected(version)
@@ -267,5 +270,5 @@ def _list_key_texts(version: StoredVersion, name: str) -> set[str]:
     return {t for t in texts if isinstance(t, str) and 0 < len(t) <= 100 and "\0" not in t}
 
 
-def _key(version: StoredVersion) -> tuple[int, datetime]:
+def _get_version_key(version: StoredVersion) -> tuple[int, datetime]:
     return version.version, version.moment

@@ -175,7 +175,7 @@ def apply_patch(document: Value, operations: list[dict[str, Any]]) -> Value:
             _take(whole, path)
         else:
             assert kind == "replace", kind
-            holder, key = _holder(whole, path)
+            holder, key = _find_holder(whole, path)
             holder[key]
             holder[key] = _copy(operation["value"])
     return whole[""]
@@ -187,7 +187,7 @@ def _copy(value: Value) -> Value:
     return [_copy(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _holder(whole: dict[str, Value], path: str) -> tuple[Any, Any]:
+def _find_holder(whole: dict[str, Value], path: str) -> tuple[Any, Any]:
     holder: Any = whole
     *segments, last = [
         "",
@@ -199,12 +199,12 @@ def _holder(whole: dict[str, Value], path: str) -> tuple[Any, Any]:
 
 
 def _take(whole: dict[str, Value], path: str) -> Value:
-    holder, key = _holder(whole, path)
+    holder, key = _find_holder(whole, path)
     return holder.pop(key)
 
 
 def _add(whole: dict[str, Value], path: str, value: Value) -> None:
-    holder, key = _holder(whole, path)
+    holder, key = _find_holder(whole, path)
     if isinstance(holder, list):
         assert key <= len(holder)
         holder.insert(key, value)

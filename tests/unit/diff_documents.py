@@ -30,7 +30,7 @@ SCALARS = st.one_of(
 )
 
 
-def _keyed(values: st.SearchStrategy[Document]) -> st.SearchStrategy[Document]:
+def _draw_keyed_lists(values: st.SearchStrategy[Document]) -> st.SearchStrategy[Document]:
     """Draw lists of objects with an identity key, which is sometimes repeated, missing or odd."""
     names = st.one_of(st.sampled_from(["a", "b", "c", "d/e", "f=~]", "", "7"]), st.just(7), SCALARS)
     item = st.tuples(
@@ -51,7 +51,7 @@ DOCUMENTS = st.recursive(
         st.lists(st.sampled_from(["a", "b", "c", 1, True, Decimal("1.0")]), max_size=12),
         st.lists(inner, max_size=4),
         st.dictionaries(KEYS, inner, max_size=5),
-        _keyed(inner),
+        _draw_keyed_lists(inner),
     ),
     max_leaves=25,
 )

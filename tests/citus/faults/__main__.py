@@ -17,7 +17,7 @@ import django
 
 
 def main() -> int:
-    options = _options()
+    options = _parse_options()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "annals.settings")
     django.setup()
     from tests.citus.faults.run import FaultPlan, run
@@ -53,7 +53,7 @@ def main() -> int:
     return 1 if result.wrong else 0
 
 
-def _options() -> argparse.Namespace:
+def _parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m tests.citus.faults",
         description=__doc__,

@@ -85,7 +85,7 @@ class Nodes:
                 [(counts[node],)] = self.query(node, _PREPARED)
         return counts
 
-    def recover(self) -> int:
+    def recover_prepared(self) -> int:
         """Let Citus commit or roll back the prepared transactions, and return their number."""
         count = 0
         for item in self.list_addresses():

@@ -88,7 +88,7 @@ class Scenes:
                 nodes.revive(nodes.coordinator)
                 self.watch.dead = None
                 nodes.alter_system(hanging, _NO_HANG)
-                still, recovered = nodes.count_prepared(), nodes.recover()
+                still, recovered = nodes.count_prepared(), nodes.recover_prepared()
                 took = self.stand.wait_for_progress()
                 self._report(
                     f"{sum(prepared.values())} prepared transactions were left "
@@ -139,7 +139,7 @@ class Scenes:
         prepared = stand.nodes.count_prepared()
         stand.nodes.revive(node)
         self.watch.dead = None
-        recovered = stand.nodes.recover()
+        recovered = stand.nodes.recover_prepared()
         took = stand.wait_for_progress()
         self._report(
             f"away {self.seconds:.0f} s; "
@@ -204,7 +204,7 @@ class Scenes:
             yield
         self.watch.scene = f"{name}, afterwards"
         stand.wait_until_counted()
-        stand.nodes.recover()
+        stand.nodes.recover_prepared()
         stand.check_completeness()
         assert not any(stand.nodes.count_prepared().values())
         self._report(

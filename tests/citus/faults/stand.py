@@ -153,14 +153,14 @@ def list_paths() -> dict[str, tuple[str, str]]:
 
 
 def _distribute(env: dict[str, str], citus: Citus, shards: int) -> None:
-    _manage(env, "migrate", "--verbosity", "0")
+    _run_command(env, "migrate", "--verbosity", "0")
     plain = citus.connect()
     for entity in ENTITIES:
         for number in (-1, 0, 1):
             days.create_partition(plain, entity.table, NOW.date() + timedelta(days=number))
-    _manage(env, "distribute", "--shards", str(shards))
+    _run_command(env, "distribute", "--shards", str(shards))
 
 
-def _manage(env: dict[str, str], *words: str) -> None:
+def _run_command(env: dict[str, str], *words: str) -> None:
     finished = run_command(env, *words)
     assert finished.returncode == 0, finished.stdout + finished.stderr

@@ -139,7 +139,7 @@ class WorkerScenes(Scenes):
             promoted = time.monotonic() - began
             nodes.citus.fetch_rows(_MOVE, [*standby.address, *worker])
             nodes.moved[worker] = standby.address
-            recovered = nodes.recover()
+            recovered = nodes.recover_prepared()
             self.watch.dead = None
             self.watch.locate_shards()
             self.stand.wait_for_progress()
