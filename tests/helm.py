@@ -131,7 +131,7 @@ def render_chart(**changes: str) -> str:
     """Return the chart as YAML.
 
     Args:
-        more: Values that override VALUES, with _ for a dot.
+        changes: Values that override VALUES. Their names have _ instead of a dot.
     """
     chart_values = VALUES | {name.replace("_", "."): value for name, value in changes.items()}
     arguments = [

@@ -22,7 +22,7 @@ from history.store.search_index import children as search_rows
 from history.timeline import TimelineOrder, TimelineQuery, VersionFilters
 from history.timeline.sources import children
 from tests.citus.cluster import Citus
-from tests.citus.ingesting import ingested
+from tests.citus.ingest_fixtures import ingested
 from tests.citus.test_reading import RecordedStatement, count_tasks, make_moment, record_statements
 from tests.db.ingested import CHILD_SOURCE, Ingested
 from tests.db.store import HOST, Store

@@ -16,7 +16,7 @@ from ingest.store import ledger
 from ingest.store.session import open_connection
 from ingest.store.transaction import BatchWriter
 from tests.citus.cluster import Citus
-from tests.citus.ingesting import ingested, on_worker
+from tests.citus.ingest_fixtures import ingested, on_worker
 from tests.db import test_transaction as plain
 from tests.db.ingested import CHILD_SOURCE, Ingested, find_faults, list_quarantined, read_counts
 from tests.kill_points import ProcessKilled, kill_before_statement

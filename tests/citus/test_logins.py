@@ -12,7 +12,7 @@ from history.common import private_files
 from ingest.store.session import open_connection
 from ingest.store.transaction import BatchWriter
 from tests.citus.cluster import Citus, use_database
-from tests.citus.ingesting import delete_ingested_rows
+from tests.citus.ingest_fixtures import delete_ingested_rows
 from tests.db.ingested import CHILD_SOURCE, Ingested, claim_all, find_faults, read_counts
 from tests.messages import make_value
 

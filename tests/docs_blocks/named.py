@@ -25,8 +25,7 @@ ONLY_PARSED: Final = (
     "simulate --rps 0 --applications 26000",
     "simulate --days 30 --applications 500",
 )
-# The commands that have another exit code than 0 in the test, with the code and a part of their
-# output.
+# The exit code of some commands in the test, and a part of their output. Others must end with 0.
 ENDS: Final = {
     "partitions adopt 2026-08-21 --entity product-instance --why"
     " 'database restored from the backup of 2026-11-20'": (2, "the database knows these rows"),
