@@ -45,7 +45,7 @@ def explain_missing() -> str | None:
     return None if is_complete else "needs helm and kubeconform: python -m tests.helm"
 
 
-def get_programs() -> None:
+def download_programs() -> None:
     """Download the programs and the schemas.
 
     Raises:
@@ -169,4 +169,4 @@ def check_chart() -> str:
 
 
 if __name__ == "__main__":
-    get_programs()
+    download_programs()

@@ -165,7 +165,7 @@ def use_installed(installed: InstalledAnnals, url: str) -> None:
             fetch_page(f"{address}/api/v1/history/product-instance/A2")
         with refused.value:
             text = refused.value.read().decode()
-        assert "нет" in text, text  # of our own catalogue
+        assert "нет" in text, text  # from the Russian catalogue of Annals
     assert installed.list_files() == files_before, "it writes into its own package"
     assert {path.name for path in installed.folder.iterdir()} == {".annals", "web.log"}
 
@@ -178,7 +178,7 @@ def main() -> int:
     installed = InstalledAnnals(folder)
     [wheel] = (folder / "dist").glob("annals-*.whl")
     installed.install("--require-hashes", "--requirement", ROOT / "requirements-production.txt")
-    installed.install("--no-index", wheel)  # finds everything it needs there
+    installed.install("--no-index", wheel)  # all its requirements are installed
     server = EmbeddedPostgres(folder / "postgres", {"fsync": "off"})
     server.start()
     try:

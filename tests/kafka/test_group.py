@@ -89,7 +89,7 @@ def test_client_that_never_rejoins_its_group_is_replaced(apache: Apache, group: 
     read: list[bytes | None] = []
 
     def poll() -> bool:
-        """Return True, for use in a condition."""
+        """Read some messages. Return True, for use in a condition."""
         read.extend(message.value for message in source.poll(10, 0.1))
         return True
 

@@ -76,7 +76,7 @@ def test_lag_counts_messages_that_arrive_while_reading_is_paused(
             *((ROOT.topics[0], make_value(id="A1", version=n)) for n in range(20)),
         )
         wait_until(lambda: "waits" in is_blocked(database), running.read_log, seconds=120)
-        time.sleep(2)  # longer than the consumer reads on
+        time.sleep(2)  # by then the consumer has paused reading
         produce_messages(
             broker.make_client_config(),
             (CHILD_TOPIC, make_value(id="B1", version=0, productInstanceId="A1")),

@@ -91,7 +91,9 @@ def test_forecast_reports_messages_that_broker_deleted_unread(
     produce_old_messages(broker, HURRIED, 100)
     assert consumers.consume_to_end("--topics", HURRIED)["stored"] == 100
     produce_old_messages(broker, HURRIED, 100)
-    admin = brokers.make_admin_client(broker)  # without a name it would be gone before the answer
+    admin = brokers.make_admin_client(
+        broker
+    )  # without a name the client would be collected too early
     [deleted] = admin.delete_records([TopicPartition(HURRIED, 0, 130)]).values()
     deleted.result(120)
     forecaster = BrokerForecaster(str(broker.make_client_config()["bootstrap.servers"]), {})

@@ -23,7 +23,7 @@ class PendingMessage:
     oldest_until: date  # the latest start of the window
     newest_from: date  # the earliest end of the window
     newest_until: date  # the latest end of the window
-    day_missing: bool  # whether the partition of the message's day was missing at any moment
+    day_missing: bool  # whether the message's day may have had no partition at any moment
 
 
 @dataclass

@@ -220,10 +220,10 @@ def prepare_template() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _reduce_work(few: tuple[EntityKind, ...]) -> Iterator[None]:
-    """Let the commands work on these kinds only, with one spare day and a short wait for readers.
+    """Let the commands work on these kinds only, with one spare day and a shorter wait.
 
-    This saves two thirds of the time. Every module that imported the lists of kinds gets the
-    short ones.
+    This saves two thirds of the time. Every module that has imported the lists of kinds gets the
+    shorter lists. Packing waits only briefly for sessions to announce which form of data they read.
     """
     versions = tuple(item for item in plan.VERSION_TABLES if item.rows in few)
     swaps: dict[int, object] = {id(entities.ENTITIES): few, id(plan.VERSION_TABLES): versions}

@@ -33,7 +33,7 @@ class KeptRelease:
         inherited = {
             name: text for name, text in os.environ.items() if not name.startswith(our_variables)
         }
-        # The data stays readable although it gets older than retention.
+        # Retention is short, because the kept data gets older than any retention anyway.
         defaults = {"ANNALS_DEMO": "true", "ANNALS_RETENTION_DAYS": "2", **env}
         self.env = {**inherited, **defaults, "DATABASE_URL": url, "ANNALS_HOME": str(home)}
         self.root = root
