@@ -118,20 +118,20 @@ def run_mutations(random: random.Random, count: int) -> Counter[str]:
         body = bytearray(random.choice(pool))
         for _ in range(random.choice((1, 1, 1, 2, 5))):
             random.choice(MUTATIONS)(random, body, pool)
-        bytes_, topic = bytes(body), random.choice((TOPIC, CHILD_TOPIC))
-        kind, record = classify_message(bytes_, topic)
+        body_bytes, topic = bytes(body), random.choice((TOPIC, CHILD_TOPIC))
+        kind, record = classify_message(body_bytes, topic)
         # A space at the end forces the decoder to parse the snapshot in a second pass.
-        sent_again = bytes_ + b" " * bytes_.endswith(b"}}")
-        assert classify_message(sent_again, topic) == (kind, record), bytes_
+        sent_again = body_bytes + b" " * body_bytes.endswith(b"}}")
+        assert classify_message(sent_again, topic) == (kind, record), body_bytes
         counts[kind] += 1
         if batch.messages == 1_000:
             batch = Batch(Limits(1_000, 1 << 30))
         reject = batch.add(
-            decode_message(make_message(bytes_, number, topic), WINDOW), SOURCE, number
+            decode_message(make_message(body_bytes, number, topic), WINDOW), SOURCE, number
         )
         assert (reject is None) == (kind in ("record", "expired"))
         if reject is not None:
-            assert reject.message.value == bytes_
+            assert reject.message.value == body_bytes
             assert reject.reason == kind
     return counts
 

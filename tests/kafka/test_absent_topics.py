@@ -63,11 +63,11 @@ class SmallInstallation:
 
     def run_cron_jobs(self) -> dict[str, Any]:
         """Run the cron jobs of docs/first-hour.md, and return the JSON output of `maintain`."""
-        did: dict[str, Any] = json.loads(self.run("partitions", "maintain", "--json"))
+        result: dict[str, Any] = json.loads(self.run("partitions", "maintain", "--json"))
         self.run("gaps")
         self.run("partitions", "verify")
         self.run("quarantine", "retry", login=logins.CONSUMER)
-        return did
+        return result
 
     def collect_reports(self, *paths: str) -> dict[str, Any]:
         """Run first_hour.py, and return what operators and clients see."""
@@ -172,11 +172,11 @@ def test_new_installation_reports_no_problem_when_migration_topics_do_not_exist(
     for _ in range(5):
         installation.clock.move_to_next_day()
     wait_until_all_topics_are_seen(database, since=installation.clock.get_now())
-    did = installation.run_cron_jobs()
-    assert (did["unsealed"], did["packing_waits"], did["broken"]) == ([], "", [])
+    result = installation.run_cron_jobs()
+    assert (result["unsealed"], result["packing_waits"], result["broken"]) == ([], "", [])
     day = str(NOW.date())
-    assert did["sealed"]
-    assert len(did["packed"]) == len(ENTITIES)
+    assert result["sealed"]
+    assert len(result["packed"]) == len(ENTITIES)
     seen = installation.collect_reports()
     assert (seen["findings"], seen["packed"]) == ([], [day])
     assert database.count_stored() == feed.produced

@@ -127,8 +127,10 @@ def test_every_random_message_is_accounted_for(
     for row in rows:
         key, body, headers, stamp = sent[row["offset"]]
         assert (row["key"], row["value"]) == (key, body)
-        whole = all(is_readable(name) for name, _ in headers)
-        assert decode_headers(row) == (headers if whole else [(NOT_READABLE.encode(), None)])
+        are_all_readable = all(is_readable(name) for name, _ in headers)
+        assert decode_headers(row) == (
+            headers if are_all_readable else [(NOT_READABLE.encode(), None)]
+        )
         if stamp:
             assert row["timestamp"] == datetime.fromtimestamp(stamp / 1000, UTC)
 

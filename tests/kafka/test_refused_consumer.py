@@ -48,7 +48,7 @@ REVOKED = {
 def test_run_until_idle_fails_when_its_database_login_lacks_a_right(
     table: str, consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
-    """Without --until-idle the consumer repeats the message, and continues once the login has the
+    """Without --until-idle the consumer repeats its error, and continues once the login has the
     right."""
     feed.send_many(50)
     database.execute(f"REVOKE {REVOKED[table]} ON {table} FROM annals_consumer")

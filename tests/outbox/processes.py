@@ -63,12 +63,12 @@ def run_in_thread(process: RunnableProcess) -> Iterator[RunnableProcess]:
 
 
 @contextmanager
-def kill_at_end(processes_: list[Process]) -> Iterator[list[Process]]:
+def kill_at_end(processes: list[Process]) -> Iterator[list[Process]]:
     """Kill the processes at the end of the block."""
     try:
-        yield processes_
+        yield processes
     finally:
-        for process in processes_:
+        for process in processes:
             process.send_signal(signal.SIGKILL)
-        for process in processes_:
+        for process in processes:
             process.wait()

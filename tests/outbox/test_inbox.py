@@ -319,7 +319,7 @@ def test_many_consumers_share_messages_and_keep_the_order(service: str) -> None:
 def test_messages_behind_a_dead_letter_are_processed_when_it_is_discarded(
     service: str,
 ) -> None:
-    """Until then they are taken out of the index of due messages."""
+    """Until the discard, the index of due messages does not have these messages."""
     store_messages(inbox.Message("shop.events", 0, 0, b"A", b"no JSON"))
     process_due()
     for n in range(1, 30):

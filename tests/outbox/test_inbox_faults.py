@@ -53,8 +53,8 @@ def test_inbox_consumer_stores_messages_and_commits_offsets_until_it_is_idle(
     make_consumer(apache, until_idle=5, group="counted").run()
     assert events.check_events(load) == events.EventReport(100, load.repeated, 0, 0)
     assert sum_committed(apache) == load.sent
-    status_ = status.read_status("default")["shop"]
-    counts = [status_[name] for name in ("stored", "repeated", "attempts", "done")]
+    figures = status.read_status("default")["shop"]
+    counts = [figures[name] for name in ("stored", "repeated", "attempts", "done")]
     assert counts == [100, load.repeated, 100, 100]
 
 

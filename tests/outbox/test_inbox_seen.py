@@ -40,9 +40,9 @@ def waiting_messages(service: str) -> None:
 def test_status_command_counts_messages_by_state(waiting_messages: None) -> None:
     output = StringIO()
     call_command("inbox", "status", json=True, stdout=output)
-    status_ = json.loads(output.getvalue())["shop"]
-    assert status_.pop("oldest_seconds") > 0
-    assert status_ == {
+    figures = json.loads(output.getvalue())["shop"]
+    assert figures.pop("oldest_seconds") > 0
+    assert figures == {
         "states": {"new": 1, "processing": 0, "failed": 1, "dead": 1},
         "stored": 0,
         "repeated": 0,

@@ -221,13 +221,11 @@ def test_failed_documents_do_not_delay_new_documents(service: str) -> None:
         outbox.record_many([Change(KIND, f"A{n}", {}) for n in range(500)])
     Document.objects.update(attempts=1, next_attempt_at=F("recorded_at"))
     record_version("NEW")
-    with sessions.connect("default") as connection_:
-        due = DueReader().read_due_documents(connection_, range(BUCKETS), {})
+    with sessions.connect("default") as session:
+        due = DueReader().read_due_documents(session, range(BUCKETS), {})
         assert f"{KIND}/NEW" in {document.document for document in due}
         assert len(due) > 1
-        new_documents = DueReader().read_due_documents(
-            connection_, range(BUCKETS), {}, retries=False
-        )
+        new_documents = DueReader().read_due_documents(session, range(BUCKETS), {}, retries=False)
         assert [document.document for document in new_documents] == [f"{KIND}/NEW"]
 
 
@@ -272,14 +270,14 @@ def test_relays_share_buckets_and_take_over_the_buckets_of_a_relay_that_ends(
 def test_beats_of_busy_relay_do_not_delay_balancing_of_buckets(service: str) -> None:
     """A relay that is always busy writes beats only while versions are on their way."""
     member = RelayMembership("busy", lease=1.0)
-    with sessions.connect("default") as connection_:
-        member.join_relays(connection_)
-        member.balance_buckets(connection_, ())
+    with sessions.connect("default") as session:
+        member.join_relays(session)
+        member.balance_buckets(session, ())
         assert not member.unbalanced
         time.sleep(0.3)
-        member.write_beat(connection_, ["product-instance/A1"])
+        member.write_beat(session, ["product-instance/A1"])
         assert (member.due, member.unbalanced) == (False, True)
-        member.leave_relays(connection_)
+        member.leave_relays(session)
 
 
 def test_relay_reads_fewer_documents_at_a_time_when_they_become_large(service: str) -> None:
@@ -290,9 +288,9 @@ def test_relay_reads_fewer_documents_at_a_time_when_they_become_large(service: s
         outbox.record_many([Change(KIND, f"B{n}", {"x": "x" * 500_000}) for n in range(40)])
     reader = DueReader()
     sent: dict[str, int] = {}
-    with sessions.connect("default") as connection_:
-        while due := reader.read_due_documents(connection_, range(BUCKETS), sent):
-            chains = reader.read_chains(connection_, due)
+    with sessions.connect("default") as session:
+        while due := reader.read_due_documents(session, range(BUCKETS), sent):
+            chains = reader.read_chains(session, due)
             assert not reader.missing
             assert (
                 sum(len(version.data) for chain in chains for version in chain.versions) < 5_000_000
@@ -329,5 +327,5 @@ def test_relay_connects_with_the_database_role_that_django_assumes(
 ) -> None:
     options = connections["default"].settings_dict["OPTIONS"]
     monkeypatch.setitem(options, "assume_role", "pg_monitor")
-    with sessions.connect("default") as connection_:
-        assert connection_.execute("SELECT current_user").fetchone() == ("pg_monitor",)
+    with sessions.connect("default") as session:
+        assert session.execute("SELECT current_user").fetchone() == ("pg_monitor",)

@@ -57,9 +57,9 @@ def documents(service: str) -> None:
 def test_outbox_status_counts_documents_versions_and_buckets(documents: None) -> None:
     output = StringIO()
     call_command("outbox", "status", json=True, stdout=output)
-    status_ = json.loads(output.getvalue())
-    assert 90 < status_.pop("oldest_seconds") < 150
-    assert status_ == {
+    figures = json.loads(output.getvalue())
+    assert 90 < figures.pop("oldest_seconds") < 150
+    assert figures == {
         "documents": 3,
         "versions": sum(document.version - document.sent for document in Document.objects.all()),
         "failed": 1,

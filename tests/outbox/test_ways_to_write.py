@@ -553,14 +553,14 @@ def bind_on_server() -> Iterator[None]:
     options = database_settings.get("OPTIONS", {})
     connection.close()
     database_settings["OPTIONS"] = {**options, "server_side_binding": True}
-    connection_ = connections["default"]
+    usual_connection = connections["default"]
     del connections["default"]
     try:
         yield
     finally:
         connections["default"].close()
         database_settings["OPTIONS"] = options
-        connections["default"] = connection_
+        connections["default"] = usual_connection
 
 
 @register_way("`objects.filter().delete()`")

@@ -80,9 +80,7 @@ def _read_process(pid: int) -> Sample | None:
         handles = len(list((folder / "fd").iterdir()))
     except (OSError, ProcessLookupError):
         return None
-    sizes = {
-        name: int(text_.split()[0]) / MB for name, _, text_ in (x.partition(":") for x in lines)
-    }
+    sizes = {name: int(size.split()[0]) / MB for name, _, size in (x.partition(":") for x in lines)}
     if not sizes:
         return None
     return Sample(sizes["Pss_Anon"], sizes["Rss"], handles)

@@ -43,8 +43,8 @@ class SoakTraffic:
         """
         now = self.stand.clock.get_now()
         for number in range(count):
-            id_ = f"soak-filled-{number}"
-            self._send(id_.encode(), _make_version(id_, now))
+            document_id = f"soak-filled-{number}"
+            self._send(document_id.encode(), _make_version(document_id, now))
         self.filled += count
 
     def wait_for_simulators(self) -> None:
@@ -109,7 +109,9 @@ class SoakTraffic:
         self._producer.send(BAD_TOPIC, key, value)
 
 
-def _make_version(id_: str, now: datetime, **changes: Any) -> bytes:
+def _make_version(document_id: str, now: datetime, **changes: Any) -> bytes:
     moment = now.replace(tzinfo=None).isoformat(timespec="microseconds")
-    data = {"number": id_, "amount": 1}
-    return make_value(**{"id": id_, "version": 1, "updatedAt": moment, "data": data, **changes})
+    data = {"number": document_id, "amount": 1}
+    return make_value(
+        **{"id": document_id, "version": 1, "updatedAt": moment, "data": data, **changes}
+    )

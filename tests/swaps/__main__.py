@@ -36,7 +36,7 @@ def main() -> int:
         began = time.monotonic()
         stress.run(options.swaps)
         stress.ingested.writer.close()
-        counts = ", ".join(f"{count:,} {name}" for name, count in stress.did.most_common())
+        counts = ", ".join(f"{count:,} {name}" for name, count in stress.act_counts.most_common())
         print(f"{counts}; {time.monotonic() - began:.0f} s")
     print(*stress.wrong or ["no wrong answer"], sep="\n")
     return 1 if stress.wrong else 0

@@ -64,7 +64,7 @@ class SwapStress:
     ingested: Ingested
     sent: dict[date, set[Key]] = field(default_factory=dict)  # committed versions by day
     wrong: list[str] = field(default_factory=list)  # a sentence for each fault
-    did: Counter[str] = field(default_factory=Counter)  # how often each act was done
+    act_counts: Counter[str] = field(default_factory=Counter)  # how often each act was done
     stop: threading.Event = field(default_factory=threading.Event)
     is_distributed: bool = False  # whether the tables are on the nodes of a cluster
     turn: threading.Lock = field(default_factory=threading.Lock)
@@ -109,16 +109,17 @@ class SwapStress:
 
     def _swap(self, plain: Connection, rewrite: Callable[..., object], day: date) -> None:
         self._retry_while_busy(lambda: rewrite(plain, ROOT, day))
-        self.did[rewrite.__name__] += 1
+        self.act_counts[rewrite.__name__] += 1
         if self.is_distributed:
             self._wait_for_writers()
 
     def _wait_for_writers(self) -> None:
         """Wait until each writer has written. The lock for taking turns is not fair."""
-        ingested, written = self.did["ingest"], self.did["write_sql"]
+        ingested, written = self.act_counts["ingest"], self.act_counts["write_sql"]
         wait_until(
             lambda: (
-                self.wrong or (self.did["ingest"] > ingested and self.did["write_sql"] > written)
+                self.wrong
+                or (self.act_counts["ingest"] > ingested and self.act_counts["write_sql"] > written)
             ),
             "a writer does not write",
         )
@@ -143,7 +144,7 @@ class SwapStress:
                 with self._take_turn():
                     act()
             except errors.LockNotAvailable:
-                self.did["busy"] += 1
+                self.act_counts["busy"] += 1
                 if time.monotonic() > until:
                     raise
             else:
@@ -154,7 +155,7 @@ class SwapStress:
         try:
             while not self.stop.is_set() and not self.wrong:
                 act()
-                self.did[name] += 1
+                self.act_counts[name] += 1
         except Exception as error:
             self.wrong.append(f"{name}: {type(error).__name__}: {error}")
         finally:
@@ -166,8 +167,8 @@ class SwapStress:
 
     def _ingest(self) -> None:
         """Store a new version and a repeated one in one batch, as a consumer."""
-        key = f"n{self.did['ingest']:06}", 0
-        again = f"a{self.did['ingest'] % DOCUMENTS}", self.did["ingest"] % VERSIONS
+        key = f"n{self.act_counts['ingest']:06}", 0
+        again = f"a{self.act_counts['ingest'] % DOCUMENTS}", self.act_counts["ingest"] % VERSIONS
         batch = self.ingested.make_batch(self._make_message(*key), self._make_message(*again))
         while True:
             try:
@@ -194,7 +195,7 @@ class SwapStress:
     def _write_sql(self) -> None:
         """Insert a new version with SQL, and then a stored version, which must be refused."""
         with connect_plainly() as plain:
-            number = self.did["write_sql"]
+            number = self.act_counts["write_sql"]
             with self._take_turn():
                 self._insert(plain, f"s{number:06}", 0)
             if self.is_distributed:
@@ -206,7 +207,7 @@ class SwapStress:
         self.wrong.append("a version that is stored was stored again")
 
     def _read(self) -> None:
-        number = self.did["read"] % DOCUMENTS
+        number = self.act_counts["read"] % DOCUMENTS
         for letter in "ab":
             page = timeline.fetch_page(HOST, TimelineQuery(entity=ROOT, id=f"{letter}{number}"))
             versions = [(version.version, version.data["n"]) for version in page.versions]
@@ -217,7 +218,7 @@ class SwapStress:
         with connect_plainly() as plain:
             for verdict in verification.verify_days(plain, ROOT, SEALED.date()):
                 if verdict.fault and "rows of this day keep coming" in verdict.fault:
-                    self.did["busy"] += 1  # only a cluster says this
+                    self.act_counts["busy"] += 1  # only a cluster says this
                 elif verdict.fault:
                     self.wrong.append(f"verify: {verdict.fault}")
 
@@ -272,7 +273,7 @@ class SwapStress:
         )
         after = sum(map(len, self.sent.values())) + 2 * IN_FLIGHT
         if finished.returncode:
-            self.did["pg_dump that failed"] += 1
+            self.act_counts["pg_dump that failed"] += 1
             return
         count = sum(_count_versions_in_dump(finished.stdout))
         if not before <= count <= after:
@@ -289,7 +290,7 @@ class SwapStress:
                 if more := set(keys) - sent:
                     self.wrong.append(f"the day {day} has {sorted(more)[:3]}, which nobody sent")
         ledger = read_counts()
-        stored, repeated = len(self.sent[SEALED.date()]), self.did["ingest"]
+        stored, repeated = len(self.sent[SEALED.date()]), self.act_counts["ingest"]
         if (ledger["stored"], ledger.get("repeated", 0)) != (stored, repeated):
             self.wrong.append(f"the ledger says {ledger}, not {stored} stored, {repeated} repeated")
 

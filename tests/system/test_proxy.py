@@ -95,9 +95,9 @@ def test_proxy_of_compose_trusts_forwarded_headers_only_from_the_gateway() -> No
 
 def test_proxy_limits_the_number_of_connections_from_one_address(front: AttackedWeb) -> None:
     with front.lock_table("product_instance_aud"):
-        connections_ = [front.open_request(f"{PATH}?pageSize=1") for _ in range(50)]
+        connections = [front.open_request(f"{PATH}?pageSize=1") for _ in range(50)]
         wait_until(lambda: front.send_request("/healthz").status == 429, "no limit of connections")
-        close_connections(connections_)
+        close_connections(connections)
     wait_until(lambda: front.send_request("/healthz").status == 200, "the limit does not end")
 
 
@@ -114,20 +114,20 @@ def test_web_ignores_a_request_path_that_a_header_gives(
 ) -> None:
     """By default gunicorn takes the path from a header if the peer is on the same machine. The
     access journal would then have another path than the requested one."""
-    server_ = front if proxy else front.behind
-    assert server_.send_request(path, headers={name: value}).status in (400, 404)
+    target = front if proxy else front.behind
+    assert target.send_request(path, headers={name: value}).status in (400, 404)
 
 
 def test_web_answers_running_requests_before_it_ends_on_sigterm(site: AttackedSite) -> None:
     with site.run_web() as web:
-        answers_: list[AttackAnswer] = []
+        answers: list[AttackAnswer] = []
         with web.lock_table("product_instance_aud"):
             thread = threading.Thread(
-                target=lambda: answers_.append(web.send_request(PATH, timeout=120))
+                target=lambda: answers.append(web.send_request(PATH, timeout=120))
             )
             thread.start()
             wait_until(lambda: web.count_waiting() == 1, "the question does not wait")
             os.kill(web.pid, signal.SIGTERM)
             assert web.count_waiting() == 1
         thread.join()
-        assert [answer.status for answer in answers_] == [200]
+        assert [answer.status for answer in answers] == [200]

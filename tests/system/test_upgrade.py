@@ -115,7 +115,7 @@ def test_maintain_packs_no_day_while_an_earlier_release_runs() -> None:
     folder.chmod(0o755)  # PostgreSQL runs as a user of its own
     try:
         root = earlier.unpack_release(earlier.DEFAULT, folder / "earlier")
-        with stand.create_stand(folder / "stand", "embedded", root) as stand_:
-            packing.check_all_orders(stand_)
+        with stand.create_stand(folder / "stand", "embedded", root) as upgrade_stand:
+            packing.check_all_orders(upgrade_stand)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -84,7 +84,7 @@ def test_web_logs_json_and_leaves_no_process_or_temporary_file(
     os.kill(web.pid, signal.SIGTERM)
     ended, still_running = psutil.wait_procs(running, timeout=300)
     assert still_running == []
-    assert {process_.returncode for process_ in ended if process_.pid == web.pid} == {0}
+    assert {child.returncode for child in ended if child.pid == web.pid} == {0}
     assert list(temporary.iterdir()) == []
     text = web.log.read_text()
     lines = [json.loads(line) for line in text.splitlines()]

@@ -113,8 +113,8 @@ def test_simulation_gives_same_bytes_when_seed_and_start_are_the_same(
 
 
 def test_simulation_ends_at_the_limit_that_is_reached_first() -> None:
-    whole = count_messages(1, 10)
-    assert plan_simulation(NOW, 1, applications=10).messages == whole
+    message_count = count_messages(1, 10)
+    assert plan_simulation(NOW, 1, applications=10).messages == message_count
     assert plan_simulation(NOW, 1, applications=10, messages=7).messages == 7
     assert plan_simulation(NOW, 1, applications=10, seconds=0.1).messages == 20
     assert plan_simulation(NOW, 1, rps=0.0, seconds=5.0).messages is None

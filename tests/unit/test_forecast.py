@@ -80,14 +80,14 @@ def test_forecast_is_immediate_when_broker_has_already_deleted_unread_messages()
     ["cleanup.policy", "retention.ms", "retention.bytes"],
 )
 def test_retention_is_unknown_when_topic_configuration_lacks_a_setting(missing: str) -> None:
-    given_ = {
+    configuration = {
         "cleanup.policy": "compact, delete",
         "retention.ms": "60000",
         "retention.bytes": "-1",
     }
-    assert Retention.from_configuration(given_) == Retention(60.0, None, True)
-    del given_[missing]
-    assert Retention.from_configuration(given_) is None
+    assert Retention.from_configuration(configuration) == Retention(60.0, None, True)
+    del configuration[missing]
+    assert Retention.from_configuration(configuration) is None
 
 
 BACKLOGS = st.dictionaries(
