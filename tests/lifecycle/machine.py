@@ -1,4 +1,4 @@
-"""The state machine: its rules, and the check after each step."""
+"""The state machine of the lifecycle test: its rules, and the check after each step."""
 
 import sys
 from contextlib import ExitStack, redirect_stderr

@@ -185,7 +185,8 @@ def _get_touch_bounds(path: Path, old: Value, new: Value) -> tuple[bool, bool]:
 def _is_matched(path: Path, old: Value, new: Value) -> bool:
     """Return whether the last step of the path depends on how list items are matched.
 
-    An item can keep one of its two keys and change the other. By only one of them it is the same.
+    If an item keeps one of its two keys and changes the other, only one key says that it is the
+    same item.
     """
     step = path[-1]
     if step.kind != "item":

@@ -26,7 +26,7 @@ from tests.kafka import brokers
 
 @dataclass(slots=True)
 class FaultStand:
-    """The running servers and processes. One PostgreSQL has both databases."""
+    """The running servers and processes. One PostgreSQL has the databases of service and Annals."""
 
     home: Path
     broker: Apache

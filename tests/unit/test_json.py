@@ -192,7 +192,7 @@ def parse_whole(value: Any) -> Any:
 def test_nesting_depth_is_measured_at_the_deepest_bracket(
     turns: list[tuple[int, int]], levels: int
 ) -> None:
-    """Each pair of numbers first closes at most so many brackets, and then opens so many."""
+    """For each pair the text closes at most the first number of brackets, and opens the second."""
     text, now, deepest = "", 0, 0
     for limit, up in turns:
         down = min(limit, now)

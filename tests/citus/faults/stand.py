@@ -47,7 +47,7 @@ class ClusterDatabase(ProductDatabase):
         return self.url
 
     def list_unfindable(self) -> list[dict[str, Any]]:
-        """Return the applications that search does not find. See `ProductDatabase`.
+        """Return the business keys that the search index lacks or has with a wrong day.
 
         Two queries, because Citus joins distributed tables only by the distribution column.
         """
@@ -95,7 +95,7 @@ class ClusterStand:
         assert parse_shaped("ledger", finished.stdout)["totals"]["lag"] == 0
 
     def find_gaps(self) -> list[str]:
-        """Return the version gaps that `annals gaps` finds, or the error with which it ended."""
+        """Return a sentence for each version gap that `annals gaps` finds, or for its error."""
         finished = self.consumers.run_command("gaps", "--json")
         if finished.returncode != 0:
             return [f"annals gaps: {finished.stderr.strip()}"]
