@@ -16,9 +16,7 @@ EXAMPLES = Path(__file__).parents[1] / "docs" / "schema" / "commands.json"
 
 @cache
 def load_shapes() -> dict[str, Any]:
-    """Return the shapes by command, action and option, as `partitions list` or `quarantine list
-    --ids`.
-    """
+    """Return the shapes by command with action and option, for example `quarantine list --ids`."""
     loaded: dict[str, Any] = json.loads(EXAMPLES.read_text())
     return loaded
 
@@ -44,10 +42,11 @@ KINDS: Mapping[str, Callable[[Any], bool]] = {
 
 
 def parse_shaped(command: str, printed: str | bytes) -> Any:
-    """Return the JSON output of a command, after checking its shape against docs/commands.md.
+    """Return the JSON output of a command, after comparing it with its shape.
 
     Args:
-        words: The command with its action and option, as the shapes name it.
+        command: The name of the shape: the command with its action and option.
+        printed: The output of the command, one line.
     """
     [line] = printed.splitlines()
     parsed = json.loads(line)
@@ -56,7 +55,7 @@ def parse_shaped(command: str, printed: str | bytes) -> Any:
 
 
 def find_differences(value: Any, shape: Any, place: str = "$") -> Iterator[str]:
-    """Yield where the value differs from the shape."""
+    """Yield a sentence for each difference between a value and its shape."""
     match shape:
         case str():
             kind = shape.removesuffix(" or null")

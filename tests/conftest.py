@@ -1,4 +1,4 @@
-"""What holds for all tests in this process."""
+"""Settings, hooks and fixtures for all tests, and the order in which several workers run them."""
 
 import gc
 import itertools
@@ -18,30 +18,31 @@ from tests.processes import run_server
 
 __all__ = ["run_apache", "run_server"]
 
-# A failed comparison says what was compared. Before the tests that import it.
+# pytest then shows the compared values if an assertion of this module fails. It must be called
+# before a test imports the module.
 pytest.register_assert_rewrite("tests.oracle.checks")
 
-# What is in them computes most of the time.
+# Folders whose tests compute most of the time. The other tests mostly wait for servers.
 BUSY = ("db", "unit")
 APACHE = "Apache Kafka"
-# One test of these, or the server that it needs, takes minutes: they begin first.
+# Files that begin first, because one of their tests, or a server that it needs, takes minutes.
 LONG = ("test_keycloak.py", "test_lifecycle.py", "test_oracle.py", "test_kinds.py")
 
-# Hypothesis without its clock: a busy machine is not a failure. Here, because settings count for
-# the modules that are imported after them.
+# Hypothesis without time limits, so that tests do not fail on a busy machine. The profile is loaded
+# here because it only affects modules that are imported later.
 hypothesis.settings.register_profile(
     "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("patient")
 
 
-# Longer than nearly every test.
+# Nearly every test takes less time.
 BEFORE_MIDNIGHT = timedelta(seconds=60)
 
 
 @pytest.hookimpl(tryfirst=True)  # before the fixtures
 def pytest_runtest_setup() -> None:
-    """Days are what the product is about: no test begins where it would see two of them."""
+    """Wait until midnight has passed if it is near: many tests fail if the date changes."""
     now = datetime.now(UTC)
     remaining = datetime.combine(now.date() + timedelta(days=1), time.min, UTC) - now
     if remaining < BEFORE_MIDNIGHT:
@@ -49,27 +50,30 @@ def pytest_runtest_setup() -> None:
 
 
 def pytest_configure() -> None:
-    # The demo logins are made again after every test that empties the database; a password hash
-    # that is slow on purpose would be most of the run.
+    # The demo logins are created again after every test that empties the database. With a secure
+    # password hash, which is slow on purpose, this would take most of the time.
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-    # Each test client makes the middleware again; without this, WhiteNoise would read the size and
-    # the time of every static file each time, a tenth of the run.
+    # Each test client creates the middleware again. Without this setting WhiteNoise would then read
+    # the size and date of every static file, which took a tenth of the time.
     settings.WHITENOISE_AUTOREFRESH = True
-    # Tests read English; tests/db/test_russian.py reads Russian. tests/postgres.py sets
-    # ANNALS_LANGUAGE before Django reads its settings.
+    # Tests expect English texts. Only tests/db/test_russian.py expects Russian ones.
+    # tests/postgres.py sets ANNALS_LANGUAGE before Django reads its settings.
     settings.LANGUAGE_CODE = "en"
 
 
 @pytest.fixture(scope="session")
 def django_db_keepdb() -> bool:
-    """Whether the database stays at the end. The server of the run is removed with its databases,
-    and a session that is still open would stop DROP DATABASE."""
+    """Whether pytest-django keeps the database at the end.
+
+    The temporary server of the run is removed with its databases. DROP DATABASE would fail if a
+    session is still open.
+    """
     return "ANNALS_TEST_DATABASE_URL" not in os.environ
 
 
 @pytest.fixture(autouse=True)
-def no_document_of_other_settings() -> Iterator[None]:
-    """The OpenAPI document is made once in a process; tests change the providers in it."""
+def fresh_openapi_document() -> Iterator[None]:
+    """Clear the cached OpenAPI document after a test, because tests change what it shows."""
     yield
     if (schema := sys.modules.get("history.api.schema")) is not None:
         schema.make_openapi_document.cache_clear()
@@ -77,10 +81,13 @@ def no_document_of_other_settings() -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)  # before xdist writes the groups into the ids
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mix the files where several workers take them, and leave out the second broker of what is
-    marked with one_broker, unless ANNALS_TEST_BOTH_BROKERS=1, as `scripts/matrix` sets it."""
+    """Order the tests if several workers run them, and deselect some tests with Apache Kafka.
+
+    Tests with the mark `one_broker` run on the embedded broker only, unless `scripts/matrix` sets
+    ANNALS_TEST_BOTH_BROKERS=1.
+    """
     if hasattr(config, "workerinput"):
-        items[:] = _mixed(items)
+        items[:] = _order_in_groups(items)
     if os.environ.get("ANNALS_TEST_BOTH_BROKERS") == "1":
         return
     left_out = [
@@ -92,19 +99,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Without groups every worker would make the servers of every file."""
-    gc.freeze()  # 4,000 tests and their modules, through which each collection would go
+    """Fail if xdist did not group the tests: every worker would start the servers of every file."""
+    gc.freeze()  # later garbage collections skip the 4,000 tests and their modules
     grouped = getattr(session.config.option, "loadgroup", False)
     if grouped and not all("@" in item.nodeid for item in session.items):
         raise pytest.UsageError("pytest-xdist does not group the tests of this pytest")
 
 
-def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
-    """In groups that one worker runs: of each file the tests that roll back, and those that commit.
-    What commits comes last, so that nothing that it leaves meets a test that expects an empty
-    database. Tests of Apache Kafka are two groups, so that only two workers start one. The files of
-    BUSY folders are between the others, which take longer and mostly wait: so the cores always have
-    work, and no worker has a long file at the end."""
+def _order_in_groups(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests in groups. One worker runs all tests of a group.
+
+    The tests of a file that roll back are one group, and those that commit are another. Groups that
+    commit come last, because they can leave rows, and other tests expect an empty database. Tests
+    with Apache Kafka form only two groups, so that only two workers start a broker.
+
+    Groups that compute (BUSY) alternate with groups that mostly wait, so that the cores always have
+    work. Long groups come first, so that no worker has one left at the end.
+    """
     groups: dict[tuple[bool, str], list[pytest.Item]] = {}
     with_apache: dict[Path, int] = {}
     for item in items:
@@ -120,13 +131,13 @@ def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
         for (commits, name), tests in groups.items():
             if commits is last:
                 (busy if Path(name).parent.name in BUSY else waiting).append(tests)
-        waiting.reverse()  # tests/system first
-        waiting.sort(key=_short)
-        busy.sort(key=lambda tests: (_short(tests), -len(tests)))
+        waiting.reverse()  # tests/system comes first
+        waiting.sort(key=_is_short)
+        busy.sort(key=lambda tests: (_is_short(tests), -len(tests)))
         for pair in itertools.zip_longest(waiting, busy, fillvalue=[]):
             ordered += itertools.chain(*pair)
     return ordered
 
 
-def _short(tests: list[pytest.Item]) -> bool:
+def _is_short(tests: list[pytest.Item]) -> bool:
     return tests[0].path.name not in LONG and "[apache" not in tests[0].name

@@ -32,7 +32,8 @@ from tests.messages import NOW, make_value
 
 ROOT = Path(__file__).parents[1]
 LIVE_TOPICS = [entity.topics[0] for entity in ENTITIES]
-# After this time a dead member is noticed; the embedded broker admits a new one after half of it.
+# After this time the broker notices a dead member. The embedded broker admits a new member after
+# half of it.
 SESSION_MS = 2_000
 # The variable in a consumer's environment with the URL of the tables' owner.
 OWNER_URL = "ANNALS_TEST_OWNER_URL"
@@ -56,13 +57,11 @@ def wait_until(
 
 @dataclass
 class ProductDatabase:
-    """A database of the product on a server that tests may stop and kill. `url` is the
-    superuser's.
-    """
+    """A database of Annals on a server that tests may stop and kill."""
 
     server: EmbeddedPostgres
     name: str
-    url: str
+    url: str  # with the superuser's login
 
     def build_url(self, login: str) -> str:
         """Return the URL for one of annals.embedded.logins."""
@@ -104,8 +103,9 @@ class ProductDatabase:
         )
 
     def _unpack_table(self, entity: EntityKind) -> str:
-        """Return a table with one row for each version: the kind's, or a copy with unpacked
-        blocks.
+        """Return the name of a table with one row for each version of the kind.
+
+        It is the table of the kind, or a copy with unpacked blocks.
         """
         with psycopg.connect(self.url, autocommit=True) as plain:
             packed_row = plain.execute(f"SELECT bool_or(packed IS NOT NULL) FROM {entity.table}")
@@ -126,8 +126,9 @@ class ProductDatabase:
         return f"unpacked_{entity.table}"
 
     def list_unfindable(self) -> list[dict[str, Any]]:
-        """Return the applications that search does not find with the newest day of their business
-        keys.
+        """Return the business keys that the search index lacks or has with a wrong day.
+
+        The index must have each business key of an application with its newest day.
         """
         return self.query(f"""
             SELECT id, day FROM (
@@ -156,7 +157,10 @@ class ProductDatabase:
 def make_environment(
     broker: KafkaServer, database: ProductDatabase, client: KafkaConfig | None = None
 ) -> dict[str, str]:
-    """Return the environment for a command that uses both, with the consumer's login."""
+    """Return the environment of a command that uses this broker and this database.
+
+    The command uses the consumer's login.
+    """
     kafka = {
         "ANNALS_KAFKA_" + name.upper().replace(".", "_"): str(setting)
         for name, setting in (client or broker.make_client_config()).items()
@@ -197,7 +201,11 @@ def run_command(
 
 
 def make_tables(env: dict[str, str], server: EmbeddedPostgres) -> None:
-    """Migrate, and grant the web and the consumer their rights. `env` has the owner's login."""
+    """Migrate, and grant rights to the web and the consumer.
+
+    Args:
+        env: The environment of the commands, with the owner's login.
+    """
     grants = ["grants", "--apply"]
     for role, login in (("web", logins.WEB), ("consumer", logins.CONSUMER)):
         grants += ["--login", role, login, str(server.get_password_file(login))]
@@ -261,7 +269,7 @@ class ConsumerProcess:
         )
 
     def wake_process(self) -> None:
-        """Let the process continue after freeze."""
+        """Let the process continue after freeze_process()."""
         self.process.send_signal(signal.SIGCONT)
 
     def kill_process(self) -> None:
@@ -282,7 +290,7 @@ def _read_state(task: Path) -> str:
 
 @dataclass
 class ConsumerStarter:
-    """Starts consumer processes, and leaves none behind."""
+    """Starts consumer processes, and kills all of them in kill_all()."""
 
     env: dict[str, str]
     log: Path
@@ -301,7 +309,7 @@ class ConsumerStarter:
         return running
 
     def consume_to_end(self, *options: str, idle: float = 2, **env: str) -> dict[str, Any]:
-        """Consume until no message comes any more."""
+        """Run a consumer until no message comes any more."""
         return self.start_consumer("--until-idle", str(idle), *options, **env).wait_for_end(120)
 
     def run_command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -321,8 +329,8 @@ class ConsumerStarter:
 class MessageFeed:
     """Produces good messages to the live topics and remembers them.
 
-    Each message is another version, with its own number in the snapshot. `topics` and `dates` are
-    used in turn.
+    Each message is a new version, with a unique number in the snapshot. The messages alternate
+    between the topics and between the dates.
     """
 
     def __init__(self, client: KafkaConfig, documents: int = 400) -> None:
@@ -392,8 +400,10 @@ class MessageFeed:
 
 
 def produce_messages(client: KafkaConfig, *messages: tuple[Any, ...]) -> None:
-    """Produce messages in this order to partition 0: (topic, value) or (topic, value, key,
-    headers).
+    """Produce messages to partition 0 of their topics, in this order.
+
+    Args:
+        messages: Tuples of topic and value, or of topic, value, key and headers.
     """
     producer = Producer({**client, "acks": "all", "message.max.bytes": 8_000_000})
     for topic, body, *key_and_headers in messages:

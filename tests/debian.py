@@ -1,6 +1,7 @@
-"""A server of the oldest PostgreSQL of Debian's packages, the oldest that Annals supports.
+"""A server of the oldest PostgreSQL in Debian's packages, the oldest that Annals supports.
 
-`python -m tests.debian COMMAND...` runs a command whose tests use it, as scripts/matrix does.
+`python -m tests.debian COMMAND...` runs a command with ANNALS_TEST_DATABASE_URL set to this server.
+scripts/matrix runs tests with it.
 """
 
 import os

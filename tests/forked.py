@@ -1,8 +1,8 @@
 """`python -m tests.forked`: imports Annals once, and runs each command line in a fork.
 
-Each request is a line of JSON: the words, the environment, the seconds it may take, and constants
-to set. Each answer is a line of JSON: the exit code (None: it still ran), standard output and
-standard error.
+Each request is a line of JSON: the words of the command, the environment, the time limit in
+seconds, and constants to set. Each answer is a line of JSON: the exit code (null if the command was
+stopped at its time limit), standard output and standard error.
 """
 
 import atexit
@@ -26,9 +26,9 @@ from typing import IO, Any, NoReturn
 
 @dataclass(frozen=True)
 class CommandResult:
-    """How a command ended. `code` is None if it was stopped after its time."""
+    """The exit code and the output of a command."""
 
-    code: int | None
+    code: int | None  # None if the command was stopped at its time limit
     out: str
     err: str
 
@@ -103,7 +103,7 @@ def main() -> None:
         "annals.urls",
     ):
         importlib.import_module(name)
-    gc.freeze()  # a collection in a fork would copy every page of it
+    gc.freeze()  # otherwise a garbage collection in a fork would copy all pages of this memory
     for line in sys.stdin:
         print(json.dumps(_run_in_fork(**json.loads(line))), flush=True)
 
@@ -136,7 +136,7 @@ def _wait_for_child(child: int, seconds: float) -> int | None:
 def _become_command(
     out: IO[str], err: IO[str], arguments: list[str], env: dict[str, str], constants: dict[str, Any]
 ) -> NoReturn:
-    """Become the command."""
+    """Turn this forked process into the command."""
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(out.fileno(), 1)
     os.dup2(err.fileno(), 2)

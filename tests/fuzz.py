@@ -1,8 +1,8 @@
-"""Mutated messages through the decoder: `python -m tests.fuzz --messages 1000000 --seed 1`.
+"""Sends mutated messages to the decoder: `python -m tests.fuzz --messages 1000000 --seed 1`.
 
-Good messages of the simulator and of the contract are cut, swapped, spliced and sprinkled with what
-parsers stumble over. Whatever comes of it must be a record that keeps the contract, or a named
-reason, and the same again from the same bytes.
+Good messages of the simulator and of the contract are cut, spliced, and mixed with bytes that are
+hard to parse. The decoder must return a record that keeps the contract, or a reject reason, and the
+same result for the same bytes.
 """
 
 import argparse
@@ -34,8 +34,9 @@ PIECES = [
 
 
 def classify_message(body: bytes, topic: str) -> tuple[str, Record | None]:
-    """Return `record`, `expired` or the reason of the rejection, and the record. Checks the
-    result.
+    """Decode a message, and check the result.
+
+    Return `record`, `expired` or the reject reason, and the record if there is one.
     """
     try:
         record = decode(make_message(body, topic=topic), WINDOW)
@@ -49,7 +50,7 @@ def classify_message(body: bytes, topic: str) -> tuple[str, Record | None]:
     assert WINDOW.start <= record.updated_at < WINDOW.end
     document = from_store(bytes(record.data))
     assert document[:1] == b"{" or (document == b"null" and record.type == 2)
-    # A document with a NUL character is the only one that is written again.
+    # Only a snapshot with a NUL character is serialized again, so its bytes can differ.
     assert document in body or (rb"\u0000" in document and rb"\u0000" in body)
     assert (record.product_instance_id is None) == (topic == TOPIC)
     f"{record.id}{record.client_id}{record.author}{record.product_instance_id}".encode()
@@ -72,8 +73,7 @@ def _insert_piece(random: random.Random, body: bytearray, _: list[bytes]) -> Non
     body[place:place] = random.choice(PIECES)
 
 
-def _overwrite_token(random: random.Random, body: bytearray, _: list[bytes]) -> None:
-    """Replace one token: a word, a number or a bracket."""
+def _overwrite_bytes(random: random.Random, body: bytearray, _: list[bytes]) -> None:
     place = random.randrange(len(body) + 1)
     body[place : place + random.randrange(1, 12)] = random.choice(PIECES)
 
@@ -92,7 +92,7 @@ def _repeat_part(random: random.Random, body: bytearray, _: list[bytes]) -> None
 
 
 MUTATIONS: list[Callable[[random.Random, bytearray, list[bytes]], None]] = [
-    *(_cut_bytes, _flip_bytes, _insert_piece, _overwrite_token, _splice_other, _repeat_part),
+    *(_cut_bytes, _flip_bytes, _insert_piece, _overwrite_bytes, _splice_other, _repeat_part),
 ]
 
 
@@ -118,20 +118,20 @@ def run_mutations(random: random.Random, count: int) -> Counter[str]:
         body = bytearray(random.choice(pool))
         for _ in range(random.choice((1, 1, 1, 2, 5))):
             random.choice(MUTATIONS)(random, body, pool)
-        bytes_, topic = bytes(body), random.choice((TOPIC, CHILD_TOPIC))
-        kind, record = classify_message(bytes_, topic)
-        # With a space after it a message is not read in one pass with its snapshot.
-        sent_again = bytes_ + b" " * bytes_.endswith(b"}}")
-        assert classify_message(sent_again, topic) == (kind, record), bytes_
+        body_bytes, topic = bytes(body), random.choice((TOPIC, CHILD_TOPIC))
+        kind, record = classify_message(body_bytes, topic)
+        # A space at the end forces the decoder to parse the snapshot in a second pass.
+        sent_again = body_bytes + b" " * body_bytes.endswith(b"}}")
+        assert classify_message(sent_again, topic) == (kind, record), body_bytes
         counts[kind] += 1
         if batch.messages == 1_000:
             batch = Batch(Limits(1_000, 1 << 30))
         reject = batch.add(
-            decode_message(make_message(bytes_, number, topic), WINDOW), SOURCE, number
+            decode_message(make_message(body_bytes, number, topic), WINDOW), SOURCE, number
         )
         assert (reject is None) == (kind in ("record", "expired"))
         if reject is not None:
-            assert reject.message.value == bytes_
+            assert reject.message.value == body_bytes
             assert reject.reason == kind
     return counts
 

@@ -1,7 +1,7 @@
-"""Lints and renders docker/helm/annals and checks it against Kubernetes.
+"""Lints and renders the chart docker/helm/annals, and checks it against the API of Kubernetes.
 
-`python -m tests.helm` gets helm, kubeconform and the API of Kubernetes through the Go proxy (needs
-Go 1.24; some minutes) into ~/.cache/annals/helm. Nothing is sent to a cluster.
+`python -m tests.helm` downloads helm, kubeconform and the API of Kubernetes through the Go proxy
+into ~/.cache/annals/helm. It needs Go 1.24, and takes some minutes. Nothing is sent to a cluster.
 """
 
 import json
@@ -18,7 +18,7 @@ CHART = ROOT / "docker" / "helm" / "annals"
 HELM = "helm.sh/helm/v3/cmd/helm@v3.19.0"
 KUBECONFORM = "github.com/yannh/kubeconform/cmd/kubeconform@v0.7.0"
 KUBERNETES = "1.33.5"
-# The required values of an installation, and all optional ones.
+# Values of the chart: the required ones, and all optional parts switched on.
 VALUES = {
     "kafka.bootstrapServers": "kafka:9092",
     "web.settings.ANNALS_ALLOWED_HOSTS": "annals.bank.example",
@@ -38,14 +38,14 @@ def get_cache_folder() -> Path:
 
 
 def explain_missing() -> str | None:
-    """Return why the chart cannot be checked here, or None if it can."""
+    """Return why the chart cannot be checked on this machine, or None if it can."""
     is_complete = all(
         (get_cache_folder() / name).exists() for name in ("helm", "kubeconform", "schemas")
     )
     return None if is_complete else "needs helm and kubeconform: python -m tests.helm"
 
 
-def get_programs() -> None:
+def download_programs() -> None:
     """Download the programs and the schemas.
 
     Raises:
@@ -66,9 +66,9 @@ def get_programs() -> None:
 
 
 def write_schemas(definitions: dict[str, Any], to: Path) -> None:
-    """Write a JSON schema for each kind of object, under the name that kubeconform asks for.
+    """Write a JSON schema for each kind of object, in a file that kubeconform finds.
 
-    Fields that Kubernetes does not know are faults.
+    The schemas reject fields that Kubernetes does not know.
     """
     to.mkdir(exist_ok=True)
     for definition in definitions.values():
@@ -93,7 +93,7 @@ def write_schemas(definitions: dict[str, Any], to: Path) -> None:
 
 
 def find_reachable(definitions: dict[str, Any], name: str) -> set[str]:
-    """Return the definitions that one needs, including itself."""
+    """Return the names of the definitions to which a definition refers, including itself."""
     names, to_visit = set[str](), [name]
     while to_visit:
         current = to_visit.pop()
@@ -131,7 +131,7 @@ def render_chart(**changes: str) -> str:
     """Return the chart as YAML.
 
     Args:
-        more: Values that override VALUES, with _ for a dot.
+        changes: Values that override VALUES. Their names have _ instead of a dot.
     """
     chart_values = VALUES | {name.replace("_", "."): value for name, value in changes.items()}
     arguments = [
@@ -169,4 +169,4 @@ def check_chart() -> str:
 
 
 if __name__ == "__main__":
-    get_programs()
+    download_programs()

@@ -1,7 +1,7 @@
-"""Annals installed from its wheel, far from the clone: `python -m tests.installed`.
+"""Installs Annals from its wheel, away from the clone, and uses it: `python -m tests.installed`.
 
-The command installs everything from the package index, with hashes, and runs the demo at the end.
-The test tests/system/test_wheel.py does the same with the packages that are here already.
+The command installs all packages from the package index, with hashes, and runs the demo at the end.
+The test tests/system/test_wheel.py does the same with the packages of this Python.
 """
 
 import base64
@@ -34,14 +34,14 @@ VALUES ('A1', 0, '{"rate": 17.90}', now(), 'wheel', 'someone', 0)
 
 
 class InstalledAnnals:
-    """An environment with Annals, and an empty folder in which it is used."""
+    """A virtual environment with Annals, and an empty folder in which its commands run."""
 
     def __init__(self, folder: Path) -> None:
         self.root, self.folder = folder / "environment", folder / "somewhere"
         self.folder.mkdir(parents=True)
         venv.create(self.root, symlinks=True)
         [self.packages] = self.root.glob("lib/python*/site-packages")
-        # pytest sets where tests find our packages; the installed programs must not see that.
+        # pytest sets PYTHONPATH to the clone. The installed programs must not import from there.
         our_variables = ("ANNALS_", "DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS", "PYTHON", "DJANGO_")
         self.env = {
             name: text for name, text in os.environ.items() if not name.startswith(our_variables)
@@ -165,7 +165,7 @@ def use_installed(installed: InstalledAnnals, url: str) -> None:
             fetch_page(f"{address}/api/v1/history/product-instance/A2")
         with refused.value:
             text = refused.value.read().decode()
-        assert "нет" in text, text  # of our own catalogue
+        assert "нет" in text, text  # from the Russian catalogue of Annals
     assert installed.list_files() == files_before, "it writes into its own package"
     assert {path.name for path in installed.folder.iterdir()} == {".annals", "web.log"}
 
@@ -178,7 +178,7 @@ def main() -> int:
     installed = InstalledAnnals(folder)
     [wheel] = (folder / "dist").glob("annals-*.whl")
     installed.install("--require-hashes", "--requirement", ROOT / "requirements-production.txt")
-    installed.install("--no-index", wheel)  # finds everything it needs there
+    installed.install("--no-index", wheel)  # all its requirements are installed
     server = EmbeddedPostgres(folder / "postgres", {"fsync": "off"})
     server.start()
     try:

@@ -1,4 +1,4 @@
-"""Simulates a process that ends between two statements, without a real process."""
+"""Simulates a process that is killed between two SQL statements, without a real process."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,14 +9,14 @@ import pytest
 
 
 class ProcessKilled(BaseException):
-    """Raised where the process would have ended."""
+    """Raised where the simulated process is killed."""
 
 
 @contextmanager
 def kill_before_statement(statements: int) -> Iterator[None]:
-    """Break the connection before the n-th statement, as if the process ended there.
+    """Break the connection before the next statement when this number of statements has run.
 
-    The server rolls back what was open.
+    The server rolls back the open transaction, as after the end of a process.
     """
     remaining = statements
     real: dict[str, Callable[..., Any]] = {

@@ -1,6 +1,4 @@
-"""Messages as they come from Kafka, for the tests of ingest: good ones, and bad ones of every
-kind.
-"""
+"""Kafka messages for the tests of ingest: good messages, and bad messages of every kind."""
 
 import json
 from datetime import UTC, date, datetime, timedelta
@@ -28,7 +26,10 @@ def get_today() -> date:
 
 
 def make_fields(**changes: Any) -> dict[str, Any]:
-    """Return the fields of a good message; the value `...` leaves a field out."""
+    """Return the fields of a good message, with some changes.
+
+    A change to `...` leaves the field out.
+    """
     all_fields = {
         "id": "02xdf2pQLJL5mLfJZodiHa",
         "version": 7,
@@ -43,7 +44,7 @@ def make_fields(**changes: Any) -> dict[str, Any]:
 
 
 def make_value(**changes: Any) -> bytes:
-    """Return the value of a good message, or of one that these changes make bad."""
+    """Return the value of a good message with some changed fields, which can make it bad."""
     return json.dumps(make_fields(**changes), ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
@@ -55,19 +56,19 @@ def make_value_with_data(text: bytes, **changes: Any) -> bytes:
 def make_message(
     body: bytes | None, offset: int = 0, topic: str = TOPIC, partition: int = 0, **more: Any
 ) -> KafkaMessage:
-    """Return the value as a message of a topic."""
+    """Return a message of a topic with this value."""
     return KafkaMessage(topic, partition, offset, -1, b"key", body, **more)
 
 
 def make_nested(depth: int) -> bytes:
-    """Return an object nested this deep, counting itself."""
+    """Return an object of nested objects with this many levels, including itself."""
     return b'{"a":' + b"[" * (depth - 1) + b"]" * (depth - 1) + b"}"
 
 
 BIG = 1_000_000
 DAY = timedelta(days=1)
 
-# By the name of the fault: the reason from decoding or PostgreSQL, and the value.
+# Bad messages by the name of the fault: the reject reason, and the value of the message.
 HOSTILE: dict[str, tuple[str, bytes | None]] = {
     "no value": ("empty_value", None),
     "empty value": ("empty_value", b""),
@@ -126,7 +127,7 @@ HOSTILE: dict[str, tuple[str, bytes | None]] = {
     ),
 }
 
-# Faults in the snapshot that only PostgreSQL finds.
+# Names of faults in the snapshot that only PostgreSQL detects.
 FOUND_BY_POSTGRESQL = ("no UTF-8 in data", "1e400000", "1e-400000", "1 MB and bad")
 
 # Good messages that look bad.

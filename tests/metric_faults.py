@@ -1,4 +1,4 @@
-"""Compares the metrics of a process with the registers of metrics."""
+"""Compares the metrics of a process with the declared metrics."""
 
 from collections.abc import Iterable, Iterator
 

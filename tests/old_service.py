@@ -1,4 +1,4 @@
-"""The old service as a real HTTP server: honest, or hostile in one way each."""
+"""The old service as a real HTTP server, which answers as the contract says or in a hostile way."""
 
 import json
 import ssl
@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from history.documents.record import ChangeType
 from history.kinds.entities import ROOT
 
-# Replaces the honest answer; it writes to the connection itself.
+# A function that replaces the answer of the contract, and writes to the connection itself.
 Hostile = Callable[[BaseHTTPRequestHandler], None]
 MOST_VERSIONS = 500
 
@@ -86,7 +86,7 @@ class OldServiceServer:
                     self.close_connection = True
 
             def log_message(self, format: str, *args: object) -> None:
-                """Quiet."""
+                """Do not log requests."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), OldServiceHandler)
         self._server.daemon_threads = True

@@ -1,7 +1,7 @@
 """One temporary PostgreSQL for the whole test run, started before Django reads its settings.
 
-A pytest plugin rather than a conftest.py, because pytest-django reads the settings before those.
-With ANNALS_TEST_DATABASE_URL the tests use that server instead (they make databases of their own).
+This is a pytest plugin and not a conftest.py, because pytest-django reads the settings before any
+conftest.py. With ANNALS_TEST_DATABASE_URL the tests create their databases on that server instead.
 """
 
 import atexit

@@ -1,4 +1,4 @@
-"""Fixtures for tests of processes: a PostgreSQL to stop and kill, a database for each test."""
+"""Fixtures for tests of processes: a PostgreSQL that tests may kill, and a database for each."""
 
 import itertools
 import os
@@ -33,18 +33,18 @@ TEMPLATE = "template_annals"
 
 @pytest.fixture(scope="session")
 def server(run_server: EmbeddedPostgres) -> EmbeddedPostgres:
-    """Return the PostgreSQL of the run. Each module that imports this name has its own fixture."""
+    """Return the PostgreSQL of the run. Each module that uses this fixture imports it."""
     return run_server
 
 
 @pytest.fixture(scope="session")
 def run_server() -> Iterator[EmbeddedPostgres]:
-    """Run a PostgreSQL with a migrated template for the whole run; only tests/conftest.py imports
-    it.
+    """Run a PostgreSQL with a migrated template database for the whole run.
 
-    Its tables belong to the owner's login, and the web and the consumer have only the rights of
-    `annals grants`. It has the days around today. It is not under pytest's own directory, because
-    every other run of pytest closes that to the server's user.
+    The tables belong to the owner's login, and the web and the consumer have only the rights of
+    `annals grants`. The template has the days around today. Only tests/conftest.py imports this
+    fixture. The folder is outside of pytest's own directory, because each run of pytest closes that
+    directory to other users, and the server can have another user.
     """
     home = Path(tempfile.mkdtemp(prefix="annals-server-"))
     started_server = EmbeddedPostgres(home / "postgres", {"fsync": "off"})
@@ -66,7 +66,7 @@ def run_server() -> Iterator[EmbeddedPostgres]:
 
 @contextmanager
 def start_own_server(settings: PostgresSettings) -> Iterator[EmbeddedPostgres]:
-    """Run a PostgreSQL in a folder of its own, which its user may enter."""
+    """Run a PostgreSQL in a new folder that the server's user may enter."""
     with tempfile.TemporaryDirectory(prefix="annals-server-") as folder:
         Path(folder).chmod(0o755)
         started_server = EmbeddedPostgres(Path(folder) / "postgres", settings)
@@ -77,15 +77,15 @@ def start_own_server(settings: PostgresSettings) -> Iterator[EmbeddedPostgres]:
 
 @contextmanager
 def create_own_database(server: EmbeddedPostgres) -> Iterator[ProductDatabase]:
-    """Create a database of the product on the server, and drop it afterwards."""
+    """Create a database of Annals on the server, and drop it afterwards."""
     server.start()
     name = f"test_{secrets.token_hex(4)}"
     with _connect_as_admin(server) as plain:
-        # A copy of the files takes a quarter of the time that a copy through the log takes.
+        # Copying files takes a quarter of the time that a copy through the write-ahead log takes.
         plain.execute(
             f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY file_copy OWNER {logins.OWNER}"
         )
-        # A copy of a database does not have the rights of the database itself.
+        # CREATE DATABASE copies the rights on tables, but not those on the database itself.
         plain.execute(f"REVOKE TEMPORARY ON DATABASE {name} FROM PUBLIC")
         plain.execute(f"GRANT TEMPORARY ON DATABASE {name} TO {CONSUMER}")
     yield ProductDatabase(server, name, server.build_url(name))
@@ -96,7 +96,7 @@ def create_own_database(server: EmbeddedPostgres) -> Iterator[ProductDatabase]:
 
 @pytest.fixture
 def database(server: EmbeddedPostgres) -> Iterator[ProductDatabase]:
-    """Return a database of the product for one test."""
+    """Return a database of Annals for one test."""
     with create_own_database(server) as url:
         yield url
 
@@ -105,7 +105,7 @@ def database(server: EmbeddedPostgres) -> Iterator[ProductDatabase]:
 def consumers(
     broker: KafkaServer, topics: list[str], database: ProductDatabase, tmp_path: Path
 ) -> Iterator[ConsumerStarter]:
-    """Return a starter of consumers that write into the database; it ends them all."""
+    """Return a starter of consumers that write into the database. Kill all of them afterwards."""
     starter = ConsumerStarter(make_environment(broker, database), tmp_path)
     yield starter
     starter.kill_all()

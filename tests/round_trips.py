@@ -1,6 +1,6 @@
-"""How often a call waits for PostgreSQL.
+"""Counts the round trips to PostgreSQL that a call needs.
 
-Statements that are sent together are one round trip.
+Statements that are sent together make one round trip.
 """
 
 from collections.abc import Callable
@@ -30,9 +30,9 @@ class RoundTripQuestion(NamedTuple):
 
 TASK: Final = BY_NAME["product-task"]
 
-# On a cluster these read the list of children first.
+# Calls with one more round trip on a cluster, because they read the list of children first.
 ONE_MORE_ON_CLUSTER: Final = frozenset({"timeline of an application", "application at"})
-# When all is warm, on one server and on a cluster.
+# The expected number of round trips of each call, when all caches are filled.
 ROUND_TRIPS: Final[dict[str, tuple[Callable[[RoundTripQuestion], object], int]]] = {
     "timeline of an application": (
         lambda question: timeline.fetch_page(HOST, TimelineQuery(id=question.application)),
@@ -95,7 +95,7 @@ def count_round_trips(call: Callable[[], object], folder: Path) -> int:
     """Return the number of round trips of a call on Django's connection.
 
     Args:
-        folder: For the file with the trace.
+        folder: A folder for the file with libpq's trace of the connection.
     """
     connection.ensure_connection()
     server = connection.connection.pgconn

@@ -1,4 +1,4 @@
-"""Operations on an embedded PostgreSQL that only tests need: a standby, other settings."""
+"""Operations on an embedded PostgreSQL for tests: changed settings, and a standby."""
 
 import os
 import signal
@@ -20,10 +20,10 @@ def change_settings(server: EmbeddedPostgres, settings: PostgresSettings) -> Non
 def create_standby(
     server: EmbeddedPostgres, home: Path, name: str, settings: PostgresSettings | None = None
 ) -> EmbeddedPostgres:
-    """Create a copy of a running server in `home`. When started, it follows this server.
+    """Create a standby of a running server in `home`. When started, it follows the server.
 
     Args:
-        name: Its name in `synchronous_standby_names` of the primary.
+        name: The standby's name in `synchronous_standby_names` of the primary.
     """
     copy = EmbeddedPostgres(home, settings)
     copy.home.mkdir(parents=True)

@@ -1,1 +1,1 @@
-"""Apache Kafka itself: for the tests, and to try Annals with it (`scripts/kafka`)."""
+"""Runs Apache Kafka for the tests, and for people who try Annals with `scripts/kafka`."""

@@ -29,14 +29,14 @@ SECURED = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 JAVA_OPTIONS = (
     "-Xms256m",
     "-Xmx512m",
-    # The smallest collector and the fastest to start.
+    # The garbage collector with the smallest memory and the fastest start.
     "-XX:+UseSerialGC",
     "-Djava.net.preferIPv4Stack=true",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
 )
-# Half of the processor time of a start is the second compiler's. Without it the node is slower
-# under a load that lasts.
+# Java's second compiler takes half of the processor time of a start. Without it the node starts
+# faster, but is slower under a lasting load.
 QUICK = "-XX:TieredStopAtLevel=1"
 
 SETTINGS: Mapping[str, str | int] = {
@@ -62,11 +62,13 @@ SETTINGS: Mapping[str, str | int] = {
 
 
 class Apache(KafkaServer):
-    """The node in the directory `home`, which is formatted at the first start.
+    """A node in the directory `home`, which is formatted at the first start.
 
-    secured: adds listeners for TLS and SASL/SCRAM-SHA-512, with a certificate authority (`ca.pem`)
-    and a password (`password`) of its own. settings: values of server.properties that override
-    SETTINGS. quick: for short use, as in tests: see QUICK.
+    Args:
+        secured: Whether to add listeners for TLS and SASL/SCRAM-SHA-512, with a new certificate
+            authority (`ca.pem`) and password (`password`) in `home`.
+        settings: Values of server.properties that override SETTINGS.
+        quick: Whether to start fast for a short use. See QUICK.
     """
 
     def __init__(
@@ -88,14 +90,14 @@ class Apache(KafkaServer):
         return f"kafka.Kafka {self.properties}"
 
     def build_command(self, ports: Mapping[str, int]) -> Sequence[str | Path]:
-        classpath = f"{kafka_jars.fetch()}/*"
+        classpath = f"{kafka_jars.fetch_jars()}/*"
         process.write_private_file(self.properties, self._render(ports))
         if not (self.home / "data" / "meta.properties").exists():
             self._format(classpath)
         return (find_java(), *self.java_options, "-cp", classpath, "kafka.Kafka", self.properties)
 
     def make_client_config(self, protocol: str = "PLAINTEXT") -> KafkaConfig:
-        """librdkafka settings to connect to a listener of this node. Call it after `start`."""
+        """Return the librdkafka settings for a listener of this node. Call it after `start`."""
         settings: KafkaConfig = {
             "bootstrap.servers": self.get_bootstrap_servers(protocol),
             "security.protocol": protocol,
@@ -111,8 +113,10 @@ class Apache(KafkaServer):
         return settings
 
     def describe(self) -> str:
-        """Text: whether the node runs and its addresses; the file of the password, not the
-        password."""
+        """Return a text with the state and the addresses of the node.
+
+        The text has the file of the password, but not the password.
+        """
         if not self.is_running():
             return f"Apache Kafka {kafka_jars.VERSION}: not running, {self.home}"
         lines = [f"Apache Kafka {kafka_jars.VERSION}: running, pid {self.find_pid()}, {self.home}"]
@@ -125,7 +129,7 @@ class Apache(KafkaServer):
         return "\n".join(lines)
 
     def _render(self, ports: Mapping[str, int]) -> str:
-        """The text of server.properties for these ports."""
+        """Return the text of server.properties for these ports."""
         addresses = {name: f"{process.HOST}:{port}" for name, port in ports.items()}
         protocols = {name: "PLAINTEXT" if name == "CONTROLLER" else name for name in ports}
         settings: dict[str, str | int] = {
@@ -138,7 +142,7 @@ class Apache(KafkaServer):
         if self.secured:
             store = self.home / "server.pem"
             if not store.exists():
-                certificates.make(self.home)
+                certificates.make_certificates(self.home)
             settings |= {
                 "sasl.enabled.mechanisms": MECHANISM,
                 "ssl.keystore.type": "PEM",
@@ -163,9 +167,9 @@ class Apache(KafkaServer):
             *("--config", str(self.properties)),
             *("--add-scram", f"{MECHANISM}=[name={USER},password={password}]"),
         )
-        # In a file: everybody on the machine can read the words of a command line.
+        # The words go through a file, because every user of the machine can read command lines.
         file = process.write_private_file(
-            self.home / "format.arguments", "".join(map(_quoted, words))
+            self.home / "format.arguments", "".join(map(_quote_argument, words))
         )
         try:
             finished = subprocess.run(
@@ -181,14 +185,14 @@ class Apache(KafkaServer):
             raise EmbeddedError(f"Kafka's storage tool failed:\n{finished.stdout}{finished.stderr}")
 
 
-def _quoted(word: str) -> str:
-    """A line of a file of arguments, as the program `java` reads it."""
+def _quote_argument(word: str) -> str:
+    """Return a word as a line of an argument file of the program `java`."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"\n'
 
 
 def find_java() -> str:
-    """The Java program: from JAVA_HOME if that is set, else from PATH."""
+    """Return the Java program of JAVA_HOME, or if that is not set, of PATH."""
     home = os.environ.get("JAVA_HOME")
     executable = shutil.which("java", path=f"{home}/bin" if home else None)
     if executable is None:
@@ -197,7 +201,7 @@ def find_java() -> str:
 
 
 def main() -> None:
-    """`scripts/kafka`: starts, stops or shows the node in ANNALS_HOME/apache-kafka."""
+    """Start, stop or show the node in ANNALS_HOME/apache-kafka, as `scripts/kafka` asks."""
     parser = argparse.ArgumentParser(prog="scripts/kafka", description=__doc__)
     parser.add_argument(
         "action", choices=["start", "stop", "status"], help="what to do with the node"

@@ -12,20 +12,20 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 VALID = datetime.timedelta(days=3650)
 
 
-def make(folder: Path) -> tuple[Path, Path]:
+def make_certificates(folder: Path) -> tuple[Path, Path]:
     """Write `ca.pem` (the authority) and `server.pem` (key, then certificate) into `folder`.
 
     The server's key is PKCS #8, the format that Kafka reads from PEM key stores. The authority's
-    key is not stored, so nobody can sign further certificates with it.
+    key is not stored, so it cannot sign further certificates.
     """
     authority_key = ec.generate_private_key(ec.SECP256R1())
-    authority = _certificate(
+    authority = _make_certificate(
         "Annals temporary authority", authority_key.public_key()
     ).add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     key = ec.generate_private_key(ec.SECP256R1())
     names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
     server = (
-        _certificate("localhost", key.public_key(), issuer="Annals temporary authority")
+        _make_certificate("localhost", key.public_key(), issuer="Annals temporary authority")
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
     )
@@ -40,14 +40,14 @@ def make(folder: Path) -> tuple[Path, Path]:
     return trust, store
 
 
-def _certificate(
+def _make_certificate(
     subject: str, key: ec.EllipticCurvePublicKey, issuer: str | None = None
 ) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()
-        .subject_name(_name(subject))
-        .issuer_name(_name(issuer or subject))
+        .subject_name(_make_name(subject))
+        .issuer_name(_make_name(issuer or subject))
         .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(days=1))
@@ -55,5 +55,5 @@ def _certificate(
     )
 
 
-def _name(common: str) -> x509.Name:
+def _make_name(common: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])

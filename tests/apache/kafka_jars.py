@@ -1,6 +1,6 @@
-"""The jars of Apache Kafka: fetched once from the Maven repository, kept in the user's cache.
+"""The jars of Apache Kafka, which are downloaded once from the Maven repository and then cached.
 
-kafka_jars.sha256 next to this file has the SHA-256 of each: what `sha256sum *.jar` prints.
+kafka_jars.sha256 beside this file has the SHA-256 of each jar, as `sha256sum *.jar` prints it.
 """
 
 import hashlib
@@ -39,22 +39,25 @@ DEPENDENCY = (
 
 
 def is_cached() -> bool:
-    """Whether the jars are in the cache, so that Maven is not needed."""
-    return _folder().exists()
+    """Return whether the jars are in the cache, so that Maven is not needed."""
+    return _get_cache_folder().exists()
 
 
-def fetch() -> Path:
-    """The directory of the jars. Fetches them with Maven if they are not in the cache. Raises
-    EmbeddedError if they are not exactly the jars of kafka_jars.sha256."""
-    folder = _folder()
+def fetch_jars() -> Path:
+    """Return the directory of the jars, after downloading them with Maven if they are not cached.
+
+    Raises:
+        EmbeddedError: The jars are not exactly those of kafka_jars.sha256.
+    """
+    folder = _get_cache_folder()
     with process.hold_file_lock(folder.with_name("lock")):
         if not folder.exists():
             _copy_dependencies(folder)
-        _check(folder)
+        _check_jars(folder)
     return folder
 
 
-def _folder() -> Path:
+def _get_cache_folder() -> Path:
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "annals" / f"apache-kafka-{VERSION}"
 
@@ -82,15 +85,15 @@ def _copy_dependencies(folder: Path) -> None:
     )
     if finished.returncode:
         raise EmbeddedError(f"Maven could not fetch Apache Kafka:\n{finished.stdout.strip()}")
-    _check(draft)
+    _check_jars(draft)
     draft.rename(folder)
 
 
-def _check(folder: Path) -> None:
-    """Compare the jars with their SHA-256: Java runs all of them, also one that nobody expects."""
+def _check_jars(folder: Path) -> None:
+    """Compare all jars with kafka_jars.sha256. An unknown jar is a fault, because Java runs all."""
     pairs = (line.split() for line in SUMS.read_text().splitlines())
     expected = {name: sha256 for sha256, name in pairs}
-    actual_digests = {jar.name: _sha256(jar) for jar in folder.glob("*.jar")}
+    actual_digests = {jar.name: _compute_sha256(jar) for jar in folder.glob("*.jar")}
     wrong = sorted(
         name
         for name in expected.keys() | actual_digests.keys()
@@ -105,6 +108,6 @@ def _check(folder: Path) -> None:
         )
 
 
-def _sha256(path: Path) -> str:
+def _compute_sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

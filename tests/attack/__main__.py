@@ -1,6 +1,7 @@
-"""`python -m tests.attack [NAME...]`: attacks the real web server; ends with 1 if one succeeds.
+"""`python -m tests.attack [NAME...]`: attacks the real web server. Ends with 1 if one succeeds.
 
-Each line says what was measured, the figure and its limit. `--fast` is what the tests run.
+Each line of the output has what was measured, the figure and its limit. The tests run the attacks
+with `--fast`.
 """
 
 import argparse
@@ -13,7 +14,7 @@ from tests.attack.web import AttackedSite, AttackFigure, create_site
 
 
 class Attack(Protocol):
-    """fast: a smaller attack, of some seconds."""
+    """A function that attacks a site and yields figures. `fast` asks for a few seconds only."""
 
     def __call__(self, site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure]: ...
 
@@ -33,7 +34,7 @@ ATTACKS: dict[str, Attack] = {
 
 def main(arguments: list[str], print_line: Callable[[str], None] = print) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.attack", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(ATTACKS)}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(ATTACKS)}")
     parser.add_argument("--fast", action="store_true", help="smaller attacks, of some seconds")
     options = parser.parse_args(arguments)
     unknown = sorted(set(options.names) - set(ATTACKS))

@@ -1,4 +1,4 @@
-"""Many expensive questions at once, of one login, and one that the database does not answer."""
+"""Attacks with expensive questions: many at once by one login, and one that waits for a lock."""
 
 import base64
 import json
@@ -28,8 +28,11 @@ API = "/api/v1/history/product-instance"
 
 
 def attack_with_questions(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure]:
-    """What another login waits for while many clients of one repeat blames of 3,000 versions,
-    comparisons of two large documents, and pages of them."""
+    """Measure how long another login waits while many clients of one login repeat a question.
+
+    The questions are blames of 3,000 versions, comparisons of two large versions, and pages of
+    large versions.
+    """
     site.store_application(LONG_APPLICATION, VERSIONS, 100)
     site.store_application(SHORT_APPLICATION, 3, 10)
     site.store_versions(LARGE_APPLICATION, _make_large_documents())
@@ -80,8 +83,11 @@ def attack_with_questions(site: AttackedSite, *, fast: bool) -> Iterator[AttackF
 
 
 def attack_colleague(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure]:
-    """What a colleague sees, who opens pages of an application in a browser, while a program of
-    one login asks 24 questions at a time and sends each again as soon as it is answered."""
+    """Measure the pages of a person while a program sends 24 expensive questions at a time.
+
+    The program repeats each question as soon as it is answered. The person opens pages of an
+    application in a browser.
+    """
     site.store_application(LONG_APPLICATION, VERSIONS, 100)
     site.store_application(SHORT_APPLICATION, 3, 10)
     attacks = [
@@ -115,7 +121,7 @@ def attack_colleague(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure
                     busy = answer.status == 503 and b'"busy"' in answer.body
                     if busy and "retry-after" in answer.headers:
                         time.sleep(0.1)
-                    elif answer.status == 503 and not busy:  # too long, on a slow machine
+                    elif answer.status == 503 and not busy:  # took too long on a slow machine
                         continue
                     elif answer.status != 200:
                         wrong_answers.append(answer)
@@ -137,14 +143,14 @@ def attack_colleague(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure
                 f"{prefix}slowest page of the colleague", slowest_page, limit_seconds, "s"
             )
             yield AttackFigure(
-                f"{prefix}answers but 200, too long, and busy with Retry-After",
+                f"{prefix}answers other than 200, too long, or busy with Retry-After",
                 len(wrong_answers),
                 0,
             )
 
 
 def _make_large_documents() -> Iterator[str]:
-    """Versions of 800 KB, whose lists are in another order in each."""
+    """Yield snapshots of 800 KB. The order of their lists differs in each."""
     random_source = random.Random(1)
     items: list[dict[str, object]] = [
         {"pid": f"p{n}", "name": f"name {n} " + "x" * 20, "sub": [{"k": k} for k in range(8)]}
@@ -159,7 +165,7 @@ def _make_large_documents() -> Iterator[str]:
 
 
 def attack_deadline(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure]:
-    """A table is locked for long; how long does a request last, and what is left of it?"""
+    """Lock a table, measure how long a request takes, and count the statements that it leaves."""
     site.store_application("attack-deadline", 3, 10)
     path = f"{API}/attack-deadline"
     with (
@@ -176,4 +182,4 @@ def attack_deadline(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure]
         REQUEST_SECONDS + 2,
         "s",
     )
-    yield AttackFigure("statements that go on afterwards", waiting_statements, 0)
+    yield AttackFigure("statements that still wait afterwards", waiting_statements, 0)

@@ -1,4 +1,7 @@
-"""Documents that make large answers: how long one takes, how large it is, what the web needs."""
+"""Attacks with documents that make large answers.
+
+They measure the time and the size of an answer, and the memory of the web.
+"""
 
 import json
 import time
@@ -10,7 +13,8 @@ import requests
 
 from tests.attack.web import AttackedSite, AttackedWeb, AttackFigure, open_browser
 
-# A page is 4 MiB, and everything that is not a version; a single document may be larger.
+# Limits for one answer. The versions of a page have at most 4 MiB, but a single snapshot may be
+# larger.
 ANSWER_MB, PEAK_MB, SECONDS = 10, 400, 20
 API = "/api/v1/history/product-instance"
 SCREEN = "/admin/history/product-instance"
@@ -18,13 +22,12 @@ SCREEN = "/admin/history/product-instance"
 
 @dataclass(frozen=True, slots=True)
 class GiantDocument:
-    """A document with many versions, and what is asked about it. fast: the number of versions in
-    the small attack."""
+    """A document with many versions, and the addresses that are requested about it."""
 
     subject: str
     id: str
     versions: int
-    fast: int
+    fast: int  # the number of versions in the small attack
     questions: tuple[str, ...]
 
     def make_documents(self, count: int) -> Iterator[str]:
@@ -78,8 +81,11 @@ GIANTS = (
 
 
 def attack_with_giants(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure]:
-    """Ask for each of them, one after another. The small attack does not measure the memory: it may
-    share its server with other attacks."""
+    """Request each address of each giant document, one after the other.
+
+    The small attack does not measure the memory, because it may share its server with other
+    attacks.
+    """
     for giant in GIANTS:
         site.store_versions(giant.id, giant.make_documents(giant.fast if fast else giant.versions))
     with site.run_own_web() as web:
@@ -100,7 +106,11 @@ def attack_with_giants(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigu
 
 
 def _fetch_size(session: requests.Session, web: AttackedWeb, address: str) -> int:
-    """The bytes of the answer. Raises RuntimeError if it is none of success."""
+    """Return the size of an answer in bytes.
+
+    Raises:
+        RuntimeError: The answer is not a success.
+    """
     response = session.get(f"http://127.0.0.1:{web.port}{address}", timeout=200)
     if response.status_code != 200:
         raise RuntimeError(f"{address}: {response.status_code} {response.content[:300]!r}")
@@ -113,13 +123,13 @@ def _list_workers(pid: int) -> list[int]:
 
 
 def _reset_peaks(pid: int) -> None:
-    """The kernel measures the peak memory of each worker from now on."""
+    """Let the kernel measure the peak memory of each worker from now on."""
     for worker in _list_workers(pid):
         Path(f"/proc/{worker}/clear_refs").write_text("5")
 
 
 def _measure_peak(pid: int) -> float:
-    """The most memory that any worker had at once, in MB."""
+    """Return the highest peak memory of all workers in MB."""
     lines = [
         line
         for worker in _list_workers(pid)

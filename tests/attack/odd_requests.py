@@ -1,5 +1,8 @@
-"""Requests that write lines of their own into the log, command its reader's terminal, or fill the
-metrics."""
+"""Attacks with odd requests.
+
+They try to write own lines into the log, to control the terminal of its reader, or to add many
+lines to the metrics.
+"""
 
 import base64
 import json
@@ -20,12 +23,13 @@ FORGED = [
 
 
 def attack_logs(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure]:
-    """Control characters that reach the log as they are, in either format."""
+    """Send control characters, and count those that the log has, in both formats of the log."""
     for style in ("console",) if fast else ("console", "json"):
         with site.run_web(ANNALS_LOG_FORMAT=style) as web:
             for text in FORGED:
                 _send_forged(web, text)
-        # Not splitlines on the text alone: each line is to be one for every reader.
+        # str.splitlines() also splits at separators that a reader of the log may take for a new
+        # line, such as U+2028.
         log_text = web.log.read_text(encoding="utf-8", errors="surrogateescape")
         control_characters = sum(not (char.isprintable() or char == "\n") for char in log_text)
         forged_lines = sum(
@@ -53,7 +57,7 @@ def _send_forged(web: AttackedWeb, text: str) -> None:
 
 
 def _is_log_line(line: str, style: str) -> bool:
-    """Whether the line has the form of the log and says from whom the mark is."""
+    """Return whether Annals wrote the line: it has the form of the log, and no forged login."""
     if style == "json":
         try:
             return isinstance(json.loads(line), dict)
@@ -63,7 +67,7 @@ def _is_log_line(line: str, style: str) -> bool:
 
 
 def attack_metrics(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure]:
-    """How many lines /metrics grows by."""
+    """Send requests with many odd methods and addresses, and count the new lines of /metrics."""
     count = 50 if fast else 200
     with site.run_web() as web:
         kinds: dict[str, Callable[[int], object]] = {
@@ -85,6 +89,6 @@ def attack_metrics(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure]:
 
 
 def _count_request_lines(web: AttackedWeb) -> int:
-    """Lines about requests; those about the store do not depend on them."""
+    """Count the lines of /metrics about requests. Lines about the store do not depend on them."""
     text = web.behind.send_request("/metrics").body.decode()
     return sum(line.startswith("annals_http_") for line in text.splitlines())

@@ -1,5 +1,7 @@
-"""Clients that hold connections: with a request that is never finished, sent byte by byte, or whose
-answer nobody reads."""
+"""Attacks by clients that keep connections open.
+
+They never finish a request, or send it byte by byte, or do not read the answer.
+"""
 
 import contextlib
 import threading
@@ -17,13 +19,13 @@ from tests.attack.web import (
 )
 
 CLIENTS = 40
-# How long the proxy waits here.
+# How long the proxy of the attacked site waits for the headers of a request.
 HEADER_SECONDS = 1
 BIG_DOCUMENT = "attack-big"
 
 
 def attack_half_open(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure]:
-    """40 and 400 of them, silent or with half a request line, against /healthz."""
+    """Open 40 and 400 connections that send nothing or half a request, and measure /healthz."""
     for count in (40,) if fast else (40, 400):
         for first_bytes in (b"", b"GET /healthz HTTP/1.1\r\nHost: loc"):
             with site.run_web() as web:
@@ -47,7 +49,7 @@ def attack_half_open(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure
 
 
 def attack_slowly(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure]:
-    """/healthz meanwhile, and whether the server ends such connections."""
+    """Send requests byte by byte. Measure /healthz, and count the connections that stay open."""
     with site.run_web() as web:
         limit_seconds = choose_limit(lambda: web.send_request("/healthz", timeout=10), fast)
         connections = [web.open_connection() for _ in range(CLIENTS)]
@@ -83,7 +85,7 @@ def attack_slowly(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure]:
 
 
 def attack_without_reading(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure]:
-    """Answers of some MB that nobody reads; another API request meanwhile."""
+    """Request answers of some MB without reading them, and measure requests of another client."""
     site.store_application(BIG_DOCUMENT, 100, 100, 640)
     path = f"/api/v1/history/product-instance/{BIG_DOCUMENT}?pageSize=100&include=entity"
     with site.run_web() as web:
@@ -92,7 +94,7 @@ def attack_without_reading(site: AttackedSite, *, fast: bool) -> Iterator[Attack
         )
         connections = [web.open_request(path, receive_buffer=4096) for _ in range(CLIENTS)]
         try:
-            # Until the answers are computed.
+            # Let the server compute the answers first.
             measure_slowest(lambda: web.send_request("/healthz", timeout=20), 3)
             seconds = 3 if fast else 15
             slowest_health = measure_slowest(

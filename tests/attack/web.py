@@ -57,10 +57,10 @@ class AttackFigure:
 
 @dataclass(frozen=True, slots=True)
 class AttackAnswer:
-    """An answer. `status` is 0 if none came in time; `seconds` is the time until its last byte."""
+    """The answer to a request, or the lack of an answer."""
 
-    status: int
-    seconds: float
+    status: int  # 0 if no answer came in time
+    seconds: float  # until the last byte
     headers: dict[str, str]
     body: bytes
 
@@ -70,7 +70,7 @@ class AttackedWeb:
 
     def __init__(self, port: int, log: Path, url: str, pid: int) -> None:
         self.port, self.log, self.url, self.pid = port, log, url, pid
-        # The same one without its proxy.
+        # The web server itself, if this instance is its proxy.
         self.behind = self
 
     def send_request(
@@ -96,18 +96,18 @@ class AttackedWeb:
 
     def open_connection(self, receive_buffer: int | None = None) -> socket.socket:
         """Open a connection without sending anything."""
-        connection_ = socket.socket()
+        connection = socket.socket()
         if receive_buffer is not None:
-            connection_.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        connection_.settimeout(10)
-        connection_.connect(("127.0.0.1", self.port))
-        return connection_
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        connection.settimeout(10)
+        connection.connect(("127.0.0.1", self.port))
+        return connection
 
     def open_request(self, path: str, receive_buffer: int | None = None) -> socket.socket:
         """Open a connection, send a whole request, and read nothing."""
-        connection_ = self.open_connection(receive_buffer)
-        connection_.sendall(make_request(path))
-        return connection_
+        connection = self.open_connection(receive_buffer)
+        connection.sendall(make_request(path))
+        return connection
 
     def query_database(self, text: str, *values: object) -> list[tuple[Any, ...]]:
         """Query the database as the owner of the tables."""
@@ -137,22 +137,26 @@ def make_request(path: str, *headers: str) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-# Limits that an attack need not wait long for. Attacks set them too where they count.
-PROXY_SETTINGS = {"ANNALS_TRUSTED_PROXIES": "127.0.0.1/32"}  # attackers have many addresses
+PROXY_SETTINGS = {"ANNALS_TRUSTED_PROXIES": "127.0.0.1/32"}
+# The settings of a server that several attacks share. Its low limits make the attacks short.
 ATTACK_SETTINGS = PROXY_SETTINGS | {"ANNALS_REQUEST_SECONDS": str(REQUEST_SECONDS)}
-# Of the proxy's configuration. The attackers have one address here.
+# A change of the proxy's configuration. Real attackers have many addresses; these have only one.
 MANY_CLIENTS = {"limit_conn clients 50;": "limit_conn clients 4000;"}
 
 
 class AttackedSite:
-    """A database with tables, days and some documents. Temporary files are in `folder`."""
+    """A database with tables, days and documents, and the web servers that use it."""
 
     def __init__(self, folder: Path, url: str, web_url: str | None = None) -> None:
         self.folder, self.url, self.web_url = folder, url, web_url or url
         self._web: AttackedWeb | None = None
 
     def make_environment(self, settings: Mapping[str, str]) -> dict[str, str]:
-        """settings: those that this version of Annals does not have are left out."""
+        """Return the environment of a process.
+
+        Args:
+            settings: Settings by variable. Unknown ones are left out.
+        """
         known_variables = {env.get_variable_name(field) for field in env.Settings.__struct_fields__}
         inherited = {
             name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")
@@ -161,7 +165,7 @@ class AttackedSite:
             "DATABASE_URL": self.url,
             "ANNALS_DEMO": "true",
             "ANNALS_HOME": str(self.folder / "home"),
-            "ANNALS_RETENTION_DAYS": "12",  # few days to make
+            "ANNALS_RETENTION_DAYS": "12",  # few, because creating days takes time
             "TMPDIR": str(self.folder),
             **{name: value for name, value in settings.items() if name in known_variables},
         }
@@ -175,8 +179,12 @@ class AttackedSite:
         self.run_command("partitions", "maintain")
 
     def store_application(self, id: str, versions: int, fields: int, size: int = 40) -> None:
-        """Store an application whose first field changes with every version, the others never.
-        size: characters of each field."""
+        """Store an application with one field that changes in every version.
+
+        Args:
+            fields: The number of the other fields, which never change.
+            size: The length of each of these fields in characters.
+        """
         with psycopg.connect(self.url, autocommit=True) as plain:
             plain.execute(
                 """
@@ -202,8 +210,10 @@ class AttackedSite:
 
     @contextmanager
     def run_web(self, **settings: str) -> Iterator[AttackedWeb]:
-        """The web server with these settings behind its proxy, ready; in the block of `one_server`,
-        that one."""
+        """Run a web server with these settings behind its proxy, and yield it when it answers.
+
+        In the block of `share_web` yield the shared server instead.
+        """
         if self._web is not None:
             yield self._web
             return
@@ -211,13 +221,15 @@ class AttackedSite:
             yield web
 
     def run_own_web(self) -> AbstractContextManager[AttackedWeb]:
-        """A web server with the usual settings also in the block of `one_server`, whose limits are
-        low."""
+        """Run a web server with default settings behind its proxy.
+
+        It is a new server even in the block of `share_web`, where the shared one has low limits.
+        """
         return self.run_proxied({}, MANY_CLIENTS)
 
     @contextmanager
     def share_web(self) -> Iterator[None]:
-        """All attacks in the block attack the same server, with the settings of ALL."""
+        """Let all attacks in the block attack one server with ATTACK_SETTINGS."""
         with self.run_proxied(ATTACK_SETTINGS, MANY_CLIENTS) as self._web:
             yield
         self._web = None
@@ -226,8 +238,13 @@ class AttackedSite:
     def run_proxied(
         self, settings: Mapping[str, str], changes: Mapping[str, str]
     ) -> Iterator[AttackedWeb]:
-        """The web server behind nginx as docker/nginx/nginx.conf configures it. changes: to that
-        text. Its waits are a second, so that attacks need not last."""
+        """Run a web server behind nginx with the configuration of docker/nginx/nginx.conf.
+
+        nginx waits only one second where the file says ten, so that attacks end soon.
+
+        Args:
+            changes: Replacements in the text of the configuration.
+        """
         program = required_programs.nginx()
         environment = self.make_environment(settings) | {"DATABASE_URL": self.web_url}
         with run_gunicorn(environment, self.folder) as web:
@@ -237,7 +254,7 @@ class AttackedSite:
                 "server web:8000;": f"server 127.0.0.1:{web.port};",
                 "listen 8080 default_server;": f"listen 127.0.0.1:{port};",
                 " 10s;": " 1s;",
-                "/tmp/": f"{self.folder}/nginx-",  # noqa: S108 - what the container has
+                "/tmp/": f"{self.folder}/nginx-",  # noqa: S108 - the folder of the container
                 **changes,
             }.items():
                 assert old in text, f"docker/nginx/nginx.conf has no {old}"
@@ -259,17 +276,17 @@ class AttackedSite:
 
 def open_browser(web: AttackedWeb, login: str = "support") -> requests.Session:
     """Return a browser in which this demo login is logged in."""
-    session_ = requests.Session()
+    session = requests.Session()
     form = f"http://127.0.0.1:{web.port}/admin/login/"
-    session_.get(form)
-    token = session_.cookies["csrftoken"]
-    # who reads histories may not see the page behind the form
-    session_.post(form, {"username": login, "password": login, "csrfmiddlewaretoken": token})
-    return session_
+    session.get(form)
+    token = session.cookies["csrftoken"]
+    # The answer does not matter: some logins may not see the page behind the form.
+    session.post(form, {"username": login, "password": login, "csrfmiddlewaretoken": token})
+    return session
 
 
 def is_answering(web: AttackedWeb) -> bool:
-    """Return whether all workers answer: each one hashes the password of `support` once."""
+    """Return whether all workers answer. Each one must first hash the password of `support`."""
     return all(web.send_request("/api/v1/completeness").status == 200 for _ in range(6))
 
 
@@ -284,7 +301,7 @@ def run_gunicorn(
     """Run the production web of a project, with its log in the folder.
 
     Args:
-        words: More command-line arguments.
+        arguments: More command-line arguments.
         ready: The path that answers 200 when requests are possible.
     """
     (port,) = process.choose_free_ports([None])
@@ -359,9 +376,10 @@ def measure_slowest(
 
 
 def choose_limit(send_request: Callable[[], AttackAnswer], fast: bool) -> float:
-    """Return the seconds within which others must be answered.
+    """Return the limit in seconds for the answers to other clients during an attack.
 
-    A small attack can run on a busy machine: then it is twenty times the time without an attack.
+    A small attack can run on a busy machine. Its limit is at least twenty times the slowest answer
+    without an attack.
     """
     return max(LIMIT_SECONDS, 20 * measure_slowest(send_request, 2)) if fast else LIMIT_SECONDS
 

@@ -1,4 +1,4 @@
-"""A browser on the screens, which notes everything that a clean page must not do."""
+"""Fixtures with a browser that opens the screens, and notes errors and requests to other hosts."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -25,26 +25,26 @@ LONG = "Оченьдлинноесловобезпробелов" * 8
 
 @dataclass
 class BrowserFaults:
-    """What went wrong in the browser, in words."""
+    """Collects a text for each error of a page, and for each request to another host."""
 
     host: str
     faults: list[str] = field(default_factory=list)
 
     def watch_page(self, page: Page) -> None:
-        page.on("console", lambda message: self._console(message.type, message.text))
+        page.on("console", lambda message: self._note_console(message.type, message.text))
         page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
-        page.on("request", lambda request: self._request(request.url))
-        page.on("response", lambda got: self._response(got.status, got.url))
+        page.on("request", lambda request: self._note_request(request.url))
+        page.on("response", lambda response: self._note_response(response.status, response.url))
 
-    def _console(self, kind: str, text: str) -> None:
+    def _note_console(self, kind: str, text: str) -> None:
         if kind in ("error", "warning"):
             self.faults.append(f"console: {text}")
 
-    def _request(self, url: str) -> None:
+    def _note_request(self, url: str) -> None:
         if urlsplit(url).netloc not in ("", self.host):
             self.faults.append(f"another host: {url}")
 
-    def _response(self, status: int, url: str) -> None:
+    def _note_response(self, status: int, url: str) -> None:
         if status >= 400:
             self.faults.append(f"{status}: {url}")
 
@@ -55,17 +55,19 @@ State = dict[str, Any]
 
 @pytest.fixture(autouse=True)
 def _django_db_marker() -> None:
-    """In place of pytest-django's: the mark django_db here only asks for a database to be made.
-    A transaction for each test would be begun in the thread of playwright's loop, where Django
-    refuses to, and the server's threads would not see what it holds."""
+    """Replace the fixture of pytest-django, so that the mark django_db starts no transaction.
+
+    In the thread of playwright's event loop Django refuses to start one. The threads of the server
+    would not see its rows either.
+    """
 
 
 @pytest.fixture(scope="module")
 def documents(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
-    """Committed for all tests of a module, because they only read, and gone with it.
+    """Stored documents for all tests of a module, which only read them.
 
-    A1: 120 versions of an application. W1: an application too wide for a telephone. R1: a
-    participant of A1.
+    A1 is an application with 120 versions. W1 is an application with texts too wide for a
+    telephone. R1 is a participant of A1.
     """
     with django_db_blocker.unblock():
         before = _list_tables()
@@ -120,7 +122,7 @@ def _list_tables() -> set[str]:
 
 @pytest.fixture(scope="module")
 def server(documents: None, django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
-    """Its address. pytest-django's own live_server would empty the database after each test."""
+    """The address of a running web. pytest-django's live_server would empty the database."""
     with django_db_blocker.unblock():
         running = LiveServer("localhost")
         yield running.url
@@ -129,7 +131,10 @@ def server(documents: None, django_db_blocker: DjangoDbBlocker) -> Iterator[str]
 
 @pytest.fixture(scope="module")
 def browser(server: str) -> Iterator[Browser]:
-    """The database must not be asked while this lives: playwright's loop runs in this thread."""
+    """A browser. While it is open, tests must not use the database in this thread.
+
+    Django refuses that, because playwright's event loop runs in the thread.
+    """
     with sync_playwright() as playwright:
         browser = launch_browser(playwright)
         yield browser
@@ -138,13 +143,13 @@ def browser(server: str) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def sessions() -> dict[str, State]:
-    """The cookies of each login that has logged in."""
+    """The browser cookies of each login that has logged in, by login."""
     return {}
 
 
 @pytest.fixture
 def browser_faults(server: str) -> Iterator[BrowserFaults]:
-    """Empty at the end of every test, or the test fails."""
+    """The faults of the pages that the test opens. The test fails if some are left at its end."""
     noticed = BrowserFaults(urlsplit(server).netloc)
     yield noticed
     assert not noticed.faults
@@ -154,7 +159,7 @@ def browser_faults(server: str) -> Iterator[BrowserFaults]:
 def visit(
     server: str, browser: Browser, sessions: dict[str, State], browser_faults: BrowserFaults
 ) -> Iterator[Open]:
-    """Opens a page in a context of its own, logged in unless login is empty."""
+    """A function that opens a page in a new browser context, logged in unless login is empty."""
     contexts: list[BrowserContext] = []
 
     def visit(path: str, login: str = "support", **options: Any) -> Page:
@@ -176,7 +181,7 @@ def visit(
 
 
 def log_in(page: Page, login: str) -> None:
-    """Fill in the form that stands in the way of a page."""
+    """Fill in the login form that is shown instead of the page."""
     page.fill("#id_username", login)
     page.fill("#id_password", login)
     page.click("#login-form [type=submit]")

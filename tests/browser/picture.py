@@ -1,10 +1,10 @@
-"""The browser of the tests, and the pictures of docs/images, taken from a running `scripts/demo`:
+"""Takes the pictures of docs/images from a running `scripts/demo`, and launches browsers for tests.
 
 python -m tests.browser.picture page /admin/... docs/images/timeline
 python -m tests.browser.picture shop docs/images/shop
 
-page: one of Annals, in both languages. shop: the example shop next to Annals (`scripts/demo
---with-shop`), with one more change of an order in each.
+The first takes a page of Annals in both languages. The second takes the example shop beside Annals
+(`scripts/demo --with-shop`), after it has changed an order once for each language.
 """
 
 import base64
@@ -16,10 +16,10 @@ from playwright.sync_api import Browser, Page, Playwright, sync_playwright
 from tests import required_programs
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-# The locale of the browser, which writes the dates.
+# The locale of the browser for each language. It decides how dates are written.
 LOCALES = {"en": "en-GB", "ru": "ru-RU"}
-QUALITY = 0.9  # half the bytes of a PNG; text stays as sharp
-# Chromium writes WebP itself, so that no other program is needed.
+QUALITY = 0.9  # half the bytes of a PNG, with equally sharp text
+# Chromium encodes WebP, so that no other program is needed.
 ENCODE = """async ([png, quality]) => {
     const image = new Image();
     image.src = "data:image/png;base64," + png;
@@ -33,12 +33,12 @@ ENCODE = """async ([png, quality]) => {
 
 
 def launch_browser(playwright: Playwright) -> Browser:
-    """Debian's Chromium. Without it the test is skipped, or fails in CI."""
+    """Launch Debian's Chromium. If it is missing, skip the test, or fail in CI."""
     return playwright.chromium.launch(executable_path=required_programs.need_chromium(), args=FLAGS)
 
 
 def keep_picture(browser: Browser, png: bytes, stem: str | Path, language: str) -> None:
-    """Write a screenshot as the picture of this language: docs/images/timeline.en.webp."""
+    """Write a screenshot to a file such as docs/images/timeline.en.webp."""
     page = browser.new_page()
     encoded = page.evaluate(ENCODE, [base64.b64encode(png).decode(), QUALITY])
     page.close()
@@ -46,21 +46,21 @@ def keep_picture(browser: Browser, png: bytes, stem: str | Path, language: str) 
 
 
 def switch_language(page: Page, language: str) -> None:
-    """Switch the page that is open: a browser's own language does not count."""
+    """Switch the language of the open page. Annals ignores the language of the browser."""
     with page.expect_navigation():
         page.click(f".language [value={language}]")
     page.wait_for_selector("html[data-ready]", state="attached")
 
 
 def take_in_both_languages(page: Page, stem: str | Path, *, full_page: bool = False) -> None:
-    """Pictures of the page that is open; it is in Russian afterwards."""
+    """Take pictures of the open page in both languages. Afterwards the page is in Russian."""
     for language in LOCALES:
         switch_language(page, language)
         take_picture(page, stem, language, full_page=full_page)
 
 
 def take_picture(page: Page, stem: str | Path, language: str, *, full_page: bool = False) -> None:
-    """A picture of the page as it is."""
+    """Take a picture of the page in its present language."""
     browser = page.context.browser
     assert browser is not None
     keep_picture(browser, page.screenshot(full_page=full_page), stem, language)
@@ -69,7 +69,7 @@ def take_picture(page: Page, stem: str | Path, language: str, *, full_page: bool
 def open_after_login(
     browser: Browser, options: Namespace, language: str, address: str, login: str
 ) -> Page:
-    """The page of this address, after its login."""
+    """Open a page in a new browser context, and log in."""
     page = browser.new_page(
         viewport={"width": options.width, "height": options.height},
         color_scheme=options.theme,
@@ -124,11 +124,11 @@ KINDS = {"page": (take_pictures_of_page, 1280, 860), "shop": (take_pictures_of_s
 def main() -> None:
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("kind", choices=KINDS)
-    parser.add_argument("what", nargs="?", help="the page, from /admin/ on")
-    parser.add_argument("file", help="where the picture goes; without .LANGUAGE.webp")
+    parser.add_argument("what", nargs="?", help="the path of the page, for example /admin/")
+    parser.add_argument("file", help="the file of the picture, without .LANGUAGE.webp")
     parser.add_argument("--annals", default="http://127.0.0.1:8000")
     parser.add_argument("--shop", default="http://127.0.0.1:8001")
-    parser.add_argument("--login", default="support", help="its password is the same")
+    parser.add_argument("--login", default="support", help="the login, which is also the password")
     parser.add_argument("--height", type=int)
     parser.add_argument("--theme", choices=["light", "dark"], default="light")
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""axe-core finds nothing on any page, in both languages and themes."""
+"""axe-core finds no violations of accessibility rules on the screens."""
 
 from pathlib import Path
 
@@ -19,8 +19,8 @@ RUN = """async ([options, kept]) => {
 }"""
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 ALL = {"runOnly": {"type": "tag", "values": TAGS}}
-CONTRAST = "color-contrast"  # half of the time; the only rule that a theme can break
-KEPT = 12  # of the versions of a page, which are all alike
+CONTRAST = "color-contrast"  # takes half of the time, and is the only rule that a theme can break
+KEPT = 12  # how many versions of a page are checked; all versions look alike
 OPEN = "document.querySelectorAll('details').forEach((one) => { one.open = true; })"
 PAGES = {
     "support": [
@@ -50,7 +50,11 @@ def axe_source() -> str:
 
 
 def find_violations(page: Page, axe_source: str, language: str = "ru") -> list[str]:
-    """In Russian in both themes; in another language without what they alone can break."""
+    """Return the violations of the page.
+
+    A page in Russian is checked in both themes, a page in another language in one theme and without
+    the rule for contrast, because its colours are the same.
+    """
     page.evaluate(OPEN)
     page.evaluate(axe_source)
     if language != "ru":
@@ -74,7 +78,7 @@ def test_axe_finds_no_violations_on_any_page(
         page.goto(address)
         if violations := find_violations(page, axe_source, language):
             faults[address] = violations
-    browser_faults.faults.clear()  # a page that is not found is a fault elsewhere
+    browser_faults.faults.clear()  # some of the pages answer 404 on purpose
     assert faults == {}
 
 

@@ -1,5 +1,7 @@
-"""Logging in with two real providers, clicked through: one's name, logging out, a session that is
-over. tests/access/test_login.py has what needs no browser."""
+"""Login and logout in a browser with two real identity providers.
+
+tests/access/test_login.py has the tests that need no browser.
+"""
 
 import os
 import re
@@ -24,24 +26,23 @@ __all__ = ["postgres"]  # tests/browser has a `server` of its own
 
 pytestmark = [pytest.mark.browser, pytest.mark.system]
 
-# The pages of the provider ask for a font.
+# URLs of other hosts. The pages of the provider request a font from one.
 ELSEWHERE = re.compile(r"^(?!http://127\.0\.0\.1[:/])")
 BANK, PARTNER = "Учётная запись банка", "Партнёрский портал"
 
 
 @dataclass
 class LoginSite:
-    """Annals, its two providers, and a browser that looks at it. faults: what a clean page must
-    not do."""
+    """Annals, its two identity providers, and an open page of a browser."""
 
     web: ProductionWeb
     bank: RealProvider
     partner: RealProvider
     page: Page
-    faults: list[str]
+    faults: list[str]  # errors of pages
 
     def take_picture(self, name: str) -> None:
-        """A picture, where ANNALS_TEST_PICTURES names a folder for them."""
+        """Take a picture of the page if ANNALS_TEST_PICTURES names a folder for pictures."""
         assert self.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
         if folder := os.environ.get("ANNALS_TEST_PICTURES"):
             take_picture(self.page, f"{folder}/{name}", "ru")
@@ -51,7 +52,7 @@ class LoginSite:
         self.page.fill("[name=login]", login)
         self.page.fill("[name=password]", "x")
         self.page.click("[type=submit]")
-        self.page.click("[type=submit]")  # agree that Annals gets the name
+        self.page.click("[type=submit]")  # allow the provider to give the name to Annals
 
 
 @pytest.fixture(scope="module")

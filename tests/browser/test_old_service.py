@@ -1,4 +1,4 @@
-"""What a clerk sees of versions that only the old service has, and where it does not answer."""
+"""The timeline of a document that has some of its versions only in the old service."""
 
 import os
 from collections.abc import Iterator
@@ -32,7 +32,10 @@ def make_document(version: int) -> dict[str, object]:
 def document_in_both_systems(
     documents: None, django_db_blocker: DjangoDbBlocker
 ) -> Iterator[OldServiceServer]:
-    """O1: versions 0 to 2 and 4 in the old service, 3 and 4 in the store; 4 by another clock."""
+    """Document O1, with versions 0 to 2 and 4 in the old service, and 3 and 4 in the store.
+
+    Version 4 has another moment in the store.
+    """
     with django_db_blocker.unblock():
         for version in (3, 4):
             Store().add("O1", version, make_document(version), T0 + timedelta(days=version))
@@ -61,7 +64,7 @@ def old_service_in_use(
 
 
 def take_pictures(page: Page, name: str) -> None:
-    """Keep pictures in both languages where ANNALS_TEST_PICTURES names a folder."""
+    """Take pictures in both languages if ANNALS_TEST_PICTURES names a folder for pictures."""
     if folder := os.environ.get("ANNALS_TEST_PICTURES"):
         take_in_both_languages(page, f"{folder}/{name}", full_page=True)
 

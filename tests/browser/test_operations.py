@@ -1,5 +1,7 @@
-"""What an operator sees in a browser, at both widths and in both themes: nothing is wider than the
-window, axe-core finds nothing, and a look of the journal is one line."""
+"""The pages of operators in a browser, in two widths and both themes.
+
+They fit the window, axe-core finds no violations, and each entry of the access journal is one line.
+"""
 
 from datetime import timedelta
 
@@ -32,7 +34,7 @@ HEIGHTS = "[...document.querySelectorAll('.journal tbody tr')].map(row => row.of
 
 @pytest.fixture(scope="module", autouse=True)
 def operations_figures(documents: None, django_db_blocker: DjangoDbBlocker) -> None:
-    """A halted partition and one that is read, bad messages, a job, and rates."""
+    """Store a halted and a normal topic partition, bad messages, a job, and reading rates."""
     with django_db_blocker.unblock():
         now = clock.now()
         for number in range(2):
@@ -119,7 +121,7 @@ def test_operations_page_refreshes_itself_and_warns_when_server_does_not_answer(
     page.evaluate("document.querySelector('.verdict h1').textContent = 'old'")
     page.clock.fast_forward(31_000)
     expect(page.locator(".verdict h1")).not_to_have_text("old")
-    # Nobody did anything, so an idle login still ends.
+    # The page marks its own requests, so that they do not prolong an idle login.
     assert [how for url, how in query if url == page.url] == ["1"]
     expect(page.locator(".figures time").first).not_to_contain_text("UTC")
     alert = page.get_by_role("alert")
@@ -127,7 +129,9 @@ def test_operations_page_refreshes_itself_and_warns_when_server_does_not_answer(
     page.clock.fast_forward(31_000)
     expect(alert).to_contain_text("No answer since")
     assert browser_faults.faults.pop(0).startswith("503: ")
-    assert browser_faults.faults.pop().startswith("console: ")  # which reports it as well
+    assert browser_faults.faults.pop().startswith(
+        "console: "
+    )  # the browser's console reports it, too
     page.unroute("**/operations/")
     page.clock.fast_forward(31_000)
     expect(alert).to_have_count(0)

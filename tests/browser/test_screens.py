@@ -1,4 +1,4 @@
-"""What a clerk does in a browser: logs in, finds, reads, pages, filters, with mouse or keys."""
+"""The screens in a browser: a clerk logs in, searches, reads, pages and filters."""
 
 from datetime import timedelta
 from zoneinfo import ZoneInfo
@@ -19,7 +19,7 @@ NEWEST = T0 + timedelta(hours=119, microseconds=510186)
 RUSSIAN_J = (
     "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: 'о', bubbles: true}))"
 )
-# How far each cell, and what is in it, reaches to the right.
+# JavaScript for the right edge of each table cell.
 REACH = "[...document.querySelectorAll('.gap-list td')].map(c => c.getBoundingClientRect().right)"
 UNFOLD = "document.querySelectorAll('details').forEach((one) => { one.open = true; })"
 SCREENS = [
@@ -45,7 +45,7 @@ SCREENS = [
 
 
 def has_no_overflow(page: Page) -> bool:
-    """Whether nothing reaches beyond the right edge of the window."""
+    """Return whether no element reaches beyond the right edge of the window."""
     return bool(page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"))
 
 
@@ -90,7 +90,7 @@ def test_pages_use_the_chosen_time_zone(visit: Open) -> None:
     expect(page.locator("[data-zone]").first).to_contain_text("Asia/Vladivostok")
 
 
-def test_click_on_bar_of_timeline_picture_shows_versions_of_its_day(visit: Open) -> None:
+def test_click_on_bar_of_chart_shows_versions_of_its_day(visit: Open) -> None:
     page = visit(A1)
     expect(page.locator(".bars a")).to_have_count(6)
     page.locator(".bars a").nth(2).click()
@@ -105,7 +105,7 @@ def test_moments_in_snapshot_are_shown_in_browser_time_zone(visit: Open) -> None
     expect(page.locator(".snapshot")).to_contain_text("2026-02-01, 08:30:00")
 
 
-def test_keyboard_shortcuts_work(visit: Open) -> None:
+def test_keyboard_shortcuts_focus_and_unfold_versions_and_turn_pages(visit: Open) -> None:
     page = visit(A1)
     page.keyboard.press("j")
     expect(page.locator(".version-number").first).to_be_focused()
@@ -129,7 +129,7 @@ def test_keyboard_shortcuts_work(visit: Open) -> None:
     page.locator("[data-search]").blur()
     page.keyboard.press("[")
     expect(page.locator(".version-number").first).to_contain_text("69")
-    page.wait_for_load_state()  # a key that is pressed before the script runs does nothing
+    page.wait_for_load_state()  # before its script runs, the page ignores keys
     page.keyboard.press("p")
     expect(page.locator(".version-number").first).to_contain_text("119")
     page.goto(f"{A1}versions/7/")
@@ -165,7 +165,7 @@ def test_moments_entered_in_filter_are_in_browser_time_zone(visit: Open) -> None
     expect(page.locator("#id_from")).to_have_value(f"{local:%Y-%m-%dT%H:%M}")
 
 
-def test_buttons_of_timeline_for_folding_copying_and_comparing_work(visit: Open) -> None:
+def test_timeline_buttons_fold_versions_copy_texts_and_compare_versions(visit: Open) -> None:
     page = visit(A1)
     page.click("[data-fold]")
     expect(page.locator(".version details:not([open])")).to_have_count(0)
@@ -237,7 +237,8 @@ def test_list_in_narrow_window_shows_column_name_in_each_cell(visit: Open) -> No
     assert has_no_overflow(page)
 
 
-@pytest.mark.parametrize("width", [390, 640, 1280])  # 640: 1280 at 200%
+# 640 pixels are the width of a window of 1280 pixels at 200% zoom.
+@pytest.mark.parametrize("width", [390, 640, 1280])
 def test_pages_fit_the_window(visit: Open, width: int) -> None:
     page = visit("/admin/", viewport={"width": width, "height": 900})
     for address in SCREENS:
@@ -273,7 +274,7 @@ def test_theme_and_language_can_be_switched(visit: Open) -> None:
     assert f"{local:%H:%M:%S}.510186 UTC+03:00" in (time.get_attribute("title") or "")
 
 
-def test_pages_work_without_javascript(visit: Open) -> None:
+def test_timeline_can_be_read_and_paged_without_javascript(visit: Open) -> None:
     page = visit(A1, java_script_enabled=False)
     for width in (390, 1280):
         page.set_viewport_size({"width": width, "height": 800})
@@ -341,10 +342,11 @@ def test_privacy_officer_unmasks_one_value(visit: Open) -> None:
     expect(clerk.locator(".masks")).to_contain_text("send the privacy officer")
     expect(clerk.locator("a.masked")).to_have_count(0)
     clerk.goto(f"{R1}?type=CREATE")
-    expect(clerk.locator(".masks")).to_be_hidden()  # as the mask is
+    expect(clerk.locator(".masks")).to_be_hidden()  # the masked values are folded, too
     clerk.click(".version summary")
     expect(clerk.locator(".masks")).to_be_visible()
-    assert masked.first.get_attribute("href") is None  # of the version before
+    # The first masked value belongs to the previous version.
+    assert masked.first.get_attribute("href") is None
     masked.last.click()
     expect(page.locator("#id_reason")).to_be_focused()
     page.keyboard.press("Enter")
@@ -352,7 +354,7 @@ def test_privacy_officer_unmasks_one_value(visit: Open) -> None:
     page.keyboard.type("Complaint of a client")
     page.keyboard.press("Enter")
     expect(page.locator(".unmasked")).to_contain_text("998877")
-    page.reload()  # asks, and is recorded again
+    page.reload()  # unmasks again, which is recorded as another access
     expect(page.locator(".unmasked")).to_contain_text("998877")
     page.click("button[name=language][value=en]")
     expect(page.locator("#id_reason")).to_be_visible()
@@ -360,7 +362,7 @@ def test_privacy_officer_unmasks_one_value(visit: Open) -> None:
 
 
 def test_api_documentation_page_lists_every_call(visit: Open) -> None:
-    page = visit("/admin/")  # /api/docs/ has no form to log in
+    page = visit("/admin/")  # log in here, because /api/docs/ has no login form
     page.goto("/api/docs/")
     expect(page.locator(".opblock")).to_have_count(13)
 

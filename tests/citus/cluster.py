@@ -1,4 +1,4 @@
-"""Databases of the tests on the nodes of a Citus cluster that runs already."""
+"""Databases for tests on the nodes of a running Citus cluster."""
 
 import secrets
 import time
@@ -18,7 +18,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 TRIES = 5
 Plain = psycopg.Connection[Any]
 
-# As the embedded server: its letters are those of Unicode, whatever the locale of the nodes.
+# The embedded server has the same locale. With it, letters do not depend on the nodes' own locale.
 _CREATE = """
 CREATE DATABASE {} TEMPLATE template0 ENCODING 'UTF8'
 LOCALE_PROVIDER builtin BUILTIN_LOCALE 'C.UTF-8' LOCALE 'C'
@@ -32,9 +32,9 @@ WHERE noderole = 'primary' AND groupid <> 0 AND isactive ORDER BY nodeport
 
 @dataclass(frozen=True, slots=True)
 class Citus:
-    """A database of a test on all nodes. urls: of the coordinator, then of each worker."""
+    """The database of a test on all nodes of a cluster."""
 
-    urls: list[str]
+    urls: list[str]  # of the coordinator, then of each worker
     _open: list[Plain] = field(default_factory=list)
 
     @property
@@ -42,7 +42,7 @@ class Citus:
         return self.urls[0]
 
     def connect(self, node: int = 0, **parameters: Any) -> Plain:
-        """A plain connection to a node, in autocommit mode, closed with the database."""
+        """Open a psycopg connection to a node, in autocommit mode. close() closes it."""
         connection = psycopg.connect(self.urls[node], autocommit=True, **parameters)
         self._open.append(connection)
         return connection
@@ -50,7 +50,7 @@ class Citus:
     def fetch_rows(
         self, statement: str, values: Any = None, node: int = 0
     ) -> list[tuple[Any, ...]]:
-        """The rows of a statement on a node."""
+        """Return the rows of a statement on a node."""
         with psycopg.connect(self.urls[node], autocommit=True) as plain:
             return plain.execute(statement, values).fetchall()
 
@@ -61,7 +61,11 @@ class Citus:
 
 @contextmanager
 def create_database(coordinator: str) -> Iterator[Citus]:
-    """A new, empty database on the nodes of this coordinator, which are joined there too."""
+    """Create an empty database on a cluster, join its nodes there, and drop it after the block.
+
+    Args:
+        coordinator: A URL of the coordinator.
+    """
     name = f"annals_{secrets.token_hex(4)}"
     with psycopg.connect(coordinator, autocommit=True) as plain:
         try:
@@ -79,7 +83,7 @@ def create_database(coordinator: str) -> Iterator[Citus]:
     former_roles = [_list_roles(node) for node in nodes]
     try:
         for node in nodes:
-            _on(node, _CREATE, name)
+            _execute_on_node(node, _CREATE, name)
         for url in citus.urls:
             with psycopg.connect(url, autocommit=True) as plain:
                 plain.execute("CREATE EXTENSION citus")
@@ -91,14 +95,14 @@ def create_database(coordinator: str) -> Iterator[Citus]:
     finally:
         citus.close()
         for node in reversed(nodes):
-            _on(node, "DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
+            _execute_on_node(node, "DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
         for node, roles in zip(nodes, former_roles, strict=True):
             _drop_roles(node, _list_roles(node) - roles)
 
 
 @contextmanager
 def use_database(url: str) -> Iterator[None]:
-    """Django, ingest and the commands of this process use this database."""
+    """Let Django, ingest and commands use this database while the block runs in this process."""
     parts = conninfo_to_dict(url)
     settings_dict = django_connection.settings_dict
     disconnect()
@@ -114,7 +118,7 @@ def use_database(url: str) -> Iterator[None]:
 
 
 def disconnect() -> None:
-    """As a process that starts again."""
+    """Close Django's connections, so that this process connects again."""
     django_connection.close()
     django_connection.close_pool()  # type: ignore[attr-defined]  # of psycopg's backend
 
@@ -150,7 +154,7 @@ def _list_roles(node: str) -> set[str]:
 
 
 def _drop_roles(node: str, names: set[str]) -> None:
-    """Drop the roles that the tests made on a node, but those that another database uses."""
+    """Drop these roles on a node, except roles that another database uses."""
     with psycopg.connect(node, autocommit=True) as plain:
         plain.execute("SET citus.enable_ddl_propagation TO off")
         for name in sorted(names):
@@ -158,15 +162,15 @@ def _drop_roles(node: str, names: set[str]) -> None:
                 plain.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(name)))
 
 
-def _on(node: str, statement: str, name: str) -> None:
+def _execute_on_node(node: str, statement: str, name: str) -> None:
     with psycopg.connect(node, autocommit=True) as plain:
-        # Databases of Citus are each node's own.
+        # Each node gets its database by a statement of its own.
         plain.execute("SET citus.enable_create_database_propagation TO off")
         for attempt in reversed(range(TRIES)):
             try:
                 plain.execute(sql.SQL(statement).format(sql.Identifier(name)))
             except psycopg.errors.ObjectInUse:
-                # Sessions are given five seconds to end, which a busy machine takes.
+                # PostgreSQL waits five seconds for sessions to end. A busy machine needs longer.
                 if not attempt:
                     raise
             else:

@@ -1,6 +1,9 @@
-"""Fixtures of the tests on a Citus cluster. It is no package, so nothing here starts one:
-ANNALS_TEST_CITUS is the DSN of a coordinator whose workers have joined. Without it they are
-skipped, also with ANNALS_TEST_ALL=1."""
+"""Fixtures of the tests on a Citus cluster.
+
+ANNALS_TEST_CITUS is the DSN of the coordinator of a running cluster. The tests do not start one,
+because no package registry has Citus. Without this variable the tests are skipped, also with
+ANNALS_TEST_ALL=1.
+"""
 
 import io
 import os
@@ -35,8 +38,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def citus(
     django_db_setup: None, django_db_blocker: pytest_django.DjangoDbBlocker
 ) -> Iterator[Citus]:
-    """A database of this file's tests with the tables of Annals, not distributed yet. Django,
-    ingest and the commands of this process use it."""
+    """A database for the tests of one file, with the tables of Annals, which are not distributed.
+
+    Django, ingest and the commands of this process use it.
+    """
     with (
         create_database(os.environ["ANNALS_TEST_CITUS"]) as cluster,
         django_db_blocker.unblock(),
@@ -48,13 +53,13 @@ def citus(
 
 @pytest.fixture(scope="module")
 def distributed(citus: Citus) -> Citus:
-    """The same with yesterday, today and tomorrow, distributed. Tests of a file share it."""
+    """The database of `citus` with distributed tables, and days for yesterday to tomorrow."""
     plain = citus.connect()
     today = clock.now().date()
     for entity in ENTITIES:
         for number in (-1, 0, 1):
             days.create_partition(plain, entity.table, today + timedelta(number))
-    # Few shards, because to make a day takes as long as making all of them.
+    # Few shards, because creating a day takes longer with each shard.
     call_command("distribute", shards=4, stdout=io.StringIO())
     disconnect()
     return citus

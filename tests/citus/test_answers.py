@@ -1,5 +1,4 @@
-"""Every call of the reading side against the reference, over random histories in distributed
-tables. As tests/oracle, which has more of them."""
+"""The oracle test with distributed tables and few random histories. See tests/oracle."""
 
 import os
 from datetime import UTC, date, datetime
@@ -21,8 +20,11 @@ from tests.oracle.test_oracle import compare_all, make_api, make_days
 HISTORIES = int(os.environ.get("ORACLE_HISTORIES", "3"))
 
 
-class Prepared(Store):
-    """Makes each day once: an existing one costs a round trip to each shard."""
+class StoreWithKnownDays(Store):
+    """A store that remembers which days exist.
+
+    Asking the cluster whether a day exists takes a round trip to each shard.
+    """
 
     def __init__(self) -> None:
         self._made: set[tuple[str, date]] = set()
@@ -36,8 +38,8 @@ class Prepared(Store):
 
 @pytest.fixture(scope="module")
 def filled(distributed: Citus) -> Store:
-    """The tables with all days. Children are found by search_key."""
-    store = Prepared()
+    """The tables with all days. The list of children in search_key is marked as complete."""
+    store = StoreWithKnownDays()
     make_days(store)
     mark_complete(connection.connection)
     return store

@@ -1,6 +1,7 @@
-"""An application's children on a cluster: listed in search_key, they are read from one shard each.
+"""The children of an application on a cluster.
 
-The answers are those of the statements that ask all shards, as on one server.
+The table search_key lists them, so each child is read from one shard. The answers must be the same
+as without the list, when statements ask all shards.
 """
 
 import io
@@ -21,7 +22,7 @@ from history.store.search_index import children as search_rows
 from history.timeline import TimelineOrder, TimelineQuery, VersionFilters
 from history.timeline.sources import children
 from tests.citus.cluster import Citus
-from tests.citus.ingesting import ingested
+from tests.citus.ingest_fixtures import ingested
 from tests.citus.test_reading import RecordedStatement, count_tasks, make_moment, record_statements
 from tests.db.ingested import CHILD_SOURCE, Ingested
 from tests.db.store import HOST, Store
@@ -35,54 +36,59 @@ TASK, PERSON, REALTY = (
 APPLICATIONS = ("A1", "A2", "A3", "none")
 
 
-def days(number: float) -> Any:
+def days_ago(number: float) -> Any:
     return make_moment(0) - timedelta(days=number)
 
 
 def add_versions(store: Store) -> None:
     for version in range(5):
         author = "m.ivanov" if version % 2 else None
-        store.add("A1", version, {"rate": version, "number": "N1"}, days(9 - 2 * version))
-        store.add("P1", version, {"income": version}, days(6 - version), entity=PERSON)
-        # Its versions lack a number, and the first ones.
-        store.add("T1", 3 + 2 * version, {"n": version}, days(5), entity=TASK, author=author)
-    # Moved to another application, and back.
+        store.add("A1", version, {"rate": version, "number": "N1"}, days_ago(9 - 2 * version))
+        store.add("P1", version, {"income": version}, days_ago(6 - version), entity=PERSON)
+        # The versions of T1 begin with 3, and every second number is missing.
+        store.add("T1", 3 + 2 * version, {"n": version}, days_ago(5), entity=TASK, author=author)
+    # M1 moves to another application, and back.
     for version, application in enumerate(("A2", "A1", "A1", "A2", "A2")):
         store.add(
-            "M1", version, {"n": version}, days(8 - version), entity=TASK, application=application
+            "M1",
+            version,
+            {"n": version},
+            days_ago(8 - version),
+            entity=TASK,
+            application=application,
         )
-    # One number twice, in two applications.
-    store.add("R1", 0, {"n": 0}, days(7), entity=REALTY)
-    store.add("R1", 1, {"n": 1}, days(6), entity=REALTY, application="A2")
-    store.add("R1", 1, {"n": 2}, days(4), entity=REALTY)
-    store.add("R1", 2, {"n": 3}, days(3), entity=REALTY)
-    # Nothing is stored of its application.
-    store.add("T3", 0, {"n": 0}, days(2), entity=TASK, application="A3")
+    # R1 has one number twice, in two applications.
+    store.add("R1", 0, {"n": 0}, days_ago(7), entity=REALTY)
+    store.add("R1", 1, {"n": 1}, days_ago(6), entity=REALTY, application="A2")
+    store.add("R1", 1, {"n": 2}, days_ago(4), entity=REALTY)
+    store.add("R1", 2, {"n": 3}, days_ago(3), entity=REALTY)
+    # No version of the application A3 is stored.
+    store.add("T3", 0, {"n": 0}, days_ago(2), entity=TASK, application="A3")
 
 
 @pytest.fixture(scope="module")
 def loans(distributed: Citus) -> Iterator[Citus]:
-    """Applications with children, one of which moved; a day is packed, one has a late version."""
-    store, plain, packed_day = Store(), distributed.connect(), days(5).date()
+    """Applications with children. One child moved, one day is packed, and has a late version."""
+    store, plain, packed_day = Store(), distributed.connect(), days_ago(5).date()
     for entity in (TASK, PERSON):
         partitions.create_partition(plain, entity.table, packed_day)
     add_versions(store)
     for entity in (TASK, PERSON):
         packing.pack_day(plain, entity, packed_day)
-    store.add("T1", 4, {"n": "late"}, days(5) + timedelta(minutes=1), entity=TASK)
+    store.add("T1", 4, {"n": "late"}, days_ago(5) + timedelta(minutes=1), entity=TASK)
     yield distributed
     connection.close()
 
 
 @pytest.fixture
 def unlisted(loans: Citus) -> None:
-    """Search keys are indexed, but nothing says that the children are listed."""
+    """The search keys are complete, but the list of children is not marked as complete."""
     call_command("search", "index", stdout=io.StringIO())
     loans.connect().execute("DELETE FROM django_migrations WHERE name = %s", [search_rows.MARK])
 
 
 def list_all(application: str, **query: Any) -> list[Any]:
-    """Return all versions of an application, page by page, each with what it is compared with."""
+    """Return the pages of an application's timeline, each version with its previous version."""
     rows, token = [], None
     while True:
         page = timeline.fetch_page(HOST, TimelineQuery(id=application, page_token=token, **query))
@@ -91,7 +97,7 @@ def list_all(application: str, **query: Any) -> list[Any]:
             return rows
 
 
-def answer(call: Callable[[], Any]) -> Any:
+def try_call(call: Callable[[], Any]) -> Any:
     try:
         return call()
     except timeline.NotFoundError as error:
@@ -99,12 +105,12 @@ def answer(call: Callable[[], Any]) -> Any:
 
 
 def list_answers() -> list[Any]:
-    """Return the answers to all questions for which children are found."""
+    """Return the results of all calls that look for the children of an application."""
     answers: list[Any] = []
     filters = (
         VersionFilters(),
         VersionFilters(author="m.ivanov"),
-        VersionFilters(since=days(6), until=days(3)),
+        VersionFilters(since=days_ago(6), until=days_ago(3)),
         VersionFilters(path="/n"),
     )
     for application in APPLICATIONS:
@@ -112,11 +118,11 @@ def list_answers() -> list[Any]:
             for size in (2, 50):
                 for conditions in filters:
                     query = {"order": order, "page_size": size, "filters": conditions}
-                    answers.append(answer(lambda: list_all(application, **query)))  # noqa: B023
+                    answers.append(try_call(lambda: list_all(application, **query)))  # noqa: B023
         for number in (9, 6.5, 4, 1):
-            moment = days(number)
+            moment = days_ago(number)
             answers.append(
-                answer(lambda: timeline.fetch_application_at(HOST, application, moment))  # noqa: B023
+                try_call(lambda: timeline.fetch_application_at(HOST, application, moment))  # noqa: B023
             )
         answers += [
             timeline.fetch_members(HOST, application),
@@ -152,15 +158,15 @@ def test_answers_from_list_of_children_equal_answers_from_all_shards(
         (span.entity.name, span.id, span.first.date(), span.end.date())
         for span in children.list_children(["A1"]).spans or ()
     ] == [
-        ("participant-role", "P1", days(6).date(), days(1).date()),
-        ("product-task", "M1", days(7).date(), days(5).date()),
-        ("product-task", "T1", days(5).date(), days(4).date()),
-        ("realty-info", "R1", days(7).date(), days(2).date()),
+        ("participant-role", "P1", days_ago(6).date(), days_ago(1).date()),
+        ("product-task", "M1", days_ago(7).date(), days_ago(5).date()),
+        ("product-task", "T1", days_ago(5).date(), days_ago(4).date()),
+        ("realty-info", "R1", days_ago(7).date(), days_ago(2).date()),
     ]
     assert list_answers() == expected
     for call in (
         lambda: timeline.fetch_page(HOST, TimelineQuery(id="A1")),
-        lambda: timeline.fetch_application_at(HOST, "A1", days(1)),
+        lambda: timeline.fetch_application_at(HOST, "A1", days_ago(1)),
         lambda: timeline.search(HOST, "A3"),
     ):
         statements = record_statements(call)
@@ -185,7 +191,7 @@ def test_list_of_children_is_not_used_when_search_keys_of_stored_days_were_remov
     """A restored day, for example, has no search keys."""
     search_rows.mark_complete(loans.connect())
     assert children.list_children(["A1"]).spans
-    for before, is_complete in ((days(8), True), (days(7), False)):
+    for before, is_complete in ((days_ago(8), True), (days_ago(7), False)):
         MaintainRun.objects.create(
             started_at=NOW, seconds=1, search_keys_before=before.date(),
             **dict.fromkeys(("exit_code", "created", "dropped", "held", "busy", "broken"), 0),
@@ -206,18 +212,18 @@ def test_consumer_lists_each_child_with_its_first_and_last_day(ingested: Ingeste
             source=CHILD_SOURCE,
         )
 
-    def spans() -> list[tuple[Any, ...]]:
+    def list_spans() -> list[tuple[Any, ...]]:
         return citus_rows(
             "SELECT value, entity, id, first_day, day FROM search_key WHERE name = %s ORDER BY 1",
             [search_rows.KEY_NAME],
         ).fetchall()
 
     write(1, 0)
-    assert spans() == [("a1", entity, "t1", today, today)]
+    assert list_spans() == [("a1", entity, "t1", today, today)]
     write(0, 1)
-    assert spans() == [("a1", entity, "t1", today - timedelta(1), today)]
+    assert list_spans() == [("a1", entity, "t1", today - timedelta(1), today)]
     write(2, 0, "a2")
-    assert spans()[1] == ("a2", entity, "t1", today, today)
+    assert list_spans()[1] == ("a2", entity, "t1", today, today)
     citus_rows("DELETE FROM search_key")
     write(3, 0, "a2")
-    assert spans() == []  # this writer has listed it today
+    assert list_spans() == []  # the writer knows that it has listed this child today

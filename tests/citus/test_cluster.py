@@ -1,4 +1,4 @@
-"""The fixtures of these tests leave nothing on the nodes."""
+"""The fixtures of the Citus tests leave no roles or databases on the nodes."""
 
 import os
 

@@ -1,5 +1,7 @@
-"""Days of a distributed installation: made, dropped, replaced; readers on any node wait for no more
-than a moment."""
+"""Days of a distributed installation are created, dropped and replaced on all nodes.
+
+Readers on any node wait only for a moment.
+"""
 
 import threading
 import time
@@ -104,7 +106,9 @@ def test_day_cannot_be_created_while_citus_moves_shards(distributed: Citus) -> N
 
 
 @pytest.mark.parametrize("node", [0, 1])
-def test_detaching_a_day_waits_for_queries_on_any_node(distributed: Citus, node: int) -> None:
+def test_drop_of_a_day_waits_for_queries_on_any_node_and_does_not_block_others(
+    distributed: Citus, node: int
+) -> None:
     plain, reader = distributed.connect(), distributed.connect(node)
     days.create_partition(plain, TABLE, OLD)
     reader.execute("BEGIN")
@@ -120,9 +124,7 @@ def test_detaching_a_day_waits_for_queries_on_any_node(distributed: Citus, node:
     )
     dropping.start()
     for _ in range(3):
-        other_reader.execute(
-            f"SELECT count(*) FROM {TABLE}"
-        )  # another reader is not held up for long
+        other_reader.execute(f"SELECT count(*) FROM {TABLE}")  # must not wait for long
         time.sleep(0.1)
     reader.execute("COMMIT")
     dropping.join()

@@ -1,4 +1,4 @@
-"""`annals distribute`: interrupted anywhere, and repeated, it loses nothing and doubles nothing."""
+"""`annals distribute`: if it is interrupted anywhere and repeated, no row is lost or doubled."""
 
 import io
 import random
@@ -90,14 +90,14 @@ def filled(citus: Citus) -> Citus:
         " FROM generate_series(1, 50) n", [get_root().name]
     )  # fmt: skip
     assert plain.execute(NOTED, ["before"]).fetchall() == [(1,)]
-    # Packed by one server, which guards them by a trigger.
+    # These days are packed before the distribution, so a trigger guards them.
     for entity in (CHILD, ARCHIVED, CHANGED):
         packing.pack_day(plain, entity, PACKED)
     return citus
 
 
 def fetch_versions(citus: Citus) -> dict[str, list[tuple[Any, ...]]]:
-    """All versions of the tables, in order."""
+    """Return the versions of each table and day, in order."""
     plain = citus.connect()
     return {
         f"{entity.table} {day}": list(
@@ -219,7 +219,7 @@ def test_interrupted_distribution_is_completed_by_later_runs(filled: Citus) -> N
             break
     assert killed > 5
     assert fetch_versions(filled) == before
-    _is_distributed(filled)
+    _assert_distributed(filled)
     result = parse_shaped("distribute", distribute("--json"))
     assert (result["distributed"], result["days"], result["done"]) == ([], [], True)
     assert "Nothing was left to do" in distribute()
@@ -235,7 +235,8 @@ def test_day_packed_before_distribution_can_be_unpacked(filled: Citus) -> None:
 
 
 def test_day_packed_before_distribution_can_be_restored(filled: Citus, tmp_path: Path) -> None:
-    """It can be restored after it was dropped, and, once unpacked, after it lost a row."""
+    """The day can be restored after it was dropped. After it lost a row, it must be unpacked
+    first."""
     plain, before, store = filled.connect(), fetch_versions(filled), ArchiveStore(str(tmp_path))
     source = days.locate_day(plain, ARCHIVED.table, PACKED).child
     archived = archive_day(plain, store, ARCHIVED, PACKED, source)
@@ -325,7 +326,7 @@ def test_check_reports_kind_that_was_declared_after_distribution(
         plain.execute("DROP TABLE order_aud")
 
 
-def _is_distributed(citus: Citus) -> None:
+def _assert_distributed(citus: Citus) -> None:
     plain = citus.connect()
     distribution.forget_answer(plain)
     assert distribution.is_distributed(plain)
@@ -346,7 +347,7 @@ def _is_distributed(citus: Citus) -> None:
             name = days.build_partition_name(entity.table, day)
             assert days.locate_day(plain, entity.table, day).state is days.DayState.ATTACHED
             assert citus.fetch_rows("SELECT pg_relation_size(%s)", [name]) == [(0,)]
-    # Each node sees all of it, the ledger included.
+    # Each node sees all rows of a distributed table, and the ledger.
     for node in range(len(citus.urls)):
         assert citus.fetch_rows(f"SELECT count(*) FROM {get_root().table}", node=node) == [(600,)]
         assert citus.fetch_rows("SELECT count(*) FROM ingest_ledger", node=node) == [(0,)]

@@ -44,14 +44,17 @@ WINDOW = Window.at(NOW, 90, 14)
 SPAN = timedelta(days=6)
 DAYS = [(NOW - timedelta(days=number)).date() for number in range(-1, 8)]
 PACKED = [(NOW - timedelta(days=number)).date() for number in (5, 3)]
-# What differs when the same is asked twice, or stored twice: the id of a request, and the moments
-# at which a server stored something.
+# Parts of answers that differ between two requests or two servers: the id of the request, and the
+# moments at which a server stored or checked something.
 OF_THE_MOMENT = re.compile(rb'(?<="(?:requestId|checkedAt)":)"[^"]*"|(?<="readAt":)"[^"]*"')
 OF_A_FATE = re.compile(rb'(?<="at":)"[^"]*"|\d{4}-\d\d-\d\d \d\d:\d\d(?= UTC)')
 
 
 class Delivery(NamedTuple):
-    """The messages of a simulation as they come: some late or again, some bad, some never."""
+    """The messages of a simulation in the order in which they are stored.
+
+    Some come late or twice, some are bad, and some never come.
+    """
 
     first: list[KafkaMessage]
     after_packing: list[KafkaMessage]
@@ -85,12 +88,12 @@ class Installation:
     _claims: dict[TopicPartition, Claim] = field(default_factory=dict)
 
     @contextmanager
-    def used(self) -> Iterator[None]:
+    def activate(self) -> Iterator[None]:
         with use_database(self.url):
             yield
 
     def fill(self, delivery: Delivery) -> None:
-        """Store all messages, and pack two days in between."""
+        """Store the first messages, pack two days, and store the others."""
         with connect_plainly() as plain:
             for entity in ENTITIES:
                 for day in DAYS:
@@ -130,7 +133,7 @@ class Installation:
         return response.status_code, OF_A_FATE.sub(b"0", body) if "trace?" in address else body
 
 
-class Twins(NamedTuple):
+class InstallationPair(NamedTuple):
     """Two installations that got the same messages."""
 
     one_server: Installation
@@ -139,8 +142,8 @@ class Twins(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def twins(distributed: Citus) -> Iterator[Twins]:
-    """With packed, plain and late days, gaps, repeated and bad messages."""
+def installation_pair(distributed: Citus) -> Iterator[InstallationPair]:
+    """Both have packed and plain days, late versions, gaps, and repeated and bad messages."""
     step = SPAN / VERSIONS
     messages = list(islice(generate_messages(37, NOW - SPAN, step=step), VERSIONS))
     delivery = deliver(messages, Random(37))
@@ -149,19 +152,19 @@ def twins(distributed: Citus) -> Iterator[Twins]:
         one_server, cluster = Installation(url), Installation(distributed.url)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(clock, "now", lambda: NOW)
-            patch.setattr(signing.time, "time", NOW.timestamp)  # of page tokens
-            # Pages of a busy cluster do not end before they are full.
+            patch.setattr(signing.time, "time", NOW.timestamp)  # page tokens contain the time
+            # A page ends early after some seconds. A busy cluster must have longer.
             patch.setattr("history.timeline.budget.PAGE_SECONDS", 600)
-            with one_server.used():
+            with one_server.activate():
                 call_command("migrate", verbosity=0)
                 one_server.fill(delivery)
-            with cluster.used():
+            with cluster.activate():
                 cluster.fill(delivery)
-            yield Twins(one_server, cluster, messages)
+            yield InstallationPair(one_server, cluster, messages)
 
 
 def generate_addresses(messages: Sequence[SimulatedMessage], chance: Random) -> Iterator[str]:
-    """Yield what may be asked about these messages, of each call in turn."""
+    """Yield API addresses about these messages, one call of the API after the other."""
     numbers = [
         number
         for message in messages
@@ -201,26 +204,26 @@ def generate_addresses(messages: Sequence[SimulatedMessage], chance: Random) -> 
         yield "completeness"
 
 
-def test_answers_of_cluster_equal_those_of_one_server(twins: Twins) -> None:
-    addresses = generate_addresses(twins.messages, Random(37))
+def test_answers_of_cluster_equal_those_of_one_server(installation_pair: InstallationPair) -> None:
+    addresses = generate_addresses(installation_pair.messages, Random(37))
     questions: list[str] = []
     differences: list[str] = []
     statuses: Counter[int] = Counter()
     expected: dict[str, tuple[int, bytes]] = {}
-    with twins.one_server.used():
+    with installation_pair.one_server.activate():
         following: list[str] = []
         while len(questions) < ANSWERS:
             address = following.pop() if following else next(addresses)
             questions.append(address)
-            status, body = expected[address] = twins.one_server.get_answer(address)
+            status, body = expected[address] = installation_pair.one_server.get_answer(address)
             statuses[status] += 1
             token = json.loads(body).get("data", {}).get("nextPageToken") if status == 200 else None
             if token is not None and "pageToken" not in address:
                 mark = "&" if "?" in address else "?"
                 following.append(f"{address}{mark}pageToken={quote(token)}")
-    with twins.cluster.used():
+    with installation_pair.cluster.activate():
         for address in questions:
-            answer = twins.cluster.get_answer(address)
+            answer = installation_pair.cluster.get_answer(address)
             if answer != expected[address]:
                 differences.append(describe_difference(address, expected[address], answer))
     assert not differences, "\n".join(differences)
@@ -229,7 +232,7 @@ def test_answers_of_cluster_equal_those_of_one_server(twins: Twins) -> None:
 
 
 def describe_difference(address: str, first: tuple[int, bytes], second: tuple[int, bytes]) -> str:
-    """Return what is asked, and both answers from the place at which they begin to differ."""
+    """Return the address, and both answers from where they begin to differ."""
     (first_status, first_body), (second_status, second_body) = first, second
     pairs = enumerate(zip(first_body, second_body, strict=False))
     place = next((number for number, (one, other) in pairs if one != other), 0)
@@ -240,10 +243,12 @@ def describe_difference(address: str, first: tuple[int, bytes], second: tuple[in
     )
 
 
-def test_cluster_and_one_server_have_the_same_ledger_and_packed_days(twins: Twins) -> None:
+def test_cluster_and_one_server_have_the_same_ledger_and_packed_days(
+    installation_pair: InstallationPair,
+) -> None:
     rows: list[list[tuple[Any, ...]]] = []
-    for installation in (twins.one_server, twins.cluster):
-        with installation.used(), connect_plainly() as plain:
+    for installation in (installation_pair.one_server, installation_pair.cluster):
+        with installation.activate(), connect_plainly() as plain:
             rows.append(
                 plain.execute(
                     "SELECT topic, read, stored, repeated, quarantined FROM ingest_ledger"

@@ -1,8 +1,8 @@
-"""The short form of `python -m tests.citus.faults`, which says more.
+"""A short form of `python -m tests.citus.faults`.
 
-ANNALS_TEST_CITUS_STOP and ANNALS_TEST_CITUS_START are command lines that end a node as a
-crash does, and start it, with {host} and {port}. ANNALS_TEST_CITUS_THIRD is HOST:PORT of a node
-that has not joined.
+ANNALS_TEST_CITUS_STOP is a command line that ends a node as a crash does, and
+ANNALS_TEST_CITUS_START one that starts it. Both have {host} and {port}. ANNALS_TEST_CITUS_THIRD is
+HOST:PORT of a node that has not joined the cluster.
 """
 
 import os
@@ -13,18 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.citus.faults.run import Plan, run
+from tests.citus.faults.run import FaultPlan, run
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Not under pytest's own directory, which only its user may enter."""
+    """A folder outside of pytest's own directory, which only pytest's user may enter."""
     path = Path(tempfile.mkdtemp(prefix="annals-citus-"))
     yield path
     shutil.rmtree(path)
 
 
-def _given(name: str) -> str:
+def _require_variable(name: str) -> str:
     value = os.environ.get(name)
     if not value:
         pytest.skip(f"needs {name}: see tests/citus/test_faults.py")
@@ -35,25 +35,25 @@ def _given(name: str) -> str:
     "scene", ["worker", "coordinator", "consumer", "prepared", "commit", "on-worker", "standby"]
 )
 def test_nothing_is_lost_or_doubled_when_node_or_consumer_dies(scene: str, folder: Path) -> None:
-    _run(scene, folder)
+    _run_scene(scene, folder)
 
 
 def test_nothing_is_lost_or_doubled_when_worker_joins_and_leaves(folder: Path) -> None:
-    _given("ANNALS_TEST_CITUS_THIRD")
-    _run("rebalance", folder)
+    _require_variable("ANNALS_TEST_CITUS_THIRD")
+    _run_scene("rebalance", folder)
 
 
-def _run(scene: str, folder: Path) -> None:
+def _run_scene(scene: str, folder: Path) -> None:
     host, _, port = os.environ.get("ANNALS_TEST_CITUS_THIRD", "").rpartition(":")
-    plan = Plan(
+    plan = FaultPlan(
         os.environ["ANNALS_TEST_CITUS"],
-        _given("ANNALS_TEST_CITUS_STOP"),
-        _given("ANNALS_TEST_CITUS_START"),
+        _require_variable("ANNALS_TEST_CITUS_STOP"),
+        _require_variable("ANNALS_TEST_CITUS_START"),
         (host, int(port)) if port else None,
         [scene],
         shards=4,
         rate=100.0,
-        seconds=8.0,  # a request waits for a database that is away before it is refused
+        seconds=8.0,  # long enough for a request to be refused because the database is down
         times=3,
     )
     result = run(plan, folder)

@@ -1,4 +1,4 @@
-"""Versions that never arrived, in distributed tables."""
+"""`annals gaps` on distributed tables."""
 
 import pytest
 
@@ -7,8 +7,8 @@ from history.kinds.entities import CHILDREN, get_root
 from history.store import distribution
 from history.store.days import days
 from history.store.days.window import Window
-from tests.citus.again import own_labels
 from tests.citus.cluster import Citus
+from tests.citus.cluster_fixtures import own_labels
 from tests.db.commands import run_command
 from tests.db.partitioned import NOW, TODAY, connect_plainly
 from tests.db.test_gaps import _django_db_marker, committed

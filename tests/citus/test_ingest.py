@@ -1,4 +1,4 @@
-"""What ingest does on plain tables it does on distributed ones: the tests are the same."""
+"""The tests of tests/db/test_transaction.py on distributed tables, and some more."""
 
 import random
 import threading
@@ -16,7 +16,7 @@ from ingest.store import ledger
 from ingest.store.session import open_connection
 from ingest.store.transaction import BatchWriter
 from tests.citus.cluster import Citus
-from tests.citus.ingesting import ingested, on_worker
+from tests.citus.ingest_fixtures import ingested, on_worker
 from tests.db import test_transaction as plain
 from tests.db.ingested import CHILD_SOURCE, Ingested, find_faults, list_quarantined, read_counts
 from tests.kill_points import ProcessKilled, kill_before_statement
@@ -24,12 +24,13 @@ from tests.messages import CHILD_TOPIC, NOW, make_value
 
 __all__ = ["ingested", "on_worker"]
 
-# Other days are not made: see below.
-OTHERWISE = {
+# Tests that do not hold on a cluster.
+PLAIN_ONLY = {
+    # test_message_is_quarantined_when_worker_cannot_create_its_day takes its place.
     "test_only_needed_days_are_created",
-    "test_rows_of_a_batch_are_stored_sorted_by_id_then_by_offset",  # of one table on disk
+    "test_rows_of_a_batch_are_stored_sorted_by_id_then_by_offset",  # reads the order on disk
     "test_write_fails_when_a_trigger_drops_rows",  # Citus has no triggers
-    # They look for sessions that wait, which are the workers' own here.
+    # These look for waiting sessions on the coordinator, but the sessions wait on workers.
     "test_no_search_key_is_stored_for_refused_row",
     "test_batch_is_written_again_after_deadlock",
 }
@@ -37,7 +38,7 @@ globals().update(
     {
         name: value
         for name, value in vars(plain).items()
-        if name.startswith("test_") and name not in OTHERWISE
+        if name.startswith("test_") and name not in PLAIN_ONLY
     }
 )
 
@@ -49,8 +50,8 @@ def make_child(name: str) -> bytes:
 def test_consumer_transaction_opens_only_one_connection_to_each_node(
     distributed: Citus, ingested: Ingested
 ) -> None:
-    """It writes search keys and creates a day. The limit of the login may not allow a connection
-    for each shard."""
+    """The transaction writes search keys and creates a day. The connection limit of the login may
+    not allow a connection for each shard."""
     keys = [
         SearchKeyRow(SearchKeyId(f"n{n:03}", "number", "task", "a1"), 20_000) for n in range(100)
     ]
@@ -87,7 +88,7 @@ def test_batch_is_stored_once_although_its_writer_is_killed_before_each_statemen
                     ingested.writer.close()
                     ingested.writer = BatchWriter(open_connection)
                 except ledger.FencedError:
-                    break  # it ended after its commit
+                    break  # the writer was killed after its commit
                 else:
                     break
             assert statements >= 3
@@ -125,7 +126,7 @@ def test_message_is_quarantined_when_worker_cannot_create_its_day(on_worker: Ing
 def test_each_batch_is_stored_once_when_sessions_are_killed_at_any_moment(
     distributed: Citus, ingested: Ingested
 ) -> None:
-    """Sessions of the writer are killed while it works, on the coordinator and on the workers."""
+    """The test kills sessions of the writer on the coordinator and on the workers."""
     chance, over = random.Random(5), threading.Event()
 
     def kill() -> None:
@@ -150,7 +151,7 @@ def test_each_batch_is_stored_once_when_sessions_are_killed_at_any_moment(
                 try:
                     ingested.store(batch)
                 except ledger.FencedError:
-                    break  # its commit had succeeded; only the answer was lost
+                    break  # the commit had succeeded, and only its answer was lost
                 except psycopg.Error:
                     broken += 1
                     ingested.writer.close()

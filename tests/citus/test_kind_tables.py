@@ -1,4 +1,4 @@
-"""Tables of an installation that is older than blocks, on a cluster."""
+"""Tables on a cluster of an earlier release, which did not know blocks."""
 
 from history.kinds.entities import get_root
 from history.store import kind_tables

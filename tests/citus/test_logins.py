@@ -1,4 +1,4 @@
-"""The logins of the web and of the consumer, as `annals grants` makes them, on a cluster."""
+"""The logins of the web and of the consumer on a cluster, with the rights of `annals grants`."""
 
 from collections.abc import Iterator
 from io import StringIO
@@ -12,7 +12,7 @@ from history.common import private_files
 from ingest.store.session import open_connection
 from ingest.store.transaction import BatchWriter
 from tests.citus.cluster import Citus, use_database
-from tests.citus.ingesting import empty
+from tests.citus.ingest_fixtures import delete_ingested_rows
 from tests.db.ingested import CHILD_SOURCE, Ingested, claim_all, find_faults, read_counts
 from tests.messages import make_value
 
@@ -21,7 +21,7 @@ WEB, CONSUMER = "annals_citus_web", "annals_citus_consumer"
 
 @pytest.fixture(scope="module")
 def granted(distributed: Citus, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Citus]:
-    """A cluster with both logins, which are no superusers."""
+    """A cluster with both logins, which are not superusers."""
     password: Path = tmp_path_factory.mktemp("logins") / "password"
     private_files.write_private_file(password, "secret\n")
     words = [("web", WEB, str(password)), ("consumer", CONSUMER, str(password))]
@@ -34,7 +34,7 @@ def granted(distributed: Citus, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.mark.parametrize("node", [0, 1])
 def test_consumer_login_can_store_new_and_repeated_rows(granted: Citus, node: int) -> None:
-    empty(granted)
+    delete_ingested_rows(granted)
     bodies = [
         make_value(id=f"t{n}", data={"number": f"N{n}"}, productInstanceId=f"a{n}")
         for n in range(8)
@@ -48,4 +48,4 @@ def test_consumer_login_can_store_new_and_repeated_rows(granted: Citus, node: in
         "next_offset": 17, "read": 17, "stored": 8, "repeated": 8, "quarantined": 1
     }  # fmt: skip
     assert find_faults() == []
-    empty(granted)
+    delete_ingested_rows(granted)

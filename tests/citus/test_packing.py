@@ -22,8 +22,8 @@ from history.retention.cluster_swap import IdRange
 from history.store.days import days
 from history.store.days.canonical import Connection, stream_versions
 from history.store.days.table_swap import ChangedMeanwhileError
-from tests.citus.again import own_labels, tables, transactional_db
 from tests.citus.cluster import Citus
+from tests.citus.cluster_fixtures import own_labels, tables, transactional_db
 from tests.consuming import wait_until
 from tests.db.partitioned import pack_finished_days, plain, record_all_topics_as_read
 from tests.db.test_packing import DAY, ROOT, TASK, fill, read_blocks, read_rows
@@ -66,8 +66,8 @@ def test_pack_and_unpack_keep_every_version(citus: Citus, plain: Connection) -> 
 def test_day_is_packed_and_unpacked_in_ranges_of_document_ids(
     plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So Citus never collects a whole day on one node, and needs only the smallest limit for
-    results."""
+    """Citus then never collects a whole day on one node. The test sets its limit for intermediate
+    results to the minimum."""
     fill(plain)
     before = read_rows(plain, ROOT)
     monkeypatch.setattr(cluster_swap, "RANGE_BYTES", 16 * 1024)
@@ -180,11 +180,11 @@ def test_pack_fails_when_rows_of_the_day_change_before_its_table_is_replaced(
 
 
 @pytest.mark.parametrize(("holder", "seconds"), [("page", 0.3), ("vacuum of TOAST", 1)])
-def test_swap_waits_for_page_and_for_vacuum(
+def test_swap_of_packed_table_waits_for_session_that_reads_a_page_or_vacuums(
     citus: Citus, plain: Connection, monkeypatch: pytest.MonkeyPatch, holder: str, seconds: float
 ) -> None:
-    """In one attempt: a page of an application takes longer than a short lock timeout there, and
-    PostgreSQL cancels an autovacuum only after a second."""
+    """The swap must succeed in its first attempt. A page takes longer than a short lock timeout,
+    and PostgreSQL cancels an autovacuum only after a second."""
     fill(plain)
     before = read_rows(plain, ROOT)
     node, query = 0, f"SELECT count(*) FROM {ROOT.table}"

@@ -1,6 +1,6 @@
-"""A node that dies while a day is packed or unpacked: nothing is lost, doubled or changed.
+"""A node dies while a day is packed or unpacked: no version is lost, doubled or changed.
 
-ANNALS_TEST_CITUS_STOP and ANNALS_TEST_CITUS_START are the commands of tests/citus/test_faults.py.
+tests/citus/test_faults.py explains ANNALS_TEST_CITUS_STOP and ANNALS_TEST_CITUS_START.
 """
 
 import os
@@ -15,9 +15,9 @@ from django.db import connection
 from history.retention import cluster_swap, packing
 from history.store.days import days
 from history.store.days.canonical import CanonicalRow, Connection
-from tests.citus.again import own_labels, tables, transactional_db
 from tests.citus.cluster import Citus, disconnect
-from tests.citus.faults.nodes import Nodes, Place
+from tests.citus.cluster_fixtures import own_labels, tables, transactional_db
+from tests.citus.faults.nodes import Address, Nodes
 from tests.citus.faults.scenes import _HANG, _NO_HANG
 from tests.consuming import wait_until
 from tests.db.test_packing import DAY, ROOT, fill, read_blocks, read_rows
@@ -57,7 +57,7 @@ def day(citus: Citus) -> list[CanonicalRow]:
 
 
 def kill_when_filled(monkeypatch: pytest.MonkeyPatch, kill: Kill) -> None:
-    """When the new table has its rows, and nothing is compared yet."""
+    """Call `kill` when the new table has its rows, before they are compared."""
     write_rows = packing.DayRewrite._write_rows
 
     def write_and_kill(self: Any, *arguments: Any, **options: Any) -> bytes:
@@ -69,7 +69,7 @@ def kill_when_filled(monkeypatch: pytest.MonkeyPatch, kill: Kill) -> None:
 
 
 def kill_before_swap(monkeypatch: pytest.MonkeyPatch, kill: Kill) -> None:
-    """When writers are locked out, and the keys of the old table are compared."""
+    """Call `kill` when writers are locked out and the keys of the old table are compared."""
     digest_keys = cluster_swap.digest_keys
     digests = []
 
@@ -83,7 +83,7 @@ def kill_before_swap(monkeypatch: pytest.MonkeyPatch, kill: Kill) -> None:
 
 
 def kill_in_swap(monkeypatch: pytest.MonkeyPatch, kill: Kill) -> None:
-    """When the old table is dropped, and the new one has its name."""
+    """Call `kill` when the old table is dropped and the new table has its name."""
     rename_indexes = days._rename_indexes
 
     def kill_and_rename(*arguments: Any) -> None:
@@ -94,7 +94,7 @@ def kill_in_swap(monkeypatch: pytest.MonkeyPatch, kill: Kill) -> None:
 
 
 def kill_before_commit(monkeypatch: pytest.MonkeyPatch, kill: Kill) -> None:
-    """When the new table has taken the place of the old one, and nothing is committed."""
+    """Call `kill` when the new table has replaced the old one, before the commit."""
     note_form = packing.DayRewrite._note_form
 
     def note_and_kill(*arguments: Any) -> None:
@@ -153,7 +153,7 @@ def test_day_is_packed_or_unchanged_when_coordinator_dies_during_commit(
 
     def note_and_hang(*arguments: Any) -> None:
         note_form(*arguments)
-        nodes.set(node, _HANG)
+        nodes.alter_system(node, _HANG)
 
     hang_at_commit.setattr(packing.DayRewrite, "_note_form", note_and_hang)
     try:
@@ -166,9 +166,9 @@ def test_day_is_packed_or_unchanged_when_coordinator_dies_during_commit(
         hang_at_commit.undo()
         if nodes.coordinator in nodes.dead:
             nodes.revive(nodes.coordinator)
-        nodes.set(node, _NO_HANG)
+        nodes.alter_system(node, _NO_HANG)
     assert errors
-    nodes.recover()
+    nodes.recover_prepared()
     disconnect()
     with citus.connect() as plain:
         assert read_rows(plain, ROOT) == day
@@ -177,10 +177,10 @@ def test_day_is_packed_or_unchanged_when_coordinator_dies_during_commit(
         assert (read_rows(plain, ROOT), is_packed(plain)) == (day, True)
 
 
-def restart(nodes: Nodes, place: Place) -> None:
-    """Start a node, and let the nodes end what they had prepared."""
-    nodes.revive(place)
-    nodes.recover()
+def restart(nodes: Nodes, node: Address) -> None:
+    """Start a node, and let the nodes end their prepared transactions."""
+    nodes.revive(node)
+    nodes.recover_prepared()
     disconnect()
     connection.ensure_connection()
 

@@ -1,4 +1,4 @@
-"""Reading where the tables are distributed: what is about one document is read from one shard."""
+"""Queries about one document read one shard of a distributed table."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -33,7 +33,7 @@ def loans(distributed: Citus) -> Citus:
 
 
 def make_moment(number: float) -> datetime:
-    """The moment this number of minutes after a noon that has a day."""
+    """Return the moment so many minutes after a noon whose day exists."""
     return T0 + timedelta(days=9, minutes=number)
 
 
@@ -46,7 +46,7 @@ class RecordedStatement(NamedTuple):
 def record_statements(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[Callable[[], object]], list[RecordedStatement]]:
-    """The statements on distributed tables while something is called, with their values."""
+    """A function that calls another one and returns its statements on distributed tables."""
 
     def listen(call: Callable[[], object]) -> list[RecordedStatement]:
         statements: list[RecordedStatement] = []
@@ -66,7 +66,7 @@ def record_statements(
 
 
 def count_tasks(query: RecordedStatement) -> list[int]:
-    """How many shards each part of the statement's plan reads."""
+    """Return how many shards each part of the statement's plan reads."""
     cursor = psycopg.RawCursor(connection.connection, row_factory=tuple_row)
     plan = [
         line for (line,) in cursor.execute("EXPLAIN (COSTS OFF) " + query.statement, query.values)

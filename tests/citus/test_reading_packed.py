@@ -1,4 +1,4 @@
-"""Reading packed days of a cluster: every answer is the one of the plain days."""
+"""Answers about packed days of a cluster equal the answers about the same days with plain rows."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,8 +22,8 @@ from history.timeline import (
     VersionFilters,
 )
 from history.timeline.sources.changes import fetch_listed
-from tests.citus.again import own_labels, tables, transactional_db
 from tests.citus.cluster import Citus
+from tests.citus.cluster_fixtures import own_labels, tables, transactional_db
 from tests.db.calls import read_data
 from tests.db.partitioned import plain
 from tests.db.store import HOST, Store, minute
@@ -72,7 +72,7 @@ CALLS: dict[str, Callable[[], Any]] = {
 
 @pytest.fixture
 def application(plain: Connection) -> None:
-    """An application with two tasks, and another one."""
+    """An application with two tasks, and an application without tasks."""
     store = Store()
     for entity in (ROOT, TASK):
         days.create_partition(plain, entity.table, DAY)
@@ -85,8 +85,8 @@ def application(plain: Connection) -> None:
         store.add("A2", version, {"rate": -version}, version)
 
 
-def take_answer(answer: Any) -> Any:
-    """Return the answer without its token, which has the time at which it was made."""
+def drop_token(answer: Any) -> Any:
+    """Return an answer without its page token, which contains the time of the answer."""
     if isinstance(answer, TimelinePage | ChangesPage):
         return answer.versions, answer.damaged
     return answer
@@ -95,13 +95,13 @@ def take_answer(answer: Any) -> Any:
 def test_every_answer_is_the_same_when_the_days_are_packed(
     application: None, citus: Citus, plain: Connection
 ) -> None:
-    before = {name: take_answer(call()) for name, call in CALLS.items()}
+    before = {name: drop_token(call()) for name, call in CALLS.items()}
     for entity in (ROOT, TASK):
         packing.pack_day(plain, entity, DAY)
         assert read_blocks(plain, entity) != []
     connection.close()
     for name, call in CALLS.items():
-        assert take_answer(call()) == before[name], name
+        assert drop_token(call()) == before[name], name
 
 
 def test_late_list_finds_versions_on_plain_and_packed_days(

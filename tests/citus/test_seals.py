@@ -13,8 +13,8 @@ from history.retention.seals.seal import seal_day
 from history.retention.seals.verification import verify_days
 from history.store.days import days
 from history.store.days.canonical import Connection
-from tests.citus.again import own_labels, set_clock, tables, transactional_db
 from tests.citus.cluster import Citus
+from tests.citus.cluster_fixtures import own_labels, set_clock, tables, transactional_db
 from tests.db.partitioned import connect_plainly, get_day
 
 __all__ = ["own_labels", "set_clock", "tables", "transactional_db"]
@@ -35,8 +35,8 @@ def insert(
         copy.write_row([values[0], 1, "{}", values[1], "test", 1, *values[2:]])
 
 
-def note(plain: Connection, id: str) -> None:
-    """As ingest does it."""
+def note_late_row(plain: Connection, id: str) -> None:
+    """Note a late row with the statement that ingest uses."""
     plain.execute(
         'INSERT INTO late_row ("table", day, row_id, version, row_hash, topic, partition, "offset",'
         " noted_at, sealed) SELECT %s, %s, id, version, sha256(convert_to(concat_ws(',',"
@@ -124,10 +124,10 @@ def test_row_that_arrives_during_sealing_is_sealed_or_noted_as_late(
 
     def seal_with_a_row(connection: Connection, name: str, of: object) -> None:
         include(connection, name, OLD)
-        if not calls:  # after the notes were read, in the same transaction
+        if not calls:  # the late rows were read, and the transaction is still open
             with citus.connect(1) as other_session, other_session.transaction():
                 insert(other_session, table, "late")
-                note(other_session, "late")
+                note_late_row(other_session, "late")
         calls.append(of)
 
     monkeypatch.setattr(late_rows, "include_late_rows", seal_with_a_row)

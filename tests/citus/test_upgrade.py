@@ -1,4 +1,4 @@
-"""An upgrade of a cluster: data of an earlier release, and the code of today."""
+"""An upgrade of a cluster from an earlier release to this one."""
 
 import json
 import os
@@ -14,8 +14,8 @@ from pytest_django import DjangoDbBlocker
 from annals.embedded.broker import EmbeddedBroker
 from history.common import clock
 from history.store import distribution
-from tests.citus.again import set_clock
 from tests.citus.cluster import Citus, create_database, use_database
+from tests.citus.cluster_fixtures import set_clock
 from tests.consuming import ROOT
 from tests.db.commands import run_command
 from tests.db.partitioned import few_days, retire_all_topics
@@ -27,11 +27,11 @@ from tests.upgrade.release import KeptRelease, ReleaseCommandError
 __all__ = ["embedded", "few_days", "set_clock"]
 
 NO_BROKER = {"KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
-# The last commit that can distribute the tables, and neither packs the days of a cluster nor lists
-# the children of its applications.
+# The last commit that can distribute the tables, but does not pack the days of a cluster and does
+# not list the children of applications.
 EARLIER_CLUSTER = "a6bac2ff"
 SHARDS = ("--shards", "4")
-# The earlier code packs this day, by one server, and distributes it then.
+# The earlier code packs this day on a single server, and distributes it afterwards.
 PACKED = (clock.now() - timedelta(days=3)).date()
 
 
@@ -111,14 +111,14 @@ def test_answers_of_cluster_are_the_same_after_upgrade_from_earlier_code(
     load_applications(earlier_release, seed=1)
     earlier_release.run_command("partitions", "pack", str(PACKED))
     earlier_release.run_command("distribute", *SHARDS)
-    # Its consumer stores nothing in a packed day of a cluster.
+    # The consumer of the earlier code cannot store versions of a packed day on a cluster.
     load_applications(earlier_release, seed=2, days=2)
     earlier_release.run_command("gaps")
     addresses = keep.list_addresses(empty_cluster.url)
     assert len(addresses) > 16
     earlier_answers = earlier_release.fetch_answers(*addresses)
     for answer in earlier_answers.values():
-        del answer["completeness"]  # depends on the moment at which it is asked
+        del answer["completeness"]  # depends on the moment of the request
     ledger = earlier_release.read_ledger()
 
     with pytest.raises(ReleaseCommandError, match="lacks migrations of this release"):

@@ -1,5 +1,7 @@
-"""A plugin of pytest, `-p tests.citus.whole`: the database of the tests is a distributed one on the
-cluster of ANNALS_TEST_CITUS, so that tests of a plain installation run there as they are."""
+"""A pytest plugin, `-p tests.citus.whole`, that runs tests of a single server on a cluster.
+
+All tests of the run use one distributed database on the cluster of ANNALS_TEST_CITUS.
+"""
 
 import io
 import os
@@ -14,14 +16,14 @@ from django.core.management import call_command
 from history.store.search_index import children
 from tests.citus.cluster import create_database, disconnect, use_database
 
-SHARDS = 2  # a day of a table costs as much as its shards
+SHARDS = 2  # few, because creating a day takes longer with each shard
 
 
-class Fixtures:
+class WholeRunFixtures:
     @pytest.fixture(scope="session")
     @classmethod
     def django_db_setup(cls, django_db_blocker: pytest_django.DjangoDbBlocker) -> Iterator[None]:
-        """Instead of pytest-django's."""
+        """Replace the fixture of pytest-django."""
         with (
             create_database(os.environ["ANNALS_TEST_CITUS"]) as cluster,
             django_db_blocker.unblock(),
@@ -29,7 +31,8 @@ class Fixtures:
         ):
             call_command("migrate", verbosity=0)
             call_command("distribute", shards=SHARDS, stdout=io.StringIO())
-            # A test in a transaction makes days after it has read.
+            # Tests create days in a transaction in which they have already read. In its default
+            # mode Citus refuses that.
             name = cluster.fetch_rows("SELECT current_database()")[0][0]
             cluster.connect().execute(
                 f'ALTER DATABASE "{name}" SET citus.multi_shard_modify_mode TO sequential'
@@ -40,9 +43,9 @@ class Fixtures:
     @pytest.fixture(autouse=True)
     @classmethod
     def unlisted_children(cls, django_db_setup: None) -> Iterator[None]:  # noqa: ARG003
-        """Forget after a test that the children of all applications are listed.
+        """Delete, after a test, the mark that the list of children is complete.
 
-        Tests store versions by SQL, which lists no children.
+        Tests store versions with SQL, and so they do not list children.
         """
         url = settings.ANNALS.database_url
         yield
@@ -51,12 +54,12 @@ class Fixtures:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what is about one server only, with the reason that its mark names."""
+    """Skip the tests with the mark `plain_only`, which are about a single server."""
     for item in items:
         if (mark := item.get_closest_marker("plain_only")) is not None:
             item.add_marker(pytest.mark.skip(reason=f"about one server only: {mark.args[0]}"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # After pytest-django, whose fixture this one replaces.
-    config.pluginmanager.register(Fixtures(), "annals-citus-whole")
+    # A plugin that is registered after pytest-django replaces its fixture.
+    config.pluginmanager.register(WholeRunFixtures(), "annals-citus-whole")

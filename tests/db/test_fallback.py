@@ -244,7 +244,7 @@ def test_token_is_sent_to_old_service(
 def test_old_service_is_trusted_only_when_its_certificate_authority_is_known(
     store: Store, support: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    authority, certificate = certificates.make(tmp_path)
+    authority, certificate = certificates.make_certificates(tmp_path)
     store.add("A1", 1, {"rate": "new"}, minute(1))
     with OldServiceServer(certificate=certificate) as service:
         service.add_version("A1", 0, {"rate": "old"}, minute(0))

@@ -6,14 +6,14 @@
 import pytest
 
 from tests.db.ingested import Ingested
-from tests.swaps.stress import Stress
+from tests.swaps.stress import SwapStress
 
 pytestmark = pytest.mark.usefixtures("tables")
 
 
 def test_answers_are_right_while_days_are_swapped(tables: None, ingested: Ingested) -> None:
-    stress = Stress(ingested)
+    stress = SwapStress(ingested)
     stress.run(swaps=6)
-    print(stress.did)
+    print(stress.act_counts)
     assert stress.wrong == []
-    assert {"ingest", "write_sql", "read", "verify", "export", "dump"} <= stress.did.keys()
+    assert {"ingest", "write_sql", "read", "verify", "export", "dump"} <= stress.act_counts.keys()

@@ -1,1 +1,4 @@
-"""Every code block of the documentation is run, parsed or named."""
+"""Tests every code block and command of the documentation.
+
+A block is run, or parsed, or listed in `named` with the test that runs it.
+"""

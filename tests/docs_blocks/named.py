@@ -1,4 +1,4 @@
-"""What the tests of this folder do not run, or run in another way."""
+"""The blocks and commands that the tests of this folder do not run, or run in a special way."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ BLOCKS_ELSEWHERE: Final = (
     '"""Sends three versions of one application: python produce.py localhost:9092 TOPIC ID"""',
     "ALTER SYSTEM SET shared_buffers = '4GB';",
 )
-# Commands whose words are only parsed here: they need Kafka, or run until they are stopped.
+# Commands that are only parsed. They need Kafka, or run until they are stopped.
 ONLY_PARSED: Final = (
     "consume --topics top-storage.export.product-instance,top-storage.export.participant-role",
     "consume --group annals-migration --topics top-storage.export.migration.product-instance",
@@ -25,15 +25,15 @@ ONLY_PARSED: Final = (
     "simulate --rps 0 --applications 26000",
     "simulate --days 30 --applications 500",
 )
-# Commands that end with something else than 0 there: code, and a part of what is said.
+# The exit code of some commands in the test, and a part of their output. Others must end with 0.
 ENDS: Final = {
     "partitions adopt 2026-08-21 --entity product-instance --why"
     " 'database restored from the backup of 2026-11-20'": (2, "the database knows these rows"),
-    # The line is two: the first restored all kinds.
+    # The page has this command with and without --entity. The first one has restored all kinds.
     "partitions restore 2026-08-21 --entity product-instance": (2, "exists and has all rows"),
     "--version": (0, __version__),
 }
-# Commands that are run when all others were.
+# Commands that run after all others.
 AT_THE_END: Final = (
     "check --deploy --database default",
     "partitions forget 2026-08-21 --entity product-instance --why"

@@ -11,7 +11,7 @@ from typing import Final
 from scripts.pages import DOCS, ROOT
 from tests.docs_blocks.named import BLOCKS_ELSEWHERE, PAGES_ELSEWHERE
 
-# Its options and actions are generated from the parsers.
+# This page is left out, because it is generated from the parsers of the commands.
 GENERATED: Final = DOCS / "commands.md"
 PAGES: Final = [
     ROOT / "README.md",
@@ -27,71 +27,73 @@ SHELL: Final = ("", "bash", "sh")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """page: as docs/kafka.md. language: "" if the page has none. text: without the indent."""
+    """A code block of a page."""
 
-    page: str
-    language: str
-    text: str
+    page: str  # for example docs/kafka.md
+    language: str  # "" if the page names none
+    text: str  # without the indent
 
     @property
-    def first(self) -> str:
-        """Its first line."""
+    def first_line(self) -> str:
         return self.text.split("\n", 1)[0].strip()
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """A command, as a line of a shell says it. words: of the command, the program first."""
+class ShellCommand:
+    """One command in a line of a shell block."""
 
     page: str
     line: str
-    words: tuple[str, ...]
+    words: tuple[str, ...]  # the program comes first
 
 
-def name(path: Path) -> str:
+def get_page_name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def _blocks() -> Iterator[Block]:
+def _read_blocks() -> Iterator[Block]:
     for path in PAGES:
         for _, _, language, text in _BLOCK.findall(path.read_text()):
-            yield Block(name(path), language.strip(), dedent(text))
+            yield Block(get_page_name(path), language.strip(), dedent(text))
 
 
-def _spans() -> Iterator[tuple[str, str]]:
+def _read_spans() -> Iterator[tuple[str, str]]:
     for path in PAGES:
         for text in _SPAN.findall(_BLOCK.sub("", path.read_text())):
-            yield name(path), text
+            yield get_page_name(path), text
 
 
-BLOCKS: Final = tuple(_blocks())
-# Page and text of what is in backticks.
-SPANS: Final = tuple(_spans())
+BLOCKS: Final = tuple(_read_blocks())
+# The texts in single backticks, each with its page.
+SPANS: Final = tuple(_read_spans())
 
 
 def split_lines(block: Block) -> list[str]:
-    """What a shell runs one after the other, without comments."""
+    """Return the lines that a shell would run, without comments and with continued lines joined."""
     joined = re.sub(r" *\\\n *", " ", block.text).splitlines()
     texts = (re.sub(r"(?:^|\s)#\s.*$", "", line).strip() for line in joined)
     return [line for line in texts if line]
 
 
 def list_settings(line: str) -> list[str]:
-    """The variables that the line sets, if it does nothing else."""
+    """Return the environment variables that a line sets, or [] if the line does anything else."""
     match = _SETTING.match(line)
     return [match[1]] if match and line.startswith((match[0], "export ")) else []
 
 
-def list_commands(page: str, line: str) -> list[Said]:
-    """The commands of a line, joined by &&, | or nothing. What is in [brackets] may be left out:
-    such a line is two. A line of a crontab has its command after five fields."""
+def list_commands(page: str, line: str) -> list[ShellCommand]:
+    """Return the commands of a line, which && or | can join.
+
+    [Brackets] mark an optional part: such a line gives its commands with and without this part. In
+    a line of a crontab the command follows after five fields.
+    """
     line = _CRON.sub("", line)
     without = re.sub(r" \[[^\]]*\]", "", line)
     variants = [line] if line == without else [without, re.sub(r" \[([^\]]*)\]", r" \1", line)]
-    return [Said(page, line, words) for item in variants for words in _words(item)]
+    return [ShellCommand(page, line, words) for item in variants for words in _split_words(item)]
 
 
-def _words(line: str) -> Iterator[tuple[str, ...]]:
+def _split_words(line: str) -> Iterator[tuple[str, ...]]:
     lexer = shlex.shlex(line, posix=True, punctuation_chars="&|>")
     lexer.whitespace_split = True
     words: list[str] = []
@@ -107,27 +109,32 @@ def _words(line: str) -> Iterator[tuple[str, ...]]:
 
 
 def select_annals_words(words: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The words of the command of Annals, without `annals`; None: it is none. In a container it
-    stands after --."""
+    """Return the words after `annals`, or None if the command is not one of Annals.
+
+    A command that runs in a container stands after `--`.
+    """
     command = words[words.index("--") + 1 :] if "--" in words else words
     return command[1:] if command and Path(command[0]).name == "annals" else None
 
 
-# Those that are checked here.
-HERE: Final = [
+# The blocks that this folder tests. Other tests run the others.
+BLOCKS_HERE: Final = [
     block
     for block in BLOCKS
-    if block.page not in PAGES_ELSEWHERE and block.first not in BLOCKS_ELSEWHERE
+    if block.page not in PAGES_ELSEWHERE and block.first_line not in BLOCKS_ELSEWHERE
 ]
-# Page and line of what a shell runs.
+# The lines of the shell blocks, each with its page.
 LINES: Final = [
-    (block.page, line) for block in HERE if block.language in SHELL for line in split_lines(block)
+    (block.page, line)
+    for block in BLOCKS_HERE
+    if block.language in SHELL
+    for line in split_lines(block)
 ]
 
 
 def list_blocks(language: str) -> list[Block]:
-    """The blocks of a language that are checked here."""
-    return [item for item in HERE if item.language == language]
+    """Return the blocks of a language that this folder tests."""
+    return [item for item in BLOCKS_HERE if item.language == language]
 
 
 def get_block_text(language: str, page: str) -> str:

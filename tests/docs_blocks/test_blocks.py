@@ -1,4 +1,4 @@
-"""Code blocks and commands of the pages are read by what reads them in use."""
+"""Code blocks and commands of the documentation are parsed by the code that reads them in use."""
 
 import json
 import re
@@ -38,7 +38,11 @@ from tests.docs_blocks.pages import (
 
 
 def make_parser(name: str) -> ArgumentParser:
-    """Of a command of Annals. Raises CommandError if there is none of this name."""
+    """Make the parser of a command of Annals.
+
+    Raises:
+        CommandError: There is no command of this name.
+    """
     app = get_commands().get(name)
     if app is None:
         raise CommandError(f"there is no command {name}")
@@ -49,7 +53,7 @@ def make_parser(name: str) -> ArgumentParser:
 
 
 def explain_wrong_words(words: tuple[str, ...]) -> str | None:
-    """Why a command does not take these words; None: it does."""
+    """Return why a command of Annals refuses these words, or None if it accepts them."""
     if words == ("--version",):
         return None
     try:
@@ -60,7 +64,7 @@ def explain_wrong_words(words: tuple[str, ...]) -> str | None:
 
 
 def list_annals_commands() -> list[tuple[str, tuple[str, ...]]]:
-    """Page and words, without `annals`, of every command of Annals in a block."""
+    """Return each command of Annals in a block: its page, and its words without `annals`."""
     pairs = [
         (page, select_annals_words(command.words))
         for page, line in LINES
@@ -84,8 +88,8 @@ def test_commands_in_documentation_have_valid_arguments() -> None:
 
 
 def test_commands_in_running_text_have_existing_actions_and_options() -> None:
-    """Such a command may have placeholders, such as TOPIC in `annals ledger acknowledge TOPIC --why
-    TEXT`, and may lack required options."""
+    """A command in running text may have placeholders, such as TOPIC in `annals ledger acknowledge
+    TOPIC --why TEXT`, and it may lack required options."""
     pairs = [(page, text.split()[1:]) for page, text in SPANS if re.match(r"annals [a-z]", text)]
     assert len(pairs) > 150
     assert {
@@ -94,7 +98,7 @@ def test_commands_in_running_text_have_existing_actions_and_options() -> None:
 
 
 def find_unknown_words(words: list[str]) -> str | None:
-    """What a command of Annals has not."""
+    """Return which command, action or option does not exist, or None if all exist."""
     if words[0] == "help":
         return None
     try:
@@ -184,8 +188,8 @@ def test_api_addresses_in_documentation_exist() -> None:
                 if path.endswith("/product-instance") else path)  # fmt: skip
 
 
-def run(text: str, place: dict[str, Any]) -> None:
-    exec(text, place)  # noqa: S102 # it is that of our own pages
+def execute(text: str, namespace: dict[str, Any]) -> None:
+    exec(text, namespace)  # noqa: S102 # the text is from our own pages
 
 
 def test_python_in_documentation_compiles() -> None:
@@ -194,8 +198,8 @@ def test_python_in_documentation_compiles() -> None:
         compile(block.text, block.page, "exec")
 
 
-class Reader:
-    """As a rule sees it."""
+class FakeViewer:
+    """A viewer with the part of its interface that a need-to-know rule uses."""
 
     def __init__(self, *rights: str) -> None:
         self.rights = rights
@@ -204,40 +208,40 @@ class Reader:
         return name in self.rights
 
 
-def test_need_to_know_rule_in_documentation_hides_what_its_page_says() -> None:
-    place: dict[str, Any] = {}
-    run(get_block_text("python", "docs/access.md"), place)
-    rule = place["may_open"]
+def test_documented_need_to_know_rule_hides_vip_applications_from_plain_viewers() -> None:
+    namespace: dict[str, Any] = {}
+    execute(get_block_text("python", "docs/access.md"), namespace)
+    rule = namespace["may_open"]
     [line] = [line for page, line in LINES if line.startswith("ANNALS_NEED_TO_KNOW=")]
     assert line.endswith(".annals_rules.may_open")
-    nobody, sees = Reader(), Reader("history.view_sensitive")
-    assert not rule(sees, Application("A1", None))
-    assert rule(nobody, Application("A1", {"rate": "1"}))
-    assert not rule(nobody, Application("A1", {"vip": True}))
-    assert rule(sees, Application("A1", {"vip": True}))
+    plain_viewer, privileged_viewer = FakeViewer(), FakeViewer("history.view_sensitive")
+    assert not rule(privileged_viewer, Application("A1", None))
+    assert rule(plain_viewer, Application("A1", {"rate": "1"}))
+    assert not rule(plain_viewer, Application("A1", {"vip": True}))
+    assert rule(privileged_viewer, Application("A1", {"vip": True}))
 
 
 def test_documented_simulator_program_makes_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     text = get_block_text("python", "docs/simulator.md")
     assert "applications=1000" in text
-    place: dict[str, Any] = {}
-    run(text.replace("applications=1000", "applications=2"), place)
-    assert place["message"].topic.startswith("top-storage.export.")
+    namespace: dict[str, Any] = {}
+    execute(text.replace("applications=1000", "applications=2"), namespace)
+    assert namespace["message"].topic.startswith("top-storage.export.")
 
 
 def test_documented_outbox_settings_are_read() -> None:
     head, _, models = get_block_text("python", "docs/outbox.md").partition("# models.py\n")
-    place: dict[str, Any] = {"INSTALLED_APPS": [], "MIDDLEWARE": []}
-    run(head, place)
-    conf.OutboxConf.from_setting(place["OUTBOX"])
+    namespace: dict[str, Any] = {"INSTALLED_APPS": [], "MIDDLEWARE": []}
+    execute(head, namespace)
+    conf.OutboxConf.from_setting(namespace["OUTBOX"])
     imported = "".join(re.findall(r"^from .*\n", models, re.MULTILINE))
-    run(imported, place)
-    assert {"Recorded", "Kind"} <= set(place)
+    execute(imported, namespace)
+    assert {"Recorded", "Kind"} <= set(namespace)
 
 
 def test_documented_inbox_handler_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    place: dict[str, Any] = {"INSTALLED_APPS": [], "__name__": "stock.inbox"}
+    namespace: dict[str, Any] = {"INSTALLED_APPS": [], "__name__": "stock.inbox"}
     monkeypatch.setattr(message, "_handlers", {})
-    run(get_block_text("python", "docs/inbox.md"), place)
-    inbox_conf.InboxConf.from_setting(place["INBOX"])
+    execute(get_block_text("python", "docs/inbox.md"), namespace)
+    inbox_conf.InboxConf.from_setting(namespace["INBOX"])
     assert [set(handler.topics) for handler in message.list_handlers().values()] == [{"shop.order"}]

@@ -1,5 +1,7 @@
-"""The commands and the SQL of the pages are run in their order, in a PostgreSQL of their own: at
-first the pages that install it."""
+"""The commands and the SQL of the documentation run in their order, on a new PostgreSQL.
+
+The page that installs Annals comes first.
+"""
 
 import os
 import re
@@ -22,7 +24,7 @@ from history.kinds.entities import ENTITIES, EntityKind
 from history.store.days import days
 from tests.docs_blocks.named import AT_THE_END, ENDS, ONLY_PARSED
 from tests.docs_blocks.pages import (
-    HERE,
+    BLOCKS_HERE,
     SHELL,
     Block,
     list_commands,
@@ -33,9 +35,9 @@ from tests.forked import CommandForker, CommandResult
 
 TOPIC: Final = "top-storage.export.product-instance"
 MIGRATION: Final = "top-storage.export.migration.product-instance"
-# It makes the database; the others are run in their order after it.
+# This page creates the database. The other pages run after it.
 FIRST: Final = "docs/first-hour.md"
-# The day that the pages restore, and those that they export.
+# The day that the pages restore, and the days that they export.
 ARCHIVED: Final = date(2026, 8, 21)
 EXPORTED: Final = tuple(date(2026, 11, number) for number in range(1, 8))
 BAD: Final = (("not_json", b"{ no"), ("empty_value", None))
@@ -50,24 +52,24 @@ INSERT INTO ingest_ledger (topic, topic_id, partition, first_offset, next_offset
     checked_at)
 VALUES (%s, 't', 0, 0, 10, 10, 10, 10, 0, 0, 0, 0, 0, 0, '', now(), now())
 """
-# What `check --deploy` has left to say when the pages were followed: what this test does not have,
-# of the web, Kafka and the backup.
+# The warnings of `check --deploy` that remain when all pages were followed. They are about settings
+# of the web, Kafka and the backup, which this test does not have.
 NOT_SET_HERE: Final = ("W105", "W106", "W116", "W121")
-# Without a broker: the commands that ask it say so, and answer from the database.
+# These commands ask Kafka. The test has no broker, so they report this and use the database only.
 ASK_KAFKA: Final = ("check", "ledger")
-SOON: Final = {
+SHORT_TIMEOUTS: Final = {
     f"ingest.kafka.{module}.TIMEOUT_SECONDS": 0.2 for module in ("source", "brokers", "retention")
 }
-WORD: Final = "of-the-tests"
+PASSWORD: Final = "of-the-tests"
 
 
 @dataclass(frozen=True)
-class Place:
-    """A server, where its owner finds it, and the process that runs commands."""
+class DocsInstallation:
+    """A PostgreSQL, and a process that runs the commands of the documentation against it."""
 
     server: EmbeddedPostgres
-    env: Mapping[str, str]
-    forking: CommandForker
+    env: Mapping[str, str]  # of the commands
+    forker: CommandForker
     home: Path
 
     def connect_as_admin(
@@ -79,15 +81,15 @@ class Place:
         return psycopg.connect(self.env["DATABASE_URL"], autocommit=True)
 
     def run(self, words: tuple[str, ...]) -> CommandResult:
-        constants = SOON if words[0] in ASK_KAFKA else {}
-        arguments = [self.replace_place(word) for word in words]
-        return self.forking.run_command(*arguments, env=self.env, constants=constants)
+        constants = SHORT_TIMEOUTS if words[0] in ASK_KAFKA else {}
+        arguments = [self.replace_placeholder(word) for word in words]
+        return self.forker.run_command(*arguments, env=self.env, constants=constants)
 
-    def replace_place(self, word: str) -> str:
-        """A word of the page, with a place of this test where the page has one of its own."""
+    def replace_placeholder(self, word: str) -> str:
+        """Return a word of a page, or its value in this test if the word is a placeholder."""
         if re.fullmatch(r"\w+\.password|FILE", word):
             file = self.home / word
-            private_files.write_private_file(file, f"{WORD}-{word}-of-the-logins")
+            private_files.write_private_file(file, f"{PASSWORD}-{word}-of-the-logins")
             return str(file)
         return {"/export": str(self.home / "export"), "ID": "A1", "NAME": "m.operator"}.get(
             word, word
@@ -95,8 +97,8 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    """Empty: the owner and the database are made by the SQL of the pages."""
+def installation(tmp_path: Path) -> Iterator[DocsInstallation]:
+    """An empty server. The SQL of the pages creates the owner and the database."""
     home = Path(tempfile.mkdtemp(prefix="annals-docs-"))
     server = EmbeddedPostgres(home / "postgres", {"fsync": "off"})
     server.start()
@@ -109,32 +111,35 @@ def place(tmp_path: Path) -> Iterator[Place]:
         "ANNALS_HOME": str(tmp_path / "home"),
         "ANNALS_SECRET_KEY": string.ascii_letters,
         "ANNALS_ALLOWED_HOSTS": "annals.bank.example",
-        "ANNALS_RETENTION_DAYS": "2",  # few days to make, and none expires at midnight
+        # Few, because creating days takes time. No day of the test expires at midnight.
+        "ANNALS_RETENTION_DAYS": "2",
         "ANNALS_ARCHIVE_URL": str(tmp_path / "archive"),
-        "DATABASE_URL": f"postgresql://owner_login:{WORD}@127.0.0.1:{server.get_port()}/annals",
+        "DATABASE_URL": f"postgresql://owner_login:{PASSWORD}@127.0.0.1:{server.get_port()}/annals",
         "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
     }
-    forking = CommandForker({**env, "DJANGO_SETTINGS_MODULE": "annals.settings"})
-    yield Place(server, env, forking, tmp_path)
-    forking.close_process()
+    forker = CommandForker({**env, "DJANGO_SETTINGS_MODULE": "annals.settings"})
+    yield DocsInstallation(server, env, forker, tmp_path)
+    forker.close_process()
     server.stop("immediate")
     shutil.rmtree(home)
 
 
-def test_commands_and_sql_in_documentation_run_without_errors(place: Place) -> None:
+def test_commands_and_sql_in_documentation_run_without_errors(
+    installation: DocsInstallation,
+) -> None:
     """A command that occurs on several pages is run once."""
     wrong: dict[str, str] = {}
     outputs: dict[str, str] = {}
-    for page in [FIRST, *dict.fromkeys(item.page for item in HERE if item.page != FIRST)]:
-        for block in (item for item in HERE if item.page == page):
+    for page in [FIRST, *dict.fromkeys(item.page for item in BLOCKS_HERE if item.page != FIRST)]:
+        for block in (item for item in BLOCKS_HERE if item.page == page):
             if block.language == "sql":
-                run_sql(place, block, outputs)
+                run_sql(installation, block, outputs)
             elif block.language in SHELL:
-                wrong |= run_shell(place, block, outputs)
+                wrong |= run_shell(installation, block, outputs)
         if page == FIRST:
-            fill(place)
+            store_some_days(installation)
     for text in AT_THE_END:
-        wrong |= run_text(place, text, outputs)
+        wrong |= run_annals_command(installation, text, outputs)
     assert not wrong, "\n".join(wrong.values())
     assert len(outputs) > 50
     warnings = re.findall(r"\(annals\.(W\d+)\)", outputs[AT_THE_END[0]])
@@ -142,65 +147,82 @@ def test_commands_and_sql_in_documentation_run_without_errors(place: Place) -> N
     assert [item for item in (*ONLY_PARSED, *ENDS) if item not in outputs] == []
 
 
-def run_sql(place: Place, block: Block, outputs: dict[str, str]) -> None:
-    """As an administrator where it is about roles and databases, as the owner of the tables
-    otherwise."""
+def run_sql(installation: DocsInstallation, block: Block, outputs: dict[str, str]) -> None:
+    """Run the SQL of a block.
+
+    SELECT runs as the owner of the tables. Other statements are about roles, databases and
+    functions, and run as an administrator.
+    """
     for item in re.sub(r"--.*", "", block.text).split(";"):
         statement = " ".join(item.split())
         if not statement or statement in outputs:
             continue
         outputs[statement] = ""
         if statement.startswith("SELECT"):
-            with place.connect_as_owner() as owner:
+            with installation.connect_as_owner() as owner:
                 owner.execute(statement)
         else:
             of_annals_itself = "FUNCTION" in statement
-            with place.connect_as_admin("annals" if of_annals_itself else "postgres") as admin:
-                admin.execute(statement.replace("'...'", f"'{WORD}'"))
+            with installation.connect_as_admin(
+                "annals" if of_annals_itself else "postgres"
+            ) as admin:
+                admin.execute(statement.replace("'...'", f"'{PASSWORD}'"))
 
 
-def run_shell(place: Place, block: Block, outputs: dict[str, str]) -> dict[str, str]:
-    """What is wrong, by command."""
+def run_shell(
+    installation: DocsInstallation, block: Block, outputs: dict[str, str]
+) -> dict[str, str]:
+    """Run the commands of a block, and return the output of each command that failed."""
     wrong = {}
     for line in split_lines(block):
         for command in list_commands(block.page, line):
             words = select_annals_words(command.words)
             text = shlex.join(words or ())
             if words and text not in {*outputs, *AT_THE_END}:
-                wrong |= run_text(place, text, outputs)
+                wrong |= run_annals_command(installation, text, outputs)
     return wrong
 
 
-def run_text(place: Place, text: str, outputs: dict[str, str]) -> dict[str, str]:
-    """What is wrong; empty: nothing, or it is only parsed."""
+def run_annals_command(
+    installation: DocsInstallation, text: str, outputs: dict[str, str]
+) -> dict[str, str]:
+    """Run a command, and return its output if its exit code or output is wrong, or else nothing.
+
+    A command of ONLY_PARSED does not run.
+    """
     outputs[text] = ""
     if text in ONLY_PARSED:
         return {}
     code, part = ENDS.get(text, (0, ""))
-    ended = place.run(tuple(shlex.split(text)))
+    ended = installation.run(tuple(shlex.split(text)))
     outputs[text] = ended.out + ended.err
     right = ended.code == code and part in outputs[text]
     return {} if right else {text: f"{ended.code}: {ended.out}{ended.err}"}
 
 
-def fill(place: Place) -> None:
-    """What an installation has after some days: versions, an archive, messages in quarantine, a
-    topic that is read to its end."""
+def store_some_days(installation: DocsInstallation) -> None:
+    """Store what an installation has after some days.
+
+    These are versions, an archived day, messages in quarantine, and a topic that is read to its
+    end.
+    """
     yesterday = datetime.now(UTC).date() - timedelta(days=1)
-    with place.connect_as_owner() as owner:
+    with installation.connect_as_owner() as owner:
         for entity in ENTITIES:
             for day in (ARCHIVED, *(EXPORTED if entity.root else ()), yesterday):
-                add(owner, entity, day)
+                insert_version(owner, entity, day)
         for number, (reason, value) in enumerate(BAD, 17):
             owner.execute(BAD_MESSAGE, [number, TOPIC, number, value, reason])
         owner.execute(READ_TO_ITS_END, [MIGRATION])
     for words in (("partitions", "seal", f"{ARCHIVED}"), ("partitions", "maintain")):
-        ended = place.run(words)
+        ended = installation.run(words)
         assert ended.code == 0, ended.err
 
 
-def add(owner: psycopg.Connection[tuple[object, ...]], entity: EntityKind, day: date) -> None:
-    """A version of this day."""
+def insert_version(
+    owner: psycopg.Connection[tuple[object, ...]], entity: EntityKind, day: date
+) -> None:
+    """Insert a version of this day, and create the partition of the day."""
     days.create_partition(owner, entity.table, day)
     values = {"id": "A1", "version": 0, "data": "{}", "client_id": "test", "type": 0,
               "updated_at": datetime.combine(day, time(12), UTC)}  # fmt: skip

@@ -1,7 +1,8 @@
-"""`python -m tests.drill --gb 2`: a backup under ingest, a disaster, a restore to a moment.
+"""`python -m tests.drill --gb 2`: a backup under ingest, a disaster, and a restore to a moment.
 
-Then a consumer gets from Kafka what the restored database does not have. Ends with 1 if a message
-is lost or doubled, if the ledger does not add up or a seal differs. Prints what each step took.
+Afterwards a consumer reads from Kafka the messages that the restored database lacks. The drill
+prints how long each step took. It ends with 1 if a message is lost or stored twice, if the ledger
+does not add up, or if a seal differs.
 """
 
 import argparse
@@ -47,7 +48,8 @@ from tests.messages import NOW
 
 RATE = 300
 ROW_BYTES = 2_048
-# Days that are old enough to be sealed, filled with what the backup has to carry.
+# The ages of the days that are filled to give the backup its size. They are old enough to be
+# sealed.
 FILLED_DAYS = range(15, 20)
 INSERT_ACCESS = (
     "INSERT INTO access_journal (login, actor, address, request_id, action, entity, entity_id,"
@@ -58,7 +60,7 @@ INSERT_ACCESS = (
 
 
 class DrillError(Exception):
-    """The drill shows a fault. The message says which."""
+    """Raised with a sentence about the fault that the drill has found."""
 
 
 def require(condition: object, complaint: str) -> None:
@@ -67,7 +69,7 @@ def require(condition: object, complaint: str) -> None:
 
 
 def fill_old_days(database: ProductDatabase, gigabytes: float) -> str:
-    """Rows of old days, below the size at which PostgreSQL would compress them."""
+    """Fill old days with rows that are too small for PostgreSQL to compress them."""
     began, table = time.monotonic(), ROOT.table
     rows = int(gigabytes * GB / ROW_BYTES / len(FILLED_DAYS))
     for age in FILLED_DAYS:
@@ -85,7 +87,7 @@ def fill_old_days(database: ProductDatabase, gigabytes: float) -> str:
 
 
 def read_ledger(env: dict[str, str]) -> dict[str, Any]:
-    """What `annals ledger --json` says; it asks Kafka for the ends."""
+    """Return the totals of `annals ledger --json`, which asks Kafka for the end offsets."""
     finished = run_command(env, "ledger", "--json")
     require(
         finished.returncode == 0, f"the ledger does not add up: {finished.stdout}{finished.stderr}"
@@ -106,7 +108,11 @@ def run_successfully(env: dict[str, str], *arguments: str) -> str:
 def run_drill(
     folder: Path, gigabytes: float, kind: str, print_progress: Callable[[str], None]
 ) -> None:
-    """The whole drill. Raises Failed."""
+    """Run the whole drill.
+
+    Raises:
+        DrillError: A message or a seal is not as it should be.
+    """
     server, archive = start_primary(folder)
     broker: KafkaServer = {"apache": Apache, "embedded": EmbeddedBroker}[kind](folder / "broker")
     restored = None
@@ -208,9 +214,9 @@ def run_drill(
         if consumers is not None:
             consumers.kill_all()
         broker.kill()
-        for server_ in (server, restored):
-            if server_ is not None:
-                server_.stop("immediate")
+        for running_server in (server, restored):
+            if running_server is not None:
+                running_server.stop("immediate")
 
 
 def main(arguments: list[str]) -> int:
@@ -222,9 +228,9 @@ def main(arguments: list[str]) -> int:
     add("--broker", choices=("apache", "embedded"), default="apache",
         help="apache needs Java and Maven (default: %(default)s)")  # fmt: skip
     add("--folder", type=Path, default=Path(tempfile.gettempdir()),
-        help="where the servers are made (default: %(default)s)")  # fmt: skip
+        help="folder for the servers (default: %(default)s)")  # fmt: skip
     options = parser.parse_args(arguments)
-    # Servers end with it, also when it is ended.
+    # With this handler SIGTERM ends the drill through `finally`, which stops the servers.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = Path(tempfile.mkdtemp(prefix="annals-drill-", dir=options.folder))
     folder.chmod(0o755)

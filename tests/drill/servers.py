@@ -24,7 +24,7 @@ def describe_speed(subject: str, folder: Path, began: float) -> str:
 
 
 def measure_size(folder: Path) -> int:
-    """Return the bytes of all files below a folder, which can change meanwhile."""
+    """Return the size of all files below a folder in bytes. The files may change meanwhile."""
     total = 0
     for file in folder.rglob("*"):
         with suppress(FileNotFoundError):
@@ -66,9 +66,9 @@ def back_up_server(server: EmbeddedPostgres, folder: Path) -> str:
 def restore_server(
     backup: Path, archive: Path, moment: datetime, source: EmbeddedPostgres, home: Path
 ) -> EmbeddedPostgres:
-    """Return a server with the base backup and the WAL up to a moment, not started yet.
+    """Prepare a server from a base backup and the WAL up to a moment. The caller must start it.
 
-    Its logins and passwords are those of the backup.
+    The logins and passwords come from the backup.
     """
     home.mkdir()
     for file in (source.home / "password", *source.home.glob("*.password")):

@@ -1,4 +1,4 @@
-"""What the Kafka tests do to a broker, embedded or Apache's."""
+"""Operations on a broker for tests, embedded or Apache Kafka."""
 
 import struct
 import time
@@ -24,8 +24,10 @@ def create_topics(
     partitions: int = 3,
     settings: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Create the topics, with this many partitions each; their names, in the order given.
-    settings: of the topics."""
+    """Create topics with the same number of partitions and the same settings.
+
+    Return the names in their order.
+    """
     expected = list(names)
     client = make_admin_client(broker)
     futures = client.create_topics(
@@ -38,7 +40,7 @@ def create_topics(
 
 
 def delete_topics(broker: KafkaServer, names: Iterable[str]) -> None:
-    """Delete the topics; returns when the broker lists them no more."""
+    """Delete topics, and wait until the broker does not list them any more."""
     unwanted = list(names)
     if not unwanted:
         return
@@ -49,7 +51,7 @@ def delete_topics(broker: KafkaServer, names: Iterable[str]) -> None:
 
 
 def delete_all_topics(broker: KafkaServer) -> None:
-    """Delete all topics but the broker's own; what was committed for them goes with them."""
+    """Delete all topics except internal ones. Their committed offsets are deleted with them."""
     delete_topics(broker, list_topics(make_admin_client(broker)))
 
 
@@ -59,15 +61,18 @@ def list_topics(client: AdminClient) -> list[str]:
 
 
 def fetch_topic_id(broker: KafkaServer, name: str) -> str:
-    """The id that the broker gave to the topic when it was made, as text."""
+    """Return the id that the broker gave to the topic when it was created."""
     client = make_admin_client(broker)
     described = client.describe_topics(TopicCollection([name]))[name].result(120)
     return str(described.topic_id)
 
 
-def cut_partitions(node: Apache, topic: str, offset: int, partitions: int = 1) -> None:
-    """Have the first partitions of the topic end at this offset, as if the node had lost what it
-    had not yet written to its disk. Batches are cut as a whole."""
+def truncate_partitions(node: Apache, topic: str, offset: int, partitions: int = 1) -> None:
+    """Truncate the first partitions of a topic at an offset, as after a crash of the node.
+
+    A node that crashes loses messages that it has not written to its disk. Batches are removed as a
+    whole.
+    """
     node.kill()
     data = node.home / "data"
     for partition in range(partitions):
@@ -80,7 +85,7 @@ def cut_partitions(node: Apache, topic: str, offset: int, partitions: int = 1) -
             position += 12 + length
         with log.open("r+b") as opened:
             opened.truncate(position)
-        # Made anew from the log.
+        # The node creates these files again from the log.
         for path in log.parent.iterdir():
             if path.suffix in (".index", ".timeindex", ".txnindex", ".snapshot"):
                 path.unlink()

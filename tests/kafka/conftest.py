@@ -1,4 +1,4 @@
-"""The Kafka tests run on both kinds of broker."""
+"""The fixtures with which the Kafka tests run on both kinds of broker."""
 
 from tests.kafka.fixtures import apache, apache_node, broker, embedded, group, topics
 

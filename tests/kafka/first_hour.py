@@ -1,6 +1,7 @@
-"""`python first_hour.py ADDRESS...`: what operators and clients see of an installation, as JSON.
+"""`python first_hour.py ADDRESS...`: prints as JSON what operators and clients see.
 
-Run on the clock of the installation (tests.soak.moved), with the rights of the tables' owner.
+This includes the page "Operations", checks, and the answers of the API at these addresses. It runs
+on the moved clock of an installation (tests.soak.moved), with the login of the tables' owner.
 """
 
 import json
@@ -32,7 +33,7 @@ if __name__ == "__main__":
         json.dumps(
             {
                 "findings": [
-                    [str(finding.problem), [str(place) for place in finding.where]]
+                    [str(finding.problem), [str(place) for place in finding.affected]]
                     for finding in problems
                 ],
                 "page": page.content.decode(),

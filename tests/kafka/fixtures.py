@@ -1,7 +1,7 @@
-"""Brokers for the tests: each test that asks for `broker` runs on both kinds.
+"""Fixtures with brokers. Each test with the fixture `broker` runs on both kinds of broker.
 
-The embedded broker starts in some 10 ms, so every test has its own. Apache Kafka takes seconds:
-one for the whole run, its topics deleted before each test.
+The embedded broker starts in some 10 ms, so every test has its own. Apache Kafka needs seconds, so
+the whole run uses one, and its topics are deleted before each test.
 """
 
 import secrets
@@ -28,17 +28,19 @@ def embedded(tmp_path: Path) -> Iterator[EmbeddedBroker]:
 
 @pytest.fixture(scope="session")
 def apache_node(run_apache: Apache) -> Apache:
-    """The run's Apache Kafka. Each conftest.py that imports this name has a fixture of its own."""
+    """The Apache Kafka of the run. Each conftest.py that uses this fixture imports it."""
     return run_apache
 
 
 @pytest.fixture(scope="session")
 def run_apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apache]:
-    """Apache Kafka with all listeners, one for the run: only tests/conftest.py imports it. Tests
-    may stop it and leave it stopped."""
+    """The Apache Kafka of the run, with all listeners. Only tests/conftest.py imports this fixture.
+
+    Tests may stop it and leave it stopped.
+    """
     required_programs.need_java()
     required_programs.need_maven()
-    # A client left over from another test must not make the topics that a later one deleted.
+    # A client of an earlier test must not create topics again that a later test has deleted.
     settings = {"auto.create.topics.enable": "false"}
     node = Apache(
         tmp_path_factory.mktemp("apache") / "kafka", secured=True, settings=settings, quick=True
@@ -58,7 +60,7 @@ def apache(apache_node: Apache) -> Apache:
 
 @pytest.fixture(params=["embedded", "apache"])
 def broker(request: pytest.FixtureRequest) -> KafkaServer:
-    """A running broker without topics: once the embedded one, once Apache Kafka."""
+    """A running broker without topics: the embedded broker, and in a second run Apache Kafka."""
     result = request.getfixturevalue(request.param)
     assert isinstance(result, KafkaServer)
     return result
@@ -72,5 +74,5 @@ def topics(broker: KafkaServer) -> list[str]:
 
 @pytest.fixture
 def group() -> str:
-    """A consumer group that no other test has a member in."""
+    """The name of a consumer group that no other test uses."""
     return f"test-{secrets.token_hex(6)}"

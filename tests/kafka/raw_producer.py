@@ -1,6 +1,6 @@
-"""Produces what confluent_kafka's own producer refuses: header names that are not UTF-8.
+"""A producer of messages whose header names are not UTF-8, which confluent_kafka refuses.
 
-Calls librdkafka itself, in the copy that confluent_kafka brings along.
+It calls the copy of librdkafka that confluent_kafka contains.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ END, TOPIC, PARTITION, VALUE, KEY, FLAGS, TIMESTAMP, HEADERS = 0, 1, 3, 4, 5, 7,
 
 
 class RawProducer:
-    """Sends to partition 0 of a topic; the names of headers are bytes."""
+    """A producer that sends to partition 0 of a topic. Header names are bytes."""
 
     def __init__(self, client: KafkaConfig) -> None:
         self._library = load_librdkafka()
@@ -40,7 +40,11 @@ class RawProducer:
         headers: RawHeaders = (),
         timestamp: int = 0,
     ) -> None:
-        """timestamp: milliseconds since the epoch; 0: now."""
+        """Send a message.
+
+        Args:
+            timestamp: Milliseconds since the epoch, or 0 for now.
+        """
         listed = self._call("rd_kafka_headers_new", ctypes.c_size_t(8))
         for name, content in headers:
             self._library.rd_kafka_header_add(
@@ -56,7 +60,7 @@ class RawProducer:
         assert failed == 0
 
     def flush_and_close(self) -> None:
-        """Wait until everything is delivered."""
+        """Wait until all messages are delivered, and close the producer."""
         assert self._library.rd_kafka_flush(self._handle, 60_000) == 0
         self._library.rd_kafka_destroy(self._handle)
 
@@ -69,14 +73,14 @@ class RawProducer:
 
 @contextmanager
 def open_raw_producer(client: KafkaConfig) -> Iterator[RawProducer]:
-    """A producer; everything is delivered at the end of the block."""
+    """Open a producer. At the end of the block wait until all its messages are delivered."""
     producer = RawProducer(client)
     yield producer
     producer.flush_and_close()
 
 
 def load_librdkafka() -> ctypes.CDLL:
-    """librdkafka as confluent_kafka uses it."""
+    """Load the librdkafka that confluent_kafka uses."""
     listed = files("confluent-kafka") or ()
     [results] = [item for item in listed if item.name.startswith("librdkafka-")]
     return ctypes.CDLL(str(results.locate()))

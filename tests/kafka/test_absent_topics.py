@@ -1,4 +1,4 @@
-"""An installation by docs/first-hour.md, whose brokers have the five live topics and no others."""
+"""An installation as docs/first-hour.md describes it, whose brokers have only the live topics."""
 
 import json
 import subprocess
@@ -37,7 +37,7 @@ MIGRATION = [topic for entity in ENTITIES for topic in entity.topics[1:]]
 
 @dataclass
 class SmallInstallation:
-    """Processes of an installation whose clock can be moved by days."""
+    """An installation whose processes run on a clock that can be moved by days."""
 
     env: dict[str, str]
     database: ProductDatabase
@@ -45,39 +45,38 @@ class SmallInstallation:
     folder: Path
 
     def run(self, *words: str, login: str = logins.OWNER) -> str:
-        """Run a command, or a script, to its end. Return what it printed."""
+        """Run a command or a script to its end, and return its output."""
         program = words if words[0].endswith(".py") else ("manage.py", *words)
         process = subprocess.run(
             [sys.executable, "-m", "tests.soak.moved", *program],
-            cwd=ROOT, env=self._env(login), capture_output=True, text=True, timeout=300,
+            cwd=ROOT, env=self._make_env(login), capture_output=True, text=True, timeout=300,
         )  # fmt: skip
         assert process.returncode == 0, f"{words}: {process.stdout}{process.stderr}"
         return process.stdout
 
-    def consume(self) -> subprocess.Popen[bytes]:
-        """Start a consumer."""
+    def start_consumer(self) -> subprocess.Popen[bytes]:
         with (self.folder / "consumer.log").open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "tests.soak.moved", "manage.py", "consume"],
-                cwd=ROOT, env=self._env(logins.CONSUMER), stdout=log, stderr=log,
+                cwd=ROOT, env=self._make_env(logins.CONSUMER), stdout=log, stderr=log,
             )  # fmt: skip
 
     def run_cron_jobs(self) -> dict[str, Any]:
-        """The cron jobs of docs/first-hour.md. Return what `maintain` did."""
-        did: dict[str, Any] = json.loads(self.run("partitions", "maintain", "--json"))
+        """Run the cron jobs of docs/first-hour.md, and return the JSON output of `maintain`."""
+        result: dict[str, Any] = json.loads(self.run("partitions", "maintain", "--json"))
         self.run("gaps")
         self.run("partitions", "verify")
         self.run("quarantine", "retry", login=logins.CONSUMER)
-        return did
+        return result
 
     def collect_reports(self, *paths: str) -> dict[str, Any]:
-        """What operators and clients see."""
+        """Run first_hour.py, and return what operators and clients see."""
         seen: dict[str, Any] = json.loads(
             self.run(str(Path(__file__).with_name("first_hour.py")), *paths).splitlines()[-1]
         )
         return seen
 
-    def _env(self, login: str) -> dict[str, str]:
+    def _make_env(self, login: str) -> dict[str, str]:
         return {
             **self.env,
             "DATABASE_URL": build_moved_url(self.database.build_url(login)),
@@ -102,7 +101,7 @@ def installation(
         env, database, MovedClock(tmp_path / "clock", database.url), tmp_path
     )
     installation.run("partitions", "maintain")
-    consumer = installation.consume()
+    consumer = installation.start_consumer()
     yield installation
     consumer.terminate()
     consumer.wait(120)
@@ -173,16 +172,16 @@ def test_new_installation_reports_no_problem_when_migration_topics_do_not_exist(
     for _ in range(5):
         installation.clock.move_to_next_day()
     wait_until_all_topics_are_seen(database, since=installation.clock.get_now())
-    did = installation.run_cron_jobs()
-    assert (did["unsealed"], did["packing_waits"], did["broken"]) == ([], "", [])
+    result = installation.run_cron_jobs()
+    assert (result["unsealed"], result["packing_waits"], result["broken"]) == ([], "", [])
     day = str(NOW.date())
-    assert did["sealed"]
-    assert len(did["packed"]) == len(ENTITIES)
+    assert result["sealed"]
+    assert len(result["packed"]) == len(ENTITIES)
     seen = installation.collect_reports()
     assert (seen["findings"], seen["packed"]) == ([], [day])
     assert database.count_stored() == feed.produced
 
-    # The migration begins after all: what it brings for the packed day is not lost.
+    # The migration begins later. Its versions of the packed day are not lost.
     brokers.create_topics(broker, MIGRATION, partitions=1)
     produce_messages(
         broker.make_client_config(),

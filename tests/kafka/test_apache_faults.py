@@ -1,5 +1,8 @@
-"""What only Apache Kafka can do: be killed and keep its data, keep strangers out, mark
-transactions, delete messages before they are read."""
+"""Consumers of Apache Kafka, where the embedded broker would not do.
+
+Only Apache Kafka keeps its data after a kill, checks passwords, marks transactions, and deletes
+messages before they are read.
+"""
 
 import json
 import time
@@ -36,7 +39,8 @@ __all__ = ["consumers", "database", "server"]
 
 @pytest.fixture
 def feed_messages(broker: Apache, topics: list[str]) -> MessageFeed:
-    # Without it the producer itself sends twice what a killed broker did not acknowledge.
+    # Without this setting the producer sends a message twice if a killed broker did not
+    # acknowledge it.
     return MessageFeed({**broker.make_client_config(), "enable.idempotence": True})
 
 
@@ -102,11 +106,11 @@ def test_consumer_with_wrong_kafka_password_exits_and_does_not_log_the_password(
 
 
 def change_password(broker: Apache, password: str) -> None:
-    """Of the login of the SASL listeners. Connections that are open go on."""
+    """Change the password of the SASL login. Open connections stay open."""
     change = UserScramCredentialUpsertion(
         USER, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 8192), password.encode()
     )
-    client = AdminClient(broker.make_client_config())  # lives until the answer is there
+    client = AdminClient(broker.make_client_config())  # must live until the answer is there
     for future in client.alter_user_scram_credentials([change]).values():
         future.result(120)
 

@@ -1,4 +1,4 @@
-"""`annals consume` on both brokers, from the message to the row."""
+"""`annals consume` reads messages from both kinds of broker and stores them."""
 
 import time
 from collections.abc import Iterable
@@ -115,8 +115,8 @@ def test_recreated_topic_is_read_from_its_start(
     assert {(item["current"], item["read"]) for item in own_partitions} == {(False, 10), (True, 4)}
 
 
-# Not on the embedded broker: what that answers to a fetch of the old topic's id makes
-# librdkafka 2.16 itself crash (rd_kafka_metadata_update_op).
+# Not on the embedded broker: librdkafka 2.16 crashes in rd_kafka_metadata_update_op when that
+# broker answers a fetch with the old topic's id.
 @pytest.mark.parametrize("broker", ["apache"], indirect=True)
 def test_running_consumer_reads_recreated_topic_from_its_start(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer

@@ -1,5 +1,7 @@
-"""Members of a group come and go: the others soon read every partition. A client that the brokers
-lost, or to which nothing is delivered any more, is replaced."""
+"""Members join and leave a consumer group, and the other members soon read every partition.
+
+A client that does not rejoin its group, or to which nothing is delivered any more, is replaced.
+"""
 
 import os
 import time
@@ -26,28 +28,28 @@ __all__ = ["consumers", "database", "server"]
 
 SHARED = "shared"
 PARTITIONS = 4
-GIVEN = {"session.timeout.ms": "3000", "heartbeat.interval.ms": "1000"}
-# Twenty session timeouts. Three are enough where the machine is not busy with other things.
+SHORT_SESSION = {"session.timeout.ms": "3000", "heartbeat.interval.ms": "1000"}
+# Twenty session timeouts, for a busy machine. Three are enough on an idle one.
 PATIENCE_SECONDS = 60
 
 
-class GroupMember:
-    """A member of the group in this process. partitions: those that it has, as far as it knows."""
+class SharingMember:
+    """A member of the group in this process, with the partitions that it was assigned."""
 
     def __init__(self, broker: KafkaServer, group: str) -> None:
         self.partitions: list[int] = []
         self.source = kafka_source.GroupMember(
-            *(broker.get_bootstrap_servers(), group, [SHARED], GIVEN),
-            *(self._take, self.partitions.clear, self.partitions.clear),
+            *(broker.get_bootstrap_servers(), group, [SHARED], SHORT_SESSION),
+            *(self._note_assigned, self.partitions.clear, self.partitions.clear),
             on_stuck=StuckGroupRemover(broker.make_client_config(), group),
         )
 
-    def _take(self, places: Iterable[KafkaPartition]) -> None:
-        self.partitions[:] = [partition for _, partition in places]
+    def _note_assigned(self, partitions: Iterable[KafkaPartition]) -> None:
+        self.partitions[:] = [number for _, number in partitions]
 
 
-def wait_for_fair_shares(*sharing: GroupMember) -> None:
-    """Wait until these have each a fair share, and all partitions together."""
+def wait_for_fair_shares(*sharing: SharingMember) -> None:
+    """Wait until the members have all partitions together, and each a fair share of them."""
 
     def is_fair() -> bool:
         for member in sharing:
@@ -62,32 +64,32 @@ def wait_for_fair_shares(*sharing: GroupMember) -> None:
 def test_group_recovers_when_two_members_leave_together(embedded: KafkaServer, group: str) -> None:
     """The leader leaves during the rebalance that began when the other member left."""
     brokers.create_topics(embedded, [SHARED], PARTITIONS)
-    first = GroupMember(embedded, group)  # alone, and so it leads
+    first = SharingMember(embedded, group)  # alone, and so it leads
     wait_for_fair_shares(first)
-    second = GroupMember(embedded, group)
+    second = SharingMember(embedded, group)
     wait_for_fair_shares(first, second)
     second.source.close()
     first.source.close()
-    third = GroupMember(embedded, group)
+    third = SharingMember(embedded, group)
     wait_for_fair_shares(third)
     third.source.close()
 
 
 def test_client_that_never_rejoins_its_group_is_replaced(apache: Apache, group: str) -> None:
-    """After a restart of its broker, librdkafka 2.16 was seen to never connect to the coordinator
-    again. Here the client unsubscribes. For Annals and for the brokers this is the same."""
+    """librdkafka 2.16 can fail to connect to the coordinator again after a restart of its broker.
+    In this test the client unsubscribes, which looks the same to Annals and to the brokers."""
     brokers.create_topics(apache, [SHARED], PARTITIONS)
     assigned: list[list[tuple[str, int]]] = []
     lost: list[bool] = []
     source = kafka_source.GroupMember(
-        *(apache.get_bootstrap_servers(), group, [SHARED], GIVEN),
+        *(apache.get_bootstrap_servers(), group, [SHARED], SHORT_SESSION),
         *(assigned.append, lambda: lost.append(True), lambda: lost.append(True)),
     )
 
     read: list[bytes | None] = []
 
     def poll() -> bool:
-        """Always true."""
+        """Read some messages. Return True, for use in a condition."""
         read.extend(message.value for message in source.poll(10, 0.1))
         return True
 
@@ -108,12 +110,12 @@ def test_client_that_never_rejoins_its_group_is_replaced(apache: Apache, group: 
 def test_client_of_member_without_partitions_is_not_replaced(
     apache: Apache, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A group with more members than partitions always has such a member."""
+    """A group with more members than partitions always has a member without partitions."""
     brokers.create_topics(apache, [SHARED], 1)
     monkeypatch.setattr(kafka_source, "STUCK_AFTER_SESSIONS", 1)
     sources = [
         kafka_source.GroupMember(
-            *(apache.get_bootstrap_servers(), group, [SHARED], GIVEN),
+            *(apache.get_bootstrap_servers(), group, [SHARED], SHORT_SESSION),
             *(lambda _: None, lambda: None, lambda: None),
         )
         for _ in range(2)
@@ -154,9 +156,9 @@ def test_committed_offsets_are_kept_while_member_waits_for_partitions(
     assert [item.offset for item in result] == [committed.offset]
 
 
-# After its first message the client delivers nothing. Annals is not asked and not informed, as with
-# a client that lost its way to the brokers.
-DEAF = """
+# Program text that makes a client deliver nothing after its first messages. Annals is not informed
+# of this, as if the client had lost its connection to the brokers.
+DEAF_CLIENT = """
 from ingest.kafka import source as kafka_source
 from ingest.kafka.brokers import Brokers
 
@@ -177,7 +179,7 @@ kafka_source.GroupMember.poll = once
 def test_client_that_delivers_nothing_while_brokers_answer_is_replaced(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer, tmp_path: Path
 ) -> None:
-    (tmp_path / "sitecustomize.py").write_text(DEAF)
+    (tmp_path / "sitecustomize.py").write_text(DEAF_CLIENT)
     running = consumers.start_consumer(PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
     running.wait_until_reading()
     produce_messages(broker.make_client_config(), (TOPIC, make_value(id="before")))

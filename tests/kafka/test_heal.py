@@ -1,4 +1,4 @@
-"""`annals gaps heal` asks for missing versions in Kafka, and the gaps close as these arrive."""
+"""`annals gaps heal` requests missing versions through Kafka, and they close gaps on arrival."""
 
 import json
 import subprocess
@@ -37,7 +37,7 @@ def produce_versions(consumers: ConsumerStarter, broker: KafkaServer, *versions:
 
 
 def find_open_gaps(consumers: ConsumerStarter, database: ProductDatabase) -> list[tuple[int, int]]:
-    """The open gaps after a run of `gaps`."""
+    """Run `gaps`, and return the open version gaps."""
     database.execute("SELECT pg_stat_force_next_flush()")
     owner = consumers.env | {"DATABASE_URL": consumers.env[OWNER_URL]}
     process = run_command(owner, "gaps", "--json")
@@ -53,14 +53,14 @@ def run_heal(
 
 
 def count_requested_versions(consumers: ConsumerStarter, *words: str) -> int:
-    """How many versions a run asks for."""
+    """Run `gaps heal`, and return how many versions it requests."""
     process = run_heal(consumers, *words)
     assert process.returncode == 0, process.stderr
     return int(parse_shaped("gaps heal", process.stdout)["versions"])
 
 
 def read_requests(broker: KafkaServer) -> list[tuple[bytes, dict[str, Any]]]:
-    """Key and value of each request in the topic."""
+    """Return key and value of each request in the topic."""
     client = Consumer(
         {**broker.make_client_config(), "group.id": "none", "enable.partition.eof": True}
     )
@@ -85,7 +85,7 @@ def test_version_gap_is_requested_once_and_closed_when_its_versions_arrive(
     expected = [(b"A1", kind | {"from": 2, "to": 3}), (b"A1", kind | {"from": 5, "to": 8})]
     assert read_requests(broker) == expected
     assert count_requested_versions(consumers) == 0
-    # One that came in part is not asked for again; what came closes.
+    # Versions that arrive close their part of a gap. The rest of the gap is not requested again.
     produce_versions(consumers, broker, 2, 3, 7)
     assert find_open_gaps(consumers, database) == [(5, 6), (8, 8)]
     assert count_requested_versions(consumers) == 0
@@ -126,7 +126,7 @@ def test_version_gap_is_requested_again_after_heal_was_killed_before_noting_the_
         wait_until(lambda: database.query(WAITS), "it never came to the note")
         killed.kill()
         killed.wait()
-        # A session that waits for a lock does not notice that its process is gone.
+        # A session that waits for a lock does not notice that its process was killed.
         database.execute(WAITS.replace("SELECT", "SELECT pg_terminate_backend(pid)"))
     assert count_requested_versions(consumers) == 1
     assert len(read_requests(broker)) == 2

@@ -1,5 +1,8 @@
-"""Everything bad at once among good messages: the good are stored, the bad are kept byte for byte,
-and the consumer runs on."""
+"""Strange and bad messages through a real broker.
+
+The good ones are stored exactly, the bad ones are in quarantine byte for byte, and the consumer
+goes on.
+"""
 
 import json
 import random
@@ -24,7 +27,7 @@ HEADERS = [("trace", b"\xff\x00"), ("none", None), ("trace", b"")]
 
 
 @pytest.mark.one_broker
-def test_hostile_messages_are_stored_exactly(
+def test_good_messages_that_look_bad_are_stored_exactly(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
     produce_messages(
@@ -58,7 +61,7 @@ def test_message_with_extreme_timestamp_is_read(
             on_delivery=lambda error, _: refused.append(error) if error else None,
         )  # fmt: skip
     assert producer.flush(20) == 0
-    if refused:  # Apache Kafka itself does not take what is dated far ahead
+    if refused:  # Apache Kafka refuses timestamps far in the future
         assert stamp > 1
         return
     summary = consumers.consume_to_end("--topics", TOPIC)
@@ -67,7 +70,7 @@ def test_message_with_extreme_timestamp_is_read(
 
 
 def decode_headers(row: dict[str, Any]) -> list[tuple[bytes, bytes | None]]:
-    """The headers of a quarantined message, as bytes."""
+    """Return the headers of a quarantined message as bytes."""
     return [
         (name.encode(), None if header is None else bytes.fromhex(header))
         for name, header in row["headers"]
@@ -124,8 +127,10 @@ def test_every_random_message_is_accounted_for(
     for row in rows:
         key, body, headers, stamp = sent[row["offset"]]
         assert (row["key"], row["value"]) == (key, body)
-        whole = all(is_readable(name) for name, _ in headers)
-        assert decode_headers(row) == (headers if whole else [(NOT_READABLE.encode(), None)])
+        are_all_readable = all(is_readable(name) for name, _ in headers)
+        assert decode_headers(row) == (
+            headers if are_all_readable else [(NOT_READABLE.encode(), None)]
+        )
         if stamp:
             assert row["timestamp"] == datetime.fromtimestamp(stamp / 1000, UTC)
 
@@ -140,7 +145,7 @@ def generate_mutated_values(chance: random.Random, body: bytes | None) -> bytes 
 
 
 def make_header_name(chance: random.Random) -> bytes:
-    """A name without NUL: librdkafka itself ends a name there."""
+    """Return a random header name without NUL, because librdkafka ends a name at NUL."""
     return chance.choice(
         [b"", b"trace", b"x" * 500, "имя".encode(), bytes(chance.choices(range(1, 256), k=3))]
     )

@@ -1,4 +1,4 @@
-"""What the ledger knows of the end of each partition."""
+"""The end offsets of partitions in the ledger."""
 
 import time
 from datetime import datetime
@@ -25,7 +25,7 @@ PARTITIONS = 30
 
 
 def list_end_times(database: ProductDatabase) -> list[datetime]:
-    """When the end was known, of the partitions that are read to it."""
+    """Return when the end offset was last confirmed, for each partition that is read to its end."""
     rows = database.query(
         "SELECT end_known_at FROM ingest_ledger"
         " WHERE next_offset = high_watermark AND end_known_at IS NOT NULL"
@@ -44,7 +44,7 @@ def test_end_offsets_of_empty_partitions_stay_known_while_brokers_answer(
     first = min(list_end_times(database))
     wait_until(lambda: min(list_end_times(database)) > first, running.read_log, seconds=120)
     broker.kill()
-    time.sleep(6)  # an answer that was on its way may still count
+    time.sleep(6)  # an answer from before the kill may still count
     last = max(list_end_times(database))
     time.sleep(16)
     assert max(list_end_times(database)) == last
@@ -76,7 +76,7 @@ def test_lag_counts_messages_that_arrive_while_reading_is_paused(
             *((ROOT.topics[0], make_value(id="A1", version=n)) for n in range(20)),
         )
         wait_until(lambda: "waits" in is_blocked(database), running.read_log, seconds=120)
-        time.sleep(2)  # longer than the consumer reads on
+        time.sleep(2)  # by then the consumer has paused reading
         produce_messages(
             broker.make_client_config(),
             (CHILD_TOPIC, make_value(id="B1", version=0, productInstanceId="A1")),
@@ -86,7 +86,7 @@ def test_lag_counts_messages_that_arrive_while_reading_is_paused(
 
 
 def is_blocked(database: ProductDatabase) -> str:
-    """Says whether a session waits for a lock."""
+    """Return whether a session of the database waits for a lock."""
     [row] = database.query("SELECT count(*) FROM pg_locks WHERE NOT granted")
     return "waits" if row["count"] else ""
 

@@ -1,4 +1,4 @@
-"""What the brokers say about losses, and what consumer and ledger make of it."""
+"""The forecast of losses from the retention of the brokers, and messages that are already lost."""
 
 import json
 import time
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.kafka
 __all__ = ["consumers", "database", "server"]
 
 HURRIED, CALM = ENTITIES[0].topics[0], ENTITIES[1].topics[0]
-# The embedded broker answers only what was set for the topic.
-KEPT = {
+# The embedded broker returns only settings that were set for the topic, so all of them are set.
+RETENTION_SETTINGS = {
     "cleanup.policy": "delete",
     "retention.ms": "3600000",
     "retention.bytes": "-1",
@@ -30,19 +30,20 @@ KEPT = {
 
 @pytest.fixture
 def topics() -> list[str]:
-    """Each test makes its own, with a retention."""
+    """No topics: each test creates its own with RETENTION_SETTINGS."""
     return []
 
 
 def produce_old_messages(
     broker: KafkaServer, topic: str, count: int, age: float = 0.0, partition: int = 0
 ) -> float:
-    """Good messages, all with a time this many seconds ago. Returns that time."""
+    """Produce good messages with a timestamp of `age` seconds ago, and return this timestamp."""
     producer = Producer({**broker.make_client_config(), "acks": "all"})
     seconds = time.time() - age
     for number in range(count):
         if number == count - 1:
-            # For the embedded broker a partition ends after the first message of its last batch.
+            # The last message gets a batch of its own, because the embedded broker says that a
+            # partition ends after the first message of its last batch.
             producer.flush(60)
         body = make_value(id=f"d{number % 50}", version=number // 50, productInstanceId="a1")
         producer.produce(topic, body, partition=partition, timestamp=int(seconds * 1000))
@@ -51,9 +52,11 @@ def produce_old_messages(
 
 
 def test_forecast_uses_retention_of_the_brokers(broker: KafkaServer) -> None:
-    """One topic is kept for an hour and one for ever. One partition is read to its end."""
-    brokers.create_topics(broker, [HURRIED], partitions=2, settings=KEPT)
-    brokers.create_topics(broker, [CALM], partitions=1, settings={**KEPT, "retention.ms": "-1"})
+    """The brokers keep one topic for an hour and one forever. One partition is read to its end."""
+    brokers.create_topics(broker, [HURRIED], partitions=2, settings=RETENTION_SETTINGS)
+    brokers.create_topics(
+        broker, [CALM], partitions=1, settings={**RETENTION_SETTINGS, "retention.ms": "-1"}
+    )
     oldest = produce_old_messages(broker, HURRIED, 100, age=1000)
     produce_old_messages(broker, HURRIED, 100, age=50)
     produce_old_messages(broker, CALM, 1)
@@ -84,11 +87,13 @@ def test_forecast_uses_retention_of_the_brokers(broker: KafkaServer) -> None:
 def test_forecast_reports_messages_that_broker_deleted_unread(
     broker: KafkaServer, consumers: ConsumerStarter
 ) -> None:
-    brokers.create_topics(broker, [HURRIED], partitions=1, settings=KEPT)
+    brokers.create_topics(broker, [HURRIED], partitions=1, settings=RETENTION_SETTINGS)
     produce_old_messages(broker, HURRIED, 100)
     assert consumers.consume_to_end("--topics", HURRIED)["stored"] == 100
     produce_old_messages(broker, HURRIED, 100)
-    admin = brokers.make_admin_client(broker)  # without a name it would be gone before the answer
+    admin = brokers.make_admin_client(
+        broker
+    )  # without a name the client would be collected too early
     [deleted] = admin.delete_records([TopicPartition(HURRIED, 0, 130)]).values()
     deleted.result(120)
     forecaster = BrokerForecaster(str(broker.make_client_config()["bootstrap.servers"]), {})
@@ -108,7 +113,7 @@ def test_forecast_reports_messages_that_broker_deleted_unread(
 def test_ledger_forecasts_losses_before_any_consumer_ran(
     broker: KafkaServer, consumers: ConsumerStarter
 ) -> None:
-    brokers.create_topics(broker, [HURRIED], partitions=1, settings=KEPT)
+    brokers.create_topics(broker, [HURRIED], partitions=1, settings=RETENTION_SETTINGS)
     produce_old_messages(broker, HURRIED, 100, age=1800)
     output = consumers.run_command("ledger").stdout
     assert f"UNREAD {HURRIED}[0] (never read): 100 messages; data will be lost in 29 min" in output

@@ -1,7 +1,7 @@
-"""The producers of examples/: what they send is stored, and is a timeline.
+"""The messages of the producers in examples/ are stored, and can be read as a timeline.
 
-`python -m pytest -m languages tests/kafka/test_producers.py` runs those in Java and Go, which
-download their clients.
+`python -m pytest -m languages tests/kafka/test_producers.py` runs the producers in Java and Go,
+which download their Kafka clients.
 """
 
 import json
@@ -44,7 +44,7 @@ def run_and_compare(
     where: Path,
     *words: str,
 ) -> None:
-    """Run a producer, consume what it sent, and read the timeline."""
+    """Run a producer, consume its messages, and compare the timeline with the expected one."""
     address = str(broker.make_client_config()["bootstrap.servers"])
     arguments = (address, TOPIC, "A1")
     if "{}" in words[-1]:  # Maven takes the arguments of a program as one word

@@ -1,5 +1,7 @@
-"""Consumers join, leave, freeze and wake under a load: each message is stored once. SIGTERM while a
-broker owes an answer: the consumer ends within 5 seconds, nothing is lost."""
+"""Consumers join, leave, freeze and wake under load, and each message is stored once.
+
+A consumer that gets SIGTERM while a broker does not answer ends within 5 seconds.
+"""
 
 import os
 import random
@@ -43,7 +45,7 @@ HAS_WRITTEN = (
 
 @contextmanager
 def lock_table(database: ProductDatabase, table: str) -> Iterator[None]:
-    """Nobody reads or writes the table inside the block."""
+    """Lock a table during the block, so that no other session reads or writes it."""
     with psycopg.connect(database.url) as plain:
         plain.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
         yield
@@ -90,16 +92,16 @@ def test_batch_of_consumer_frozen_past_its_session_is_refused(
 def test_consumer_frozen_during_a_write_does_not_block_its_successor(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
-    """The rows that it has written stay locked, and PostgreSQL waits for more rows without end. The
-    consumer that takes over terminates this session."""
+    """The rows that the frozen consumer has written stay locked, and PostgreSQL waits for more rows
+    without end. The consumer that takes over terminates the session."""
 
     def freeze(running: ConsumerProcess, port: int) -> None:
         for _ in range(5):
             with ExitStack() as later:
                 with lock_table(database, FIRST):
-                    feed.send_many(1)  # alone in its batch, for the first table
+                    feed.send_many(1)  # the only message of its batch, for the first table
                     wait_until(lambda: database.query(WAITING), "no wait")
-                    feed.send_many(4 * len(LIVE_TOPICS) - 1)  # the next batch: rows for every table
+                    feed.send_many(4 * len(LIVE_TOPICS) - 1)  # the next batch, for every table
                     wait_until(lambda: has_taken_all(database, feed, port), running.read_log)
                     later.enter_context(lock_table(database, LAST))
                 wait_until(
@@ -108,17 +110,19 @@ def test_consumer_frozen_during_a_write_does_not_block_its_successor(
                 running.freeze_process()
             if is_copying(database):
                 return
-            # The write gave up the lock in the moment before the freeze: it waits ten seconds.
+            # The write waits at most ten seconds for the lock, and gave up just before the freeze.
             running.wake_process()
             wait_until(lambda: database.count_read() == feed.produced.total(), running.read_log)
-        raise AssertionError("five times too slow")
+        raise AssertionError("the freeze came too late five times")
 
     check_takeover(consumers, database, feed, freeze, "froze during a write")
 
 
 def has_taken_all(database: ProductDatabase, feed: MessageFeed, port: int) -> bool:
-    """Whether the consumer has taken every message into a batch, written or not. It counts the lag
-    before each heartbeat."""
+    """Return whether the consumer has taken every message into a batch, written or not.
+
+    The consumer updates the metric of the lag before each heartbeat.
+    """
     [known_values] = database.query("SELECT sum(high_watermark)::int AS end FROM ingest_ledger")
     if known_values["end"] != feed.produced.total():
         return False
@@ -129,7 +133,7 @@ def has_taken_all(database: ProductDatabase, feed: MessageFeed, port: int) -> bo
 
 
 def is_copying(database: ProductDatabase) -> bool:
-    """Whether PostgreSQL waits for the rest of a COPY. The lock that it waited for is free now."""
+    """Return whether PostgreSQL waits for the rest of a COPY, after the lock was released."""
     results: list[dict[str, Any]] = []
 
     def is_waiting_for_client() -> bool:
@@ -152,9 +156,14 @@ def check_takeover(
     freeze: Callable[[ConsumerProcess, int], None],
     says: str = "",
 ) -> None:
-    """A consumer freezes, another goes on where it was and says something, it wakes, both end:
-    nothing is lost and nothing there twice. freeze: gets the consumer and its port for metrics;
-    everything is read then."""
+    """Freeze a consumer, let another one take over, wake the first one, and end both.
+
+    Nothing may be lost or stored twice.
+
+    Args:
+        freeze: Freezes a consumer that has read everything. Gets it and the port of its metrics.
+        says: A text that the log of the second consumer must have.
+    """
     [port] = process.choose_free_ports([None])
     frozen = consumers.start_consumer("--metrics-port", str(port))
     frozen.wait_until_reading()
@@ -180,13 +189,13 @@ def check_takeover(
 
 
 TRANSACTIONS, SIZE = 400, 20
-# Longer than it takes to notice that a batch was refused, and to claim again.
+# Longer than a consumer needs to notice that its batch was refused, and to claim again.
 UNTIL_CLAIMED_AGAIN = 4.5
 
 
 @contextmanager
 def freeze_broker(broker: Apache) -> Iterator[None]:
-    """The broker answers nothing inside the block; its connections stay open."""
+    """Freeze the broker during the block. Its connections stay open, but get no answers."""
     pid = broker.find_pid()
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
@@ -224,9 +233,9 @@ def test_consumer_ends_on_sigterm_while_it_reads_transactions_from_frozen_broker
 def test_consumer_ends_on_sigterm_while_it_claims_partitions_from_frozen_broker(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed, broker: Apache
 ) -> None:
-    """The ledger refused a batch. So the consumer claims all partitions again, and asks the
-    broker."""
-    # A member whose session has ended has nothing to claim.
+    """The ledger has refused a batch. So the consumer claims all partitions again, and asks the
+    broker for their offsets."""
+    # The session must not end while the broker is frozen: the member would have nothing to claim.
     running = consumers.start_consumer(ANNALS_KAFKA_SESSION_TIMEOUT_MS="60000")
     running.wait_until_reading()
     with ExitStack() as later:

@@ -1,4 +1,7 @@
-"""What cannot go away by waiting is said again and again, and ends a run that has an end."""
+"""A consumer that is refused something reports it again and again.
+
+With --until-idle it ends with an error instead, because waiting does not help.
+"""
 
 import socket
 from collections.abc import Iterator
@@ -45,7 +48,7 @@ REVOKED = {
 def test_run_until_idle_fails_when_its_database_login_lacks_a_right(
     table: str, consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
-    """Without --until-idle the consumer repeats the message, and continues once the login has the
+    """Without --until-idle the consumer repeats its error, and continues once the login has the
     right."""
     feed.send_many(50)
     database.execute(f"REVOKE {REVOKED[table]} ON {table} FROM annals_consumer")
@@ -138,7 +141,7 @@ def test_metrics_need_a_token_when_other_hosts_can_reach_them(
 
 
 def list_listening_addresses(port: int) -> list[tuple[str, int]]:
-    """The addresses of this machine on which somebody listens at this port."""
+    """Return the addresses of this machine at which a process listens on this port."""
     results = []
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         address, number = line.split()[1].split(":")
@@ -149,7 +152,7 @@ def list_listening_addresses(port: int) -> list[tuple[str, int]]:
 
 @pytest.fixture
 def guarded_broker(tmp_path: Path) -> Iterator[Apache]:
-    """Apache Kafka of its own that asks for rights: its login has none yet."""
+    """A separate Apache Kafka that checks rights. The login of the consumer has none yet."""
     required_programs.need_java()
     required_programs.need_maven()
     settings = {
@@ -163,7 +166,7 @@ def guarded_broker(tmp_path: Path) -> Iterator[Apache]:
 
 
 def allow_rights(broker: Apache, kind: ResourceType, name: str, *operations: AclOperation) -> None:
-    """Give the login rights."""
+    """Allow the login of the consumer these operations on a topic or a group."""
     rights = [
         AclBinding(
             kind, name, ResourcePatternType.LITERAL, f"User:{USER}", "*", operation,
@@ -171,7 +174,7 @@ def allow_rights(broker: Apache, kind: ResourceType, name: str, *operations: Acl
         )
         for operation in operations
     ]  # fmt: skip
-    client = brokers.make_admin_client(broker)  # lives until the answer is there
+    client = brokers.make_admin_client(broker)  # must live until the answer is there
     for future in client.create_acls(rights).values():
         future.result(120)
 

@@ -1,5 +1,4 @@
-"""`annals simulate` against brokers: what it sends is delivered; tests/unit/test_demo.py has what
-that is."""
+"""`annals simulate` delivers messages to brokers. tests/unit/test_demo.py tests their contents."""
 
 import io
 import os
@@ -27,7 +26,7 @@ TOPICS = [topic for entity in ENTITIES for topic in entity.topics]
 
 
 def run_simulate(*options: str) -> dict[str, Any]:
-    """Run the command in this process; gives its summary line."""
+    """Run the command in this process, and return its summary line."""
     out = io.StringIO()
     call_command("simulate", *options, "--json", stdout=out)
     summary: dict[str, Any] = parse_shaped("simulate", out.getvalue())

@@ -1,4 +1,4 @@
-"""`annals trace` asks the brokers: what is not read yet, and what they deleted unread."""
+"""`annals trace` asks the brokers which messages are not read yet, and which they have deleted."""
 
 import json
 from typing import Any
@@ -47,11 +47,12 @@ def test_trace_distinguishes_read_unread_and_deleted_messages(
     assert [trace_state(offset) for offset in (3, 4, 5)] == ["unread", "unread", "unknown"]
     never = run_trace("--entity", "product-instance", "--id", "A1", "--version", 7)
     assert never["state"] == "unknown"
-    if not isinstance(broker, Apache):  # the embedded one deletes no records
+    if not isinstance(broker, Apache):  # the embedded broker cannot delete records
         return
-    admin = brokers.make_admin_client(broker)  # without a name it would be gone before the answer
+    # The client needs a name: without one it would be collected before the answer.
+    admin = brokers.make_admin_client(broker)
     [deleted] = admin.delete_records([ck.TopicPartition(TOPIC, 0, 4)]).values()
     deleted.result(120)
     assert [trace_state(offset) for offset in (3, 4)] == ["lost", "unread"]
-    consumers.consume_to_end("--topics", TOPIC)  # now the ledger knows, without the broker
+    consumers.consume_to_end("--topics", TOPIC)  # the ledger now has the lost offsets
     assert [trace_state(offset) for offset in (3, 4)] == ["lost", "stored"]

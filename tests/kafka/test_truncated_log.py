@@ -1,4 +1,4 @@
-"""A log that lost its end and grew again: what is new in it is read, and the cut is reported."""
+"""The log of a partition loses its end and grows again. It is read again, and this is reported."""
 
 import json
 from typing import Any
@@ -12,13 +12,13 @@ from tests.kafka import brokers
 from tests.messages import TOPIC, make_value
 from tests.processes import consumers, database, server
 
-# Only Apache Kafka keeps its log in a file.
+# Only Apache Kafka keeps its log in a file, which the tests can truncate.
 pytestmark = [pytest.mark.kafka, pytest.mark.parametrize("broker", ["apache"], indirect=True)]
 __all__ = ["consumers", "database", "server"]
 
 
 def produce_versions(broker: Apache, name: str, count: int, partition: int = 0) -> None:
-    """Versions 0 to count - 1 of an application, each in a batch of its own."""
+    """Produce versions 0 to count - 1 of an application, each in a batch of its own."""
     producer = Producer({**broker.make_client_config(), "acks": "all", "batch.num.messages": 1})
     for number in range(count):
         producer.produce(TOPIC, make_value(id=name, version=number), partition=partition)
@@ -34,8 +34,8 @@ def list_stored_versions(**names: int) -> set[tuple[str, int]]:
     return {(name, number) for name, count in names.items() for number in range(count)}
 
 
-def list_reported_cuts(consumers: ConsumerStarter) -> list[dict[str, Any]]:
-    """What `annals ledger` reports of logs that were cut."""
+def list_reported_truncations(consumers: ConsumerStarter) -> list[dict[str, Any]]:
+    """Return what `annals ledger` reports about truncated logs."""
     told = consumers.run_command("ledger", "--json")
     assert told.returncode == 0, told.stdout + told.stderr
     return [partition for partition in json.loads(told.stdout)["partitions"] if partition["logCut"]]
@@ -51,7 +51,7 @@ def test_log_truncated_while_no_consumer_ran_is_read_again(
     for partition in range(4):
         produce_versions(broker, f"old{partition}", 20, partition)
     assert consumers.consume_to_end("--topics", TOPIC)["read"] == 80
-    brokers.cut_partitions(broker, TOPIC, 10, partitions=4)
+    brokers.truncate_partitions(broker, TOPIC, 10, partitions=4)
     for partition, count in enumerate((2, 10, 30)):
         produce_versions(broker, f"new{partition}", count, partition)
     producer = Producer({**broker.make_client_config(), "transactional.id": "upstream"})
@@ -68,11 +68,11 @@ def test_log_truncated_while_no_consumer_ran_is_read_again(
     assert "was truncated" in consumers.all[-1].read_log()
     result = {
         cut["partition"]: (cut["nextOffset"], cut["current"])
-        for cut in list_reported_cuts(consumers)
+        for cut in list_reported_truncations(consumers)
     }
     assert result == dict.fromkeys(range(4), (20, False))
     assert consumers.run_command("ledger").stdout.count("CUT") == 4
-    # From then on reading continues where it was.
+    # Later consumers continue where this one has ended.
     produce_versions(broker, "later", 3)
     assert consumers.consume_to_end("--topics", TOPIC)["read"] == 3
 
@@ -90,7 +90,7 @@ def test_log_truncated_while_consumer_was_frozen_is_read_again(
     )
     running.wait_until_reading()
     running.freeze_process()
-    brokers.cut_partitions(broker, TOPIC, 10)
+    brokers.truncate_partitions(broker, TOPIC, 10)
     produce_versions(broker, "new", 30)
     running.wake_process()
     wait_until(
@@ -98,7 +98,7 @@ def test_log_truncated_while_consumer_was_frozen_is_read_again(
         running.read_log,
     )
     running.terminate()
-    assert len(list_reported_cuts(consumers)) == 1
+    assert len(list_reported_truncations(consumers)) == 1
 
 
 def test_unchanged_log_does_not_count_as_truncated(
@@ -113,5 +113,5 @@ def test_unchanged_log_does_not_count_as_truncated(
         broker.start()
     produce_versions(broker, "b", 5)
     assert consumers.consume_to_end("--topics", TOPIC)["read"] == 5
-    assert list_reported_cuts(consumers) == []
+    assert list_reported_truncations(consumers) == []
     assert database.count_rows() == 10

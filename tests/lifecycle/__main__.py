@@ -1,8 +1,9 @@
 """`python -m tests.lifecycle --minutes 10 --seed 1`: the state machine with a large budget.
 
-Ends with 1 at the first failure, with the smallest series of steps that leads to it.
-With `--defect NAME` Annals has that defect, one of tests/lifecycle/defects.py: three searches, each
-until the machine finds it. Ends with 1 if one of them does not find it.
+Ends with 1 at the first failure, and prints the smallest series of steps that leads to it.
+
+With `--defect NAME` Annals has this defect of tests/lifecycle/defects.py. Three searches run, each
+until the state machine fails. Ends with 1 if one of them does not find the defect.
 """
 
 import argparse
@@ -29,7 +30,7 @@ def main() -> int:
     parser.add_argument(
         "--minutes", type=float, default=10, help="how long each search takes at most"
     )
-    parser.add_argument("--seed", type=int, default=1, help="of the first search")
+    parser.add_argument("--seed", type=int, default=1, help="the seed of the first search")
     parser.add_argument("--steps", type=int, default=60, help="steps of each example")
     parser.add_argument("--defect", choices=[*DEFECTS, "all"], help="put this defect back")
     options = parser.parse_args()
@@ -38,7 +39,7 @@ def main() -> int:
         if options.defect is None:
             return _search(options.seed, options.minutes, options.steps)
         results = [
-            _finds(name, options.seed + number, options.minutes, options.steps)
+            _find_defect(name, options.seed + number, options.minutes, options.steps)
             for name in names
             for number in range(SEARCHES)
         ]
@@ -46,7 +47,7 @@ def main() -> int:
 
 
 def _search(seed: int, minutes: float, steps: int) -> int:
-    """Look for failures; returns the exit code."""
+    """Look for failures, and return the exit code."""
     from tests.lifecycle import machine
     from tests.lifecycle.run import run
 
@@ -66,15 +67,15 @@ def _search(seed: int, minutes: float, steps: int) -> int:
     return 0
 
 
-def _finds(name: str, seed: int, minutes: float, steps: int) -> bool:
-    """Whether the machine finds a defect."""
+def _find_defect(name: str, seed: int, minutes: float, steps: int) -> bool:
+    """Return whether the state machine finds a defect in this time."""
     from tests.lifecycle import machine
     from tests.lifecycle.defects import DEFECTS, put_back
-    from tests.lifecycle.record import Record
+    from tests.lifecycle.record import RunCounts
     from tests.lifecycle.run import run
 
     print(f"defect {name}, {DEFECTS[name][0]}, seed {seed}: ", end="", flush=True)
-    record = machine.record = Record()
+    record = machine.record = RunCounts()
     with put_back(name):
         for number in range(sys.maxsize):
             if record.seconds > minutes * 60:

@@ -1,92 +1,98 @@
-"""The invariants. Each yields a sentence for everything that is not as the model says."""
+"""The invariants of the lifecycle test.
+
+Each yields a sentence for every difference between the store and the model.
+"""
 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from tests.lifecycle.model import UNSETTLED, InHand, Model
+from tests.lifecycle.model import UNSETTLED, Model, PendingMessage
 from tests.lifecycle.observed import Observed
 from tests.lifecycle.sent import BY_TABLE, TOPICS, Row, Sent
 
 
 @dataclass
 class LifecycleStep:
-    """What was done. fault: "kill" or "cut" if that happened. meanwhile: the act that another
-    process did in the middle. retried: why the consumer had to write again."""
+    """An act that was done, and what happened in its middle."""
 
     name: str
-    fault: str | None = None
-    meanwhile: str | None = None
+    fault: str | None = None  # "kill", "cut" or "damage" if there was a fault
+    meanwhile: str | None = None  # the act that another process did in the middle
     code: int = 0
     output: str = ""
-    retried: list[str] = field(default_factory=list)
+    retried: list[str] = field(default_factory=list)  # why the consumer had to write again
 
     @property
     def alone(self) -> bool:
-        """Whether nothing else happened."""
+        """Whether no fault and no other act happened in the middle."""
         return self.fault is None and self.meanwhile is None
 
 
 def check(model: Model, before: Observed, after: Observed, step: LifecycleStep) -> list[str]:
-    """Everything that is wrong after a step. Updates the model with what was acknowledged."""
-    for where, in_hand in model.in_hand.items():
+    """Return a sentence for everything that is wrong after a step.
+
+    Also note in the model which messages were acknowledged.
+    """
+    for where, pending in model.pending.items():
         message = model.get_message(where)
         missing = not after.has((message.table, message.day))
-        in_hand.day_missing |= missing or step.meanwhile is not None
+        pending.day_missing |= missing or step.meanwhile is not None
     return [
-        *_acknowledged(model, before, after),
-        *_retried(model, before, after, step),
-        *_everywhere_once(model, after),
-        *_days(model, before, after, step),  # before the ledger: it notes the days that came back
-        *_ledger(model, after),
-        *_quarantine(model, before, after),
-        *_maintained(model, before, after, step),
-        *_seals(model, after, step),
-        *_outcome(model, step),
+        *_check_acknowledged(model, before, after),
+        *_check_retried(model, before, after, step),
+        *_check_stored_once(model, after),
+        # Notes the days that came back, which _check_ledger needs.
+        *_check_created_days(model, before, after, step),
+        *_check_ledger(model, after),
+        *_check_quarantine(model, before, after),
+        *_check_maintained(model, before, after, step),
+        *_check_seals(model, after, step),
+        *_check_outcome(model, step),
     ]
 
 
-def _acknowledged(model: Model, before: Observed, after: Observed) -> Iterator[str]:
-    """The fate of the messages that the ledger has just counted."""
+def _check_acknowledged(model: Model, before: Observed, after: Observed) -> Iterator[str]:
+    """Check and note the fates of the messages that the ledger has just counted."""
     observed_rows = before.anywhere | after.anywhere
     for topic, row in after.ledger.items():
         for offset in range(model.acknowledged[topic], row.next_offset):
             message = model.log[topic][offset]
-            in_hand = model.in_hand.pop(message.place, None)
-            if in_hand is None:
+            pending = model.pending.pop(message.place, None)
+            if pending is None:
                 yield f"{message} was acknowledged, but nobody has read it"
             else:
-                yield from _fate(model, message, in_hand, observed_rows, after)
+                yield from _check_fate(model, message, pending, observed_rows, after)
         if row.next_offset < model.acknowledged[topic]:
             yield f"the ledger of {topic} went back to {row.next_offset}"
         model.acknowledged[topic] = row.next_offset
 
 
-def _fate(
-    model: Model, message: Sent, in_hand: InHand, observed_rows: set[Row], after: Observed
+def _check_fate(
+    model: Model, message: Sent, pending: PendingMessage, observed_rows: set[Row], after: Observed
 ) -> Iterator[str]:
     row, bad = message.row, after.quarantine.get(message.place)
     if bad is not None:
         model.fates[message.place] = "quarantined"
-        yield from _rightly_quarantined(message, in_hand, observed_rows, bad.reason)
+        yield from _check_quarantined(message, pending, observed_rows, bad.reason)
     elif not message.readable:
         yield f"{message} cannot be decoded, but is not in quarantine"
     elif row is not None and row in after.anywhere:
         model.fates[message.place] = "stored"
         model.acknowledged_rows.add(row)
-        if row.day > in_hand.newest_until:
-            yield f"{message} is stored, but it is after {in_hand.newest_until}"
+        if row.day > pending.newest_until:
+            yield f"{message} is stored, but it is after {pending.newest_until}"
     else:
         model.fates[message.place] = "expired"
-        yield from _rightly_expired(message, in_hand)
+        yield from _check_expired(message, pending)
 
 
-def _rightly_quarantined(
-    message: Sent, in_hand: InHand, observed_rows: set[Row], reason: str
+def _check_quarantined(
+    message: Sent, pending: PendingMessage, observed_rows: set[Row], reason: str
 ) -> Iterator[str]:
     row = message.row
-    if row is None or (reason == "in_the_future" and row.day > in_hand.newest_from):
+    if row is None or (reason == "in_the_future" and row.day > pending.newest_from):
         return
     if reason == "divergent_duplicate" and any(
         row.key == candidate.key and row != candidate for candidate in observed_rows
@@ -95,15 +101,17 @@ def _rightly_quarantined(
     yield f"{message} is good, but in quarantine: {reason}"
 
 
-def _rightly_expired(message: Sent, in_hand: InHand) -> Iterator[str]:
-    if message.day >= in_hand.oldest_until:
+def _check_expired(message: Sent, pending: PendingMessage) -> Iterator[str]:
+    if message.day >= pending.oldest_until:
         yield f"{message} was acknowledged and is nowhere, but it is not older than retention"
-    elif not in_hand.day_missing:
+    elif not pending.day_missing:
         yield f"{message} counts as expired, but its day was there all the time"
 
 
-def _retried(model: Model, before: Observed, after: Observed, step: LifecycleStep) -> Iterator[str]:
-    """The fate of the messages that left the quarantine."""
+def _check_retried(
+    model: Model, before: Observed, after: Observed, step: LifecycleStep
+) -> Iterator[str]:
+    """Check and note the fates of the messages that left the quarantine."""
     for where, bad in {**after.removed, **after.quarantine}.items():
         if bad.status != "resolved" or model.fates.get(where) != "quarantined":
             continue
@@ -112,16 +120,19 @@ def _retried(model: Model, before: Observed, after: Observed, step: LifecycleSte
         if bad.outcome == "expired":
             place = message.table, message.day
             missing = not (before.has(place) and after.has(place) and step.alone)
-            in_hand = InHand(model.oldest, model.newest, model.newest, missing)
-            yield from _rightly_expired(message, in_hand)
+            pending = PendingMessage(model.oldest, model.newest, model.newest, missing)
+            yield from _check_expired(message, pending)
         elif message.row is None or message.row not in after.anywhere:
             yield f"{message} left the quarantine as {bad.outcome}, but is nowhere"
         else:
             model.acknowledged_rows.add(message.row)
 
 
-def _everywhere_once(model: Model, after: Observed) -> Iterator[str]:
-    """Every acknowledged version is in a table or in the archive, once, equal to what came."""
+def _check_stored_once(model: Model, after: Observed) -> Iterator[str]:
+    """Check that every acknowledged version is stored once, with the content of its message.
+
+    It must be in a table or in the archive. A version in both counts once.
+    """
     versions = after.anywhere
     yield from (
         f"{row} was acknowledged and is nowhere" for row in model.acknowledged_rows - versions
@@ -134,8 +145,8 @@ def _everywhere_once(model: Model, after: Observed) -> Iterator[str]:
         yield from (f"{row} is {n} times in the {name}" for row, n in rows.items() if n > 1)
 
 
-def _ledger(model: Model, after: Observed) -> Iterator[str]:
-    """The ledger adds up and agrees with the fates."""
+def _check_ledger(model: Model, after: Observed) -> Iterator[str]:
+    """Check that the counts of the ledger add up and agree with the fates."""
     stored = 0
     for topic in TOPICS:
         row = after.ledger.get(topic)
@@ -157,7 +168,8 @@ def _ledger(model: Model, after: Observed) -> Iterator[str]:
         for name, (count, right) in expected.items():
             if count != right:
                 yield f"the ledger of {topic} says {name} {count}, not {right}"
-        # A repeat of an archived row counts as expired, and yet its row is there.
+        # A repeat of an archived row counts as expired, but the model finds its row and calls it
+        # stored.
         if not fates["expired"] <= row.expired <= fates["expired"] + fates["stored"]:
             yield f"the ledger of {topic} says {row.expired} expired, not {fates['expired']}"
     sent = len(model.acknowledged_rows - model.by_hand.keys())
@@ -165,8 +177,8 @@ def _ledger(model: Model, after: Observed) -> Iterator[str]:
         yield f"the ledger says {stored} stored, not {sent}"
 
 
-def _quarantine(model: Model, before: Observed, after: Observed) -> Iterator[str]:
-    """A message stays in quarantine, byte for byte, while it could become a row."""
+def _check_quarantine(model: Model, before: Observed, after: Observed) -> Iterator[str]:
+    """Check that a message stays in quarantine, byte for byte, while it could become a row."""
     for where, bad in after.quarantine.items():
         message = model.get_message(where)
         if bad.status in UNSETTLED and bytes(bad.value or b"") != message.value:
@@ -178,10 +190,12 @@ def _quarantine(model: Model, before: Observed, after: Observed) -> Iterator[str
             yield f"{message} ({status}) was removed from quarantine, but its day is kept"
 
 
-def _days(model: Model, before: Observed, after: Observed, step: LifecycleStep) -> Iterator[str]:
-    """No day before retention is created, except by restore."""
+def _check_created_days(
+    model: Model, before: Observed, after: Observed, step: LifecycleStep
+) -> Iterator[str]:
+    """Check that only restore creates a day before retention."""
     for place, day in after.days.items():
-        # A write may have created the day before a restore at the same time added its rows.
+        # A write may have created the day before a concurrent restore added its rows.
         written = {step.name, step.meanwhile} == {"write", "restore"} and place not in before.days
         if place in after.archived and day.attached and (written or not day.restored):
             model.came_back.add(place)
@@ -190,10 +204,10 @@ def _days(model: Model, before: Observed, after: Observed, step: LifecycleStep) 
             yield f"{day.name} was created, but it is before retention"
 
 
-def _maintained(
+def _check_maintained(
     model: Model, before: Observed, after: Observed, step: LifecycleStep
 ) -> Iterator[str]:
-    """maintain drops the days that are over, except those that are held, and creates the others."""
+    """Check that maintain drops old days that are not held, and creates the days of the window."""
     if step.name != "maintain" or not step.alone:
         return
     for place in before.days.keys() - after.days.keys():
@@ -212,16 +226,19 @@ def _maintained(
                 yield f"{table} has no {place[1]} after maintain: {step.output}"
 
 
-def _seals(model: Model, after: Observed, step: LifecycleStep) -> Iterator[str]:
-    """maintain seals no day that never had a row: a backfill would make its seal void."""
+def _check_seals(model: Model, after: Observed, step: LifecycleStep) -> Iterator[str]:
+    """Check that maintain does not seal a day that never had a row.
+
+    Rows of a later backfill would break such a seal.
+    """
     filled = {(row.table, row.day) for row in model.acknowledged_rows}
     for place, (_, rows) in after.sealed.items():
         if step.name == "maintain" and rows == 0 and place not in filled:
             yield f"{place[0]} {place[1]} was sealed, but it never had a row"
 
 
-def _outcome(model: Model, step: LifecycleStep) -> Iterator[str]:
-    """Commands end as they should, and the consumer writes at the first attempt."""
+def _check_outcome(model: Model, step: LifecycleStep) -> Iterator[str]:
+    """Check the exit code of the command, and that the consumer wrote at its first attempt."""
     broken = step.code >= 2 and step.name == "maintain" and not model.find_disputed_days()
     if step.alone and (broken or step.code > 2):
         yield f"{step.name} ends with {step.code}: {step.output}"

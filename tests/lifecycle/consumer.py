@@ -1,4 +1,4 @@
-"""A consumer without Kafka: the broker's log is the model's, decoder, batch and writer are real."""
+"""A consumer without Kafka. It reads the model's log with the real decoder, batch and writer."""
 
 import logging
 import time
@@ -26,7 +26,7 @@ SOURCES = {topic: TopicPartition(topic, f"id-{number}", 0) for number, topic in 
 
 
 class Consumer:
-    """Reads all partitions, from claim() until another consumer claims them."""
+    """A consumer of all partitions, from its claim() until another consumer claims them."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -36,7 +36,7 @@ class Consumer:
         self._claims: dict[TopicPartition, Claim] = {}
         self._next: dict[str, int] = {}
         self._known: dict[str, KeyFingerprint] = {}
-        self.batch = self._new_batch()
+        self.batch = self._make_batch()
 
     def claim(self) -> None:
         """Claim all partitions."""
@@ -50,29 +50,34 @@ class Consumer:
         window = get_local_window()
         for _ in range(limit):
             message = min(
-                self._unread(),
+                self._list_next_messages(),
                 key=lambda candidate: (candidate.offset, candidate.topic),
                 default=None,
             )
             if message is None:
                 return
             self._model.note_decoded(message, seen)
-            decoded = decode_message(_message(message), window)
+            decoded = decode_message(_convert_message(message), window)
             self.batch.add(decoded, SOURCES[message.topic], message.offset)
             self._next[message.topic] = message.offset + 1
 
     def write(self) -> None:
-        """Write the batch. Raises Fenced, and Abandoned if many attempts were in vain."""
+        """Write the batch.
+
+        Raises:
+            FencedError: Another consumer has claimed the partitions.
+            AbandonedError: Many attempts failed.
+        """
         self._begin()
         self.batch.arrange()
-        written = self._writer.write(self.batch, self._claims, self._ends())
+        written = self._writer.write(self.batch, self._claims, self._get_end_offsets())
         self._known.update(written.fingerprints)
-        self.batch = self._new_batch()
+        self.batch = self._make_batch()
 
     def record_ends(self) -> None:
-        """Note the ends of the topics."""
+        """Write the end offsets of the topics into the ledger."""
         self._begin()
-        ends = self._ends()
+        ends = self._get_end_offsets()
         marks = {claim: ends[source] for source, claim in self._claims.items()}
         now = time.monotonic()
         self._writer.run_job(
@@ -80,7 +85,10 @@ class Consumer:
         )
 
     def close(self) -> list[int]:
-        """End as a killed process does, without a word to the server. Returns the session."""
+        """End as a killed process does, and return the process ids of the session left behind.
+
+        The consumer does not tell PostgreSQL that it ends.
+        """
         connection = self._connection
         pids = []
         if connection is not None and not connection.closed:
@@ -89,14 +97,14 @@ class Consumer:
         self._writer.batch_writer.close()
         return pids
 
-    def _unread(self) -> Iterator[Sent]:
+    def _list_next_messages(self) -> Iterator[Sent]:
         for topic, log in self._model.log.items():
             yield from log[self._next[topic] :][:1]
 
-    def _ends(self) -> dict[TopicPartition, int]:
+    def _get_end_offsets(self) -> dict[TopicPartition, int]:
         return {source: len(self._model.log[topic]) for topic, source in SOURCES.items()}
 
-    def _new_batch(self) -> Batch:
+    def _make_batch(self) -> Batch:
         return Batch(Limits(1_000, 1 << 20), known=self._known)
 
     def _begin(self) -> None:
@@ -111,12 +119,12 @@ class Consumer:
         return self._connection
 
 
-def _message(sent: Sent) -> KafkaMessage:
+def _convert_message(sent: Sent) -> KafkaMessage:
     return KafkaMessage(sent.topic, 0, sent.offset, sent.timestamp, b"key", sent.value)
 
 
 class Warnings(logging.Handler):
-    """The writer's warnings: why it had to write again."""
+    """A log handler that keeps the writer's warnings, which say why it had to write again."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -128,7 +136,7 @@ class Warnings(logging.Handler):
 
 @contextmanager
 def collect_warnings() -> Iterator[Warnings]:
-    """Collect the writer's warnings, and let it try again at once, until the block ends."""
+    """Collect the writer's warnings during the block, and let it retry without a pause."""
     handler, logger = Warnings(), logging.getLogger(writers.__name__)
     driver = logging.getLogger("psycopg")  # it warns of the connections that faults break
     level = driver.level

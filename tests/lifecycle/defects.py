@@ -1,4 +1,4 @@
-"""Defects that Annals once had. Each can be put back, to see that the machine finds it."""
+"""Defects that Annals once had. Each can be put back, to see that the lifecycle test finds it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -33,11 +33,11 @@ from ingest.messages.rejection import RejectedMessageError
 from ingest.quarantine import messages
 from ingest.store import fast_path, missing_days, retry_store, transaction
 
-# Replaces an attribute of a module or class, which must exist.
+# A function that replaces an existing attribute of a module or class.
 Replace = Callable[[Any, str, Any], None]
 
 
-def _archive_overwritten(replace: Replace) -> None:
+def _overwrite_archive(replace: Replace) -> None:
     def archive(
         connection: Connection,
         store: ArchiveStore,
@@ -56,7 +56,7 @@ def _archive_overwritten(replace: Replace) -> None:
     replace(write.DayArchiver, "_check_noted_day", lambda *_: None)
 
 
-def _dropped_day_created(replace: Replace) -> None:
+def _create_dropped_day(replace: Replace) -> None:
     provide, ever = missing_days.create_missing_partitions, Window(date.min, date(9999, 1, 1))
     replace(
         missing_days,
@@ -65,11 +65,11 @@ def _dropped_day_created(replace: Replace) -> None:
     )
 
 
-def _row_in_flight_dropped(replace: Replace) -> None:
+def _drop_row_in_flight(replace: Replace) -> None:
     replace(restore._RestoreMerge, "settle", lambda *_: None)
 
 
-def _hold_in_vain(replace: Replace) -> None:
+def _expire_rows_of_held_day(replace: Replace) -> None:
     def expire(connection: Connection, messages: Any, window: Window, *more: Any) -> list[Any]:
         old = [item for item in messages if _is_old(item, window)]
         other_messages = [item for item in messages if item not in old]
@@ -90,7 +90,7 @@ def _is_old(message: KafkaMessage, window: Window) -> bool:
     return False
 
 
-def _filled_in_place(replace: Replace) -> None:
+def _fill_in_place(replace: Replace) -> None:
     def fill(
         connection: Connection, store: ArchiveStore, entity: EntityKind, day_manifest: Manifest
     ) -> None:
@@ -119,7 +119,7 @@ def _filled_in_place(replace: Replace) -> None:
 
 
 def _make_room(connection: Connection, day_manifest: Manifest) -> days.DayTable:
-    """Drop an empty partition of the day, and what an interrupted restore left."""
+    """Drop an empty partition of the day, and the tables that an interrupted restore left."""
     place = days.locate_day(connection, day_manifest.table, day_manifest.day)
 
     def check_empty(_: days.DayTable) -> None:
@@ -142,7 +142,7 @@ def _attach(connection: Connection, place: days.DayTable, day: date) -> None:
         days.attach_table(connection, place, day)
 
 
-def _empty_days_sealed(replace: Replace) -> None:
+def _seal_empty_days(replace: Replace) -> None:
     due, check = seal.find_days_to_seal, seal._check_rows
 
     def find_without_waiting(
@@ -159,7 +159,7 @@ def _empty_days_sealed(replace: Replace) -> None:
     replace(seal, "_check_rows", check_some)
 
 
-def _blocks_not_looked_into(replace: Replace) -> None:
+def _skip_search_of_blocks(replace: Replace) -> None:
     def load_false_marks(connection: Any, table: str, dates: Any) -> dict[date, bool]:
         return dict.fromkeys(original(connection, table, dates), False)
 
@@ -167,7 +167,7 @@ def _blocks_not_looked_into(replace: Replace) -> None:
     replace(days, "load_sealed_days", load_false_marks)
 
 
-def _swapped_uncompared(replace: Replace) -> None:
+def _swap_without_comparing(replace: Replace) -> None:
     pack = codec.BlockPacker.pack_block
     replace(
         codec.BlockPacker,
@@ -177,7 +177,7 @@ def _swapped_uncompared(replace: Replace) -> None:
     replace(packing.DayRewrite, "compare_versions", lambda *_: None)
 
 
-def _dictionary_not_kept(replace: Replace) -> None:
+def _lose_dictionary(replace: Replace) -> None:
     dictionary = Dictionary(b'{"exact": 12345678901234567890.10, "number": "N0", "content": 1}')
 
     def load_other_dictionary(*_: Any) -> Dictionary:
@@ -187,7 +187,7 @@ def _dictionary_not_kept(replace: Replace) -> None:
     replace(packing.DayRewrite, "choose_dictionary", load_other_dictionary)
 
 
-def _block_of_two_applications(replace: Replace) -> None:
+def _mix_applications_in_block(replace: Replace) -> None:
     def cut(rows: Any) -> Any:
         return codec.split_into_blocks([(*row[:6], *rows[-1][6:-1], row[-1]) for row in rows])
 
@@ -195,8 +195,8 @@ def _block_of_two_applications(replace: Replace) -> None:
     replace(packing.DayRewrite, "compare_versions", lambda *_: None)
 
 
-def _only_noted_rows_kept(replace: Replace) -> None:
-    """As the release before: only rows that the consumer noted are added to the new table."""
+def _keep_only_noted_rows(replace: Replace) -> None:
+    """Add to the new table only the rows that the consumer noted, as an earlier release did."""
     noted = sql.SQL(
         "SELECT row_id AS id, updated_at, late_row.version FROM late_row JOIN {old} AS stored"
         " ON stored.id = row_id AND stored.version = late_row.version"
@@ -210,36 +210,36 @@ def _only_noted_rows_kept(replace: Replace) -> None:
     replace(table_swap, "count_cheaply", lambda *_: None)
 
 
-def _packed_day_unguarded(replace: Replace) -> None:
+def _leave_packed_day_unguarded(replace: Replace) -> None:
     replace(table_swap, "guard_table", lambda *_: None)
 
 
-def _packed_days_found_by_a_clock(replace: Replace) -> None:
-    """As the release before: the consumer looks into blocks of days before its own today."""
+def _find_packed_days_by_clock(replace: Replace) -> None:
+    """Let the consumer search blocks of days before its own today, as an earlier release did."""
     replace(table_swap, "guard_table", lambda *_: None)
     replace(fast_path, "_get_server_time", lambda _: clock.now())
 
 
-def _packed_beside_an_earlier_release(replace: Replace) -> None:
+def _pack_beside_earlier_release(replace: Replace) -> None:
     replace(forms, "_refuse_unready", lambda *_: None)
 
 
-# By name: what is wrong, and what puts it back.
+# By name, a description of the defect and the function that puts it back.
 DEFECTS: dict[str, tuple[str, Callable[[Replace], None]]] = {
-    "1": ("a day is archived again with fewer rows", _archive_overwritten),
-    "1b": ("a batch decoded before midnight creates a dropped day", _dropped_day_created),
-    "4": ("restore drops a row that a consumer has in flight", _row_in_flight_dropped),
-    "8": ("rows of a held day count as expired", _hold_in_vain),
-    "9": ("restore fills the table of the day in place", _filled_in_place),
-    "25a": ("a row that is in a block is stored again", _blocks_not_looked_into),
-    "25b": ("a block with another document is swapped in uncompared", _swapped_uncompared),
-    "25c": ("the dictionary of a block is not stored", _dictionary_not_kept),
-    "25d": ("a block has versions of two applications", _block_of_two_applications),
-    "35a": ("packing keeps only the rows that the consumer noted", _only_noted_rows_kept),
-    "35b": ("a packed day takes a version that a block has", _packed_day_unguarded),
-    "35c": ("packed days are found by the consumer's clock", _packed_days_found_by_a_clock),
-    "35d": ("a day is packed beside an earlier release", _packed_beside_an_earlier_release),
-    "12": ("maintain seals days that never had a row", _empty_days_sealed),
+    "1": ("a day is archived again with fewer rows", _overwrite_archive),
+    "1b": ("a batch decoded before midnight creates a dropped day", _create_dropped_day),
+    "4": ("restore drops a row that a consumer has in flight", _drop_row_in_flight),
+    "8": ("rows of a held day count as expired", _expire_rows_of_held_day),
+    "9": ("restore fills the table of the day in place", _fill_in_place),
+    "25a": ("a row that is in a block is stored again", _skip_search_of_blocks),
+    "25b": ("a block with another document is swapped in uncompared", _swap_without_comparing),
+    "25c": ("the dictionary of a block is not stored", _lose_dictionary),
+    "25d": ("a block has versions of two applications", _mix_applications_in_block),
+    "35a": ("packing keeps only the rows that the consumer noted", _keep_only_noted_rows),
+    "35b": ("a packed day takes a version that a block has", _leave_packed_day_unguarded),
+    "35c": ("packed days are found by the consumer's clock", _find_packed_days_by_clock),
+    "35d": ("a day is packed beside an earlier release", _pack_beside_earlier_release),
+    "12": ("maintain seals days that never had a row", _seal_empty_days),
 }
 
 

@@ -1,8 +1,9 @@
-"""Points between any two SQL statements, or two files of the archive, and what happens there.
+"""Faults between any two SQL statements, or between two files of the archive.
 
-A trap belongs to one thread. At its point the process is killed, its connection breaks, or another
-process does something while this thread stands still. A process that is killed here sends nothing
-more to PostgreSQL, but its `finally` blocks run: tests/system kills real processes.
+A trap belongs to one thread, which simulates one process. When the thread reaches the point of the
+trap, the process is killed, its connection breaks, or another process does something meanwhile. A
+process that is killed here sends nothing more to PostgreSQL, but its `finally` blocks run.
+tests/system kills real processes.
 """
 
 import threading
@@ -21,34 +22,33 @@ _UNNAMED = {"_enter_gen": "BEGIN", "_exit_gen": "END"}
 
 
 class SimulatedKill(BaseException):
-    """The process ends here."""
+    """Raised where the simulated process is killed."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """The statement, counted from 0, that contains a word, or the file with that name. after: when
-    the answer has come; otherwise before it is sent."""
+    """A statement sent to PostgreSQL, or a file written to the archive."""
 
-    word: str = ""
-    number: int = 0
-    after: bool = False
+    word: str = ""  # a part of the statement, or of the file's name
+    number: int = 0  # how many statements or files with this word come before it
+    after: bool = False  # whether the point is after the answer, and not before the statement
 
 
 @dataclass
 class Trap:
-    """kill: the process ends at the point; otherwise its connection breaks once. act: done at the
-    point instead of both. pids: sessions that were left without a word."""
+    """What happens to a thread when it reaches a point."""
 
     point: Point
-    kill: bool = False
-    act: Callable[[], None] | None = None
+    kill: bool = False  # whether the process is killed; otherwise its connection breaks once
+    act: Callable[[], None] | None = None  # called at the point, instead of a kill or a break
+    # Sessions whose connection was closed without telling PostgreSQL.
     pids: list[int] = field(default_factory=list)
     sprung: bool = False
-    dead: bool = False
+    dead: bool = False  # whether the process was killed
     _met: int = 0
 
     def is_point(self, label: str) -> bool:
-        """Whether this statement is the point."""
+        """Return whether the statement or file of this label is the point."""
         if self.sprung or self.point.word not in label:
             return False
         self._met += 1
@@ -70,7 +70,7 @@ class Trap:
 
 @contextmanager
 def set_trap(trap: Trap | None) -> Iterator[None]:
-    """Set the trap for what this thread does in the block."""
+    """Set a trap for this thread during the block."""
     _this_thread.trap = trap
     try:
         yield
@@ -84,16 +84,16 @@ def install_faults() -> Iterator[None]:
     wait, write = psycopg.Connection.wait, ArchiveStore.write
 
     def wait_at_point(self: Any, gen: Any, *args: Any, **kwargs: Any) -> Any:
-        # To begin a pipeline, psycopg sends nothing: nothing can happen after it.
+        # psycopg sends nothing when it begins a pipeline, so this step is not a point.
         sends = gen.gi_code.co_qualname != "BasePipeline._enter_gen"
         if not sends or getattr(_this_thread, "trap", None) is None:
             return wait(self, gen, *args, **kwargs)
-        with _point(self, _statement(gen)):
+        with _reach_point(self, _get_statement(gen)):
             return wait(self, gen, *args, **kwargs)
 
     @contextmanager
     def write_at_point(self: ArchiveStore, name: str) -> Iterator[IO[bytes]]:
-        with _point(None, f"file {name}"), write(self, name) as sink:
+        with _reach_point(None, f"file {name}"), write(self, name) as sink:
             yield sink
 
     psycopg.Connection.wait = wait_at_point  # type: ignore[method-assign]
@@ -106,7 +106,7 @@ def install_faults() -> Iterator[None]:
 
 
 @contextmanager
-def _point(connection: psycopg.Connection[Any] | None, label: str) -> Iterator[None]:
+def _reach_point(connection: psycopg.Connection[Any] | None, label: str) -> Iterator[None]:
     trap: Trap | None = getattr(_this_thread, "trap", None)
     if trap is None:
         yield
@@ -121,8 +121,8 @@ def _point(connection: psycopg.Connection[Any] | None, label: str) -> Iterator[N
         trap.spring(connection, label)
 
 
-def _statement(gen: Any) -> str:
-    """The statement that psycopg is about to send, or the name of psycopg's own step."""
+def _get_statement(gen: Any) -> str:
+    """Return the statement that psycopg is about to send, or the name of psycopg's own step."""
     name = gen.gi_code.co_name
     frame_locals = gen.gi_frame.f_locals if gen.gi_frame else {}
     query = frame_locals.get("query", frame_locals.get("statement"))

@@ -1,4 +1,4 @@
-"""The state machine: its rules, and the check after each step."""
+"""The state machine of the lifecycle test: its rules, and the check after each step."""
 
 import sys
 from contextlib import ExitStack, redirect_stderr
@@ -15,8 +15,8 @@ from tests.lifecycle.checks import LifecycleStep, check
 from tests.lifecycle.consumer import collect_warnings
 from tests.lifecycle.faults import install_faults
 from tests.lifecycle.model import Model, find_newest_archived
-from tests.lifecycle.observed import Place
-from tests.lifecycle.record import Record, hash_state
+from tests.lifecycle.observed import TableDay
+from tests.lifecycle.record import RunCounts, hash_state
 from tests.lifecycle.sent import TOPICS, Draft
 from tests.lifecycle.stand import (
     AHEAD,
@@ -44,12 +44,15 @@ from tests.lifecycle.strategies import (
 from tests.lifecycle.tamper import Damage, Tampering, damage, tamper
 from tests.lifecycle.work import FENCED, Fault, Work
 
-record = Record()
+record = RunCounts()
 
 
 class Lifecycle(RuleBasedStateMachine):
-    """The whole life of a day. A rule for which there is nothing to do does nothing: what is drawn
-    must not depend on the order in which two processes finish."""
+    """The state machine of all days of one store, from their creation to the archive.
+
+    A rule that has nothing to do returns at once. Preconditions would not do: the drawn values
+    must not depend on the order in which two processes finish.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,38 +73,38 @@ class Lifecycle(RuleBasedStateMachine):
             record.fail()
         self._stack.close()
 
-    # Messages arrive.
+    # Rules about messages.
 
     @rule(hours=HOURS, drafts=DRAFTS, read=st.booleans())
     def send(self, hours: int, drafts: list[Draft], read: bool) -> None:
-        """Messages are sent. The consumer decodes them, or not yet."""
+        """Send messages, and let the consumer decode them if `read` is set."""
         self._send(hours, drafts)
         if read:
-            self.work.ready().read(len(drafts), self.work.seen)
+            self.work.get_or_start_consumer().read(len(drafts), self.work.seen)
         self._check(LifecycleStep("send"))
 
     @rule(hours=HOURS, drafts=DRAFTS, fault=draw_faults("write"))
     def store(self, hours: int, drafts: list[Draft], fault: Fault | None) -> None:
-        """Messages are sent, decoded and written."""
+        """Send messages, and let the consumer decode and write them."""
         self._send(hours, drafts)
         self._do("write", fault)
 
     @rule(hours=HOURS, fault=draw_faults("write"))
     def write(self, hours: int, fault: Fault | None) -> None:
-        """Messages that were sent or decoded before are written."""
+        """Write the messages that were sent or decoded before."""
         self.work.pass_time(hours)
-        if self.work.in_hand or self.work.unread:
+        if self.work.has_unwritten_batch or self.work.has_unread:
             self._do("write", fault)
 
     @rule()
     def claim(self) -> None:
-        """Another consumer claims the partitions."""
-        if self.work.in_hand:
+        """Let another consumer claim the partitions."""
+        if self.work.has_unwritten_batch:
             self._do("claim")
 
     @rule()
     def write_fenced(self) -> None:
-        """A consumer that lost its partitions tries to write."""
+        """Let a consumer that lost its partitions try to write."""
         work = self.work
         if work.fenced is None or not work.fenced.batch.messages:
             return
@@ -110,11 +113,11 @@ class Lifecycle(RuleBasedStateMachine):
         work.consumer = successor
         assert step.output == FENCED, "a consumer that lost its partitions could write"
 
-    # Cron runs.
+    # Rules about cron and retention.
 
     @rule(nights=st.integers(0, 3), fault=draw_faults("maintain"))
     def maintain(self, nights: int, fault: Fault | None) -> None:
-        """cron runs after each midnight, or now."""
+        """Let cron run `maintain` after each of the next `nights` midnights, or now if 0."""
         for nights_left in range(max(nights, 1), 0, -1):
             if nights:
                 self.work.pass_time(-1)
@@ -122,15 +125,19 @@ class Lifecycle(RuleBasedStateMachine):
 
     @rule(days=st.integers(1, 5) | st.none(), cron=st.booleans())
     def retention(self, days: int | None, cron: bool) -> None:
-        """Retention changes; None: the newest archived day is inside again. cron: it runs now."""
+        """Change retention, and let cron run afterwards if `cron` is set.
+
+        Args:
+            days: None means so many days that the newest archived day is inside retention again.
+        """
         newest = find_newest_archived(self.work.seen)
         if days is None:
             days = (self.model.today - newest).days if newest else RETENTION + 1
-        self._keep(days)
+        self._set_retention(days)
         if cron:
             self._do("maintain")
 
-    # People do things.
+    # Rules about what people do.
 
     @rule(day=st.integers(0, 3), fault=draw_faults("restore"))
     def restore(self, day: int, fault: Fault | None) -> None:
@@ -141,12 +148,15 @@ class Lifecycle(RuleBasedStateMachine):
     def restore_and_write(
         self, drafts: list[Draft], overlap: tuple[str, Fault], cron: bool
     ) -> None:
-        """The newest archived day is inside retention again, and rows of that day arrive while it
-        is restored. cron: the day is created before."""
+        """Extend retention to the newest archived day, and write rows of it during its restore.
+
+        Args:
+            cron: Whether cron runs before the restore, and so creates an empty partition.
+        """
         newest = find_newest_archived(self.work.seen)
         if newest is None:
             return
-        self._keep((self.model.today - newest).days)
+        self._set_retention((self.model.today - newest).days)
         if cron:
             self._do("maintain")
         self._send(0, drafts)
@@ -165,7 +175,7 @@ class Lifecycle(RuleBasedStateMachine):
 
     @rule(name=PACKS, day=st.integers(0, 3), fault=draw_faults("pack"), drafts=OLDEST)
     def pack(self, name: str, day: int, fault: Fault | None, drafts: list[Draft]) -> None:
-        """By hand; maintain packs too. Rows of the day come before, meanwhile and after."""
+        """Pack or unpack a day by hand, while rows of this day can arrive."""
         if self.work.list_finished():
             if fault is not None and fault.action == "write":
                 self._send(0, drafts)
@@ -173,9 +183,12 @@ class Lifecycle(RuleBasedStateMachine):
 
     @rule(drafts=HISTORIES | OLDEST, name=MOSTLY_PACKS, meanwhile=WHILE_PACKED, after=AFTERWARDS)
     def pack_and_write(self, drafts: list[Draft], name: str, meanwhile: Fault, after: str) -> None:
-        """A day is packed while somebody writes to it, and its first version comes again
-        afterwards: one that is inside of a block, not the newest, which the primary key knows."""
-        self._keep(max(self.model.retention, YOUNGEST_DAYS + 1))
+        """Pack a day during a write to it, and then send its first version again.
+
+        This version is inside a block, but not the newest of it. So the primary key does not have
+        it, and only a search of the block finds the repeat.
+        """
+        self._set_retention(max(self.model.retention, YOUNGEST_DAYS + 1))
         self._do("maintain")
         if self.model.oldest not in self.work.list_finished_days():
             return
@@ -191,7 +204,7 @@ class Lifecycle(RuleBasedStateMachine):
 
     @rule(day=st.integers(0, 3))
     def pack_beside_an_earlier_release(self, day: int) -> None:
-        """A process is connected that cannot read blocks."""
+        """Pack while a process is connected that cannot read blocks: the command must refuse."""
         if not self.work.list_finished():
             return
         with self.stand.connect_as_an_earlier_release():
@@ -201,19 +214,19 @@ class Lifecycle(RuleBasedStateMachine):
 
     @rule(drafts=OLDEST, ahead=st.booleans())
     def store_with_a_wrong_clock(self, drafts: list[Draft], ahead: bool) -> None:
-        """The clock of the consumer's machine is six days wrong."""
+        """Write a batch while the clock of the consumer's machine is six days wrong."""
         self._send(0, drafts)
         self._do("write_ahead" if ahead else "write_behind")
 
     @rule(day=st.integers(0, 3), again=st.booleans())
     def write_sql(self, day: int, again: bool) -> None:
-        """The owner writes with SQL; again: an earlier release writes what is stored."""
+        """Write a new version with SQL, or if `again` is set a version that is stored already."""
         if self.work.list_finished():
             self._do("insert_again" if again else "insert", None, day)
 
     @rule(days=st.integers(1, 6))
     def pack_today(self, days: int) -> None:
-        """Somebody packs today on a machine whose clock is ahead."""
+        """Pack today on a machine whose clock is ahead: the command must refuse."""
         with set_wrong_clock(days):
             result = run_command("partitions", "pack", str(self.model.today))
         assert result.code == 2, f"today was packed: {result}"
@@ -235,8 +248,8 @@ class Lifecycle(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 3), how=st.sampled_from(Tampering))
     def tamper(self, number: int, how: Tampering) -> None:
-        """Somebody changes a sealed day without Annals, and changes it back."""
-        places = self._sealed_with_rows()
+        """Change a sealed day with SQL, expect `verify` to report it, and undo the change."""
+        places = self._list_sealed_with_rows()
         if not places:
             return
         place = places[number % len(places)]
@@ -255,7 +268,11 @@ class Lifecycle(RuleBasedStateMachine):
         act=st.sampled_from([None, "maintain", "restore"]),
     )
     def damage(self, number: int, how: Damage, position: int, act: str | None) -> None:
-        """A file of the archive is damaged, and put back. act: what is done meanwhile."""
+        """Damage a file of the archive, expect `verify --archive` to report it, and repair it.
+
+        Args:
+            act: An act to do while the file is damaged.
+        """
         files = sorted(
             (f"{table} {day}", name)
             for (table, day), names in self.work.seen.archived.items()
@@ -275,8 +292,11 @@ class Lifecycle(RuleBasedStateMachine):
         result = run_command("partitions", "verify", "--archive")
         assert result == LifecycleResult(), f"verify --archive complains: {result}"
 
-    def _sealed_with_rows(self) -> list[Place]:
-        """The sealed days whose rows are in the table only: verify has nothing else to compare."""
+    def _list_sealed_with_rows(self) -> list[TableDay]:
+        """Return the sealed days whose rows are only in the tables.
+
+        The rows of other days are in the archive too, and verify compares those.
+        """
         seen = self.work.seen
         filled = {(row.table, row.day) for row in seen.rows}
         return sorted(
@@ -285,8 +305,7 @@ class Lifecycle(RuleBasedStateMachine):
             if seen.days[place].restored or place not in seen.archived
         )
 
-    def _keep(self, days: int) -> None:
-        """Set retention."""
+    def _set_retention(self, days: int) -> None:
         self.model.retention = days
         self.model.note_moved_window()
         self.stand.set_retention(days)
@@ -308,7 +327,7 @@ class Lifecycle(RuleBasedStateMachine):
         record.steps[step.name] += 1
         if not step.alone:
             record.meanwhile[step.meanwhile or step.fault or ""] += 1
-        before, after = self.work.seen, self.work.observer.look()
+        before, after = self.work.seen, self.work.observer.observe()
         wrong = check(self.model, before, after, step)
         self.work.seen = after
         record.states.add(hash_state(self.model, after))

@@ -1,35 +1,40 @@
-"""What must be true, written apart from the code under test: which versions were acknowledged,
-which can be expired, and what holds a day."""
+"""The model of the lifecycle test, which imports nothing of the code under test.
+
+It knows which versions were acknowledged, which may count as expired, and which days are held.
+"""
 
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
-from tests.lifecycle.observed import Observed, Place, Where
-from tests.lifecycle.sent import BY_TABLE, TOPICS, Draft, Row, Sent, When, make_sent
+from tests.lifecycle.observed import Observed, TableDay, TopicOffset
+from tests.lifecycle.sent import BY_TABLE, TOPICS, Draft, Row, Sent, VersionDay, make_sent
 
 UNSETTLED = ("new", "retrying", "failed")
 
 
 @dataclass
-class InHand:
-    """A message between decoding and its acknowledgement: the windows of that time, and whether its
-    day was missing at any moment."""
+class PendingMessage:
+    """What happened to the window between the decoding of a message and its acknowledgement.
 
-    oldest_until: date  # the latest start of retention
-    newest_from: date
-    newest_until: date
-    day_missing: bool
+    The window can move meanwhile, because the clock or the retention changes.
+    """
+
+    oldest_until: date  # the latest start of the window
+    newest_from: date  # the earliest end of the window
+    newest_until: date  # the latest end of the window
+    day_missing: bool  # whether the message's day may have had no partition at any moment
 
 
 @dataclass
 class Model:
-    """The broker's log, and everything that is known of it.
+    """The log of the broker, and what must be true about each of its messages.
 
     Attributes:
-        in_hand: By place, the messages that a consumer has decoded.
-        acknowledged_rows: The rows that must be stored, because somebody was told that they are.
-        by_hand: Rows among them that somebody wrote with SQL, with the text of the document.
+        acknowledged: The number of acknowledged messages of each topic.
+        pending: The messages that a consumer has decoded and not yet acknowledged.
+        acknowledged_rows: The rows that must be stored, because a commit confirmed them.
+        by_hand: The acknowledged rows that were written with SQL, with the text of the snapshot.
         fates: `stored`, `expired`, `quarantined`, or the outcome of a retry.
         came_back: Archived days that had a partition again without being restored.
     """
@@ -40,11 +45,11 @@ class Model:
     hold: int
     log: dict[str, list[Sent]] = field(default_factory=lambda: {topic: [] for topic in TOPICS})
     acknowledged: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TOPICS, 0))
-    in_hand: dict[Where, InHand] = field(default_factory=dict)
+    pending: dict[TopicOffset, PendingMessage] = field(default_factory=dict)
     acknowledged_rows: set[Row] = field(default_factory=set)
     by_hand: dict[Row, str] = field(default_factory=dict)
-    fates: dict[Where, str] = field(default_factory=dict)
-    came_back: set[Place] = field(default_factory=set)
+    fates: dict[TopicOffset, str] = field(default_factory=dict)
+    came_back: set[TableDay] = field(default_factory=set)
 
     @property
     def today(self) -> date:
@@ -57,62 +62,65 @@ class Model:
 
     @property
     def newest(self) -> date:
-        """The last day of which versions are accepted."""
+        """The last day whose versions are accepted."""
         return self.today + timedelta(days=self.ahead)
 
-    def get_message(self, where: Where) -> Sent:
+    def get_message(self, where: TopicOffset) -> Sent:
         return self.log[where[0]][where[1]]
 
     def send(self, draft: Draft, seen: Observed) -> None:
         one_day = timedelta(days=1)
         day = {
-            When.TODAY: self.today,
-            When.YESTERDAY: self.today - one_day,
-            When.OLDEST: self.oldest,
-            When.BEFORE: self.oldest - one_day,
-            When.ARCHIVED: find_newest_archived(seen) or self.oldest - one_day,
-            When.AHEAD: self.newest,
-            When.BEYOND: self.newest + one_day,
+            VersionDay.TODAY: self.today,
+            VersionDay.YESTERDAY: self.today - one_day,
+            VersionDay.OLDEST: self.oldest,
+            VersionDay.BEFORE: self.oldest - one_day,
+            VersionDay.ARCHIVED: find_newest_archived(seen) or self.oldest - one_day,
+            VersionDay.AHEAD: self.newest,
+            VersionDay.BEYOND: self.newest + one_day,
         }[draft.day]
         log = self.log[draft.topic]
         log.append(make_sent(draft, day, len(log), self.now))
 
     def make_row_by_hand(self, day: date) -> tuple[Row, str]:
-        """Return a version of a day that nobody sends, and the text of its document."""
+        """Return a new version that no message contains, and the text of its snapshot."""
         draft = Draft(id=100 + len(self.by_hand), version=1)
-        return _with_text(make_sent(draft, day, 0, self.now))
+        return _split_row_and_text(make_sent(draft, day, 0, self.now))
 
     def repeat_row(self, row: Row) -> tuple[Row, str]:
-        """Return a version that is stored, and the text of its document."""
+        """Return `row`, which is stored already, and the text of its snapshot."""
         if row in self.by_hand:
             return row, self.by_hand[row]
         return next(
-            _with_text(message)
+            _split_row_and_text(message)
             for log in self.log.values()
             for message in log
             if message.row == row
         )
 
     def note_decoded(self, message: Sent, seen: Observed) -> None:
-        """A consumer has just decoded this message."""
+        """Note that a consumer has just decoded this message."""
         missing = not seen.has((message.table, message.day))
-        self.in_hand[message.place] = InHand(self.oldest, self.newest, self.newest, missing)
+        self.pending[message.place] = PendingMessage(self.oldest, self.newest, self.newest, missing)
 
     def note_moved_window(self) -> None:
-        """The clock or retention has changed."""
-        for in_hand in self.in_hand.values():
-            in_hand.oldest_until = max(in_hand.oldest_until, self.oldest)
-            in_hand.newest_from = min(in_hand.newest_from, self.newest)
-            in_hand.newest_until = max(in_hand.newest_until, self.newest)
+        """Note that the clock or the retention has changed."""
+        for pending in self.pending.values():
+            pending.oldest_until = max(pending.oldest_until, self.oldest)
+            pending.newest_from = min(pending.newest_from, self.newest)
+            pending.newest_until = max(pending.newest_until, self.newest)
 
-    def find_disputed_days(self) -> set[Place]:
-        """Days with two contents of one version: one was archived, the other one came when the day
-        was there again without its archived rows. maintain leaves such a day to people."""
+    def find_disputed_days(self) -> set[TableDay]:
+        """Return the days on which one version was acknowledged with two contents.
+
+        One content is in the archive. The other one arrived when the day had a partition again,
+        without its archived rows. maintain does not touch such a day.
+        """
         keys = Counter(row.key for row in self.acknowledged_rows)
         return {(row.table, row.day) for row in self.acknowledged_rows if keys[row.key] > 1}
 
-    def list_unsettled(self, seen: Observed, place: Place) -> list[Sent]:
-        """The unsettled messages in quarantine with a version of this table and day."""
+    def list_unsettled(self, seen: Observed, place: TableDay) -> list[Sent]:
+        """Return the unsettled messages in quarantine that have a version of this table and day."""
         return [
             message
             for where, row in seen.quarantine.items()
@@ -121,9 +129,13 @@ class Model:
             if (message.table, message.day) == place
         ]
 
-    def list_unread_topics(self, seen: Observed, place: Place) -> list[str]:
-        """The topics of a table that may have unread versions of this day, as far as the ledger
-        knows their end. A migration topic has old versions in new messages."""
+    def list_unread_topics(self, seen: Observed, place: TableDay) -> list[str]:
+        """Return the topics of the table that may have unread versions of this day.
+
+        A topic counts as unread if the ledger knows an end offset that was not reached. The live
+        topic has no versions of a day before its newest message that was read. The migration topic
+        can have them, because it has old versions in new messages.
+        """
         live, twin = BY_TABLE[place[0]].topics
         behind = [
             topic
@@ -136,14 +148,14 @@ class Model:
             behind.remove(live)
         return behind
 
-    def is_held(self, seen: Observed, place: Place) -> bool:
-        """Whether a day before retention must stay."""
+    def is_held(self, seen: Observed, place: TableDay) -> bool:
+        """Return whether maintain must keep this day, which is older than retention."""
         if place[1] < self.oldest - timedelta(days=self.hold):
             return False
         return bool(self.list_unsettled(seen, place) or self.list_unread_topics(seen, place))
 
 
-def _with_text(message: Sent) -> tuple[Row, str]:
+def _split_row_and_text(message: Sent) -> tuple[Row, str]:
     assert message.row is not None
     text = message.value.decode()
     return message.row, text[text.index('"data": ') + len('"data": ') : -1]

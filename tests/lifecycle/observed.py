@@ -1,4 +1,7 @@
-"""The real state, read without the code under test: tables, files, ledger, quarantine, seals."""
+"""The real state of the store: tables, archive, ledger, quarantine and seals.
+
+It is read without the code under test.
+"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -15,7 +18,7 @@ from pyarrow import parquet
 from tests.lifecycle.sent import BY_TABLE, ENTITIES, Row, to_canonical, to_microseconds
 
 TABLES = [entity.table for entity in ENTITIES]
-# The access journal has seals too, and a life of its own.
+# Leaves out the seals of the access journal, which the lifecycle test does not cover.
 _SEALS = 'SELECT id, "table", day, rows FROM day_seal WHERE "table" = ANY(%s) ORDER BY 1'
 _DAYS = """
 SELECT parent.relname AS table, child.relname AS name, link.inhdetachpending AS pending,
@@ -32,40 +35,39 @@ SELECT '{table}', id, version, (extract(epoch FROM updated_at) * 1000000)::bigin
 FROM {partition}
 """
 
-Place = tuple[str, date]  # a table and a UTC day
-Where = tuple[str, int]  # a topic and an offset
+TableDay = tuple[str, date]  # a table and a UTC day
+TopicOffset = tuple[str, int]  # a topic and an offset
 
 
 @dataclass(frozen=True)
 class Day:
-    """The table of a day. attached: queries see its rows, and new rows go there."""
+    """The table of a day."""
 
     name: str
-    attached: bool
+    attached: bool  # whether queries see its rows, and new rows go there
     restored: bool
 
 
 @dataclass(frozen=True)
 class Observed:
-    """One moment. rows: of all tables of days, attached or not. archived: the files of each
-    archived day. ledger: by topic. quarantine, removed: messages, and those that retention has
-    removed from quarantine. sealed: id and row count of the newest seal."""
+    """The state of the store at one moment."""
 
-    days: dict[Place, Day]
-    rows: Counter[Row]
+    days: dict[TableDay, Day]
+    rows: Counter[Row]  # of all tables of days, attached or not
     archive: Counter[Row]
-    archived: dict[Place, tuple[str, ...]]
-    ledger: dict[str, Any]
-    quarantine: dict[Where, Any]
-    removed: dict[Where, Any]
-    sealed: dict[Place, tuple[int, int]]
+    archived: dict[TableDay, tuple[str, ...]]  # the files of each archived day
+    ledger: dict[str, Any]  # the row of each topic
+    quarantine: dict[TopicOffset, Any]
+    removed: dict[TopicOffset, Any]  # messages that retention has removed from quarantine
+    sealed: dict[TableDay, tuple[int, int]]  # id and row count of the newest seal
 
     @property
     def anywhere(self) -> set[Row]:
+        """The rows in the tables or in the archive."""
         return {*self.rows, *self.archive}
 
-    def has(self, place: Place) -> bool:
-        """Whether a new row of this day finds its partition."""
+    def has(self, place: TableDay) -> bool:
+        """Return whether a new row of this day finds its partition."""
         day = self.days.get(place)
         return day is not None and day.attached
 
@@ -78,11 +80,11 @@ class Observer:
         self._archive = archive
         self._files: dict[tuple[Any, ...], list[Row]] = {}
 
-    def look(self) -> Observed:
+    def observe(self) -> Observed:
         with self._connection.transaction():
             self._connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             days = {
-                (row.table, _day(row.name)): Day(
+                (row.table, _parse_day(row.name)): Day(
                     row.name, row.linked and not row.pending, row.mark == "annals_restored"
                 )
                 for row in self._query(_DAYS, [TABLES])
@@ -90,30 +92,30 @@ class Observer:
             archived = self._query('SELECT "table", day, files FROM archived_day')
             return Observed(
                 days=days,
-                rows=Counter(self._rows(days)),
+                rows=Counter(self._read_rows(days)),
                 archive=Counter(
                     row
                     for item in archived
                     for file in item.files
-                    for row in self._file(item.table, file["name"])
+                    for row in self._read_file(item.table, file["name"])
                 ),
                 archived={
                     (item.table, item.day): tuple(file["name"] for file in item.files)
                     for item in archived
                 },
                 ledger={row.topic: row for row in self._query("SELECT * FROM ingest_ledger")},
-                quarantine=self._messages("ingest_quarantine"),
-                removed=self._messages("clock.removed"),
+                quarantine=self._query_messages("ingest_quarantine"),
+                removed=self._query_messages("clock.removed"),
                 sealed={
                     (row.table, row.day): (row.id, row.rows)
                     for row in self._query(_SEALS, [TABLES])
                 },
             )
 
-    def _messages(self, table: str) -> dict[Where, Any]:
+    def _query_messages(self, table: str) -> dict[TopicOffset, Any]:
         return {(row.topic, row.offset): row for row in self._query(f"SELECT * FROM {table}")}
 
-    def _rows(self, days: dict[Place, Day]) -> Iterator[Row]:
+    def _read_rows(self, days: dict[TableDay, Day]) -> Iterator[Row]:
         selects = [
             _ROWS.format(
                 table=table,
@@ -126,10 +128,10 @@ class Observer:
             if row.packed is None:
                 yield Row._make((*row[:8], to_canonical(row.data)))
             else:
-                yield from self._unpacked(row)
+                yield from self._unpack_block(row)
 
-    def _unpacked(self, row: Any) -> Iterator[Row]:
-        """The versions in a block, by a reader of its own."""
+    def _unpack_block(self, row: Any) -> Iterator[Row]:
+        """Yield the versions in a block, decoded without the code under test."""
         checksum = 4
         query = "SELECT content FROM pack_dictionary WHERE number = %s"
         [dictionary] = self._query(query, [int.from_bytes(row.packed[:4]) & 0x7FFFFFFF]) or [None]
@@ -151,7 +153,7 @@ class Observer:
                 *(client, author, kind, row.application, to_canonical(text.decode())),
             )
 
-    def _file(self, table: str, name: str) -> list[Row]:
+    def _read_file(self, table: str, name: str) -> list[Row]:
         path = self._archive / name
         status = path.stat()
         version = (name, status.st_mtime_ns, status.st_size)
@@ -177,5 +179,5 @@ class Observer:
             return cursor.execute(text, values).fetchall()
 
 
-def _day(name: str) -> date:
+def _parse_day(name: str) -> date:
     return datetime.strptime(name[-8:], "%Y%m%d").replace(tzinfo=UTC).date()

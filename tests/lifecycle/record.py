@@ -1,4 +1,4 @@
-"""What the runs of this process did: steps, states, and the first failure."""
+"""Counts of the runs of this process: steps, states, and the first failure."""
 
 import time
 from collections import Counter
@@ -9,17 +9,16 @@ from tests.lifecycle.observed import Observed
 
 
 @dataclass
-class Record:
-    """meanwhile: how often a fault or another act happened in the middle of a step. states: hashes
-    of the states that were reached. found_after: seconds, steps and examples until the first
-    failure."""
+class RunCounts:
+    """What the runs did since the instance was made."""
 
     began: float = field(default_factory=time.monotonic)
     examples: int = 0
-    steps: Counter[str] = field(default_factory=Counter)
+    steps: Counter[str] = field(default_factory=Counter)  # by the name of the act
+    # Steps with a fault or another act in the middle, by its name.
     meanwhile: Counter[str] = field(default_factory=Counter)
-    states: set[int] = field(default_factory=set)
-    found_after: str = ""
+    states: set[int] = field(default_factory=set)  # hashes of the states that were reached
+    found_after: str = ""  # seconds, examples and steps until the first failure
 
     @property
     def seconds(self) -> float:
@@ -42,8 +41,10 @@ class Record:
 
 
 def hash_state(model: Model, seen: Observed) -> int:
-    """A hash of what kinds of days there are, relative to the start of retention. Contents of rows
-    do not count."""
+    """Return a hash of the days and their states, relative to the start of retention.
+
+    The contents of rows do not count.
+    """
     filled = {(row.table, row.day) for row in seen.rows}
     return hash(
         frozenset(

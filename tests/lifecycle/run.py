@@ -1,4 +1,4 @@
-"""Runs the machine with a budget. Only inside stand.prepared()."""
+"""Runs the state machine. Call run() inside stand.prepare_template() only."""
 
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
@@ -7,8 +7,12 @@ from tests.lifecycle.machine import Lifecycle
 
 
 def run(number: int, examples: int, steps: int, shrink: bool = True) -> None:
-    """Run this many examples of this many steps, from a seed. Raises the first failure; with shrink
-    the smallest series of steps that leads to it is in its notes."""
+    """Run this many examples of this many steps each, and raise the first failure.
+
+    Args:
+        number: The seed.
+        shrink: Whether the notes of the failure have the smallest series of steps that leads to it.
+    """
     options = settings(
         max_examples=examples,
         stateful_step_count=steps,

@@ -1,4 +1,4 @@
-"""Messages of a few entities, and the row that each must become."""
+"""The messages of the lifecycle test, and the row that each must become."""
 
 import json
 from dataclasses import dataclass
@@ -25,17 +25,17 @@ MOMENTS = (
 
 
 class Row(NamedTuple):
-    """One stored version. updated_at: microseconds since the epoch; data: JSON with sorted keys."""
+    """One stored version."""
 
     table: str
     id: str
     version: int
-    updated_at: int
+    updated_at: int  # microseconds since the epoch
     client: str
     author: str | None
     type: int
     application: str | None
-    data: str
+    data: str  # JSON with sorted keys
 
     @property
     def key(self) -> tuple[str, str, int, int]:
@@ -49,39 +49,38 @@ class Row(NamedTuple):
         return f"{self.table} {self.id} v{self.version} of {self.day}"
 
 
-class Kind(Enum):
-    """GOOD: a version. POISON: a version that PostgreSQL refuses. BROKEN: half of a message."""
+class MessageQuality(Enum):
+    """Whether a message is good, and if not, who refuses it."""
 
     GOOD = "good"
-    POISON = "poison"
-    BROKEN = "broken"
+    POISON = "poison"  # PostgreSQL refuses its version
+    BROKEN = "broken"  # the decoder refuses it, because its last bytes are missing
 
 
-class When(Enum):
-    """The day of a version: today, or a day at an edge of what is kept or accepted."""
+class VersionDay(Enum):
+    """The day of a version, relative to the window."""
 
     TODAY = "today"
     YESTERDAY = "yesterday"
     OLDEST = "the first day that is kept"
-    BEFORE = "the day before it"
+    BEFORE = "the day before the first day that is kept"
     ARCHIVED = "the newest day in the archive"
     AHEAD = "the last day that is accepted"
-    BEYOND = "the day after it"
+    BEYOND = "the day after the last day that is accepted"
 
 
 @dataclass(frozen=True)
 class Draft:
-    """A message to send. content: goes into the snapshot, so two drafts can differ in one version.
-    twin: to the migration topic. moment: an index of MOMENTS."""
+    """A message that is not sent yet."""
 
     entity: int = 0
-    twin: bool = False
+    twin: bool = False  # whether it goes to the migration topic
     id: int = 0
     version: int = 0
-    day: When = When.TODAY
-    moment: int = 1
-    content: int = 0
-    kind: Kind = Kind.GOOD
+    day: VersionDay = VersionDay.TODAY
+    moment: int = 1  # an index of MOMENTS
+    content: int = 0  # goes into the snapshot, so two drafts can differ in one version
+    kind: MessageQuality = MessageQuality.GOOD
 
     @property
     def topic(self) -> str:
@@ -90,17 +89,16 @@ class Draft:
 
 @dataclass(frozen=True)
 class Sent:
-    """A message in a topic. row: what must be stored of it, None if nothing can be. readable:
-    whether it can be decoded. day: the UTC day of its version. sent: when it was sent."""
+    """A message in a topic."""
 
     topic: str
     offset: int
     value: bytes
-    sent: datetime
+    sent: datetime  # when it was sent
     table: str
-    day: date
-    row: Row | None
-    readable: bool
+    day: date  # the UTC day of its version
+    row: Row | None  # the row that must be stored, or None if the message is bad
+    readable: bool  # whether it can be decoded
 
     @property
     def place(self) -> tuple[str, int]:
@@ -108,7 +106,7 @@ class Sent:
 
     @property
     def timestamp(self) -> int:
-        """Milliseconds since the epoch."""
+        """When it was sent, in milliseconds since the epoch."""
         return int(self.sent.timestamp() * 1000)
 
     def __str__(self) -> str:
@@ -116,7 +114,7 @@ class Sent:
 
 
 def make_sent(draft: Draft, day: date, offset: int, now: datetime) -> Sent:
-    """The draft as the message at an offset of its topic."""
+    """Make the message of a draft, at this offset of its topic."""
     entity = ENTITIES[draft.entity]
     moment = datetime.combine(day, time(), UTC) + MOMENTS[draft.moment]
     data: dict[str, Any] = {"content": draft.content, "exact": "@", "number": f"N{draft.id}"}
@@ -133,16 +131,16 @@ def make_sent(draft: Draft, day: date, offset: int, now: datetime) -> Sent:
     }
     if not entity.root:
         fields["productInstanceId"] = f"a{draft.content}"
-    number = "1e400000" if draft.kind is Kind.POISON else "12345678901234567890.10"
+    number = "1e400000" if draft.kind is MessageQuality.POISON else "12345678901234567890.10"
     value = json.dumps(fields).replace('"@"', number).encode()
-    if draft.kind is Kind.BROKEN:
+    if draft.kind is MessageQuality.BROKEN:
         value = value[:-2]
-    row = _row(entity, fields, moment, number) if draft.kind is Kind.GOOD else None
-    readable = draft.kind is not Kind.BROKEN
+    row = _make_row(entity, fields, moment, number) if draft.kind is MessageQuality.GOOD else None
+    readable = draft.kind is not MessageQuality.BROKEN
     return Sent(draft.topic, offset, value, now, entity.table, day, row, readable)
 
 
-def _row(entity: EntityKind, fields: dict[str, Any], moment: datetime, number: str) -> Row:
+def _make_row(entity: EntityKind, fields: dict[str, Any], moment: datetime, number: str) -> Row:
     return Row(
         entity.table,
         fields["id"],
@@ -157,10 +155,10 @@ def _row(entity: EntityKind, fields: dict[str, Any], moment: datetime, number: s
 
 
 def to_microseconds(moment: datetime) -> int:
-    """Microseconds since the epoch."""
+    """Return microseconds since the epoch."""
     return (moment - EPOCH) // timedelta.resolution
 
 
 def to_canonical(text: str) -> str:
-    """JSON text with sorted keys; numbers stay as they are written."""
+    """Return JSON text with sorted keys and unchanged numbers."""
     return json.dumps(json.loads(text, parse_float=Decimal), sort_keys=True, default=str)

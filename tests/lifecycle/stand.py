@@ -1,4 +1,4 @@
-"""The place of one run: a database, an archive in memory, a clock that the test moves."""
+"""The environment of one lifecycle run: a database, an archive, and a clock that the test moves."""
 
 import contextlib
 import io
@@ -38,12 +38,13 @@ from tests.lifecycle.sent import ENTITIES
 
 START = datetime(2026, 3, 29, 12, tzinfo=UTC)  # the day Berlin's clocks go forward
 RETENTION, AHEAD, HOLD, SEAL = 2, 3, 2, 1
-# How far the clock of a process is off: of the thread that plays it.
+# How far the clock of a simulated process is wrong. Each thread simulates one process.
 clock_error = threading.local()
 TRACEBACK = 70  # the exit code of a command that ends with an exception
 
-# SQL's now() is our clock too: PostgreSQL looks for it in our schema before pg_catalog. Messages
-# that are deleted from quarantine are copied, so that their last state is known.
+# PostgreSQL finds the function now() of this schema before the one of pg_catalog, so SQL uses the
+# test's clock too. A trigger copies messages that are deleted from quarantine, so that the checks
+# know their last state.
 _CLOCK = """
 CREATE SCHEMA clock;
 CREATE TABLE clock.hands (moment timestamptz NOT NULL);
@@ -63,35 +64,35 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True)
 class LifecycleResult:
-    """The result of a command: its exit code, and what it said of a failure."""
+    """The result of a command."""
 
     code: int = 0
-    output: str = ""
+    output: str = ""  # what the command printed, if it failed
 
 
 PATH = "public,clock,pg_catalog"
 
 
 class LifecycleStand:
-    """One database and one archive. Call close()."""
+    """One database and one archive. The owner of an instance must call close()."""
 
     def __init__(self) -> None:
         self.name = f"lifecycle_{next(_numbers)}"
-        self.archive = Path(tempfile.mkdtemp(prefix="lifecycle-", dir=_memory()))
-        # PostgreSQL's now() is that of the schema clock, in the sessions of commands and consumers.
+        self.archive = Path(tempfile.mkdtemp(prefix="lifecycle-", dir=_find_memory_folder()))
+        # Sessions of commands and consumers use now() of the schema clock.
         self._options = connection.settings_dict["OPTIONS"]
         moved = str(self._options["options"]).replace("search_path=public", f"search_path={PATH}")
         connection.settings_dict["OPTIONS"] = {**self._options, "options": moved}
         session.SEARCH_PATH = PATH
-        with _server() as server:
+        with _connect_to_server() as server:
             server.execute(f"CREATE DATABASE {self.name} TEMPLATE {_TEMPLATE} STRATEGY file_copy")
             server.execute(
                 f"ALTER DATABASE {self.name} SET search_path = public, clock, pg_catalog"
             )
         connection.settings_dict["NAME"] = self.name
         self.plain = _connect(self.name)
-        # Its consumer is there in every night, though its ledger says nothing of the moved clock:
-        # what only the absence of consumers holds is tested in tests/db/test_partition_holds.py.
+        # The ledger records no heartbeats of the moved clock, so maintain would think that no
+        # consumer runs, and would hold days. tests/db/test_partition_holds.py tests that case.
         nightly.FIND_HELD_DAYS = find_unsettled_days
         self.set_retention(RETENTION)
         self.set_clock(START)
@@ -112,15 +113,15 @@ class LifecycleStand:
         clock.now = lambda: now + getattr(clock_error, "days", timedelta(0))
 
     def connect(self) -> psycopg.Connection[Any]:
-        """A session of its own, in autocommit mode."""
+        """Open a new session in autocommit mode."""
         return _connect(self.name)
 
     def connect_as_an_earlier_release(self) -> psycopg.Connection[Any]:
-        """A session of a consumer that does not say which form of rows it reads."""
+        """Open the session of a consumer that does not announce which form of data it reads."""
         return _connect(self.name, application_name="annals-consume")
 
     def wait_for_end(self, pids: list[int]) -> None:
-        """Wait until the server has noticed that these sessions are over."""
+        """Wait until the server has ended these sessions."""
         while (
             pids
             and self.plain.execute(
@@ -130,7 +131,7 @@ class LifecycleStand:
             time.sleep(0.001)
 
     def list_waiting(self) -> list[int]:
-        """The sessions of this database that wait for a lock."""
+        """Return the process ids of the sessions of this database that wait for a lock."""
         rows = self.plain.execute(
             "SELECT pid FROM pg_stat_activity"
             " WHERE datname = current_database() AND wait_event_type = 'Lock'"
@@ -146,14 +147,17 @@ class LifecycleStand:
         session.SEARCH_PATH = "public"
         nightly.FIND_HELD_DAYS = find_days_to_hold
         self.plain.close()
-        with _server() as server:
+        with _connect_to_server() as server:
             server.execute(f"DROP DATABASE {self.name} WITH (FORCE)")
         shutil.rmtree(self.archive)
 
 
 @contextlib.contextmanager
 def set_wrong_clock(days: int) -> Iterator[None]:
-    """This thread's process has a clock that is so many days ahead; the server's is right."""
+    """Set the clock of this thread's simulated process ahead by `days` during the block.
+
+    The clock of PostgreSQL stays right.
+    """
     clock_error.days = timedelta(days=days)
     try:
         yield
@@ -162,7 +166,7 @@ def set_wrong_clock(days: int) -> Iterator[None]:
 
 
 def run_command(*words: str) -> LifecycleResult:
-    """Run `manage.py` with these words, on this thread's connection."""
+    """Run a command of `manage.py` on this thread's connection."""
     output, errors = io.StringIO(), io.StringIO()
     code = 0
     try:
@@ -175,13 +179,16 @@ def run_command(*words: str) -> LifecycleResult:
     except Exception:
         code = TRACEBACK
         errors.write(traceback.format_exc())
-    # Findings are on the standard output; those of a good run nobody reads.
+    # Commands print their findings to standard output. They matter only if the command failed.
     return LifecycleResult(code, (output.getvalue() if code else "") + errors.getvalue())
 
 
 @contextlib.contextmanager
 def prepare_template() -> Iterator[None]:
-    """Create the template of all databases. Until the block ends, settings and clock are ours."""
+    """Create the template of all test databases, and drop it after the block.
+
+    Inside the block the process has the settings and the clock of the lifecycle test.
+    """
     annals, now, before = settings.ANNALS, clock.now, dict(connection.settings_dict)
     options = {**connection.settings_dict["OPTIONS"]}
     options.pop("pool", None)
@@ -190,33 +197,33 @@ def prepare_template() -> Iterator[None]:
     settings.ANNALS = msgspec.structs.replace(annals, demo=False)
     logging.disable(logging.INFO)
     try:
-        with _server() as server:
+        with _connect_to_server() as server:
             server.execute(f"DROP DATABASE IF EXISTS {_TEMPLATE}")
             server.execute(f"CREATE DATABASE {_TEMPLATE}")
         call_command("migrate", "--verbosity=0")
         connection.close()
         with _connect(_TEMPLATE) as plain:
             plain.execute(_CLOCK.format(start=START.isoformat()))
-            for entity in ENTITIES:  # the days are too small to train one
+            for entity in ENTITIES:  # the days are too small to train a dictionary
                 text = f'{{"of": "{entity.name}", "exact": 12345678901234567890.10, "number": "N'
                 dictionaries.store_dictionary(plain, entity.table, Dictionary(text.encode()))
-        with _less(ENTITIES):
+        with _reduce_work(ENTITIES):
             yield
     finally:
         logging.disable(logging.NOTSET)
         connection.close()
-        with _server() as server:
+        with _connect_to_server() as server:
             server.execute(f"DROP DATABASE IF EXISTS {_TEMPLATE}")
         settings.ANNALS, clock.now = annals, now
         connection.settings_dict.update(before)
 
 
 @contextlib.contextmanager
-def _less(few: tuple[EntityKind, ...]) -> Iterator[None]:
-    """Show the commands only these kinds of entities, and one spare day: a third of the time. Who
-    cannot read blocks is not given long to say so.
+def _reduce_work(few: tuple[EntityKind, ...]) -> Iterator[None]:
+    """Let the commands work on these kinds only, with one spare day and a shorter wait.
 
-    They are replaced in all modules.
+    This saves two thirds of the time. Every module that has imported the lists of kinds gets the
+    shorter lists. Packing waits only briefly for sessions to announce which form of data they read.
     """
     versions = tuple(item for item in plan.VERSION_TABLES if item.rows in few)
     swaps: dict[int, object] = {id(entities.ENTITIES): few, id(plan.VERSION_TABLES): versions}
@@ -235,10 +242,10 @@ def _connect(database: str, **more: str) -> psycopg.Connection[Any]:
     return psycopg.connect(url, autocommit=True)
 
 
-def _server() -> psycopg.Connection[Any]:
+def _connect_to_server() -> psycopg.Connection[Any]:
     return _connect("postgres")
 
 
-def _memory() -> str | None:
-    """A directory in memory if there is one: the archive syncs every file to the disk."""
+def _find_memory_folder() -> str | None:
+    """Return a folder in memory, or None. On a disk the archive would sync every file."""
     return "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108

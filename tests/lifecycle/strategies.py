@@ -1,15 +1,15 @@
-"""What Hypothesis draws: messages, pauses, and faults at points of a command."""
+"""Strategies of the lifecycle test: messages, pauses, and faults at points of a command."""
 
 from collections.abc import Iterable
 
 from hypothesis import strategies as st
 
 from tests.lifecycle.faults import Point
-from tests.lifecycle.sent import Draft, Kind, When
+from tests.lifecycle.sent import Draft, MessageQuality, VersionDay
 from tests.lifecycle.work import Fault
 
-# For each act: words of the statements at which a fault can happen, and about how many statements
-# it has.
+# For each act, words of the statements at which a fault can happen, and roughly the number of its
+# statements.
 _POINTS = {
     "write": (["BEGIN", "COPY", "search_key", "ingest_ledger", "END", "ATTACH", "advisory"], 15),
     "maintain": (
@@ -30,7 +30,7 @@ _POINTS = {
     ),
     "retry": (["ingest_quarantine", "COPY", "ingest_ledger", "END", "ATTACH"], 20),
 }
-# For each act: what another process can do in the middle of it.
+# For each act, the acts that another process can do in the middle of it.
 _MEANWHILE = {
     "write": ["maintain", "restore", "retry", "release", "seal", "claim"],
     "maintain": ["write", "retry", "restore", "release", "seal"],
@@ -49,10 +49,10 @@ MOSTLY_PACKS = st.sampled_from(["pack", "pack", "pack", "unpack"])
 
 
 def draw_faults(act: str) -> st.SearchStrategy[Fault | None]:
-    """What happens in the middle of an act; None half of the time."""
+    """Draw what happens in the middle of an act. Half of the draws are None."""
     return st.none() | st.builds(
         Fault,
-        point=_points(act),
+        point=_draw_points(act),
         action=st.sampled_from(["kill", "cut", *_MEANWHILE[act]]),
         day=st.sampled_from([0, 0, 1]),
         midnight=st.booleans(),
@@ -60,23 +60,25 @@ def draw_faults(act: str) -> st.SearchStrategy[Fault | None]:
     )
 
 
-def _points(act: str) -> st.SearchStrategy[Point]:
+def _draw_points(act: str) -> st.SearchStrategy[Point]:
     words, maximum = _POINTS[act]
     return st.builds(
         Point, st.sampled_from(words), st.sampled_from([0, 0, 0, 1, 2]), st.booleans()
     ) | st.builds(Point, st.just(""), st.integers(0, maximum), st.booleans())
 
 
-# A restore and a write, one in the middle of the other, or a restore that is killed.
+# A restore in the middle of a write, a write in the middle of a restore, or a killed restore.
 OVERLAPS = st.tuples(
-    st.just("write"), st.builds(Fault, _points("write"), st.just("restore"))
+    st.just("write"), st.builds(Fault, _draw_points("write"), st.just("restore"))
 ) | st.tuples(
     st.just("restore"),
-    st.builds(Fault, _points("restore"), st.sampled_from(["write", "write", "kill"])),
+    st.builds(Fault, _draw_points("restore"), st.sampled_from(["write", "write", "kill"])),
 )
 
 
-def _drafts(days: Iterable[When], kinds: Iterable[Kind]) -> st.SearchStrategy[list[Draft]]:
+def _draw_drafts(
+    days: Iterable[VersionDay], kinds: Iterable[MessageQuality]
+) -> st.SearchStrategy[list[Draft]]:
     return st.lists(
         st.builds(
             Draft,
@@ -94,24 +96,26 @@ def _drafts(days: Iterable[When], kinds: Iterable[Kind]) -> st.SearchStrategy[li
     )
 
 
-DRAFTS = _drafts(When, [Kind.GOOD] * 8 + [Kind.POISON, Kind.BROKEN])
-LATE = _drafts([When.ARCHIVED], [Kind.GOOD])
-OLDEST = _drafts([When.OLDEST], [Kind.GOOD])
+DRAFTS = _draw_drafts(
+    VersionDay, [MessageQuality.GOOD] * 8 + [MessageQuality.POISON, MessageQuality.BROKEN]
+)
+LATE = _draw_drafts([VersionDay.ARCHIVED], [MessageQuality.GOOD])
+OLDEST = _draw_drafts([VersionDay.OLDEST], [MessageQuality.GOOD])
 
 # The versions of one document that are packed into one block.
 HISTORIES = st.integers(2, 3).map(
     lambda count: [
-        Draft(version=version, moment=version, day=When.OLDEST) for version in range(count)
+        Draft(version=version, moment=version, day=VersionDay.OLDEST) for version in range(count)
     ]
 )
 
-# What happens while a day is packed, and what comes afterwards.
+# What happens while a day is packed, and which act follows.
 WHILE_PACKED = st.builds(
     Fault,
-    _points("pack"),
+    _draw_points("pack"),
     st.sampled_from(["insert", "insert", "write", "write_behind", "write_ahead", "insert_again"]),
 )
 AFTERWARDS = st.sampled_from(["write", "write_behind", "write_behind", "write_ahead"])
 
-# Time that passes without cron before a step; 0: none, -1: until the next midnight.
+# Hours that pass before a step without a run of cron. -1 stands for the next midnight.
 HOURS = st.sampled_from([0, 6, -1, 48])

@@ -10,7 +10,7 @@ from psycopg import sql
 
 
 class Tampering(Enum):
-    """What is done to the table of a day."""
+    """A change of the table of a day."""
 
     CHANGE = "change one row"
     DELETE = "delete one row"
@@ -31,7 +31,7 @@ _STATEMENTS = {
 def tamper(
     connection: psycopg.Connection[Any], partition: str, how: Tampering
 ) -> Callable[[], None]:
-    """Tamper with the table of a day, which has rows. Returns what undoes it."""
+    """Change the table of a day, which must have rows, and return a function that undoes it."""
     names = {"table": sql.Identifier(partition), "copy": sql.Identifier(f"copy_of_{partition}")}
     connection.execute(sql.SQL("CREATE TABLE {copy} AS TABLE {table}").format(**names))
     connection.execute(sql.SQL(_STATEMENTS[how]).format(**names))
@@ -46,7 +46,7 @@ def tamper(
 
 
 class Damage(Enum):
-    """What is done to a file of the archive."""
+    """A kind of damage to a file of the archive."""
 
     TRUNCATE = "truncate"
     OVERWRITE = "overwrite a byte"
@@ -54,7 +54,11 @@ class Damage(Enum):
 
 
 def damage(path: Path, how: Damage, position: int) -> Callable[[], None]:
-    """Damage a file at a position, counted from its end. Returns what undoes it."""
+    """Damage a file, and return a function that undoes it.
+
+    Args:
+        position: The distance of the damaged byte from the end of the file.
+    """
     before = path.read_bytes()
     place = len(before) - 1 - position % len(before)
     if how is Damage.REMOVE:

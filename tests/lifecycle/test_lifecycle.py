@@ -8,7 +8,7 @@ from tests.lifecycle.machine import record
 from tests.lifecycle.run import run
 from tests.lifecycle.stand import prepare_template
 
-# A series of random examples that does everything.
+# With this seed the random examples do every kind of step that the test expects.
 SEED = 8
 
 
@@ -26,7 +26,6 @@ def test_invariants_hold_after_each_random_step_in_the_life_of_days(
 
 @pytest.mark.parametrize("name", DEFECTS)
 def test_known_defect_can_be_put_back_into_the_code(name: str) -> None:
-    """`python -m tests.lifecycle --defect NAME` runs the lifecycle test with the defect, which must
-    then be detected."""
+    """`python -m tests.lifecycle --defect NAME` shows that the lifecycle test detects it."""
     with put_back(name):
         pass

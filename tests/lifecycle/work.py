@@ -1,4 +1,7 @@
-"""Everything that can be done to the store, with a fault or another act in the middle."""
+"""The acts of the lifecycle test, each with an optional fault or another act in the middle.
+
+An act is one thing that a consumer, a command or a person does to the store.
+"""
 
 import threading
 import time
@@ -19,66 +22,62 @@ from tests.lifecycle.checks import LifecycleStep
 from tests.lifecycle.consumer import Consumer, Warnings
 from tests.lifecycle.faults import Point, SimulatedKill, Trap, set_trap
 from tests.lifecycle.model import Model
-from tests.lifecycle.observed import Observed, Observer, Place
+from tests.lifecycle.observed import Observed, Observer, TableDay
 from tests.lifecycle.sent import ROOT, Row
 from tests.lifecycle.stand import LifecycleResult, LifecycleStand, run_command, set_wrong_clock
 
 LONGEST_SECONDS = 60.0
-# How long an act stands still for another one that neither ends nor waits for a lock: it may be
-# waiting in another way.
+# How long an act waits in its middle for the other act, if that neither ends nor waits for a lock.
 STANDSTILL_SECONDS = 0.5
 FENCED = "fenced"
 
 
-class Stuck(AssertionError):
-    """Something does not end, though nothing is in its way any more."""
+class StuckActError(AssertionError):
+    """An act does not end, although nothing blocks it any more."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens at a point of an act: "kill", "cut", or the name of another act, which another
-    process does meanwhile.
-
-    day: of that act. midnight: it becomes midnight before it. terminate: the server ends its
-    session if it waits for a lock.
-    """
+    """What happens in the middle of an act."""
 
     point: Point
+    # "kill" ends the process, "cut" breaks its connection. Another name is that of an act, which
+    # another process then does.
     action: str
-    day: int = 0
-    midnight: bool = False
-    terminate: bool = False
+    day: int = 0  # the day of the other act, as an index
+    midnight: bool = False  # whether the clock moves past midnight before the other act
+    terminate: bool = False  # whether a session of the other act is ended if it waits for a lock
 
 
 class Work:
-    """The store and its consumers. seen: the store after the latest step."""
+    """Does the acts on one store with its consumers."""
 
     def __init__(self, stand: LifecycleStand, model: Model, warnings: Warnings) -> None:
         self._stand, self._model, self._warnings = stand, model, warnings
         self.observer = Observer(stand.plain, stand.archive)
-        self.seen: Observed = self.observer.look()
+        self.seen: Observed = self.observer.observe()  # the store after the latest step
         self.consumer: Consumer | None = None
         self.fenced: Consumer | None = None  # lost its partitions and does not know it
 
     @property
-    def in_hand(self) -> bool:
+    def has_unwritten_batch(self) -> bool:
         """Whether the consumer has decoded messages that are not written."""
         return self.consumer is not None and self.consumer.batch.messages > 0
 
     @property
-    def unread(self) -> bool:
-        """Whether there are messages that no ledger counts."""
+    def has_unread(self) -> bool:
+        """Whether there are messages that the ledger does not count."""
         acknowledged = self._model.acknowledged
         return any(len(log) > acknowledged[topic] for topic, log in self._model.log.items())
 
     def do(self, name: str, fault: Fault | None = None, day: int = 0) -> LifecycleStep:
-        """Do an act, and whatever happens meanwhile. Afterwards both have ended."""
+        """Do an act with its fault, and wait until the other act of the fault has ended too."""
         self._warnings.messages.clear()
         step, trap, meanwhile = LifecycleStep(name), None, None
         if fault is not None and fault.action in ("kill", "cut"):
             trap = Trap(fault.point, kill=fault.action == "kill")
         elif fault is not None:
-            meanwhile = _Meanwhile(self, fault)
+            meanwhile = _ConcurrentAct(self, fault)
             trap = Trap(fault.point, act=meanwhile.start)
         try:
             with set_trap(trap):
@@ -87,7 +86,7 @@ class Work:
         except (SimulatedKill, Exception) as error:
             broken = trap is not None and trap.sprung and isinstance(error, psycopg.Error)
             if not broken and not (trap is not None and trap.dead):
-                raise  # but a killed process does not care for errors while its frames end
+                raise  # errors in the `finally` blocks of a killed process do not count
             step.code, step.output = 2, str(error)
         finally:
             if meanwhile is not None:
@@ -105,8 +104,11 @@ class Work:
         return step
 
     def act(self, name: str, day: int) -> LifecycleResult:
-        """The act of this name. day: an index into the days that it is possible for, the newest
-        first."""
+        """Do the act of this name.
+
+        Args:
+            day: An index into the days for which the act is possible, the newest first.
+        """
         plain: dict[str, Callable[[], LifecycleResult]] = {
             "write": self._write,
             "write_behind": lambda: self._write(-6),
@@ -132,25 +134,28 @@ class Work:
             else LifecycleResult()
         )
 
-    def list_finished(self) -> set[Place]:
-        """The days that can be packed."""
+    def list_finished(self) -> set[TableDay]:
+        """Return the tables and days that can be packed."""
         end = self._model.today - timedelta(days=YOUNGEST_DAYS)
         return {
             place for place, state in self.seen.days.items() if state.attached and place[1] < end
         }
 
     def list_finished_days(self) -> list[date]:
-        """The days of which a table can be packed, the newest first."""
+        """Return the days on which at least one table can be packed, the newest first."""
         return sorted({day for _, day in self.list_finished()}, reverse=True)
 
-    def ready(self) -> Consumer:
-        """The consumer; a new one if there is none."""
+    def get_or_start_consumer(self) -> Consumer:
         return self.consumer or self._take_over()
 
     def _write(self, days_ahead: int = 0) -> LifecycleResult:
-        """Write a batch. days_ahead: how wrong the consumer's clock is; it is right where the days
-        of the batch are in question: what is expired is said by a clock."""
-        consumer = self.ready()
+        """Write a batch.
+
+        Args:
+            days_ahead: How wrong the consumer's clock is. It counts as 0 if the batch has expired
+                or bad messages or a missing day, because the model expects a right clock for them.
+        """
+        consumer = self.get_or_start_consumer()
         if not consumer.batch.messages:
             consumer.read(1_000, self.seen)
         batch = consumer.batch
@@ -165,12 +170,14 @@ class Work:
             self._lose(consumer)
             return LifecycleResult(1, FENCED)
         except AbandonedError:
-            raise Stuck(f"the batch cannot be written: {self._warnings.messages[-1:]}") from None
+            raise StuckActError(
+                f"the batch cannot be written: {self._warnings.messages[-1:]}"
+            ) from None
         return LifecycleResult()
 
     def _insert(self, day: int) -> LifecycleResult:
-        """The owner of the tables writes a version of a finished day that is not sealed."""
-        place = self._open_place(day)
+        """As the owner of the tables, write a version of a finished day that is not sealed."""
+        place = self._choose_unsealed_day(day)
         if place is not None:
             row, text = self._model.make_row_by_hand(place[1])
             self._execute(row, text)
@@ -179,18 +186,21 @@ class Work:
         return LifecycleResult()
 
     def _insert_again(self, day: int) -> LifecycleResult:
-        """An earlier release, which knows no blocks, writes a version that is stored."""
-        place = self._open_place(day)
+        """As an earlier release, which knows no blocks, write a version that is stored already."""
+        place = self._choose_unsealed_day(day)
         rows = sorted(row for row in self.seen.rows if (row.table, row.day) == place)
         if rows:
-            # The last one is the newest of its block: that one the primary key knows.
+            # Leave out the last row. It is the newest of its block, and the primary key has it.
             with suppress(errors.UniqueViolation):
                 self._execute(*self._model.repeat_row(rows[(7 * day) % max(1, len(rows) - 1)]))
         return LifecycleResult()
 
-    def _open_place(self, day: int) -> Place | None:
-        """The day with that number of `finished_days`, if it is not sealed; otherwise another one
-        that is not. None if all are."""
+    def _choose_unsealed_day(self, day: int) -> TableDay | None:
+        """Return a day of `list_finished_days` that is not sealed, or None if all are sealed.
+
+        Args:
+            day: The index of the preferred day.
+        """
         candidates = self.list_finished() - self.seen.sealed.keys()
         places = sorted((place for place in candidates if place[0] == ROOT.table), reverse=True)
         if not places:
@@ -212,8 +222,10 @@ class Work:
         return LifecycleResult()
 
     def _take_over(self) -> Consumer:
-        """Another consumer claims the partitions; the one before does not know it. Two can do this
-        at once."""
+        """Return a new consumer that has claimed the partitions from the present consumer.
+
+        The present consumer does not notice. Two threads can do this at the same time.
+        """
         consumer = Consumer(self._model)
         try:
             consumer.claim()
@@ -235,7 +247,7 @@ class Work:
             self.fenced = None
 
     def pass_time(self, hours: int) -> None:
-        """Move the clock; -1: to a minute after the next midnight."""
+        """Move the clock ahead by these hours, or to a minute after the next midnight if -1."""
         now = self._model.now
         if hours < 0:
             midnight = now.replace(hour=0, minute=1, second=0) + timedelta(days=1)
@@ -246,7 +258,7 @@ class Work:
         self._stand.set_clock(self._model.now)
 
     def has_waiting_session(self, terminate: bool) -> bool:
-        """Whether a session waits for a lock. terminate: end it."""
+        """Return whether a session waits for a lock. End it if `terminate` is set."""
         pids = self._stand.list_waiting()
         if terminate:
             self._stand.terminate(pids)
@@ -258,8 +270,8 @@ class Work:
                 consumer.close()
 
 
-class _Meanwhile:
-    """An act of another process: a thread with its own connection."""
+class _ConcurrentAct:
+    """An act of another simulated process: a thread with its own connection."""
 
     def __init__(self, work: Work, fault: Fault) -> None:
         self._work, self._fault = work, fault
@@ -268,7 +280,7 @@ class _Meanwhile:
         self.terminated = False
 
     def start(self) -> None:
-        """Begin, and return when it has ended or waits for the act in the middle of which it is."""
+        """Start the act, and return when it has ended or waits for the act that it interrupts."""
         if self._fault.midnight:
             self._work.pass_time(-1)
         self._thread.start()
@@ -280,11 +292,11 @@ class _Meanwhile:
             self._thread.join(0.002)
 
     def join(self) -> None:
-        """Wait for its end. Raises what it raised."""
+        """Wait until the act has ended, and raise its error if it failed."""
         if self._thread.ident is not None:
             self._thread.join(LONGEST_SECONDS)
             if self._thread.is_alive():
-                raise Stuck(f"{self._fault.action} does not end")
+                raise StuckActError(f"{self._fault.action} does not end")
         if self._error is not None and not self.terminated:
             raise self._error
 

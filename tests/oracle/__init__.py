@@ -1,4 +1,4 @@
-"""A reference of the reading side, computed by brute force, against random histories.
+"""Compares the answers of the API with a brute-force reference, over random histories.
 
 `histories` makes them, `reference` says what every call must answer, `checks` compares. Neither
 `values` nor `reference` imports anything of the code under test.

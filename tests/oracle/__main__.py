@@ -1,4 +1,7 @@
-"""`python -m tests.oracle --histories 500 --seed 1`: many histories, and what was compared."""
+"""`python -m tests.oracle --histories 500 --seed 1`: the oracle test with many histories.
+
+Prints how much was compared.
+"""
 
 import argparse
 import os
@@ -7,8 +10,8 @@ import sys
 import pytest
 
 
-class Report:
-    """Prints the counts at the end."""
+class OracleSummary:
+    """A pytest plugin that prints at the end how much was compared."""
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         from tests.oracle.checks import COUNTS
@@ -20,11 +23,11 @@ class Report:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.oracle", description=__doc__)
     parser.add_argument("--histories", type=int, default=500, help="how many histories")
-    parser.add_argument("--seed", type=int, help="of Hypothesis; random where not given")
+    parser.add_argument("--seed", type=int, help="the seed of Hypothesis; random by default")
     parser.add_argument(
         "--cluster",
         metavar="DSN",
-        help="of the coordinator of a Citus cluster: compare with distributed tables there",
+        help="the DSN of the coordinator of a Citus cluster on which to run the test",
     )
     options = parser.parse_args()
     os.environ["ORACLE_HISTORIES"] = str(options.histories)
@@ -34,7 +37,7 @@ def main() -> int:
     if options.cluster is not None:
         os.environ["ANNALS_TEST_CITUS"] = options.cluster
         arguments += ["-p", "tests.citus.whole"]
-    return int(pytest.main(arguments, plugins=[Report()]))
+    return int(pytest.main(arguments, plugins=[OracleSummary()]))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Who last changed each leaf: every leaf is followed through all older snapshots, one by one."""
+"""The reference for blame: follows every leaf through all older snapshots, one by one."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,47 +8,48 @@ from tests.oracle.reference import ReferenceStore, StoredVersion
 from tests.oracle.values import ABSENT, Value, find_at_pointer, get_item_key
 
 KEYS = ("pid", "id")
-# What is nested deeper is one leaf.
+# A value that is nested deeper than this many levels counts as one leaf.
 DEEPEST = 100
 
 
 @dataclass(frozen=True)
 class ReferenceLeaf:
-    """origins: the versions that may have set it; several where items without a key are matched
-    by what they hold, which has more than one right answer."""
+    """A leaf of the newest snapshot, and the version that set it."""
 
     path: str
     value: Value
+    # Several versions if the answer is not unique, because list items without a key are matched by
+    # their contents.
     origins: list[StoredVersion]
 
 
-def list_leaves(world: ReferenceStore, kind: str, id: str) -> list[ReferenceLeaf]:
-    """The leaves of the newest snapshot in document order."""
-    chain = list(world.list_chain(kind, id))
+def list_leaves(model: ReferenceStore, kind: str, id: str) -> list[ReferenceLeaf]:
+    """Return the leaves of the newest snapshot in document order."""
+    chain = list(model.list_chain(kind, id))
     return [
-        ReferenceLeaf(path, value, _origins(chain, path, value))
-        for path, value in _all(chain[0].data)
+        ReferenceLeaf(path, value, _find_origins(chain, path, value))
+        for path, value in _iterate_leaves(chain[0].data)
     ]
 
 
-def _all(value: Value, path: str = "", level: int = 0) -> Iterator[tuple[str, Value]]:
+def _iterate_leaves(value: Value, path: str = "", level: int = 0) -> Iterator[tuple[str, Value]]:
     if not isinstance(value, dict | list) or not value or level == DEEPEST:
         yield path, value
     elif isinstance(value, dict):
         for key, inner in value.items():
             segment = key.replace("~", "~0").replace("/", "~1")
-            yield from _all(inner, f"{path}/{segment}", level + 1)
+            yield from _iterate_leaves(inner, f"{path}/{segment}", level + 1)
     else:
         for index, inner in enumerate(value):
-            yield from _all(inner, f"{path}/{index}", level + 1)
+            yield from _iterate_leaves(inner, f"{path}/{index}", level + 1)
 
 
-def _origins(chain: list[StoredVersion], path: str, value: Value) -> list[StoredVersion]:
-    for place, (version, before) in enumerate(pairwise(chain)):
+def _find_origins(chain: list[StoredVersion], path: str, value: Value) -> list[StoredVersion]:
+    for position, (version, before) in enumerate(pairwise(chain)):
         try:
             path_before = _follow_pointer(path, version.data, before.data)
         except AmbiguousItemError:
-            older = pairwise(chain[place:])
+            older = pairwise(chain[position:])
             return [version for version, lower in older if version.data != lower.data] + chain[-1:]
         if path_before is None or find_at_pointer(path_before, before.data) != value:
             return [version]
@@ -57,17 +58,17 @@ def _origins(chain: list[StoredVersion], path: str, value: Value) -> list[Stored
 
 
 class AmbiguousItemError(Exception):
-    """The item has no key by which it could be found in the older list."""
+    """A list item has no key by which it could be found in the older list."""
 
 
 def _follow_pointer(path: str, new: Value, old: Value) -> str | None:
-    """Where the value at a pointer was in the older snapshot; None if it was not there."""
+    """Return the pointer to the same value in the older snapshot, or None if it is not there."""
     pointer = ""
     for segment in path.split("/")[1:]:
         if isinstance(new, dict) and isinstance(old, dict):
             inner = segment
         elif isinstance(new, list) and isinstance(old, list):
-            index = _item(new, old, int(segment))
+            index = _find_old_index(new, old, int(segment))
             if index is None:
                 return None
             inner = str(index)
@@ -80,8 +81,12 @@ def _follow_pointer(path: str, new: Value, old: Value) -> str | None:
     return pointer
 
 
-def _item(new: list[Value], old: list[Value], index: int) -> int | None:
-    """The old index of a new item."""
+def _find_old_index(new: list[Value], old: list[Value], index: int) -> int | None:
+    """Return the index in the old list of the item that is at `index` in the new list.
+
+    Raises:
+        AmbiguousItemError: Several old items can be this item.
+    """
     if new == old:
         return index
     for key in KEYS:
@@ -91,11 +96,11 @@ def _item(new: list[Value], old: list[Value], index: int) -> int | None:
     matched: dict[int, int] = {}
     for key in KEYS:
         names, old_names = [get_item_key(i, key) for i in new], [get_item_key(i, key) for i in old]
-        for place, name in enumerate(names):
+        for position, name in enumerate(names):
             if name is not None and names.count(name) == old_names.count(name) == 1:
                 origin = old_names.index(name)
-                if place not in matched and origin not in matched.values():
-                    matched[place] = origin
+                if position not in matched and origin not in matched.values():
+                    matched[position] = origin
     if index in matched:
         return matched[index]
     unmatched = [item for origin, item in enumerate(old) if origin not in matched.values()]
@@ -109,7 +114,7 @@ def _has_distinct_names(names: list[str | None]) -> bool:
 
 
 def _has_conflict(old: Value, new: Value) -> bool:
-    """Whether the first key that both have tells them apart."""
+    """Return whether the first key that both items have differs."""
     for key in KEYS:
         was, now = get_item_key(old, key), get_item_key(new, key)
         if was is not None and now is not None:

@@ -9,33 +9,41 @@ from django.test import Client
 
 from tests.oracle import blame, values
 from tests.oracle.reference import KINDS, ROOT, ReferenceFilters, ReferenceStore, StoredVersion
-from tests.oracle.values import ABSENT, Path, Value, find_at_pointer, make_exact, read, select
+from tests.oracle.values import ABSENT, Path, Value, find_at_pointer, make_exact, parse_json, select
 
 Answer = Any
-# How much was compared, by what it is. Printed by `python -m tests.oracle`.
+# How much was compared, by the kind of comparison. `python -m tests.oracle` prints it.
 COUNTS: Counter[str] = Counter()
 
 
 class OracleApi:
-    """The API of the application that is under test."""
+    """A client of the API under test."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def get_data(self, call: str, **parameters: object) -> Answer:
-        """The `data` of a successful answer."""
+        """Return the `data` of an answer, which must be successful."""
         status, body = self.get_answer(call, **parameters)
         assert status == 200, (call, parameters, body)
         return body["data"]
 
     def get_answer(self, call: str, **parameters: object) -> tuple[int, Answer]:
-        query = {name: _text(value) for name, value in parameters.items() if value is not None}
+        query = {
+            name: _format_parameter(value)
+            for name, value in parameters.items()
+            if value is not None
+        }
         response = self._client.get(f"/api/v1/{call}", query)
         COUNTS["requests"] += 1
-        return response.status_code, read(response.content)
+        return response.status_code, parse_json(response.content)
 
     def collect_pages(self, call: str, part: str, **parameters: object) -> list[Answer]:
-        """What is in all pages together."""
+        """Return the entries of all pages.
+
+        Args:
+            part: The field of a page that has its entries.
+        """
         answers: list[Answer] = []
         token = None
         while True:
@@ -48,7 +56,7 @@ class OracleApi:
                 return answers
 
 
-def _text(value: object) -> str:
+def _format_parameter(value: object) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
@@ -76,8 +84,8 @@ def make_parameters(filters: ReferenceFilters) -> Mapping[str, object]:
     }
 
 
-def check_version(answer: Answer, version: StoredVersion, world: ReferenceStore) -> None:
-    """All that is said of one version, with all its parts."""
+def check_version(answer: Answer, version: StoredVersion, model: ReferenceStore) -> None:
+    """Check all fields of one version in an answer."""
     COUNTS["versions"] += 1
     assert get_position(answer) == (version.kind, version.id, version.version, version.moment)
     assert make_exact(answer["entity"]) == make_exact(version.data)
@@ -85,11 +93,11 @@ def check_version(answer: Answer, version: StoredVersion, world: ReferenceStore)
         *(version.type, version.author, version.client),
     )
     assert answer.get("productInstanceId") == version.application
-    previous = world.find_previous(version)
+    previous = model.find_previous(version)
     assert answer["previousVersion"] == (
         values.ExactNumber(str(previous.version)) if previous else None
     )
-    assert [int(number.text) for number in answer["missingVersions"]] == world.find_missing(version)
+    assert [int(number.text) for number in answer["missingVersions"]] == model.find_missing(version)
     if previous is None:
         assert (answer["diff"], answer["changes"]) == (None, [])
     else:
@@ -98,7 +106,7 @@ def check_version(answer: Answer, version: StoredVersion, world: ReferenceStore)
 
 
 def check_difference(answer: Answer, old: Value, new: Value) -> None:
-    """A patch, exact to the digit, and changes that are where they say."""
+    """Check that the patch leads exactly from `old` to `new`, and the path of each change."""
     COUNTS["patches"] += 1
     assert make_exact(values.apply_patch(old, answer["diff"])) == make_exact(new)
     assert (answer["changes"] == []) == (old == new)
@@ -123,45 +131,45 @@ def _check_change(change: Answer, old: Value, new: Value) -> None:
 
 def check_timeline(
     api: OracleApi,
-    world: ReferenceStore,
+    model: ReferenceStore,
     entity: tuple[str, str],
     filters: ReferenceFilters,
     **form: Any,
 ) -> None:
-    """A filtered timeline, page by page."""
+    """Check a filtered timeline, page by page."""
     COUNTS["timelines"] += 1
     pages = api.collect_pages(
         make_address(entity), "history", **make_parameters(filters), **form, include="diff"
     )
-    expected = world.list_timeline(*entity, filters, form["sort"], form["order"])
+    expected = model.list_timeline(*entity, filters, form["sort"], form["order"])
     assert [get_position(answer) for answer in pages] == list_positions(expected)
 
 
 def check_path_filter(
-    api: OracleApi, world: ReferenceStore, entity: tuple[str, str], path: Path, size: int
+    api: OracleApi, model: ReferenceStore, entity: tuple[str, str], path: Path, size: int
 ) -> None:
-    """Which versions a path filter keeps."""
+    """Check which versions of a document a path filter selects."""
     form = {"path": values.format_path(path), "pageSize": size, "include": "changes"}
     positions = {
         get_position(answer)
         for answer in api.collect_pages(make_address(entity), "history", **form)
     }
-    for version in world.list_versions(*entity):
+    for version in model.list_versions(*entity):
         COUNTS["path filters"] += 1
-        (is_place,) = list_positions([version])
-        previous = world.find_previous(version)
-        assert previous is not None or is_place not in positions
+        (position,) = list_positions([version])
+        previous = model.find_previous(version)
+        assert previous is not None or position not in positions
         if previous is not None:
-            least, at_most = _bound_touched(path, previous.data, version.data)
-            assert least <= (is_place in positions) <= at_most, (values.format_path(path), version)
+            least, at_most = _get_touch_bounds(path, previous.data, version.data)
+            assert least <= (position in positions) <= at_most, (values.format_path(path), version)
 
 
-def _bound_touched(path: Path, old: Value, new: Value) -> tuple[bool, bool]:
-    """Whether a path must be touched, and whether it can be.
+def _get_touch_bounds(path: Path, old: Value, new: Value) -> tuple[bool, bool]:
+    """Return whether a path must count as touched, and whether it may count as touched.
 
-    Both are the same where items are named by their key. An index, a `*`, an item whose other key
-    changed, and the move of an item depend on how the items are matched: such a path is touched at
-    least if other values are there, and at most if the list differs.
+    Both are the same if keys name all list items. An index, a `*`, an item whose other key changed,
+    and a moved item depend on how the list items are matched. Such a path must be touched if other
+    values are there, and may be touched if the list differs.
     """
     fixed = next((n for n in range(len(path)) if _is_matched(path[: n + 1], old, new)), len(path))
     if fixed == len(path) and not (path and path[-1].kind == "item"):
@@ -175,8 +183,11 @@ def _bound_touched(path: Path, old: Value, new: Value) -> tuple[bool, bool]:
 
 
 def _is_matched(path: Path, old: Value, new: Value) -> bool:
-    """Whether it depends on the matching of items what the last step of the path is compared with.
-    An item that has one key as before and got another is the same item by one of the two only."""
+    """Return whether the last step of the path depends on how list items are matched.
+
+    If an item keeps one of its two keys and changes the other, only one key says that it is the
+    same item.
+    """
     step = path[-1]
     if step.kind != "item":
         return step.kind == "any" or step.text.isdecimal()
@@ -188,12 +199,12 @@ def _is_matched(path: Path, old: Value, new: Value) -> bool:
 
 
 def check_field_history(
-    api: OracleApi, world: ReferenceStore, entity: tuple[str, str], path: Path, size: int
+    api: OracleApi, model: ReferenceStore, entity: tuple[str, str], path: Path, size: int
 ) -> None:
-    """The history of one field, in pages and whole."""
+    """Check the history of one field, in small pages and in one page."""
     COUNTS["fields"] += 1
     call, form = f"{make_address(entity)}/fields", {"path": values.format_path(path)}
-    expected = world.list_field_values(*entity, path)
+    expected = model.list_field_values(*entity, path)
     for item in (500, size):
         pages = api.collect_pages(call, "values", **form, pageSize=item)
         COUNTS["field values"] += len(expected)
@@ -206,28 +217,28 @@ def check_field_history(
             for answer in pages
         ] == [(make_exact(value), origin.version, until) for value, origin, until in expected]
         for answer, (_, origin, _) in zip(pages, expected, strict=True):
-            _check_origin(answer, origin, world)
+            _check_origin(answer, origin, model)
 
 
 def _get_until(answer: Answer) -> datetime | None:
     return datetime.fromisoformat(answer["until"]) if answer["until"] else None
 
 
-def _check_origin(answer: Answer, version: StoredVersion, world: ReferenceStore) -> None:
+def _check_origin(answer: Answer, version: StoredVersion, model: ReferenceStore) -> None:
     assert (int(answer["version"].text), datetime.fromisoformat(answer["updatedAt"])) == version.key
     assert (answer["author"], answer["clientId"], answer["type"]) == (
         *(version.author, version.client, version.type),
     )
-    if world.find_previous(version):
-        assert answer["exact"] == (not world.find_missing(version))
+    if model.find_previous(version):
+        assert answer["exact"] == (not model.find_missing(version))
 
 
-def check_blame(api: OracleApi, world: ReferenceStore, entity: tuple[str, str]) -> None:
-    """Who last changed each leaf, and that its key path has the same origin as a field."""
+def check_blame(api: OracleApi, model: ReferenceStore, entity: tuple[str, str]) -> None:
+    """Check which version last changed each leaf, and the value at its key path."""
     answer = api.get_data(f"{make_address(entity)}/blame")
-    newest = world.find_newest(*entity)
+    newest = model.find_newest(*entity)
     assert get_position(answer) == (*entity, *newest.key)
-    expected = blame.list_leaves(world, *entity)
+    expected = blame.list_leaves(model, *entity)
     assert [leaf["path"] for leaf in answer["blame"]] == [leaf.path for leaf in expected]
     for entry, leaf in zip(answer["blame"], expected, strict=True):
         COUNTS["blamed leaves"] += 1
@@ -241,14 +252,14 @@ def check_blame(api: OracleApi, world: ReferenceStore, entity: tuple[str, str]) 
         assert origins, (entry, leaf)
         if len(leaf.origins) == 1:
             COUNTS["blamed leaves, certain"] += 1
-            _check_origin(entry, origins[0], world)
+            _check_origin(entry, origins[0], model)
 
 
 def check_version_at(
-    api: OracleApi, world: ReferenceStore, entity: tuple[str, str], moment: datetime
+    api: OracleApi, model: ReferenceStore, entity: tuple[str, str], moment: datetime
 ) -> None:
     COUNTS["at"] += 1
-    expected = world.find_at(*entity, moment)
+    expected = model.find_at(*entity, moment)
     status, body = api.get_answer(f"{make_address(entity)}/at", time=moment)
     if expected is None:
         assert (status, body["status"]) == (404, "error")
@@ -257,27 +268,27 @@ def check_version_at(
         assert get_position(answer) == (*entity, *expected.key)
         assert make_exact(answer["entity"]) == make_exact(expected.data)
         assert answer["deleted"] == (expected.type == "DELETE")
-        check_uncertain(answer, [expected], world)
+        check_uncertain(answer, [expected], model)
 
 
 def check_single_version(
-    api: OracleApi, world: ReferenceStore, entity: tuple[str, str], number: int
+    api: OracleApi, model: ReferenceStore, entity: tuple[str, str], number: int
 ) -> None:
     COUNTS["single versions"] += 1
-    versions = [version for version in world.list_versions(*entity) if version.version == number]
+    versions = [version for version in model.list_versions(*entity) if version.version == number]
     status, body = api.get_answer(f"{make_address(entity)}/versions/{number}")
     if versions:
-        check_version(body["data"], versions[-1], world)
+        check_version(body["data"], versions[-1], model)
     else:
         assert (status, body["status"]) == (404, "error")
 
 
 def check_comparison(
-    api: OracleApi, world: ReferenceStore, entity: tuple[str, str], old: int, new: int
+    api: OracleApi, model: ReferenceStore, entity: tuple[str, str], old: int, new: int
 ) -> None:
     COUNTS["compared"] += 1
     before, after = (
-        [version for version in world.list_versions(*entity) if version.version == number][-1]
+        [version for version in model.list_versions(*entity) if version.version == number][-1]
         for number in (old, new)
     )
     answer = api.get_data(f"{make_address(entity)}/compare", **{"from": old, "to": new})
@@ -288,11 +299,11 @@ def check_comparison(
 
 
 def check_application_timeline(
-    api: OracleApi, world: ReferenceStore, id: str, filters: ReferenceFilters, **form: Any
+    api: OracleApi, model: ReferenceStore, id: str, filters: ReferenceFilters, **form: Any
 ) -> None:
-    """The merged timeline, page by page."""
-    expected = world.list_application(id, filters, form["order"])
-    if not world.list_application(id, ReferenceFilters(), "asc"):
+    """Check the merged timeline of an application, page by page."""
+    expected = model.list_application(id, filters, form["order"])
+    if not model.list_application(id, ReferenceFilters(), "asc"):
         assert api.get_answer(f"applications/{id}/history")[0] == 404
         return
     COUNTS["merged timelines"] += 1
@@ -301,12 +312,12 @@ def check_application_timeline(
     )
     assert [get_position(answer) for answer in pages] == list_positions(expected)
     for answer, version in zip(pages, expected, strict=True):
-        check_version(answer, version, world)
+        check_version(answer, version, model)
 
 
-def check_application_at(api: OracleApi, world: ReferenceStore, id: str, moment: datetime) -> None:
+def check_application_at(api: OracleApi, model: ReferenceStore, id: str, moment: datetime) -> None:
     COUNTS["applications at"] += 1
-    expected = world.find_application_at(id, moment)
+    expected = model.find_application_at(id, moment)
     status, body = api.get_answer(f"applications/{id}/at", time=moment)
     if not expected:
         assert (status, body["status"]) == (404, "error")
@@ -326,12 +337,12 @@ def check_application_at(api: OracleApi, world: ReferenceStore, id: str, moment:
         [*answers, *answer["deleted"]], [*alive, *deleted_children], strict=True
     ):
         assert make_exact(item["entity"]) == make_exact(version.data)
-    check_uncertain(answer, [*alive, *deleted_children], world)
+    check_uncertain(answer, [*alive, *deleted_children], model)
 
 
-def check_uncertain(answer: Any, state: list[StoredVersion], world: ReferenceStore) -> None:
-    """What a state at a moment says of versions that may have come before it."""
-    lacking = [(version.kind, version.id, world.find_missing_after(version)) for version in state]
+def check_uncertain(answer: Any, state: list[StoredVersion], model: ReferenceStore) -> None:
+    """Check the missing versions that may have been current at the moment of the answer."""
+    lacking = [(version.kind, version.id, model.find_missing_after(version)) for version in state]
     entries = [
         (item["kind"], item["id"], [int(number.text) for number in item["missingVersions"]])
         for item in answer["uncertain"]
@@ -339,10 +350,10 @@ def check_uncertain(answer: Any, state: list[StoredVersion], world: ReferenceSto
     assert entries == [item for item in lacking if item[2]]
 
 
-def check_search(api: OracleApi, world: ReferenceStore, text: str, size: int) -> None:
-    """By id in all kinds, then applications by business key; whole and in pages."""
+def check_search(api: OracleApi, model: ReferenceStore, text: str, size: int) -> None:
+    """Check the results of a search, in small pages and in one page."""
     COUNTS["searches"] += 1
-    expected = world.search(text)
+    expected = model.search(text)
     for item in (500, size):
         pages = api.collect_pages("search", "results", q=text, pageSize=item)
         assert [(a["kind"], a["id"], datetime.fromisoformat(a["updatedAt"])) for a in pages] == [

@@ -1,5 +1,8 @@
-"""Random histories of an application and its children: clock skew, versions given twice, gaps,
-deletes, children that move to another application, documents with odd keys and odd lists."""
+"""Random histories of an application and its children.
+
+They have clock skew, repeated numbers, missing versions, deletions, children that move to another
+application, and snapshots with unusual keys and lists.
+"""
 
 import json
 from dataclasses import dataclass
@@ -18,24 +21,24 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 APPLICATIONS = ("A1", "A2")
 AUTHORS = (None, "anna", "boris")
 CLIENTS = ("top-crm", "top-scoring")
-# Microseconds after the first moment: some equal to the digit that counts, some on other days.
+# Microseconds after the first moment. Some differ by one microsecond, some are on other days.
 SLOTS = (0, 1, 60_000_000, 60_000_001, 86_400_000_000, 86_400_000_001, 200_000_000_000)
 MOMENTS = tuple(T0 + timedelta(microseconds=slot) for slot in SLOTS)
 
 
 @dataclass(frozen=True)
 class GeneratedVersion:
-    """A version to store. type: 0, 1 or 2. text: the snapshot as JSON text."""
+    """A version to store."""
 
     kind: str
     id: str
     version: int
     moment: datetime
-    type: int
+    type: int  # 0, 1 or 2
     author: str | None
     client: str
     application: str | None
-    text: str
+    text: str  # the snapshot as JSON text
 
 
 def encode(value: Value) -> str:
@@ -74,14 +77,14 @@ NAMES = st.sampled_from(["a", "b", "c", "d", "d/e=~]", ExactNumber("7"), "7", ""
 IDS = st.sampled_from([ExactNumber("1"), ExactNumber("2"), "1", "x"])
 
 
-def _items(inner: st.SearchStrategy[Value]) -> st.SearchStrategy[Value]:
+def _draw_items(inner: st.SearchStrategy[Value]) -> st.SearchStrategy[Value]:
     return st.fixed_dictionaries(
         {"s": SCALARS}, optional={"pid": NAMES, "id": IDS, "in": inner, "0": SCALARS}
     )
 
 
-def _keyed(inner: st.SearchStrategy[Value]) -> st.SearchStrategy[Value]:
-    """Lists that one key identifies, as most real ones are."""
+def _draw_keyed_lists(inner: st.SearchStrategy[Value]) -> st.SearchStrategy[Value]:
+    """Draw lists whose items one key identifies, as in most real lists."""
     item = st.fixed_dictionaries({"s": SCALARS}, optional={"in": inner, "id": IDS})
     names = st.lists(st.sampled_from("abcdef"), unique=True, max_size=4)
     return names.flatmap(
@@ -89,8 +92,8 @@ def _keyed(inner: st.SearchStrategy[Value]) -> st.SearchStrategy[Value]:
     ).map(list)
 
 
-def _deep(value: Value) -> Value:
-    """Nested deeper than a comparison walks."""
+def _nest_deeply(value: Value) -> Value:
+    """Nest a value so deeply that a comparison does not reach it."""
     for level in range(120):
         value = {"x": value} if level % 3 else [value]
     return value
@@ -99,16 +102,16 @@ def _deep(value: Value) -> Value:
 _FLAT = st.one_of(
     SCALARS, st.lists(SCALARS, max_size=3), st.dictionaries(st.sampled_from("xy"), SCALARS)
 )
-_LISTS = st.one_of(_keyed(_FLAT), st.lists(_items(_FLAT) | SCALARS, max_size=4))
+_LISTS = st.one_of(_draw_keyed_lists(_FLAT), st.lists(_draw_items(_FLAT) | SCALARS, max_size=4))
 VALUES = st.one_of(
     SCALARS,
     _LISTS,
-    _keyed(_LISTS),
+    _draw_keyed_lists(_LISTS),
     st.lists(SCALARS, max_size=5),
     st.lists(st.sampled_from("abc"), max_size=6),
     st.dictionaries(st.sampled_from(("x", "y", *ODD_KEYS)), SCALARS | _LISTS, max_size=3),
 )
-# Values of business keys; some are ids too, some cannot be searched for.
+# Values of business keys. Some are also ids, and some cannot be found by search.
 KEY_VALUES = st.sampled_from(
     [*["77"] * 6, "A1", "C1", ExactNumber("77"), " 77", "", "x" * 101, "7\0", True, None]
 )
@@ -118,7 +121,7 @@ DOCUMENTS = st.fixed_dictionaries(
         **dict.fromkeys(("rate", "nested"), VALUES),
         **dict.fromkeys(("number", "submissionId"), KEY_VALUES),
         "encumbrance": st.fixed_dictionaries({"submissionId": KEY_VALUES}),
-        "deep": SCALARS.map(_deep),
+        "deep": SCALARS.map(_nest_deeply),
         **dict.fromkeys(ODD_KEYS, SCALARS),
     },
 )
@@ -126,7 +129,7 @@ DOCUMENTS = st.fixed_dictionaries(
 
 @st.composite
 def edit_value(draw: st.DrawFn, value: Value, levels: int = 6) -> Value:
-    """The value with some of its parts replaced, removed, added or in another order."""
+    """Draw a copy of the value with some parts replaced, removed, added or reordered."""
     if not levels:
         return value
     if isinstance(value, dict):
@@ -144,18 +147,18 @@ def edit_value(draw: st.DrawFn, value: Value, levels: int = 6) -> Value:
         if roll == 1 and items:
             items.pop(draw(st.integers(0, len(items) - 1)))
         if roll in (2, 3):
-            items.insert(draw(st.integers(0, len(items))), draw(_items(SCALARS) | SCALARS))
+            items.insert(draw(st.integers(0, len(items))), draw(_draw_items(SCALARS) | SCALARS))
         return items
     return draw(SCALARS) if draw(st.integers(0, 5)) == 0 else value
 
 
 @st.composite
 def generate_versions(draw: st.DrawFn, kind: str, id: str, maximum: int) -> list[GeneratedVersion]:
-    """The versions of one entity, in the order of their numbers."""
+    """Draw the versions of one document, in the order of their numbers."""
     slots = st.integers(0, len(MOMENTS) - 1)
-    places = st.tuples(st.integers(0, 7), slots)
-    pairs = sorted(draw(st.lists(places, min_size=1, max_size=maximum, unique=True)))
-    if draw(st.booleans()):  # no clock skew, as it mostly is
+    numbered_slots = st.tuples(st.integers(0, 7), slots)
+    pairs = sorted(draw(st.lists(numbered_slots, min_size=1, max_size=maximum, unique=True)))
+    if draw(st.booleans()):  # without clock skew: moments grow with the numbers
         in_order = sorted(slot for _, slot in pairs)
         pairs = sorted({(n, slot) for (n, _), slot in zip(pairs, in_order, strict=True)})
     document = draw(DOCUMENTS)
@@ -184,7 +187,7 @@ def generate_versions(draw: st.DrawFn, kind: str, id: str, maximum: int) -> list
 
 @st.composite
 def generate_histories(draw: st.DrawFn) -> list[GeneratedVersion]:
-    """All versions of a few entities. Ids may be shared by several kinds."""
+    """Draw all versions of a few documents. Documents of different kinds can have the same id."""
     history = draw(generate_versions(ROOT, "A1", 9)) if draw(st.integers(0, 3)) else []
     if draw(st.integers(0, 3)) == 0:
         history += draw(generate_versions(ROOT, "A2", 3))
@@ -199,7 +202,7 @@ def generate_histories(draw: st.DrawFn) -> list[GeneratedVersion]:
 def generate_batches(
     draw: st.DrawFn, history: list[GeneratedVersion]
 ) -> list[list[GeneratedVersion]]:
-    """The versions as they are delivered: in any order, some again, in batches of any size."""
+    """Draw batches of the versions, of any size and in any order. Some versions come twice."""
     again = draw(st.lists(st.sampled_from(history), max_size=4))
     order = draw(st.permutations([*history, *again])) if draw(st.booleans()) else [*history, *again]
     cuts = draw(st.lists(st.integers(1, len(order)), max_size=3))
@@ -208,7 +211,7 @@ def generate_batches(
 
 
 def make_record(version: GeneratedVersion) -> Record:
-    """The version as ingest stores it."""
+    """Make the record that ingest stores for a version."""
     return Record(
         entity=version.kind,
         id=version.id,

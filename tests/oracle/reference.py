@@ -1,4 +1,4 @@
-"""What every call must answer, from a list of all versions, in the plainest way."""
+"""The reference: computes what each API call must answer, from a list of all versions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REALTY = {
     "realtyCrmId": ("/realtyCrmId",),
     "submissionId": ("/submissionId", "/encumbrance/submissionId"),
 }
-# Where the documents of each kind have their business keys.
+# The pointers at which the snapshots of each kind have their business keys.
 BUSINESS_KEYS: dict[str, dict[str, tuple[str, ...]]] = {
     ROOT: {"number": ("/number",), **_REALTY},
     "participant-role": {"clientId": ("/clientId",)},
@@ -27,20 +27,19 @@ BUSINESS_KEYS: dict[str, dict[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class ReferenceResult:
-    """What a search finds. newest: None for an application of which only children are known.
-    moment: when it changed last, as far as is known. carriers: the documents with the key."""
+    """One result of a search."""
 
     kind: str
     id: str
-    newest: StoredVersion | None
-    moment: datetime
-    names: frozenset[str]
-    carriers: frozenset[tuple[str, str]]
+    newest: StoredVersion | None  # None for an application with stored children only
+    moment: datetime  # of the last known change
+    names: frozenset[str]  # of the business keys that match
+    carriers: frozenset[tuple[str, str]]  # the documents that have such a business key
 
 
 @dataclass(frozen=True)
 class StoredVersion:
-    """One version as it is in the database. data: as values.read gives it."""
+    """One version as the database has it."""
 
     kind: str
     id: str
@@ -50,7 +49,7 @@ class StoredVersion:
     author: str | None
     client: str
     application: str | None
-    data: Value = field(compare=False)
+    data: Value = field(compare=False)  # the snapshot, as values.parse_json returns it
 
     @property
     def entity(self) -> tuple[str, str]:
@@ -89,25 +88,29 @@ class ReferenceStore:
         return sorted({version.entity for version in self.stored})
 
     def list_versions(self, kind: str, id: str) -> list[StoredVersion]:
-        """The versions of one entity by number; of one number the older one first."""
+        """Return the versions of one document, ordered by number and then by moment."""
         return sorted(
-            (version for version in self.stored if version.entity == (kind, id)), key=_key
+            (version for version in self.stored if version.entity == (kind, id)),
+            key=_get_version_key,
         )
 
     def find_previous(self, version: StoredVersion) -> StoredVersion | None:
-        """What a version is compared with: the nearest lower number; of twins the latest that is
-        not younger, else the oldest."""
+        """Return the version with the nearest lower number, or None.
+
+        If a producer used this number several times, return the latest of these versions that is
+        not later than `version`, or else the oldest.
+        """
         lower = [
             candidate
             for candidate in self.list_versions(*version.entity)
             if candidate.version < version.version
         ]
-        twins = [candidate for candidate in lower if candidate.version == lower[-1].version]
-        not_younger = [twin for twin in twins if twin.moment <= version.moment]
-        return not_younger[-1] if not_younger else twins[0] if twins else None
+        nearest = [candidate for candidate in lower if candidate.version == lower[-1].version]
+        not_later = [candidate for candidate in nearest if candidate.moment <= version.moment]
+        return not_later[-1] if not_later else nearest[0] if nearest else None
 
     def find_previous_snapshot(self, version: StoredVersion) -> Value:
-        """The snapshot that a version is compared with, ABSENT if there is none."""
+        """Return the snapshot of the previous version, or ABSENT if there is no such version."""
         previous = self.find_previous(version)
         return previous.data if previous else ABSENT
 
@@ -116,7 +119,7 @@ class ReferenceStore:
         return list(range(previous.version + 1, version.version)) if previous else []
 
     def find_missing_after(self, newest: StoredVersion) -> list[int]:
-        """The numbers between a version and the next one of its entity."""
+        """Return the missing numbers between a version and the next one of its document."""
         above = [
             version.version
             for version in self.list_versions(newest.kind, newest.id)
@@ -128,7 +131,7 @@ class ReferenceStore:
         return self.list_versions(kind, id)[-1]
 
     def list_chain(self, kind: str, id: str) -> Iterator[StoredVersion]:
-        """From the newest version down, each the one that the last was compared with."""
+        """Yield the newest version, its previous version, the previous of that, and so on."""
         version: StoredVersion | None = self.find_newest(kind, id)
         while version is not None:
             yield version
@@ -137,13 +140,15 @@ class ReferenceStore:
     def list_timeline(
         self, kind: str, id: str, filters: ReferenceFilters, sort: str, order: str
     ) -> list[StoredVersion]:
-        place: Callable[[StoredVersion], tuple[object, ...]] = (
-            _key if sort == "version" else lambda version: (version.moment, version.version)
+        sort_key: Callable[[StoredVersion], tuple[object, ...]] = (
+            _get_version_key
+            if sort == "version"
+            else lambda version: (version.moment, version.version)
         )
         versions = [
             version for version in self.list_versions(kind, id) if filters.is_selected(version)
         ]
-        return sorted(versions, key=place, reverse=order == "desc")
+        return sorted(versions, key=sort_key, reverse=order == "desc")
 
     def list_application(
         self, id: str, filters: ReferenceFilters, order: str
@@ -166,12 +171,15 @@ class ReferenceStore:
         )
 
     def find_at(self, kind: str, id: str, moment: datetime) -> StoredVersion | None:
-        """The highest version that was there at a moment."""
+        """Return the version that was current at a moment, or None."""
         versions = [version for version in self.list_versions(kind, id) if version.moment <= moment]
         return versions[-1] if versions else None
 
     def find_application_at(self, id: str, moment: datetime) -> list[StoredVersion]:
-        """The application and the children that named it in their version of then."""
+        """Return the versions of an application and its children that were current at a moment.
+
+        A document counts as a child if its version of that moment names the application.
+        """
         versions = []
         for kind, part in sorted(self.list_entities(), key=lambda e: (KINDS.index(e[0]), e[1])):
             version = self.find_at(kind, part, moment)
@@ -180,8 +188,11 @@ class ReferenceStore:
         return versions
 
     def search(self, text: str) -> list[ReferenceResult]:
-        """Entities with the id, by kind, an application also if there are only children of it;
-        then applications with the key, newest change first."""
+        """Return the documents with this id, then the applications with this business key.
+
+        The documents come in the order of their kinds. An application is also found by its id if
+        only its children are stored. The applications come in the order of their last change.
+        """
         by_id = [
             ReferenceResult(kind, text, newest, newest.moment, frozenset(), frozenset())
             for kind in KINDS
@@ -196,7 +207,8 @@ class ReferenceStore:
             by_id.insert(
                 0, ReferenceResult(ROOT, text, None, max(children), frozenset(), frozenset())
             )
-        names, carriers = defaultdict(set), defaultdict(set)  # by id of the application
+        # Both by the id of the application.
+        names, carriers = defaultdict(set), defaultdict(set)
         for entity in self.list_entities():
             for name in BUSINESS_KEYS.get(entity[0], {}):
                 if any(
@@ -227,14 +239,17 @@ class ReferenceStore:
         return by_id + [result for result in by_key if result.id not in ids]
 
     def is_touched(self, path: Path, version: StoredVersion) -> bool:
-        """Whether a version changed what a path without `*` selects."""
+        """Return whether a version changed a value that `path` selects. The path has no `*`."""
         previous = self.find_previous(version)
         return previous is not None and values.is_different(path, previous.data, version.data)
 
     def list_field_values(
         self, kind: str, id: str, path: Path
     ) -> list[tuple[Value, StoredVersion, datetime | None]]:
-        """The values that a field had, newest first: value, who set it, until when."""
+        """Return the values that a field had, the newest first.
+
+        Each comes with the version that set it, and the moment until which the field had it.
+        """
         field_values: list[tuple[Value, StoredVersion, datetime | None]] = []
         until = None
         for version in self.list_chain(kind, id):
@@ -246,13 +261,14 @@ class ReferenceStore:
 
 
 def _list_key_texts(version: StoredVersion, name: str) -> set[str]:
-    """The texts by which the values of a business key are found; some values have none."""
+    """Return the texts by which search finds a business key. Some values cannot be found."""
     raw_values = [
-        values.find_at_pointer(place, version.data) for place in BUSINESS_KEYS[version.kind][name]
+        values.find_at_pointer(pointer, version.data)
+        for pointer in BUSINESS_KEYS[version.kind][name]
     ]
     texts = [value.text if isinstance(value, values.ExactNumber) else value for value in raw_values]
     return {t for t in texts if isinstance(t, str) and 0 < len(t) <= 100 and "\0" not in t}
 
 
-def _key(version: StoredVersion) -> tuple[int, datetime]:
+def _get_version_key(version: StoredVersion) -> tuple[int, datetime]:
     return version.version, version.moment

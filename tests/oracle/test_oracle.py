@@ -1,6 +1,6 @@
-"""Every call of the reading side against the reference, over random histories.
+"""Compares the answers of every API call with the reference, over a few random histories.
 
-A small number of histories here; `python -m tests.oracle --histories 500` takes more.
+`python -m tests.oracle --histories 500` runs the same with more histories.
 """
 
 import ast
@@ -56,19 +56,19 @@ from tests.oracle.reference import KINDS, TYPES, ReferenceFilters, ReferenceStor
 from tests.oracle.values import Path, PathStep, Value
 
 HISTORIES = int(os.environ.get("ORACLE_HISTORIES", "8"))
-SHRINK = "ORACLE_NO_SHRINK" not in os.environ  # to make a failure small takes minutes
-QUESTIONS = 4  # of each sort, for each entity
+SHRINK = "ORACLE_NO_SHRINK" not in os.environ  # shrinking a failure takes minutes
+QUESTIONS = 4  # how often each call is repeated with other parameters
 
 
 def make_days(store: Store) -> None:
-    """Make all days that the histories use."""
+    """Create all days that the histories use."""
     for entity in ENTITIES:
         for moment in MOMENTS:
             store.make_day(entity, moment)
 
 
 def make_api(client: Client, monkeypatch: pytest.MonkeyPatch) -> OracleApi:
-    """With so small steps that a page filtered by path is read in several, and cut."""
+    """Return a client with very low limits: a page that is filtered by path needs several reads."""
     monkeypatch.setattr("history.timeline.budget.BATCH_VERSIONS", 3)
     monkeypatch.setattr("history.timeline.budget.SCAN_VERSIONS", 5)
     client.force_login(User.objects.get(username="auditor"))
@@ -91,8 +91,11 @@ def api(client: Client, db: None, monkeypatch: pytest.MonkeyPatch) -> OracleApi:
 def store_versions(
     store: Store, history: list[GeneratedVersion], batches: list[list[GeneratedVersion]]
 ) -> ReferenceStore:
-    """Writes the versions, and their keys as a consumer does that gets these batches; the world as
-    the database has it."""
+    """Store the versions, and return the reference for them.
+
+    Args:
+        batches: The versions as a consumer gets them. Their search keys are stored batch by batch.
+    """
     for item in history:
         store.add(
             item.id,
@@ -128,7 +131,7 @@ def store_versions(
                 f" FROM {table} ORDER BY id, version, updated_at"
             )
             for id, version, moment, type, author, client, application, text in cursor.fetchall():
-                data = values.read(json.loads(text) if text.startswith('"') else text)
+                data = values.parse_json(json.loads(text) if text.startswith('"') else text)
                 versions.append(
                     StoredVersion(
                         kind, id, version, moment, TYPES[type], author, client, application, data
@@ -138,11 +141,13 @@ def store_versions(
     return ReferenceStore(versions)
 
 
-def generate_paths(world: ReferenceStore, entity: tuple[str, str]) -> list[Path]:
-    """Paths that lead somewhere in one of the entity's snapshots. Not that of the whole: the API
-    refuses empty parameters."""
+def generate_paths(model: ReferenceStore, entity: tuple[str, str]) -> list[Path]:
+    """Return the paths of values in the snapshots of a document.
+
+    The empty path is left out, because the API refuses empty parameters.
+    """
     paths: dict[Path, None] = {(PathStep("key", "docs"),): None}
-    for version in world.list_versions(*entity):
+    for version in model.list_versions(*entity):
         for path in _generate_paths(version.data, 4):
             paths.setdefault(path)
     return list(paths)
@@ -233,7 +238,7 @@ DICTIONARY = Dictionary(b'{"docs": [{"pid": "a", "id": "x"}], "clientId": "C1", 
 
 
 def pack(draw: Any) -> None:
-    """Put the versions of each document and day into blocks, but for some."""
+    """Put most versions of each document and day into blocks. The others stay plain rows."""
     plain = connection.connection
     dictionaries.store_dictionary(plain, ENTITIES[0].table, DICTIONARY)
     for entity, day in {(entity, moment.date()) for entity in ENTITIES for moment in MOMENTS}:
@@ -283,17 +288,17 @@ def test_timelines_from_tables_and_archive_equal_reference(
     new_settings = replace(django_settings.ANNALS, archive_url="/none")
     monkeypatch.setattr(django_settings, "ANNALS", new_settings)
     with monkeypatch.context() as patched, transaction.atomic():
-        world = store_versions(store, history, data.draw(generate_batches(history)))
+        model = store_versions(store, history, data.draw(generate_batches(history)))
         some = [version for version in history if data.draw(st.booleans())]
         rows = [_make_row(version, old=False) for version in some]
-        remove_some(some, data.draw)
+        remove_most(some, data.draw)
 
         def read_versions(_store: Files, entity: EntityKind, id: str) -> list[SourceRow]:
             return [row for row in rows if (row.entity, row.id) == (entity, id)]
 
         patched.setattr("history.retention.archive.read.read_versions", read_versions)
-        for entity in world.list_entities():
-            _compare_timelines(api, world, entity, data.draw, archive="true")
+        for entity in model.list_entities():
+            _compare_timelines(api, model, entity, data.draw, archive="true")
         transaction.set_rollback(True)
 
 
@@ -307,23 +312,23 @@ def _make_row(version: GeneratedVersion, *, old: bool) -> SourceRow:
             version.author,
             version.application,
         ),
-        *(_text(version).encode(), version.id, BY_NAME[version.kind], old),
+        *(_load_snapshot(version).encode(), version.id, BY_NAME[version.kind], old),
     )
 
 
-def _text(version: GeneratedVersion) -> str:
-    """As the tables have it: keys in their order, by which blame is compared."""
+def _load_snapshot(version: GeneratedVersion) -> str:
+    """Return the snapshot as the tables have it. Blame depends on the order of its keys."""
     table = sql.Identifier(BY_NAME[version.kind].table)
     query = sql.SQL("SELECT data::text FROM {} WHERE (id, version, updated_at) = (%s, %s, %s)")
-    place = [version.id, version.version, version.moment]
-    row = connection.connection.execute(query.format(table), place).fetchone()
+    key = [version.id, version.version, version.moment]
+    row = connection.connection.execute(query.format(table), key).fetchone()
     assert row is not None
     return str(json.loads(row[0]) if row[0].startswith('"') else row[0])
 
 
-def remove_some(some: list[GeneratedVersion], draw: Any) -> None:
-    """Remove these versions from the tables, but for some."""
-    for version in some:
+def remove_most(versions: list[GeneratedVersion], draw: Any) -> None:
+    """Remove most of these versions from the tables."""
+    for version in versions:
         if not draw(LATE):
             table = sql.Identifier(BY_NAME[version.kind].table)
             query = sql.SQL("DELETE FROM {} WHERE (id, version, updated_at) = (%s, %s, %s)")
@@ -335,9 +340,12 @@ def remove_some(some: list[GeneratedVersion], draw: Any) -> None:
 def move_to_old_service(
     history: list[GeneratedVersion], draw: Any, patched: pytest.MonkeyPatch
 ) -> None:
-    """Put versions into the old service, but for numbers that were given twice: it has one of a
-    number; and for a child that moved: asked for an application, it does not tell of versions of
-    another one. Some stay in the tables also."""
+    """Move some versions into the old service. A few of them stay in the tables too.
+
+    The old service has only one version of each number, so it gets no repeated numbers. It gets no
+    child that moved to another application, because for an application it returns only the
+    versions that name it.
+    """
     times = Counter((version.kind, version.id, version.version) for version in history)
     once = [version for version in history if times[version.kind, version.id, version.version] == 1]
     moved = Counter(
@@ -348,7 +356,7 @@ def move_to_old_service(
         version for version in once if moved[version.kind, version.id] == 1 and draw(st.booleans())
     ]
     rows = [_make_row(version, old=True) for version in old_versions]
-    remove_some(old_versions, draw)
+    remove_most(old_versions, draw)
 
     def fetch(
         _service: OldServiceEndpoint, subject: TimelineSubject, _seconds: float
@@ -385,48 +393,52 @@ def compare_all(
     files: Files | None = None,
     old: pytest.MonkeyPatch | None = None,
 ) -> None:
-    """Store these versions, compare every answer, and remove them. files: of an archive: the days
-    are packed before, and at last one is archived."""
+    """Store the versions of a history, compare the answer of every call, and remove them.
+
+    Args:
+        files: An archive. With it, the days are packed first, and at last one day is archived.
+        old: A patch through which some versions are in the old service.
+    """
     with transaction.atomic():
         COUNTS["histories"] += 1
-        world = store_versions(store, history, data.draw(generate_batches(history)))
+        model = store_versions(store, history, data.draw(generate_batches(history)))
         if distribution.is_distributed(connection.connection) and data.draw(st.booleans()):
             mark_complete(connection.connection)  # children are read from search_key
         if files:
             pack(data.draw)
         if old:
             move_to_old_service(history, data.draw, old)
-        for entity in world.list_entities():
-            _compare_entity(api, world, entity, data.draw)
+        for entity in model.list_entities():
+            _compare_entity(api, model, entity, data.draw)
         for id in APPLICATIONS:
             checks.check_application_timeline(
-                api, world, id, ReferenceFilters(), pageSize=500, order="desc"
+                api, model, id, ReferenceFilters(), pageSize=500, order="desc"
             )
             for _ in range(QUESTIONS):
                 form = {"pageSize": data.draw(SIZES), "order": data.draw(ORDERS)}
-                checks.check_application_timeline(api, world, id, data.draw(FILTERS), **form)
+                checks.check_application_timeline(api, model, id, data.draw(FILTERS), **form)
             for moment in MOMENTS:
-                checks.check_application_at(api, world, id, moment)
-        # The search is of the store alone.
+                checks.check_application_at(api, model, id, moment)
+        # The old service has no search.
         for text in () if old else ("A1", "C1", "77", " 77", "nobody", "A2"):
-            checks.check_search(api, world, text, data.draw(SIZES))
+            checks.check_search(api, model, text, data.draw(SIZES))
         if files:
             move_day_to_archive(files, data.draw(st.sampled_from(MOMENTS)).date())
-            for entity in world.list_entities():
-                _compare_timelines(api, world, entity, data.draw, archive="true")
+            for entity in model.list_entities():
+                _compare_timelines(api, model, entity, data.draw, archive="true")
         transaction.set_rollback(True)
 
 
 def _compare_timelines(
-    api: OracleApi, world: ReferenceStore, entity: tuple[str, str], draw: Any, **more: object
+    api: OracleApi, model: ReferenceStore, entity: tuple[str, str], draw: Any, **more: object
 ) -> None:
     whole = {"sort": "version", "order": "asc", "pageSize": 500, **more}
     for version, answer in zip(
-        world.list_timeline(*entity, ReferenceFilters(), "version", "asc"),
+        model.list_timeline(*entity, ReferenceFilters(), "version", "asc"),
         api.get_data(checks.make_address(entity), **whole)["history"],
         strict=True,
     ):
-        checks.check_version(answer, version, world)
+        checks.check_version(answer, version, model)
     for _ in range(QUESTIONS):
         form = {
             "sort": draw(st.sampled_from(["updatedAt", "version"])),
@@ -434,24 +446,24 @@ def _compare_timelines(
             "pageSize": draw(SIZES),
             **more,
         }
-        checks.check_timeline(api, world, entity, draw(FILTERS), **form)
+        checks.check_timeline(api, model, entity, draw(FILTERS), **form)
 
 
 def _compare_entity(
-    api: OracleApi, world: ReferenceStore, entity: tuple[str, str], draw: Any
+    api: OracleApi, model: ReferenceStore, entity: tuple[str, str], draw: Any
 ) -> None:
-    _compare_timelines(api, world, entity, draw)
-    paths = st.sampled_from(generate_paths(world, entity))
+    _compare_timelines(api, model, entity, draw)
+    paths = st.sampled_from(generate_paths(model, entity))
     for path in draw(st.lists(paths, min_size=1, max_size=4 * QUESTIONS, unique=True)):
-        checks.check_path_filter(api, world, entity, path, draw(SIZES))
+        checks.check_path_filter(api, model, entity, path, draw(SIZES))
         if not any(step.kind == "any" for step in path):
-            checks.check_field_history(api, world, entity, path, draw(SIZES))
-    checks.check_blame(api, world, entity)
+            checks.check_field_history(api, model, entity, path, draw(SIZES))
+    checks.check_blame(api, model, entity)
     for moment in MOMENTS:
-        checks.check_version_at(api, world, entity, moment)
-    numbers = sorted({version.version for version in world.list_versions(*entity)})
+        checks.check_version_at(api, model, entity, moment)
+    numbers = sorted({version.version for version in model.list_versions(*entity)})
     for number in range(numbers[-1] + 2):
-        checks.check_single_version(api, world, entity, number)
+        checks.check_single_version(api, model, entity, number)
     some = st.sampled_from(numbers)
     for _ in range(QUESTIONS):
-        checks.check_comparison(api, world, entity, draw(some), draw(some))
+        checks.check_comparison(api, model, entity, draw(some), draw(some))

@@ -1,4 +1,4 @@
-"""JSON values as the oracle holds them: exact numbers, what a path selects, how a patch applies."""
+"""JSON values with exact numbers, the values that a path selects, and the effect of a patch."""
 
 import json
 from decimal import Decimal
@@ -9,7 +9,7 @@ Value = Any
 
 
 class ExactNumber:
-    """A number with the text it was written as. Equal to every number of the same value."""
+    """A number and its notation. Equal to every number with the same value."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -26,7 +26,7 @@ class ExactNumber:
 
 
 class AbsentValue:
-    """Not there, which null is not."""
+    """The type of ABSENT, which stands for a value that does not exist. It is not null."""
 
     def __repr__(self) -> str:
         return "absent"
@@ -35,13 +35,13 @@ class AbsentValue:
 ABSENT = AbsentValue()
 
 
-def read(text: str | bytes) -> Value:
-    """JSON text as values that == compares as JSON: 1 is 1.0, true is not 1."""
+def parse_json(text: str | bytes) -> Value:
+    """Return values that == compares as JSON does: 1 equals 1.0, and true does not equal 1."""
     return json.loads(text, parse_int=ExactNumber, parse_float=ExactNumber)
 
 
 def make_exact(value: Value) -> object:
-    """Equal for two values if and only if all numbers have the same digits too."""
+    """Return an object that is equal for two values only if their numbers have equal notations."""
     if isinstance(value, dict):
         return {key: make_exact(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -50,14 +50,15 @@ def make_exact(value: Value) -> object:
 
 
 class PathStep(NamedTuple):
-    """One step of a path: `key` (also an index), `item` by a field, or `any`."""
+    """One step of a path."""
 
-    kind: str
+    kind: str  # `key` for a key or an index, `item` for an item named by a field, or `any`
     text: str = ""
     field: str = ""
 
     @property
-    def format_step(self) -> str:
+    def segment(self) -> str:
+        """The step as the API writes it."""
         if self.kind == "any":
             return "*"
         if self.kind == "item":
@@ -72,7 +73,7 @@ Path = tuple[PathStep, ...]
 
 
 def format_path(path: Path) -> str:
-    return "".join(f"/{step.format_step}" for step in path)
+    return "".join(f"/{step.segment}" for step in path)
 
 
 def _escape(text: str) -> str:
@@ -86,7 +87,7 @@ def _unescape(text: str) -> str:
 
 
 def parse_path(path: str) -> Path:
-    """The steps of a pointer or key path that the API gave."""
+    """Return the steps of a pointer or of a key path."""
     steps = []
     for segment in path.split("/")[1:]:
         if segment.startswith("["):
@@ -100,7 +101,7 @@ def parse_path(path: str) -> Path:
 
 
 def find_at_pointer(pointer: str, document: Value) -> Value:
-    """The value at an RFC 6901 pointer, ABSENT if there is none."""
+    """Return the value at an RFC 6901 pointer, or ABSENT."""
     for segment in pointer.split("/")[1:]:
         key = segment.replace("~1", "/").replace("~0", "~")
         if isinstance(document, dict) and key in document:
@@ -113,7 +114,7 @@ def find_at_pointer(pointer: str, document: Value) -> Value:
 
 
 def get_item_key(item: Value, field: str) -> str | None:
-    """The key that an item has in a field: text, or a whole number."""
+    """Return the key that identifies a list item by this field: a text or a whole number."""
     value = item.get(field) if isinstance(item, dict) else None
     if isinstance(value, ExactNumber):
         return value.text if value.text.lstrip("-").isdecimal() else None
@@ -121,14 +122,14 @@ def get_item_key(item: Value, field: str) -> str | None:
 
 
 def select(path: Path, document: Value) -> list[Value]:
-    """All that a path selects, in document order."""
+    """Return all values that a path selects, in document order."""
     values = [] if document is ABSENT else [document]
     for step in path:
-        values = [inner for value in values for inner in _inside(step, value)]
+        values = [inner for value in values for inner in _select_step(step, value)]
     return values
 
 
-def _inside(step: PathStep, value: Value) -> list[Value]:
+def _select_step(step: PathStep, value: Value) -> list[Value]:
     if step.kind == "any":
         return (
             list(value.values() if isinstance(value, dict) else value)[:]
@@ -146,11 +147,14 @@ def _inside(step: PathStep, value: Value) -> list[Value]:
 
 
 def is_different(path: Path, old: Value, new: Value) -> bool:
-    """Whether what a path without `*` selects differs; several items of one key in their order."""
+    """Return whether the values that a path selects differ. The path has no `*`.
+
+    If several list items have one key, they are compared in their order.
+    """
     if not path:
         return old is not new if ABSENT in (old, new) else old != new
-    before = [] if old is ABSENT else _inside(path[0], old)
-    after = [] if new is ABSENT else _inside(path[0], new)
+    before = [] if old is ABSENT else _select_step(path[0], old)
+    after = [] if new is ABSENT else _select_step(path[0], new)
     return any(
         is_different(path[1:], was, now)
         for was, now in zip_longest(before, after, fillvalue=ABSENT)
@@ -158,7 +162,7 @@ def is_different(path: Path, old: Value, new: Value) -> bool:
 
 
 def apply_patch(document: Value, operations: list[dict[str, Any]]) -> Value:
-    """The document after RFC 6902 operations."""
+    """Return the document after these RFC 6902 operations."""
     whole = {"": _copy(document)}
     for operation in operations:
         kind, path = operation["op"], operation["path"]
@@ -171,7 +175,7 @@ def apply_patch(document: Value, operations: list[dict[str, Any]]) -> Value:
             _take(whole, path)
         else:
             assert kind == "replace", kind
-            holder, key = _holder(whole, path)
+            holder, key = _find_holder(whole, path)
             holder[key]
             holder[key] = _copy(operation["value"])
     return whole[""]
@@ -183,7 +187,7 @@ def _copy(value: Value) -> Value:
     return [_copy(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _holder(whole: dict[str, Value], path: str) -> tuple[Any, Any]:
+def _find_holder(whole: dict[str, Value], path: str) -> tuple[Any, Any]:
     holder: Any = whole
     *segments, last = [
         "",
@@ -195,12 +199,12 @@ def _holder(whole: dict[str, Value], path: str) -> tuple[Any, Any]:
 
 
 def _take(whole: dict[str, Value], path: str) -> Value:
-    holder, key = _holder(whole, path)
+    holder, key = _find_holder(whole, path)
     return holder.pop(key)
 
 
 def _add(whole: dict[str, Value], path: str, value: Value) -> None:
-    holder, key = _holder(whole, path)
+    holder, key = _find_holder(whole, path)
     if isinstance(holder, list):
         assert key <= len(holder)
         holder.insert(key, value)

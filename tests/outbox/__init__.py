@@ -1,1 +1,1 @@
-"""The tests of the app outbox, installed in a small service of its own."""
+"""The tests of the Django app `outbox`, in a small service that has it installed."""

@@ -23,7 +23,7 @@ def load_recorded() -> SnapshotByDocument:
 
 
 def load_actual() -> SnapshotByDocument:
-    """Return the present snapshot of each row."""
+    """Return the snapshot of each document as computed from its present rows."""
     changes = [
         get_kind(model).make_change(row)  # type: ignore[union-attr]
         for model in KINDS
@@ -38,9 +38,7 @@ def load_actual() -> SnapshotByDocument:
 
 
 def compare_documents() -> None:
-    """Assert that each document has the snapshot of its row, and that there is no other
-    document.
-    """
+    """Assert that the recorded documents are exactly those of the rows, with equal snapshots."""
     actual_documents, recorded_documents = load_actual(), load_recorded()
     wrong = {
         name: {"recorded": recorded_documents.get(name), "actual": actual_documents.get(name)}
@@ -51,9 +49,7 @@ def compare_documents() -> None:
 
 
 def check_numbers() -> dict[str, list[int]]:
-    """Assert that version numbers have no gaps, and return the types of each document's
-    versions.
-    """
+    """Assert that version numbers have no gaps, and return the version types of each document."""
     versions_by_document: dict[str, list[RecordedVersion]] = {}
     for version in recorded_versions.load_versions():
         versions_by_document.setdefault(version.document, []).append(version)

@@ -1,4 +1,4 @@
-"""The service of the tests takes the place of Annals."""
+"""Fixtures that run the test service in this process in the place of Annals."""
 
 from collections.abc import Iterator
 
@@ -24,27 +24,28 @@ TABLES = (
 
 @pytest.fixture(scope="session")
 def database_name() -> Iterator[str]:
-    """A database for all tests of the service."""
+    """The name of a database for all tests of the service."""
     with service_in_process.create_database("outbox") as name:
         yield name
 
 
 @pytest.fixture(scope="module")
 def installed(database_name: str, django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
-    """The service, migrated; the address of its database."""
+    """The URL of the service's database. The service runs in this process, and has its tables."""
     with (
         django_db_blocker.unblock(),
         service_in_process.run_service(settings, database_name, SITE) as url,
     ):
         yield url
-        # The next module migrates again; syncdb does not find tables whose names say the schema.
+        # The next module migrates again. Django does not notice that tables exist whose names
+        # contain a schema, and would create them twice.
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(f"DROP TABLE {WITH_SCHEMA}")
 
 
 @pytest.fixture
 def service(installed: str) -> Iterator[str]:
-    """The service with empty tables; the address of its database."""
+    """The URL of the service's database, with empty tables."""
     yield installed
     connections["default"].close()
     with psycopg.connect(installed, autocommit=True) as connection:

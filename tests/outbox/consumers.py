@@ -15,7 +15,7 @@ from tests.outbox.processes import Process
 from tests.outbox.shop.inbox import EVENTS
 from tests.outbox.shop.models import Effect
 
-# Kafka itself takes no shorter session.
+# Apache Kafka refuses a shorter session.
 SESSION = {"session.timeout.ms": 6_000}
 QUICK = {"RETRY_FIRST_SECONDS": 0.01, "RETRY_MOST_SECONDS": 0.02, "ATTEMPTS": 3}
 
@@ -26,7 +26,7 @@ def make_message(
     """Return a message with this value as JSON.
 
     Args:
-        id: Its idempotency key.
+        id: The idempotency key of the message.
     """
     headers = () if id is None else (("idempotency-key", id.encode()),)
     raw = json.dumps({"n": offset, **value}).encode()
@@ -42,7 +42,7 @@ def make_processor(**changes: Any) -> MessageProcessor:
     """Return a processor for all handlers.
 
     Args:
-        changes: Of settings.INBOX.
+        changes: Changed keys of settings.INBOX.
     """
     return MessageProcessor(
         InboxConf.from_setting({**settings.INBOX, **QUICK, **changes}), "default", list_handlers()
@@ -50,7 +50,7 @@ def make_processor(**changes: Any) -> MessageProcessor:
 
 
 def process_due(**changes: Any) -> MessageProcessor:
-    """Process what is due now, with a new processor."""
+    """Process the messages that are due now, with a new processor."""
     processor = make_processor(**changes)
     while processor.process_next():
         pass
@@ -72,8 +72,8 @@ def start_consumer(client: Mapping[str, Any], database: str, log: Path, **change
     """Start a consumer process.
 
     Args:
-        client: Settings for Kafka.
-        changes: Of settings.INBOX.
+        client: The settings of the Kafka client.
+        changes: Changed keys of settings.INBOX.
     """
     variables = {"KAFKA": {**client, **SESSION}, **QUICK, **changes}
     return processes.start_command("inbox consume", database, log, INBOX_TEST_SETTINGS=variables)

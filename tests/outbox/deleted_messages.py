@@ -1,4 +1,4 @@
-"""Messages that Kafka deletes before Annals reads them: found and healed."""
+"""Kafka deletes messages before Annals reads them, and `gaps heal` gets the versions back."""
 
 import json
 import time
@@ -29,27 +29,28 @@ print(answer.content.decode())
 """
 
 
-def make_and_heal_hole(place: FaultStand) -> str:
-    """Delete a part of the unread messages, and get all their versions back with `gaps heal`.
+def make_and_heal_hole(stand: FaultStand) -> str:
+    """Delete some unread messages, and get their versions back with `gaps heal`.
 
-    Annals reads three versions of each document, the next seven are partly deleted, the last one is
-    read. `gaps` finds what is missing, and `gaps heal` asks the outbox for it through Kafka.
+    Annals reads three versions of each document. Of the next seven Kafka deletes some. Then Annals
+    reads the last one. `gaps` finds the missing versions, and `gaps heal` requests them from the
+    outbox through Kafka.
     """
 
     def read_totals() -> dict[str, int]:
-        missing: dict[str, int] = place.consumers.read_ledger()["totals"]
+        missing: dict[str, int] = stand.consumers.read_ledger()["totals"]
         return missing
 
     _record_versions(0, 3)
     relays.wait_until(lambda: not relays.count_waiting(), 120)
     relays.wait_until(lambda: read_totals()["lag"] == 0, 120)
-    place.consumers.all[-1].terminate(60)
-    earlier_ends = place.fetch_ends()
+    stand.consumers.all[-1].terminate(60)
+    earlier_ends = stand.fetch_ends()
     _record_versions(3, 10)
     relays.wait_until(lambda: not relays.count_waiting(), 120)
-    later_ends = place.fetch_ends()
+    later_ends = stand.fetch_ends()
     until = {number: (earlier_ends[number] + 2 * later_ends[number]) // 3 for number in later_ends}
-    client = brokers.make_admin_client(place.broker)
+    client = brokers.make_admin_client(stand.broker)
     futures = client.delete_records(
         [TopicPartition(TOPIC, number, offset) for number, offset in until.items()]
     )
@@ -57,36 +58,36 @@ def make_and_heal_hole(place: FaultStand) -> str:
         future.result(120)
     deleted = sum(until[number] - earlier_ends[number] for number in until)
     _record_versions(10, 11)
-    place.consumers.start_consumer()
+    stand.consumers.start_consumer()
     relays.wait_until(
-        lambda: place.consumers.read_ledger()["totals"]["lag"] == 0 and not relays.count_waiting(),
+        lambda: stand.consumers.read_ledger()["totals"]["lag"] == 0 and not relays.count_waiting(),
         180,
     )
-    relays.wait_until(lambda: place.consumers.read_ledger()["totals"]["lost"] == deleted, 120)
-    missing = _count_missing(place)
+    relays.wait_until(lambda: stand.consumers.read_ledger()["totals"]["lost"] == deleted, 120)
+    missing = _count_missing(stand)
     assert missing == deleted, (missing, deleted)
     began = time.monotonic()
-    finished = place.consumers.run_command("gaps", "heal", "--json")
+    finished = stand.consumers.run_command("gaps", "heal", "--json")
     assert finished.returncode == 0, finished.stderr + finished.stdout
     assert json.loads(finished.stdout)["versions"] == deleted
     answer = processes.start_command(
-        "outbox answer --until-idle 10", place.shop, place.home / "answer.log",
-        OUTBOX_TEST_SETTINGS={"KAFKA": place.broker.make_client_config()},
+        "outbox answer --until-idle 10", stand.shop, stand.home / "answer.log",
+        OUTBOX_TEST_SETTINGS={"KAFKA": stand.broker.make_client_config()},
     )  # fmt: skip
     with processes.kill_at_end([answer]):
-        relays.wait_until(lambda: _count_missing(place) == 0, 120)
+        relays.wait_until(lambda: _count_missing(stand) == 0, 120)
     seconds = time.monotonic() - began
     for id in ("H0", "H1", "H2"):
-        _check_timeline(place, id)
+        _check_timeline(stand, id)
     return (
         f"{deleted} unread messages deleted, all found by gaps, all sent again by the outbox in"
-        f" {seconds:.1f} s: {compare_with_annals(place, missing=deleted)}"
+        f" {seconds:.1f} s: {compare_with_annals(stand, missing=deleted)}"
     )
 
 
-def _check_timeline(place: FaultStand, id: str) -> None:
+def _check_timeline(stand: FaultStand, id: str) -> None:
     """Assert that all eleven versions are there, each compared with the previous one."""
-    web = place.consumers.env | {"DATABASE_URL": place.database.build_url(logins.WEB)}
+    web = stand.consumers.env | {"DATABASE_URL": stand.database.build_url(logins.WEB)}
     finished = run_command(web, "shell", "--no-imports", "-c", TIMELINE_PROGRAM.format(id=id))
     assert finished.returncode == 0, finished.stderr
     timeline = json.loads(finished.stdout)["data"]["history"]
@@ -104,9 +105,9 @@ def _record_versions(first: int, end: int) -> None:
             outbox.record_many(changes)
 
 
-def _count_missing(place: FaultStand) -> int:
+def _count_missing(stand: FaultStand) -> int:
     """Return how many versions `manage.py gaps` reports as missing."""
-    owner = place.consumers.env | {"DATABASE_URL": place.database.build_url(logins.OWNER)}
+    owner = stand.consumers.env | {"DATABASE_URL": stand.database.build_url(logins.OWNER)}
     finished = run_command(owner, "gaps", "--json")
     assert finished.returncode in (0, 1), finished.stderr
     return int(json.loads(finished.stdout)["versions"])

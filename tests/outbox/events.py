@@ -20,7 +20,7 @@ from tests.outbox.shop.inbox import EVENTS
 
 KEYS = 40
 _OFFSETS = count()
-# One message of each of these keys kills the process, always raises, or hangs once.
+# Each of these keys has one bad message: it kills its process, always raises, or hangs once.
 KILLER, BAD, SLOW = "K0", "K1", "K2"
 
 
@@ -76,17 +76,17 @@ def make_topic_delivery(broker: KafkaServer) -> Callable[[str, bytes, bytes], No
 
 
 def deliver_to_table(key: str, value: bytes, identity: bytes) -> None:
-    """Deliver as a consumer that has read a message."""
+    """Store a message in the inbox as a consumer that has read it."""
     headers = [("idempotency-key", identity)]
     consumers.store_messages(Message(EVENTS, 0, next(_OFFSETS), key.encode(), value, headers))
 
 
 @dataclass(frozen=True, slots=True)
 class EventReport:
-    """What became of the events.
+    """How many events had which fate.
 
     Attributes:
-        events: Events with an effect, each once.
+        events: Events that had their effect.
         repeats: Events that the topic had more than once.
         dead: Dead letters.
         behind: Messages that wait for a dead letter.
@@ -128,14 +128,14 @@ def kill_consumers_under_load(
         )
         for process in consumer_processes:
             process.send_signal(signal.SIGTERM)
-        # One that has just been started may not have its handler yet.
+        # A consumer that has just started may not have its signal handler yet.
         assert {process.wait(120) for process in consumer_processes} <= {0, -signal.SIGTERM}
     return check_events(events)
 
 
 def is_finished(events: EventSender) -> bool:
-    """Return whether everything is processed, dead, or behind a dead letter."""
-    # Check first that all have arrived: later ones could be in any state.
+    """Return whether every message is processed, dead, or behind a dead letter."""
+    # All messages must have arrived, because one that arrives later could be in any state.
     present = len(consumers.list_effects()) + Waiting.objects.count()
     if present < sum(map(len, events.numbers.values())):
         return False
@@ -143,9 +143,7 @@ def is_finished(events: EventSender) -> bool:
 
 
 def check_events(events: EventSender) -> EventReport:
-    """Assert that each event had its effect once and in order, or is dead, or behind a dead
-    letter.
-    """
+    """Assert that each event had its effect once, in order, or is dead or behind a dead letter."""
     processed: dict[str, list[int]] = {}
     for key, n in consumers.list_effects():
         processed.setdefault(key, []).append(n)
@@ -169,7 +167,7 @@ def _list_dead_keys() -> list[bytes]:
 
 
 def _restart_ended(consumer_processes: list[Process], start: Callable[[], Process]) -> bool:
-    """Start consumers that have ended again. Always returns True."""
+    """Restart the consumers that have ended. Return True, for use in a condition."""
     for index, process in enumerate(consumer_processes):
         if process.poll() is not None:
             consumer_processes[index] = start()

@@ -1,6 +1,6 @@
 """The servers of the fault program: a service with relays, Kafka, Annals' consumer, PostgreSQL.
 
-PostgreSQL is its own, so that it can be stopped.
+The program has its own PostgreSQL, because it stops the server.
 """
 
 import os
@@ -26,14 +26,12 @@ from tests.kafka import brokers
 
 @dataclass(slots=True)
 class FaultStand:
-    """Everything that runs. `shop` names the service's database; `database` is Annals', on the same
-    server.
-    """
+    """The running servers and processes. One PostgreSQL has the databases of service and Annals."""
 
     home: Path
     broker: Apache
-    shop: str
-    database: ProductDatabase
+    shop: str  # the name of the service's database
+    database: ProductDatabase  # of Annals
     consumers: ConsumerStarter
     relays: list[subprocess.Popen[bytes]] = field(default_factory=list)
 

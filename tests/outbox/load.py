@@ -24,7 +24,7 @@ class WriteLoad:
     """Writers in threads.
 
     Attributes:
-        newest: The newest version of each document by id.
+        newest: The newest version number of each document by id.
         patient: Whether writers wait while the database is down.
     """
 
@@ -107,10 +107,9 @@ class WriteLoad:
 def kill_relays_under_load(
     broker: KafkaServer, database: str, log: Path, *, times: int, seed: int
 ) -> int:
-    """Run two relays under load, and kill one at random moments. Return how many versions were
-    sent.
+    """Run two relays under load, kill them at random moments, and count the versions they sent.
 
-    In the end the topic has all versions in order.
+    Assert that the topic has all versions in order at the end.
     """
     random_source = random.Random(seed)
     load = WriteLoad(documents=100, seed=seed)
@@ -135,5 +134,5 @@ def _terminate_relays(relay_processes: list[Process]) -> None:
     for process in relay_processes:
         process.send_signal(signal.SIGTERM)
     for process in relay_processes:
-        # One that has just been started may not have its handler yet.
+        # A relay that has just started may not have its signal handler yet.
         assert process.wait(120) in (0, -signal.SIGTERM)

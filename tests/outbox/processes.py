@@ -26,7 +26,7 @@ def start_command(
     """Start `manage.py COMMAND` of the service.
 
     Args:
-        given: Settings, by the variable that takes them.
+        settings_by_variable: Values for the settings of the service, by environment variable.
     """
     environment = {
         **os.environ,
@@ -63,12 +63,12 @@ def run_in_thread(process: RunnableProcess) -> Iterator[RunnableProcess]:
 
 
 @contextmanager
-def kill_at_end(processes_: list[Process]) -> Iterator[list[Process]]:
+def kill_at_end(processes: list[Process]) -> Iterator[list[Process]]:
     """Kill the processes at the end of the block."""
     try:
-        yield processes_
+        yield processes
     finally:
-        for process in processes_:
+        for process in processes:
             process.send_signal(signal.SIGKILL)
-        for process in processes_:
+        for process in processes:
             process.wait()

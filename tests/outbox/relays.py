@@ -1,4 +1,4 @@
-"""Relays as processes and as threads, and the messages that they sent."""
+"""Helpers that run relays as processes or threads, and read the messages that they sent."""
 
 import json
 import time
@@ -21,10 +21,10 @@ from tests.outbox import processes, settings
 from tests.outbox.processes import Process
 
 TOPIC = "top-storage.export.product-instance"
-# Of relays that others should take over from soon.
+# The lease of a relay whose buckets others should take over soon.
 LEASE = 2.0
-# A relay that runs alone sends a version again if Kafka does not confirm it for half of this time,
-# so a busy machine needs a long one.
+# The lease of a relay that runs alone. After half of it the relay sends an unconfirmed version
+# again, so it must be long on a busy machine.
 LONG_LEASE = 30.0
 
 
@@ -42,7 +42,7 @@ def start_relay(broker: KafkaServer, database: str, log: Path, **changes: Any) -
     """Start a relay process.
 
     Args:
-        changes: Of settings.OUTBOX.
+        changes: Changed keys of settings.OUTBOX.
     """
     setting = {"KAFKA": broker.make_client_config(), "LEASE_SECONDS": LEASE, **changes}
     return processes.start_command("outbox relay", database, log, OUTBOX_TEST_SETTINGS=setting)
@@ -60,7 +60,7 @@ def run_relay(broker: KafkaServer, **changes: Any) -> AbstractContextManager[Rel
 
 
 def _fetch_end(consumer: Consumer, place: TopicPartition) -> int:
-    """Return the offset after the last message. A new topic can still have no leader."""
+    """Return the end offset of a partition, after waiting until a new topic has a leader."""
     deadline = time.monotonic() + 60
     while True:
         try:
@@ -109,7 +109,7 @@ def select_rows(statement: str) -> list[tuple[Any, ...]]:
 
 
 def count_waiting() -> int:
-    """Return how many documents are not fully sent."""
+    """Return how many documents have unsent versions."""
     return len(select_rows("SELECT FROM outbox_document WHERE waiting_since IS NOT NULL"))
 
 
@@ -125,10 +125,10 @@ def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
 
 
 def check_sent(messages: list[SentMessage], documents: dict[str, int]) -> int:
-    """Assert that all versions are there in order, and return how many messages are repeats.
+    """Assert that the messages have all versions in order, and return how many are repeats.
 
     Args:
-        documents: The newest version of each document by id.
+        documents: The newest version number of each document by id.
     """
     first: dict[str, list[int]] = defaultdict(list)
     values: dict[str, bytes] = {}

@@ -1,6 +1,6 @@
-"""Runs another Django service in the place of Annals in this process.
+"""Runs another Django service in this process, instead of Annals.
 
-The service has its own settings, apps and database. Annals does not have the outbox installed.
+The service has its own settings, apps and database. Annals itself does not install the outbox.
 """
 
 import importlib
@@ -53,7 +53,7 @@ def run_service(settings: ModuleType, database: str, site: admin.AdminSite) -> I
     database_settings.update(_parse_address(url))
     earlier_settings = connections.settings["default"]
     changed_settings = {**_list_defaults(), **_select_settings(vars(settings))}
-    # Hashing the passwords of its logins, slow on purpose, would be most of the time.
+    # Secure password hashes, which are slow on purpose, would take most of the time.
     changed_settings["PASSWORD_HASHERS"] = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     del changed_settings["DATABASES"]
     with _keep_own_checks(), _use_admin_site(site), override_settings(**changed_settings):
@@ -64,7 +64,7 @@ def run_service(settings: ModuleType, database: str, site: admin.AdminSite) -> I
             call_command("migrate", run_syncdb=True, verbosity=0)
             yield url
         finally:
-            # Of outbox.database.sessions.
+            # outbox.database.sessions has connected this handler.
             connection_created.disconnect(dispatch_uid="outbox.default")
             connections["default"].close()
             connections.settings["default"] = earlier_settings

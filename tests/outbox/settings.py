@@ -1,4 +1,4 @@
-"""Settings of the service: those of its processes, and of the tests as long as they use it."""
+"""The Django settings of the test service, for its processes and for the tests that use it."""
 
 import json
 import os
@@ -61,7 +61,7 @@ DATABASES = {
     }
 }
 
-# The entities of the contract, so that Annals can decode what comes out.
+# The kinds of the message contract, so that Annals can decode the messages of the outbox.
 ENTITIES = ("product-instance", "product-task", "realty-info")
 OUTBOX = {
     "CLIENT_ID": "shop",

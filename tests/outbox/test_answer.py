@@ -1,4 +1,4 @@
-"""Versions are sent again to who misses them: the same bytes, nothing that was not sent before."""
+"""`outbox answer` sends requested versions again: with the same bytes, and only after the relay."""
 
 import json
 from contextlib import AbstractContextManager
@@ -55,7 +55,7 @@ def send_requests(broker: KafkaServer, *values: bytes | None) -> None:
 
 
 def run_answerer(broker: KafkaServer) -> AbstractContextManager[Any]:
-    """An answerer in a thread of this process, stopped at the end."""
+    """Run an answerer in a thread of this process, and stop it after the block."""
     conf = OutboxConf.from_setting({**settings.OUTBOX, "KAFKA": broker.make_client_config()})
     return processes.run_in_thread(RequestAnswerer(conf, "default"))
 
@@ -67,7 +67,7 @@ def list_sent_versions(broker: KafkaServer) -> list[tuple[str, int]]:
 def test_outbox_answer_resends_only_versions_that_were_sent_before(
     service: str, broker: KafkaServer, topic: str
 ) -> None:
-    """The relay sends the others. A version that is sent again has the same bytes."""
+    """The relay sends the other versions. A version that is sent again has the same bytes."""
     record_versions("A1", 5, sent=4)
     record_versions("B", 2, sent=2)
     invalid_requests = (
@@ -100,7 +100,7 @@ def test_outbox_answer_resends_only_versions_that_were_sent_before(
     assert {
         message.idempotency_key: message.value for message in messages
     }.items() <= recorded.items()
-    # What was answered is not answered again.
+    # The next process does not answer the same requests again.
     with run_answerer(broker):
         send_requests(broker, make_request(3, 3))
         relays.wait_until(lambda: len(list_sent_versions(broker)) == 5)
@@ -178,7 +178,7 @@ def test_outbox_answer_waits_for_brokers_that_are_down(service: str, embedded: K
         (b"\xff", None),
     ],
 )
-def test_request_is_parsed_only_when_it_is_valid_json(
+def test_request_is_parsed_only_when_all_its_fields_are_valid(
     value: bytes, expected: VersionRequest | None
 ) -> None:
     assert answer.parse_request(value) == expected

@@ -1,5 +1,8 @@
-"""Who made a change: the user of the request, whom acting_as() names, a command, or who sent a task
-of Celery, with a worker that takes it from a queue."""
+"""The author of a version.
+
+It is the user of the request, the name given to acting_as(), the management command, or the author
+who sent a Celery task to a worker.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

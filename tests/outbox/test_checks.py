@@ -1,4 +1,4 @@
-"""What `manage.py check` says about settings, models and the database."""
+"""`manage.py check` reports wrong settings and models of the outbox."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The tables of days: which hold a moment, which are emptied, and when not."""
+"""The day tables of the outbox: which table has a moment, and when a table is truncated."""
 
 import secrets
 from datetime import UTC, datetime, timedelta
@@ -42,8 +42,8 @@ def test_sql_and_python_select_the_same_day_table_for_a_moment(service: str, mom
 
 
 def test_version_and_its_waiting_document_are_recorded_with_one_moment(service: str) -> None:
-    """With two moments around midnight they would belong to different days, and the relay would
-    look in one table only."""
+    """With two moments, before and after midnight, they would belong to different days. The relay
+    reads only one table."""
     for n in range(2):
         with transaction.atomic():
             outbox.record("product-instance", "A1", {"n": n})
@@ -62,7 +62,7 @@ def test_expired_day_tables_exclude_kept_days_and_tomorrow() -> None:
 
 
 def record_old_version(id: str, age: int, *, sent: bool) -> str:
-    """A version recorded so many days ago; the table that holds it."""
+    """Record a version as if this number of days ago, and return its table."""
     with transaction.atomic():
         outbox.record("product-instance", id, {})
     with connection.cursor() as cursor:

@@ -1,6 +1,6 @@
-"""Relays that are killed, frozen or cut off: every version arrives, in order of its document.
+"""Relays are killed, frozen or cut off, and still every version arrives in document order.
 
-`python -m tests.outbox.faults --kills 25` does the long form of the first test.
+`python -m tests.outbox.faults --kills 25` is a long form of the first test.
 """
 
 import os
@@ -167,7 +167,7 @@ def lock_documents(database: str, *keys: str) -> Iterator[None]:
 
 @contextmanager
 def refuse_connections(database: str) -> Iterator[None]:
-    """The relay loses its connection and gets no other. The writers keep theirs."""
+    """Cut the relay's database connections and refuse new ones. Writers keep their connections."""
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as server:
         server.execute(f"ALTER DATABASE {database} ALLOW_CONNECTIONS false")
         server.execute(

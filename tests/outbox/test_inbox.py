@@ -1,4 +1,4 @@
-"""Each message has its effect once, in order of its key; a bad one stops its key only."""
+"""Each message of the inbox has its effect once, in key order. A bad message stops only its key."""
 
 import logging
 import signal
@@ -319,7 +319,7 @@ def test_many_consumers_share_messages_and_keep_the_order(service: str) -> None:
 def test_messages_behind_a_dead_letter_are_processed_when_it_is_discarded(
     service: str,
 ) -> None:
-    """Until then they are taken out of the index of due messages."""
+    """Until the discard, the index of due messages does not have these messages."""
     store_messages(inbox.Message("shop.events", 0, 0, b"A", b"no JSON"))
     process_due()
     for n in range(1, 30):
@@ -414,7 +414,7 @@ def test_handler_is_refused_when_it_has_no_topic_or_its_name_is_in_use(
 
 
 def process_until_nothing_is_due(**changes: Any) -> None:
-    """Process until all that is left is dead or waits for a dead letter."""
+    """Process messages until only dead letters, and messages that wait for them, are left."""
     processor = make_processor(**changes)
     relays.wait_until(
         lambda: (
@@ -425,7 +425,7 @@ def process_until_nothing_is_due(**changes: Any) -> None:
 
 
 def process_over_outages(processor: MessageProcessor) -> bool:
-    """What a consumer does over outages. Always true."""
+    """Process messages as a consumer does after an outage. Return True, for use in a condition."""
     try:
         while processor.process_next():
             pass
@@ -436,7 +436,7 @@ def process_over_outages(processor: MessageProcessor) -> bool:
 
 
 def process_failed_now() -> bool:
-    """Always true."""
+    """Process messages whose retry is due later. Return True, for use in a condition."""
     Waiting.objects.filter(state="failed").update(due_at=datetime(1970, 1, 1, tzinfo=UTC))
     process_due()
     return True

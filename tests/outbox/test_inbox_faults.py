@@ -1,6 +1,6 @@
-"""Consumers of a real topic: killed, joined by others, and without their database.
+"""Consumers of the inbox read a real topic, and are killed, join others, or lose their database.
 
-`python -m tests.outbox.faults --only inbox` does the long form of the first test.
+`python -m tests.outbox.faults --only inbox` is a long form of the first test.
 """
 
 import secrets
@@ -53,8 +53,8 @@ def test_inbox_consumer_stores_messages_and_commits_offsets_until_it_is_idle(
     make_consumer(apache, until_idle=5, group="counted").run()
     assert events.check_events(load) == events.EventReport(100, load.repeated, 0, 0)
     assert sum_committed(apache) == load.sent
-    status_ = status.read_status("default")["shop"]
-    counts = [status_[name] for name in ("stored", "repeated", "attempts", "done")]
+    figures = status.read_status("default")["shop"]
+    counts = [figures[name] for name in ("stored", "repeated", "attempts", "done")]
     assert counts == [100, load.repeated, 100, 100]
 
 
@@ -148,7 +148,7 @@ def make_consumer(broker: KafkaServer, group: str = "", **options: Any) -> Inbox
 
 
 def sum_committed(broker: KafkaServer) -> int:
-    """The sum of the offsets of the group."""
+    """Return the sum of the committed offsets of the group."""
     from confluent_kafka import Consumer, TopicPartition
 
     client = Consumer({**broker.make_client_config(), "group.id": "counted"})

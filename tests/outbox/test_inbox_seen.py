@@ -1,4 +1,4 @@
-"""What operators see of the inbox: the command, metrics, checks, and the pages of the admin."""
+"""How operators see the inbox: the status command, metrics, checks, and pages of the admin."""
 
 import json
 import subprocess
@@ -25,7 +25,7 @@ PAGE = "/admin/inbox/waiting/"
 
 @pytest.fixture
 def waiting_messages(service: str) -> None:
-    """A: a dead letter, and a message behind it. B: failed. C: processed."""
+    """Key A has a dead letter and a message behind it, B a failed message, C a processed one."""
     headers = (("x", b"\xff<b>"), ("none", None))
     store_messages(
         inbox.Message("shop.events", 0, 1, b"A", b"\xd0\xb6 <script>", headers),
@@ -40,9 +40,9 @@ def waiting_messages(service: str) -> None:
 def test_status_command_counts_messages_by_state(waiting_messages: None) -> None:
     output = StringIO()
     call_command("inbox", "status", json=True, stdout=output)
-    status_ = json.loads(output.getvalue())["shop"]
-    assert status_.pop("oldest_seconds") > 0
-    assert status_ == {
+    figures = json.loads(output.getvalue())["shop"]
+    assert figures.pop("oldest_seconds") > 0
+    assert figures == {
         "states": {"new": 1, "processing": 0, "failed": 1, "dead": 1},
         "stored": 0,
         "repeated": 0,

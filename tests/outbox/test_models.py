@@ -1,5 +1,8 @@
-"""Each change of a recorded model is a version, also of many rows at once; a change of a part is
-one of the document, once in a block; and what else a service does with Django's models."""
+"""Each change of a recorded model is recorded as a version.
+
+This includes changes of many rows at once. A change of a part changes its document. Inside as_one()
+all changes of a document make one version.
+"""
 
 import json
 import threading

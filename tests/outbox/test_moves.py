@@ -1,5 +1,7 @@
-"""Rows that move, get another id, or are deleted, while another transaction does the same; and
-random series of writes. Afterwards each document is as the rows of the database are."""
+"""Two transactions move, rename or delete the same rows, or write random changes.
+
+Afterwards the newest version of each document must match the rows of the database.
+"""
 
 import random
 from collections.abc import Callable, Iterator
@@ -39,8 +41,8 @@ from tests.outbox.ways.models import (
 
 
 @pytest.fixture(autouse=True)
-def right_documents(service: str) -> Iterator[None]:
-    """All documents are right afterwards, and the tables of these models empty."""
+def checked_documents(service: str) -> Iterator[None]:
+    """Assert after the test that all documents match their rows, and empty the tables."""
     try:
         yield
         audit.compare_documents()
@@ -274,14 +276,14 @@ def test_row_is_recorded_when_its_default_foreign_key_had_no_target_at_first() -
 
 
 def undo_change(change: Callable[[], object]) -> None:
-    """Do it in a savepoint, and roll that back."""
+    """Make a change in a savepoint, and roll back to it."""
     with transaction.atomic():
         change()
         transaction.set_rollback(True)
 
 
 def commit_elsewhere(change: Callable[[], object]) -> None:
-    """Do it in another transaction, and commit that before going on."""
+    """Make a change in another transaction, and commit it before returning."""
     run_in_threads([change])
 
 
@@ -326,8 +328,11 @@ def test_row_changed_before_a_savepoint_is_recorded_after_rollback_to_it() -> No
         Folder.objects.update(code="E")
 
 
-class Replica:
-    """Sends all reads to another connection, which does not see what is not committed."""
+class ReplicaRouter:
+    """A database router that sends all reads to another connection.
+
+    This connection does not see uncommitted changes, as a replica does not.
+    """
 
     def db_for_read(self, *_: object, **__: object) -> str:
         return "replica"
@@ -343,7 +348,7 @@ class Replica:
 def replica() -> Iterator[None]:
     connections.settings["replica"] = {**connections.settings["default"]}
     try:
-        with override_settings(DATABASE_ROUTERS=[f"{__name__}.Replica"]):
+        with override_settings(DATABASE_ROUTERS=[f"{__name__}.ReplicaRouter"]):
             yield
     finally:
         connections["replica"].close()
@@ -420,7 +425,7 @@ def test_relation_cleared_by_a_signal_during_another_clear_is_recorded() -> None
 
 
 def write_at_random(random_source: random.Random) -> None:  # noqa: C901 - a list
-    """Something that a service does; it may violate a constraint."""
+    """Make a random change, which may violate a constraint."""
 
     def choose_row(model: Any) -> Any:
         return random_source.choice(list(model.objects.all()) or [None])

@@ -1,4 +1,4 @@
-"""A relay sends every version, in order, soon, and a bad one stops its document only."""
+"""A relay sends every version soon and in order. A bad version stops only its own document."""
 
 import secrets
 import time
@@ -69,7 +69,7 @@ def test_sleeping_relay_is_woken_by_a_commit(service: str, broker: KafkaServer, 
 def test_refused_message_stops_only_versions_of_its_document(
     service: str, apache: KafkaServer
 ) -> None:
-    # Only Kafka itself has this limit.
+    # Only Apache Kafka has this limit.
     brokers.create_topics(apache, [TOPIC], settings={"max.message.bytes": "10000"})
     poison = "".join(chr(0x4E00 + n) for n in range(4_000))
     changes = [Change(KIND, f"A{n}", {"n": n}) for n in range(50)]
@@ -128,8 +128,10 @@ def test_missing_topic_delays_only_versions_of_its_kind(service: str, apache: Ka
 
 
 class SenderWithoutLeader(VersionSender):
-    """A Kafka in which the partitions of one topic have no leader. The broker of the tests is one
-    node, which leads all."""
+    """A sender whose Kafka has no leader for the partitions of one topic.
+
+    The broker of the tests cannot do this: it is a single node, which leads all partitions.
+    """
 
     def send_chains(self, chains: Sequence[VersionChain], pulse: KeepSending) -> list[SendOutcome]:
         failure = SendFailure("_MSG_TIMED_OUT", "Message timed out", outage=True, late=True)
@@ -157,7 +159,7 @@ def test_topic_without_leader_delays_only_versions_of_its_kind(
 
 
 class SlowSenderWithoutLeader(SenderWithoutLeader):
-    """It takes a while until a version times out."""
+    """A SenderWithoutLeader that needs a while until a version times out."""
 
     def send_chains(self, chains: Sequence[VersionChain], pulse: KeepSending) -> list[SendOutcome]:
         outcomes = super().send_chains(chains, pulse)
@@ -170,8 +172,8 @@ def test_failed_document_is_retried_although_new_documents_keep_timing_out(
     service: str, embedded: KafkaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
-    def another() -> bool:
-        """Always true."""
+    def record_another() -> bool:
+        """Record another version. Return True, for use in a condition."""
         with transaction.atomic():
             outbox.record("product-task", secrets.token_hex(8), {})
         return True
@@ -180,13 +182,15 @@ def test_failed_document_is_retried_although_new_documents_keep_timing_out(
     monkeypatch.setattr("outbox.relay.loop.VersionSender", SlowSenderWithoutLeader)
     failed = Document.objects.filter(key__startswith="product-task/", attempts__gt=0)
     with relays.run_relay(embedded):
-        relays.wait_until(lambda: another() and failed.exists())
+        relays.wait_until(lambda: record_another() and failed.exists())
         with transaction.atomic():
             outbox.record(KIND, "A1", {})
             Document.objects.filter(pk=f"{KIND}/A1").update(
                 attempts=1, next_attempt_at=F("recorded_at")
             )
-        relays.wait_until(lambda: another() and Document.objects.get(pk=f"{KIND}/A1").sent, 120)
+        relays.wait_until(
+            lambda: record_another() and Document.objects.get(pk=f"{KIND}/A1").sent, 120
+        )
 
 
 def test_failed_document_is_sent_although_hundreds_of_older_documents_time_out(
@@ -217,13 +221,11 @@ def test_failed_documents_do_not_delay_new_documents(service: str) -> None:
         outbox.record_many([Change(KIND, f"A{n}", {}) for n in range(500)])
     Document.objects.update(attempts=1, next_attempt_at=F("recorded_at"))
     record_version("NEW")
-    with sessions.connect("default") as connection_:
-        due = DueReader().read_due_documents(connection_, range(BUCKETS), {})
+    with sessions.connect("default") as session:
+        due = DueReader().read_due_documents(session, range(BUCKETS), {})
         assert f"{KIND}/NEW" in {document.document for document in due}
         assert len(due) > 1
-        new_documents = DueReader().read_due_documents(
-            connection_, range(BUCKETS), {}, retries=False
-        )
+        new_documents = DueReader().read_due_documents(session, range(BUCKETS), {}, retries=False)
         assert [document.document for document in new_documents] == [f"{KIND}/NEW"]
 
 
@@ -268,14 +270,14 @@ def test_relays_share_buckets_and_take_over_the_buckets_of_a_relay_that_ends(
 def test_beats_of_busy_relay_do_not_delay_balancing_of_buckets(service: str) -> None:
     """A relay that is always busy writes beats only while versions are on their way."""
     member = RelayMembership("busy", lease=1.0)
-    with sessions.connect("default") as connection_:
-        member.join_relays(connection_)
-        member.balance_buckets(connection_, ())
+    with sessions.connect("default") as session:
+        member.join_relays(session)
+        member.balance_buckets(session, ())
         assert not member.is_balancing_due
         time.sleep(0.3)
-        member.write_beat(connection_, ["product-instance/A1"])
+        member.write_beat(session, ["product-instance/A1"])
         assert (member.is_beat_due, member.is_balancing_due) == (False, True)
-        member.leave_relays(connection_)
+        member.leave_relays(session)
 
 
 def test_relay_reads_fewer_documents_at_a_time_when_they_become_large(service: str) -> None:
@@ -286,9 +288,9 @@ def test_relay_reads_fewer_documents_at_a_time_when_they_become_large(service: s
         outbox.record_many([Change(KIND, f"B{n}", {"x": "x" * 500_000}) for n in range(40)])
     reader = DueReader()
     sent: dict[str, int] = {}
-    with sessions.connect("default") as connection_:
-        while due := reader.read_due_documents(connection_, range(BUCKETS), sent):
-            chains = reader.read_chains(connection_, due)
+    with sessions.connect("default") as session:
+        while due := reader.read_due_documents(session, range(BUCKETS), sent):
+            chains = reader.read_chains(session, due)
             assert not reader.missing
             assert (
                 sum(len(version.data) for chain in chains for version in chain.versions) < 5_000_000
@@ -325,5 +327,5 @@ def test_relay_connects_with_the_database_role_that_django_assumes(
 ) -> None:
     options = connections["default"].settings_dict["OPTIONS"]
     monkeypatch.setitem(options, "assume_role", "pg_monitor")
-    with sessions.connect("default") as connection_:
-        assert connection_.execute("SELECT current_user").fetchone() == ("pg_monitor",)
+    with sessions.connect("default") as session:
+        assert session.execute("SELECT current_user").fetchone() == ("pg_monitor",)

@@ -1,4 +1,4 @@
-"""What operators see: the command, metrics, and the pages of the admin."""
+"""How operators see the outbox: the status command, metrics, and pages of the admin."""
 
 import json
 import subprocess
@@ -25,7 +25,7 @@ CHOSEN_DOCUMENTS = [f"{KIND}/A1", f"{KIND}/A2"]
 
 @pytest.fixture
 def documents(service: str) -> None:
-    """A1 waits with two versions, A2 failed, A3 is being sent, A4 is sent."""
+    """Document A1 has two unsent versions, A2 has failed, A3 is being sent, and A4 is sent."""
     for id in ("A1", "A1", "A2", "A2", "A3", "A4"):
         with transaction.atomic():
             outbox.record(KIND, id, {"n": Document.objects.count()}, author="m.prygunov")
@@ -57,9 +57,9 @@ def documents(service: str) -> None:
 def test_outbox_status_counts_documents_versions_and_buckets(documents: None) -> None:
     output = StringIO()
     call_command("outbox", "status", json=True, stdout=output)
-    status_ = json.loads(output.getvalue())
-    assert 90 < status_.pop("oldest_seconds") < 150
-    assert status_ == {
+    figures = json.loads(output.getvalue())
+    assert 90 < figures.pop("oldest_seconds") < 150
+    assert figures == {
         "documents": 3,
         "versions": sum(document.version - document.sent for document in Document.objects.all()),
         "failed": 1,

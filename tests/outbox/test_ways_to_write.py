@@ -1,6 +1,6 @@
-"""Each way in which Django can write: the table of docs/outbox.md, row by row.
+"""Tests each row of the table in docs/outbox.md about the ways in which Django can write.
 
-After each way the newest version of each document is compared with the rows of the database.
+After each test the newest version of each document is compared with the rows of the database.
 """
 
 import re
@@ -73,7 +73,7 @@ tests: dict[str, Way] = {}
 
 
 def register_way(name: str) -> Callable[[Way], Way]:
-    """Register a function as the test of the row with this first cell."""
+    """Register a function as the test of the table row with this text in its first cell."""
 
     def register(test: Way) -> Way:
         assert name not in tests
@@ -85,7 +85,7 @@ def register_way(name: str) -> Callable[[Way], Way]:
 
 @pytest.fixture(autouse=True)
 def empty_tables(service: str) -> Iterator[None]:
-    """The tables of these models, empty afterwards."""
+    """Empty the tables of the app `ways` after each test."""
     yield
     tables = [model._meta.db_table for model in apps.get_app_config("ways").get_models()]
     with connection.cursor() as cursor:
@@ -93,7 +93,7 @@ def empty_tables(service: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_each_way_to_write_is_recorded_as_its_page_says(service: str, name: str) -> None:
+def test_each_way_to_write_is_recorded_as_the_outbox_page_says(service: str, name: str) -> None:
     tests[name]()
 
 
@@ -106,11 +106,11 @@ TYPES = ("CREATE", "UPDATE", "DELETE")
 
 @contextmanager
 def expect_records(*expected: str, exact: bool = True) -> Iterator[None]:
-    """Assert that the block records this, as `CREATE A`, in any order, and that documents match
-    rows.
+    """Assert that the block records these versions, and that documents match rows afterwards.
 
     Args:
-        exact: Whether nothing else may be recorded.
+        expected: Versions such as `CREATE A`, in any order.
+        exact: Whether the block may record no other versions.
     """
     earlier = {(version.document, version.version) for version in recorded_versions.load_versions()}
     yield
@@ -553,14 +553,14 @@ def bind_on_server() -> Iterator[None]:
     options = database_settings.get("OPTIONS", {})
     connection.close()
     database_settings["OPTIONS"] = {**options, "server_side_binding": True}
-    connection_ = connections["default"]
+    usual_connection = connections["default"]
     del connections["default"]
     try:
         yield
     finally:
         connections["default"].close()
         database_settings["OPTIONS"] = options
-        connections["default"] = connection_
+        connections["default"] = usual_connection
 
 
 @register_way("`objects.filter().delete()`")
@@ -1174,7 +1174,7 @@ def _() -> None:
 def test_row_whose_id_is_null_can_be_deleted_but_not_saved(
     service: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A row that is older than the outbox can have an id that a document cannot have."""
+    """A row that existed before the outbox can have an id that documents must not have."""
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO ways_folder (code, title)"

@@ -1,4 +1,4 @@
-"""Versions are recorded in the transaction of the change, and numbered without gaps."""
+"""record() stores versions in the transaction of the change, and numbers them without gaps."""
 
 import json
 import random

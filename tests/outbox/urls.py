@@ -1,4 +1,4 @@
-"""The addresses of the service."""
+"""The URLs of the test service."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

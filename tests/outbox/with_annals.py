@@ -1,5 +1,4 @@
-"""The settings of mypy's plugin for Django: it needs every app that has models. Nothing runs with
-them."""
+"""Settings for mypy's Django plugin only. They install all apps that have models."""
 
 import sys
 from pathlib import Path

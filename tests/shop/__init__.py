@@ -1,1 +1,1 @@
-"""The example shop, and the guide that connects a service to Annals."""
+"""Tests of the example shop, and of the guide docs/integrate.md."""

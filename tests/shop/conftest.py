@@ -1,4 +1,4 @@
-"""The example shop in the place of Annals, with its demo data."""
+"""Fixtures that run the example shop in this process instead of Annals."""
 
 import os
 import sys
@@ -25,7 +25,7 @@ TABLES = "outbox_message, outbox_document, orders_order, orders_item, orders_pro
 
 @pytest.fixture(scope="module")
 def installed(django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
-    """The shop, migrated; the address of its database."""
+    """The URL of the shop's database, with the tables of the shop."""
     with patch.dict(os.environ, ENVIRONMENT):
         settings = import_module("shop.settings")
     site = admin.AdminSite()
@@ -39,7 +39,7 @@ def installed(django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
 
 @pytest.fixture
 def shop(installed: str) -> Iterator[str]:
-    """The shop with its demo data; the address of its database."""
+    """The URL of the shop's database, with its demo data."""
     call_command("demo_data", verbosity=0)
     yield installed
     connections["default"].close()
@@ -49,7 +49,7 @@ def shop(installed: str) -> Iterator[str]:
 
 @pytest.fixture
 def anna(shop: str) -> Client:
-    """A browser in which anna is logged in."""
+    """A test client with the login `anna`."""
     client = Client(headers={"host": "localhost"})
     assert client.login(username="anna", password="anna")
     return client

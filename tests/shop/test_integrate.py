@@ -1,4 +1,4 @@
-"""docs/integrate.md: its commands are run in their order, its code is that of the example shop."""
+"""The commands of docs/integrate.md run in their order, and its code is that of the shop."""
 
 import os
 import re
@@ -30,16 +30,20 @@ CHANGED = re.compile(r"class \w+\((Recorded|OneVersion, ModelAdmin)\):")
 ANNALS = f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -P -W ignore -m annals "$@"\n'
 
 
-# Its first line says where a block belongs.
-BLOCKS = [block for block in pages.BLOCKS if block.page == PAGE and block.first.startswith("# ")]
+# The blocks whose first line says where they belong.
+BLOCKS = [
+    block for block in pages.BLOCKS if block.page == PAGE and block.first_line.startswith("# ")
+]
 
 
 @pytest.fixture
 def environments(
     embedded: EmbeddedBroker, server: EmbeddedPostgres, tmp_path: Path
 ) -> Iterator[dict[str, dict[str, str]]]:
-    """By `service` and `Annals`, the environment of its commands: databases of their own, one
-    broker."""
+    """The environments of the commands, by `service` and `Annals`.
+
+    Each has its own database. They share a broker.
+    """
     brokers.create_topics(embedded, ["shop.order", "shop.product"])
     wrapper = tmp_path / "annals"
     wrapper.write_text(ANNALS)
@@ -60,7 +64,8 @@ def environments(
             "Annals": {
                 **shared,
                 "DATABASE_URL": annals.build_url(logins.OWNER),
-                "ANNALS_RETENTION_DAYS": "2",  # few days to make, and none expires at midnight
+                # Few, because creating days takes time. No day of the test expires at midnight.
+                "ANNALS_RETENTION_DAYS": "2",
                 "ANNALS_KAFKA_SESSION_TIMEOUT_MS": "2000",
                 "ANNALS_KAFKA_HEARTBEAT_INTERVAL_MS": "500",
             },
@@ -72,7 +77,7 @@ def test_commands_of_the_guide_bring_changes_of_a_product_into_annals(
 ) -> None:
     output = ""
     for block in BLOCKS:
-        place_match = re.match(r"# in (?:the )?(service|Annals)\b", block.first)
+        place_match = re.match(r"# in (?:the )?(service|Annals)\b", block.first_line)
         if place_match is None:
             continue
         place = place_match[1]

@@ -1,4 +1,4 @@
-"""Every change in the example shop is one version, with its author."""
+"""Each change in the example shop is recorded as one version, with its author."""
 
 import json
 from typing import Any
@@ -11,7 +11,7 @@ from tests.outbox import recorded_versions
 
 
 def list_versions(document: str) -> list[tuple[int, str | None, Any]]:
-    """Of a document as `order/1`: number, author and snapshot of each version."""
+    """Return number, author and snapshot of each version of a document such as `order/1`."""
     return [
         (version.version, version.author, json.loads(version.data))
         for version in recorded_versions.load_versions()
@@ -20,7 +20,7 @@ def list_versions(document: str) -> list[tuple[int, str | None, Any]]:
 
 
 def read_form(client: Client, address: str, **changes: str) -> dict[str, str]:
-    """The fields of a form of the admin as they are, and these changes."""
+    """Return the fields of a form of the admin with their present values and some changes."""
     page = client.get(address)
     assert page.status_code == 200
     fields: dict[str, str] = {}
@@ -30,8 +30,8 @@ def read_form(client: Client, address: str, **changes: str) -> dict[str, str]:
         *(inline for s in page.context["inline_admin_formsets"] for inline in s.formset),
     ]
     forms += [inline.formset.management_form for inline in page.context["inline_admin_formsets"]]
-    for form_ in forms:
-        for bound in form_:
+    for form in forms:
+        for bound in form:
             value = bound.value()
             if value not in (None, False):
                 fields[bound.html_name] = "on" if value is True else str(value)

@@ -1,1 +1,4 @@
-"""Everything at once for an hour: load, days that pass, faults; then every version is counted."""
+"""A soak test: an hour of load with passing days and faults, after which every version is counted.
+
+Run it with `python -m tests.soak`.
+"""

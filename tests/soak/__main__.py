@@ -1,6 +1,7 @@
-"""`python -m tests.soak --minutes 60`: everything at once, and what it came to.
+"""`python -m tests.soak --minutes 60`: an hour of load with passing days and faults.
 
-Prints one report. Ends with 1 if anything was lost, wrong, grew or failed without being expected.
+Prints a report. Ends with 1 if a version was lost or wrong, if memory grew, or if something failed
+that no fault explains.
 """
 
 import argparse
@@ -27,7 +28,7 @@ def main() -> int:
     home = Path(tempfile.mkdtemp(prefix="annals-soak-"))
     home.chmod(0o755)
     print(f"in {home}", flush=True)
-    # So that SIGTERM stops the servers too.
+    # With this handler SIGTERM ends the soak through `finally`, which stops the servers.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
         soak = Soak(home, options.minutes)

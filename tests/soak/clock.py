@@ -1,5 +1,7 @@
-"""A clock that is ahead by whole days, for real processes: in a file for Python, in a schema of the
-database for SQL's now()."""
+"""A clock that is ahead by whole days, for real processes.
+
+Python reads the number of days from a file. SQL's now() reads it from a schema of the database.
+"""
 
 import struct
 from datetime import UTC, datetime, timedelta
@@ -14,7 +16,8 @@ PATH = "public,clock,pg_catalog"
 FILE_VARIABLE = "ANNALS_TEST_CLOCK_FILE"
 _DAYS = struct.Struct("<q")
 
-# PostgreSQL looks for now() in our schema before pg_catalog. Every login may call it.
+# PostgreSQL finds the function now() of this schema before the one of pg_catalog. Every login may
+# call it.
 _SCHEMA = """
 CREATE SCHEMA clock;
 CREATE TABLE clock.hands (ahead interval NOT NULL);
@@ -25,7 +28,8 @@ CREATE FUNCTION clock.statement_timestamp() RETURNS timestamptz LANGUAGE sql STA
     AS 'SELECT pg_catalog.statement_timestamp() + ahead FROM clock.hands';
 GRANT USAGE ON SCHEMA clock TO PUBLIC
 """
-# Defaults of columns were bound to PostgreSQL's own functions when the tables were created.
+# Finds the columns whose default calls a clock function of pg_catalog. Such a default was bound to
+# this function when its table was created, so the search path does not change it.
 _DEFAULTS = """
 SELECT d.adrelid::regclass::text, a.attname
 FROM pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
@@ -46,10 +50,14 @@ def read_lead(file: Path) -> timedelta:
 
 
 class MovedClock:
-    """Moves the clock of all processes that were started with this file, and of the database."""
+    """The clock of the database, and of all processes that were started with its file."""
 
     def __init__(self, file: Path, url: str) -> None:
-        """url: the superuser's."""
+        """Set the clock to the present day.
+
+        Args:
+            url: A URL of the database with the superuser's login.
+        """
         self.file, self._url, self.days = file, url, 0
         file.write_bytes(_DAYS.pack(0))
         with self._connect() as plain:
@@ -69,7 +77,7 @@ class MovedClock:
         self.days += 1
         with self._connect() as plain:
             plain.execute("UPDATE clock.hands SET ahead = %s", [timedelta(days=self.days)])
-        # In place: a reader never finds it empty.
+        # The file is overwritten in place, so that readers never find it empty.
         with self.file.open("r+b", buffering=0) as file:
             file.write(_DAYS.pack(self.days))
 

@@ -1,4 +1,4 @@
-"""Compares what was sent with what is stored: every version by the fingerprint of its content."""
+"""Compares the sent versions with the stored versions, by the fingerprints of their contents."""
 
 import hashlib
 import json
@@ -21,16 +21,13 @@ EXAMPLE_COUNT = 5
 
 @dataclass
 class StoredContents:
-    """The stored versions.
-
-    `in_both` counts versions that are in two places with the same content, which is fine only while
-    a day is in the archive and not yet dropped.
-    """
+    """The versions in the tables and in the archive."""
 
     versions: dict[SentKey, SentContent] = field(default_factory=dict)
-    different: list[str] = field(default_factory=list)
-    tables: int = 0
-    archive: int = 0
+    different: list[str] = field(default_factory=list)  # sentences about conflicting contents
+    tables: int = 0  # how many versions are in the tables
+    archive: int = 0  # how many versions are in the archive
+    # How many versions are in both. This is right while a day is archived and not yet dropped.
     in_both: int = 0
 
     def add_version(self, key: SentKey, content: SentContent) -> None:
@@ -45,7 +42,7 @@ def load_stored(url: str, archive: Path) -> StoredContents:
     """Return everything in the tables and in the archive.
 
     Args:
-        url: Of a login that may read the tables.
+        url: A database URL whose login may read the tables.
     """
     stored = StoredContents()
     with psycopg.connect(url) as plain:
@@ -57,12 +54,12 @@ def load_stored(url: str, archive: Path) -> StoredContents:
                 for row in cursor:
                     stored.add_version(SentKey(entity.table, row[0], row[1]), SentContent(*row[2:]))
                     stored.tables += 1
-    for name, row_ in _read_archive(archive):
+    for name, fields in _read_archive(archive):
         stored.add_version(
-            SentKey(name, row_["id"], row_["version"]),
+            SentKey(name, fields["id"], fields["version"]),
             SentContent(
-                row_["updated_at"], row_["client_id"], row_["author"] or "", row_["type"],
-                hashlib.md5(row_["data"].encode(), usedforsecurity=False).hexdigest(),
+                fields["updated_at"], fields["client_id"], fields["author"] or "", fields["type"],
+                hashlib.md5(fields["data"].encode(), usedforsecurity=False).hexdigest(),
             ),
         )  # fmt: skip
         stored.archive += 1
@@ -70,8 +67,10 @@ def load_stored(url: str, archive: Path) -> StoredContents:
 
 
 def _read_archive(archive: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The table and the row of every archived version. Read without Annals: the files that each
-    day's manifest lists."""
+    """Yield the table and the row of every archived version.
+
+    The files that the manifest of each day lists are read without code of Annals.
+    """
     for manifest in sorted(archive.rglob("manifest.json")):
         contents = json.loads(manifest.read_text())
         for file in contents["files"]:

@@ -10,9 +10,10 @@ from tests.soak.run import Soak
 from tests.soak.stand import HOLD, RETENTION
 
 PATIENCE_S = 300
-# Outside of faults: a process hashes one password at a time, and refuses who waits for 2 seconds.
+# The share of answers that may be 503 without a fault. A web process hashes one password at a time,
+# and refuses a login that has waited for 2 seconds.
 BUSY_SHARE = 0.01
-# Days until what came too early on the last one is good.
+# How many days pass until messages that came too early on the last day are good.
 LAST_DAYS = 2
 
 
@@ -22,14 +23,14 @@ def end_soak(soak: Soak) -> None:
         soak.result.sampler.stop_sampling()
     soak.traffic.wait_for_simulators()
     soak.traffic.flush_producer()
-    for people_ in soak.people:
-        people_.stop_person()
+    for person in soak.people:
+        person.stop_person()
     soak.recorder.stop_recording()
     _wait_until_read(soak)
     for _ in range(LAST_DAYS):
         soak.stand.clock.move_to_next_day()
         soak.do_nightly_work()
-    for _ in range(RETENTION + HOLD):  # at least one day leaves for the archive
+    for _ in range(RETENTION + HOLD):  # until at least one day is in the archive
         if not any(soak.stand.archive.rglob("manifest.json")):
             soak.stand.clock.move_to_next_day()
             soak.do_nightly_work()
@@ -69,7 +70,7 @@ def _count_and_compare(soak: Soak) -> None:
     _require_equal(soak, "messages left in quarantine", open_count, 0)
     stored_versions = compare.load_stored(stand.postgres.build_url(), stand.archive)
     soak.result.faults += compare.describe_differences(recorder.versions, stored_versions)
-    answers: Counter[str] = sum((people_.answers for people_ in soak.people), start=Counter())
+    answers: Counter[str] = sum((person.answers for person in soak.people), start=Counter())
     _judge_answers(soak)
     soak.result.facts += [
         ("days that passed", f"{stand.clock.days}; retention {RETENTION}"),
@@ -79,8 +80,8 @@ def _count_and_compare(soak: Soak) -> None:
         ("found again", f"{stored_versions.tables:,} versions in the tables, "
          f"{stored_versions.archive:,} in the archive, "
          f"{stored_versions.in_both:,} of them in both; every one compared"),
-        ("web", f"{sum(people_.logins for people_ in soak.people)} people logged in; "
-         + ", ".join(f"{kind_} {count:,}" for kind_, count in sorted(answers.items()))),
+        ("web", f"{sum(person.logins for person in soak.people)} people logged in; "
+         + ", ".join(f"{kind} {count:,}" for kind, count in sorted(answers.items()))),
         ("commands", ", ".join(
             f"{name} {code}: {soak.codes.count((name, code))}"
             for name, code in sorted(set(soak.codes)))),
@@ -93,12 +94,10 @@ def _require_equal(soak: Soak, subject: str, actual: object, expected: object) -
 
 
 def _judge_answers(soak: Soak) -> None:
-    """Judge the errors of the web: only 503 while the database restarts, and else only a few
-    503.
-    """
-    busy, answers = 0, sum(people_.answers.total() for people_ in soak.people)
-    for people_ in soak.people:
-        for moment, status, text in people_.failures:
+    """Note wrong answers of the web. 503 is right while the database restarts, and rarely else."""
+    busy, answers = 0, sum(person.answers.total() for person in soak.people)
+    for person in soak.people:
+        for moment, status, text in person.failures:
             if status != "503":
                 soak.result.faults.append(f"the web: {text}")
             elif not soak.restarts.is_during("database", moment):

@@ -1,4 +1,4 @@
-"""The log lines of all processes that nobody expected."""
+"""Finds unexpected lines in the logs of all processes."""
 
 import json
 import re
@@ -18,14 +18,15 @@ _POSTGRES = re.compile(r"^(\S+ \S+) UTC \[\d+\] (LOG|WARNING|ERROR|FATAL|PANIC):
 _LIBRDKAFKA = re.compile(r"%(\d)\|(\d+\.\d+)\|(\w+)\|[^|]*\| ?(.*)")
 _KAFKA = re.compile(r"(ERROR|FATAL) (.*)")
 BAD_LEVELS = ("WARNING", "ERROR", "CRITICAL", "FATAL", "PANIC")
-# How long after a restart its traces are expected: the processes try again with growing pauses.
+# How long after a restart processes may log errors about it. They retry with growing pauses.
 RECOVERY_TIME = timedelta(seconds=90)
 
 
 @dataclass
 class RestartTimes:
-    """The name of each server that was restarted, when that began and when it was there again."""
+    """When servers were restarted."""
 
+    # Each with the name of the server, and the beginning and the end of the restart.
     times: list[tuple[str, datetime, datetime]] = field(default_factory=list)
 
     def is_during(self, name: str, moment: datetime) -> bool:
@@ -37,11 +38,11 @@ class RestartTimes:
 
 @dataclass(frozen=True)
 class ExpectedLine:
-    """Lines that may come. during: the fault in which, None means at any time."""
+    """A kind of log lines that may occur."""
 
-    where: str
+    where: str  # the name of the process
     text: re.Pattern[str]
-    during: str | None
+    during: str | None  # the server during whose restart it may occur; None means always
     reason: str
 
 
@@ -50,15 +51,15 @@ def _make_expected(process_name: str, text: str, during: str | None, reason: str
 
 
 EXPECTED = (
-    # How many 503 there may be is judged by what the people got.
+    # final_counts.py judges the number of answers with status 503.
     _make_expected("web", r"status=503|Service Unavailable", None, "busy, or the database is away"),
     _make_expected("web", r"pool|error connecting|discarding closed|unavailable|journal|"
                    r"metrics of the store were not collected",
                    "database", "the database is away"),
     _make_expected("consumer", r"database is not available|not written|no heartbeat|psycopg",
                    "database", "the write is repeated"),
-    _make_expected("consumer", r"ingest\.source\.client|waiting for Kafka|offsets not committed|"
-                   r"claiming all|joining again|no forecast of losses",
+    _make_expected("consumer", r"ingest\.kafka\.client|waiting for Kafka|offsets not committed|"
+                   r"claiming all|joining the group|no forecast of losses",
                    "broker", "the broker is away"),
     _make_expected("consumer", r"ERROR: stopped: ", None, "the summary at its end"),
     _make_expected("simulate", r"Connect|Disconnected|Coordinator load|GETPID|"
@@ -85,7 +86,7 @@ class LogLine:
 
     @property
     def kind(self) -> str:
-        """The line without what differs from case to case."""
+        """The line with placeholders for ids and numbers, so that similar lines are equal."""
         text = self.text
         for pattern, instead in _VARIABLE:
             text = pattern.sub(instead, text)
@@ -94,14 +95,19 @@ class LogLine:
 
 @dataclass
 class LogSummary:
-    """unexpected: lines by kind that are at least warnings, and no fault explains."""
+    """The unexpected lines of all logs, by `LogLine.kind`."""
 
+    # How many lines there are of each kind: warnings and errors that no restart explains.
     unexpected: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
 
 
 def summarize_logs(files: Sequence[tuple[str, Path]], restarts: RestartTimes) -> LogSummary:
-    """files: each with the name of what wrote it; a name may have a number at its end."""
+    """Read all log files, and collect the unexpected lines.
+
+    Args:
+        files: Pairs of the name of a process and its log. A name may end with a number.
+    """
     log_summary = LogSummary()
     for name, file in files:
         if not file.exists():
@@ -133,8 +139,11 @@ def _read_lines(name: str, file: Path) -> Iterator[LogLine]:
 
 
 def _parse_line(name: str, text: str, last_moment: datetime) -> LogLine | None:
-    """None for what is no line of a log: an empty one, the continuation of another, a table. What a
-    process of ours prints that is no log line counts as an error at the time of the line before."""
+    """Parse a line of a log.
+
+    Return None for an empty line and for a line that continues another one. If a process of Annals
+    prints a line that is not a log line, it counts as an error at the time of the line before.
+    """
     if name == "postgres":
         return _parse_postgres_line(text)
     if name == "broker":
@@ -177,7 +186,7 @@ def _parse_postgres_line(text: str) -> LogLine | None:
 
 
 def _parse_kafka_line(text: str) -> LogLine | None:
-    """Apache Kafka logs warnings and errors only, with the milliseconds or the time before each."""
+    """Parse a line of Apache Kafka's log, which has only warnings and errors."""
     match = _KAFKA.search(text)
     if match is None:
         return None

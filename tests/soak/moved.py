@@ -1,5 +1,7 @@
-"""`python -m tests.soak.moved PROGRAM ...`: manage.py, another script or gunicorn, on the moved
-clock."""
+"""`python -m tests.soak.moved PROGRAM ...`: runs a Python program on the moved clock.
+
+PROGRAM is manage.py, another script, or a module such as gunicorn.
+"""
 
 import os
 import runpy
@@ -21,8 +23,8 @@ def main() -> None:
         _move_sessions_of_ingest()
         runpy.run_path(sys.argv[0], run_name="__main__")
     else:
-        # gunicorn sets where metrics are kept before anything of Django is imported. A web process
-        # opens no session of ingest.
+        # gunicorn must set the folder of the metrics before Django is imported. A web process does
+        # not open sessions of ingest, so these need no moved clock.
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 

@@ -1,4 +1,4 @@
-"""People who use the web lightly: real logins of every role, screens and timelines."""
+"""Simulated people, with logins of every role, who open screens and call the API now and then."""
 
 import random
 import re
@@ -17,15 +17,15 @@ from tests.soak.recorder import SentKey
 NAMES = {entity.table: entity.name for entity in ENTITIES}
 QUARANTINE, JOURNAL = "/admin/ingest/quarantined/", "/admin/journal/"
 READERS = ("support", "auditor", "underwriter", "privacy")
-# A person logs in again after this number of pages.
+# After so many pages everybody logs in again.
 SHIFT = 60
-# The recorder may read a version before the consumers do: until then the answer is 404.
+# How long an answer may be 404, because the recorder can read a version before the consumers do.
 READ_WITHIN_S = 60
 _STATUS = re.compile(r": (\d{3}) ")
 
 
 class PersonThread(threading.Thread):
-    """One person after the other does a few things, each after a pause, until stop()."""
+    """A thread that acts as a random person again and again, until stop_person()."""
 
     def __init__(self, address: str, recent: Callable[[], Sequence[SentKey]], seed: int) -> None:
         super().__init__(daemon=True)
@@ -47,13 +47,13 @@ class PersonThread(threading.Thread):
             if login not in self._clients:
                 self._clients[login] = DemoClient(self._address, login, login)
                 self.logins += 1
-            self._do_one_thing(login, self._clients[login])
+            self._open_random_page(login, self._clients[login])
 
     def stop_person(self) -> None:
         self._end.set()
         self.join()
 
-    def _do_one_thing(self, login: str, client: DemoClient) -> None:
+    def _open_random_page(self, login: str, client: DemoClient) -> None:
         recent = self._recent()
         applications = [key for key in recent if key.table == get_root().table]
         action = self._random.choice(("screen", "page", "timeline", "search"))
@@ -88,7 +88,10 @@ class PersonThread(threading.Thread):
 
 
 def _try_request(request: Callable[[], object]) -> tuple[str, str] | None:
-    """The status of a bad answer, or the name of the error, and what it says."""
+    """Send a request, and return None if it succeeds.
+
+    Otherwise return the status of the answer, or the name of the error, and the error's text.
+    """
     try:
         request()
     except Exception as error:

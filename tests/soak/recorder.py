@@ -1,4 +1,4 @@
-"""What was sent: reads the topics next to the consumers, and keeps each version's fingerprint."""
+"""Reads the topics beside the consumers, and keeps a fingerprint of each version that was sent."""
 
 import threading
 import time
@@ -13,11 +13,11 @@ from history.documents.record import ChangeType
 from history.kinds.entities import BY_TOPIC
 
 BAD_KEY = b"soak-bad"
-# Of messages that are in quarantine until the next day.
+# The key of messages that stay in quarantine until the next day.
 EARLY_KEY = "soak-early"
 BATCH = 500
 RECENT = 500
-# PostgreSQL writes each snapshot in its own form, so that equal ones have equal fingerprints.
+# PostgreSQL normalizes each snapshot, so that equal snapshots have equal fingerprints.
 _READ = """
 SELECT x->>'id', (x->>'version')::int, x->>'type', x->>'clientId', coalesce(x->>'author', ''),
     x->>'updatedAt', md5((x->'data')::text)
@@ -26,7 +26,7 @@ FROM (SELECT unnest(%s::text[])::jsonb AS x) AS messages
 
 
 class SentKey(NamedTuple):
-    """One version: its table, id and number."""
+    """Identifies a version."""
 
     table: str
     id: str
@@ -34,20 +34,24 @@ class SentKey(NamedTuple):
 
 
 class SentContent(NamedTuple):
-    """The rest of a version. data: MD5 of the snapshot in PostgreSQL's form."""
+    """The content of a version."""
 
     updated_at: datetime
     client_id: str
     author: str
     type: int
-    data: str
+    data: str  # MD5 of the snapshot as PostgreSQL writes it
 
 
 class MessageRecorder:
     """Reads every message of all topics, in a thread of its own."""
 
     def __init__(self, bootstrap: str, url: str) -> None:
-        """url: of a database that computes the fingerprints; it may be away for a while."""
+        """Prepare the thread.
+
+        Args:
+            url: The URL of a database that computes the fingerprints. It may be down for a while.
+        """
         self.versions: dict[SentKey, SentContent] = {}
         self.messages = self.bad = self.repeated = 0
         self._bootstrap, self._url = bootstrap, url
@@ -61,14 +65,14 @@ class MessageRecorder:
         self._thread.start()
 
     def stop_recording(self) -> None:
-        """Read to the present end of the topics. Raises what the thread raised."""
+        """Read to the present end of the topics, and raise the error of the thread if it failed."""
         self._end.set()
         self._thread.join()
         if self._error is not None:
             raise self._error
 
     def list_recent(self) -> Sequence[SentKey]:
-        """Some hundred versions that were sent lately, the newest last."""
+        """Return some hundred versions that were sent lately, the newest last."""
         return self._recent
 
     def _run(self) -> None:
@@ -108,7 +112,7 @@ class MessageRecorder:
 
     def _is_at_end(self, client: Any, partitions: list[Any]) -> bool:
         ends = [client.get_watermark_offsets(partition, timeout=10)[1] for partition in partitions]
-        positions = [max(partition_.offset, 0) for partition_ in client.position(partitions)]
+        positions = [max(partition.offset, 0) for partition in client.position(partitions)]
         return all(position >= end for position, end in zip(positions, ends, strict=True))
 
     def _note_message(self, message: Any) -> None:
@@ -120,7 +124,7 @@ class MessageRecorder:
             self._pending.append((table, message.value().decode()))
 
     def _fingerprint_batch(self) -> bool:
-        """Compute the fingerprints of what was read; False if the database is away."""
+        """Compute the fingerprints of a batch. Return False if the database is down."""
         batch, self._pending = self._pending[:BATCH], self._pending[BATCH:]
         try:
             with psycopg.connect(self._url, connect_timeout=5) as plain:
@@ -144,5 +148,5 @@ class MessageRecorder:
 
 
 def _parse_moment(text: str) -> datetime:
-    """UTC, truncated to microseconds as the consumer does."""
+    """Return the moment in UTC, truncated to microseconds as the consumer does."""
     return datetime.fromisoformat(text[:26]).replace(tzinfo=UTC)

@@ -1,6 +1,7 @@
-"""Prints the results of a soak, and judges whether a series grows.
+"""Prints the results of a soak, and judges whether memory and open handles grow.
 
-Growth is the slope of a least-squares line over means of blocks, with its confidence.
+Growth is the slope of a least-squares line through means of blocks of samples, with its 95%
+confidence interval.
 """
 
 from collections.abc import Sequence
@@ -12,16 +13,16 @@ from tests.soak.logs import summarize_logs
 from tests.soak.run import Soak
 from tests.soak.samples import Sample
 
-# What may grow: MB and handles an hour; in a short run, in all.
+# Limits of growth: MB and handles an hour, or in total for a short run.
 MEMORY_PER_HOUR, MEMORY_SHORT = 10.0, 24.0
 HANDLES_PER_HOUR, HANDLES_SHORT = 4.0, 8.0
-# Their memory is their own business: the broker is Java, whose heap fills until it is collected.
+# Servers that are not part of Annals. The heap of the broker, a Java program, fills until it is
+# collected.
 NOT_JUDGED = ("broker", "postgres")
-# Neighbouring samples resemble each other, so that each of them says little; means of blocks are
-# nearly independent. T: Student's quantile for 95% and BLOCKS - 2 degrees of freedom.
+# Neighbouring samples depend on each other. Means of blocks of samples are nearly independent.
 BLOCKS = 12
-STUDENT_QUANTILE = 2.228
-# What comes before is warming up: caches fill, pages of the code are read.
+STUDENT_QUANTILE = 2.228  # for 95% and BLOCKS - 2 degrees of freedom
+# The share of samples at the start that does not count, because caches still fill.
 WARM_UP = 0.25
 SHORT_HOURS = 0.4
 
@@ -70,16 +71,17 @@ def _judge_process(name: str, series: list[tuple[float, Sample]]) -> list[str]:
 
 @dataclass(frozen=True)
 class Slope:
-    """Growth per hour, plus or minus error (95%), over so many hours."""
+    """The growth of a series."""
 
     per_hour: float
-    error: float
-    hours: float
+    error: float  # of per_hour, with 95% confidence
+    hours: float  # the length of the series
 
     def judge_growth(self, per_hour: float, short: float) -> str:
-        """Return `flat` if growth is certainly below the limit, `GROWS` if above, else `unclear`.
+        """Return `flat` if growth is surely below the limit, `GROWS` if surely above, or `unclear`.
 
         Args:
+            per_hour: The limit of the growth in an hour.
             short: The limit of the total growth in a run that is too short for a rate.
         """
         limit = per_hour if self.hours >= SHORT_HOURS else short / self.hours
@@ -89,8 +91,10 @@ class Slope:
 
 
 def estimate_slope(series: Sequence[tuple[float, float]]) -> Slope | None:
-    """Return the slope of points (seconds, value) in the order of time, or None if there are too
-    few.
+    """Return the slope of a series, or None if it has too few points.
+
+    Args:
+        series: Pairs of seconds and value, in the order of time.
     """
     if not series:
         return None

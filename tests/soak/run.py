@@ -1,4 +1,4 @@
-"""The hour: days that pass, load on all of them, two restarts; then the end, and what was found."""
+"""One soak: load on all days, a restart of the database and of the broker, and the final counts."""
 
 import random
 import time
@@ -16,26 +16,26 @@ from tests.soak.stand import SoakStand
 from tests.soak.traffic import BAD_TOPIC, BURST_MESSAGES, SoakTraffic
 
 DAYS = 24
-# More documents than two consumers remember; a short run sends fewer.
+# How many documents fill the fingerprint caches of two consumers. A short run sends fewer.
 FILLED, FILLED_PER_SECOND = 240_000, 67
 SHORTEST_DAY_S = 20
 PEOPLE = 2
-# When the servers are restarted, as a share of the run.
+# When the database and the broker are restarted, as a share of the run.
 DATABASE_AT, BROKER_AT = 0.35, 0.55
 TREES = frozenset({"web", "postgres"})
 
 
 @dataclass
 class SoakResult:
-    """faults: a sentence for everything that is wrong. facts: what is worth knowing, in order."""
+    """What a soak found."""
 
-    faults: list[str] = field(default_factory=list)
-    facts: list[tuple[str, str]] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)  # a sentence for each fault
+    facts: list[tuple[str, str]] = field(default_factory=list)  # lines of the report, in order
     sampler: Sampler | None = None
 
 
 class Soak:
-    """One run in a folder. Call run() once."""
+    """One run in a folder. Call run_to_end() once."""
 
     def __init__(self, home: Path, minutes: float) -> None:
         self.stand = SoakStand(home)
@@ -46,7 +46,7 @@ class Soak:
         self.codes: list[tuple[str, int]] = []
 
     def run_to_end(self) -> SoakResult:
-        """Run to the end. Never raises; everything is in the result."""
+        """Run to the end, and return the result, which also has the error if the run failed."""
         codes: dict[str, int] = {}
         try:
             self.stand.start_all()
@@ -75,8 +75,8 @@ class Soak:
         self.people = [
             PersonThread(stand.address, self.recorder.list_recent, seed) for seed in range(PEOPLE)
         ]
-        for people_ in self.people:
-            people_.start()
+        for person in self.people:
+            person.start()
         pause = min(max(self.seconds / 360, 1.0), 10.0)
         self.result.sampler = Sampler(self._list_watched, TREES, pause)
         self.result.sampler.start_sampling()
@@ -104,7 +104,7 @@ class Soak:
             self.result.faults.append(f"too short for a restart of {', '.join(restarts)}")
 
     def _wait_for_load(self, messages_before: int) -> None:
-        """Wait until the day's simulators have started: they cannot start without a broker."""
+        """Wait until the simulators of the day send, because they cannot start without a broker."""
         deadline = time.monotonic() + 120
         while (
             self.recorder.messages < messages_before + BURST_MESSAGES + 1
@@ -113,10 +113,9 @@ class Soak:
             time.sleep(0.2)
 
     def do_nightly_work(self) -> None:
-        """Do the nightly work: partitions, seals, the archive, the quarantine.
+        """Run `maintain` and `verify`, retry the quarantine, and discard the rest of it.
 
-        Messages that came too early yesterday are good today; no others in quarantine ever become
-        good.
+        The retry stores the messages that came too early yesterday. The others never become good.
         """
         self.run_command("partitions", "maintain", allowed_codes=(0, 1))
         self.run_command("partitions", "verify")

@@ -14,22 +14,22 @@ MB = 1024.0
 
 @dataclass(frozen=True)
 class Sample:
-    """Of a process or of a process and its children. private: anonymous memory in MB, without pages
-    of files, whose share depends on what else runs; rss: in MB; handles: open files and sockets."""
+    """The memory and handles of a process, or of a process and its children, at one moment."""
 
+    # Anonymous memory in MB. Pages of files do not count: their share depends on other processes.
     private: float
-    rss: float
-    handles: int
+    rss: float  # in MB
+    handles: int  # open files and sockets
 
 
 @dataclass
 class Sampler:
-    """Samples each of the given until stop(). watched: gives the ids of the processes by name; a
-    name may change its ids. tree: the names whose children count too."""
+    """Samples some processes in a thread, until stop_sampling()."""
 
+    # Returns the process ids by name. The id of a name can change.
     watched: Callable[[], Mapping[str, int | None]]
-    trees: frozenset[str]
-    pause: float
+    trees: frozenset[str]  # the names whose child processes count too
+    pause: float  # seconds between two samples
     series: dict[str, list[tuple[float, Sample]]] = field(default_factory=lambda: defaultdict(list))
     _end: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
@@ -67,9 +67,9 @@ def take_sample(pid: int, with_children: bool) -> Sample | None:
     if not parts:
         return None
     return Sample(
-        sum(part_.private for part_ in parts),
-        sum(part_.rss for part_ in parts),
-        sum(part_.handles for part_ in parts),
+        sum(part.private for part in parts),
+        sum(part.rss for part in parts),
+        sum(part.handles for part in parts),
     )
 
 
@@ -80,9 +80,7 @@ def _read_process(pid: int) -> Sample | None:
         handles = len(list((folder / "fd").iterdir()))
     except (OSError, ProcessLookupError):
         return None
-    sizes = {
-        name: int(text_.split()[0]) / MB for name, _, text_ in (x.partition(":") for x in lines)
-    }
+    sizes = {name: int(size.split()[0]) / MB for name, _, size in (x.partition(":") for x in lines)}
     if not sizes:
         return None
     return Sample(sizes["Pss_Anon"], sizes["Rss"], handles)

@@ -29,14 +29,14 @@ SETTINGS = {
     "ANNALS_SEAL_DAYS": str(SEAL),
     "ANNALS_LOG_FORMAT": "json",
 }
-# All errors, which the embedded server otherwise keeps out of its log.
+# With these settings the embedded server logs all errors.
 LOUD_SETTINGS = {"log_min_messages": "warning", "log_min_error_statement": "panic", "fsync": "off"}
 TIMEOUT_S = 600
 
 
 @dataclass(frozen=True)
 class SoakCommandResult:
-    """The result of a command."""
+    """A command that has ended."""
 
     words: tuple[str, ...]
     code: int
@@ -46,7 +46,10 @@ class SoakCommandResult:
 
 @dataclass
 class SoakStand:
-    """Everything that runs, in its own folder. Call the start, and the stop in any case."""
+    """The servers and processes of one soak, in a folder.
+
+    Call start_all(), and stop_all() even if the start failed.
+    """
 
     home: Path
     children: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -85,7 +88,7 @@ class SoakStand:
     def start_process(
         self, name: str, login: str, *arguments: str, out: IO[bytes] | int = subprocess.DEVNULL
     ) -> subprocess.Popen[bytes]:
-        """Start a process on the moved clock. Its log is in the folder, under its name."""
+        """Start a process on the moved clock. Its log file in the folder has its name."""
         log = self.home / f"{name}.log"
         if (name, log) not in self.logs:
             self.logs.append((name, log))
@@ -113,12 +116,12 @@ class SoakStand:
         return self.results[-1]
 
     def query(self, text: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """As the superuser, on the real clock."""
+        """Return the rows of a query by the superuser on the real clock."""
         with psycopg.connect(self.postgres.build_url(), autocommit=True) as plain:
             return plain.execute(text, values).fetchall()
 
     def list_dead(self) -> list[str]:
-        """Return the processes that should run and have ended."""
+        """Return a sentence for each process that has ended although it should run."""
         return [
             f"{name} ended with {child.returncode}"
             for name, child in self.children.items()
@@ -126,7 +129,7 @@ class SoakStand:
         ]
 
     def stop_all(self) -> dict[str, int]:
-        """Stop everything. Returns the exit codes of the processes."""
+        """Stop all processes and servers, and return the exit codes of the processes."""
         codes = {}
         for child in self.children.values():
             if child.poll() is None:

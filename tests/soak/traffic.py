@@ -1,4 +1,4 @@
-"""What is sent: the simulator at its pace and in bursts, and messages that are bad on purpose."""
+"""The messages of a soak: simulated ones, steadily and in bursts, and bad ones."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ BAD_TOPIC = get_root().topics[0]
 
 
 class SoakTraffic:
-    """Counts what it sends. Call close() at the end."""
+    """Sends the messages of a soak and counts them."""
 
     def __init__(self, stand: SoakStand) -> None:
         self.stand = stand
@@ -28,32 +28,35 @@ class SoakTraffic:
         )
 
     def send_at_pace(self, seconds: float) -> None:
-        """200 messages a second, dated from now on, for so many seconds."""
+        """Start to send 200 messages a second with present moments, for so many seconds."""
         self._simulate("--rps", str(MESSAGES_PER_SECOND), "--seconds", f"{seconds:.1f}")
 
     def send_burst(self) -> None:
-        """2,000 messages at once, of applications that lived since yesterday."""
+        """Start to send 2,000 messages at once, with moments since yesterday."""
         self._simulate("--messages", str(BURST_MESSAGES), "--days", "1")
 
     def fill_memory(self, count: int) -> None:
-        """So many documents, each once: the consumers remember the last ones that they have seen,
-        and their memory is measured when they remember as many as they may."""
+        """Send one version of each of `count` documents.
+
+        Consumers keep fingerprints of the newest documents, up to a limit. Their memory can be
+        judged only when this limit is reached.
+        """
         now = self.stand.clock.get_now()
         for number in range(count):
-            id_ = f"soak-filled-{number}"
-            self._send(id_.encode(), _make_version(id_, now))
+            document_id = f"soak-filled-{number}"
+            self._send(document_id.encode(), _make_version(document_id, now))
         self.filled += count
 
     def wait_for_simulators(self) -> None:
-        """Until the simulators have ended."""
+        """Wait until all simulators have ended."""
         for child, _ in self._outputs:
             child.wait(600)
 
     def count_delivered(self) -> int:
-        """Return how many messages the simulators report as confirmed. Call it after they have
-        ended.
+        """Return how many messages the simulators report as confirmed.
 
-        A simulator that could not start counts 0; its exit code is a fault anyway.
+        Call it after they have ended. A simulator that could not start counts 0. Its exit code is
+        reported as a fault elsewhere.
         """
         total = 0
         for _, output in self._outputs:
@@ -63,8 +66,9 @@ class SoakTraffic:
         return total
 
     def send_strange(self, now: datetime) -> None:
-        """Send bad messages of five kinds, one that is good from tomorrow on, and one message
-        twice.
+        """Send bad messages of five kinds, a message that is too early, and one message twice.
+
+        The message that is too early becomes good the next day.
         """
         self.runs += 1
         number = self.runs
@@ -105,7 +109,9 @@ class SoakTraffic:
         self._producer.send(BAD_TOPIC, key, value)
 
 
-def _make_version(id_: str, now: datetime, **changes: Any) -> bytes:
+def _make_version(document_id: str, now: datetime, **changes: Any) -> bytes:
     moment = now.replace(tzinfo=None).isoformat(timespec="microseconds")
-    data = {"number": id_, "amount": 1}
-    return make_value(**{"id": id_, "version": 1, "updatedAt": moment, "data": data, **changes})
+    data = {"number": document_id, "amount": 1}
+    return make_value(
+        **{"id": document_id, "version": 1, "updatedAt": moment, "data": data, **changes}
+    )

@@ -1,1 +1,4 @@
-"""Many swaps of a day's table under readers and writers: `python -m tests.swaps --swaps 200`."""
+"""Packs and unpacks days under readers and writers: `python -m tests.swaps --swaps 200`.
+
+A swap replaces the table of a day by a table with packed or unpacked rows.
+"""

@@ -1,11 +1,10 @@
-"""Packs and unpacks two days again and again, while everybody reads and writes them.
+"""Packs and unpacks two days again and again, while other threads read and write them.
 
-What was sent is counted here, apart from the store. An answer that lacks a version which was stored
-before it was asked for, or that has one twice, is wrong. A command that says that it cannot be done
-now is not.
+The test counts itself what it sent. An answer is wrong if it has a version twice, or if it lacks a
+version that was stored before the request. A command may fail because a day is busy.
 
-On a cluster a day that changes while it is packed stays as it is, so writers and swaps take turns
-there. Everybody else goes on.
+On a cluster, packing leaves a day unchanged if rows change meanwhile. So writers and swaps take
+turns there, and readers do not wait.
 """
 
 import io
@@ -47,30 +46,31 @@ from tests.messages import NOW, SOURCE, make_value
 Key = tuple[str, int]
 
 NOON: Final = NOW.replace(hour=12, minute=0, second=0)
-# Of the first day only the consumer writes, and the day is sealed; of the second one the owner.
+# The consumer writes to the first day, which is sealed. The owner of the tables writes to the
+# second day.
 SEALED: Final = NOON - timedelta(days=20)
 OPEN: Final = NOON - timedelta(days=22)
 DOCUMENTS: Final = 200
 VERSIONS: Final = 5
 SEAL_EVERY: Final = 10  # swaps
-# Rows that are being written while an answer is counted: one of each writer.
+# How many rows one writer can write while an answer is counted.
 IN_FLIGHT: Final = 1
 
 
 @dataclass
-class Stress:
-    """One run. sent: the versions that are stored for certain, by day."""
+class SwapStress:
+    """One run of swaps, readers and writers."""
 
     ingested: Ingested
-    sent: dict[date, set[Key]] = field(default_factory=dict)
-    wrong: list[str] = field(default_factory=list)
-    did: Counter[str] = field(default_factory=Counter)
+    sent: dict[date, set[Key]] = field(default_factory=dict)  # committed versions by day
+    wrong: list[str] = field(default_factory=list)  # a sentence for each fault
+    act_counts: Counter[str] = field(default_factory=Counter)  # how often each act was done
     stop: threading.Event = field(default_factory=threading.Event)
     is_distributed: bool = False  # whether the tables are on the nodes of a cluster
     turn: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, swaps: int) -> None:
-        """Swap so often. Afterwards `wrong` has everything that was not right."""
+        """Swap the table of each day `swaps` times. Afterwards `wrong` has all faults."""
         self._fill()
         acts = (self._ingest, self._write_sql, self._read, self._verify, self._export, self._dump)
         threads = [threading.Thread(target=self._repeat, args=[act]) for act in acts]
@@ -83,7 +83,7 @@ class Stress:
                     for moment in (SEALED, OPEN):
                         self._swap(plain, rewrite, moment.date())
                     if number % SEAL_EVERY == 0:
-                        self._until_free(lambda: seal_day(plain, ROOT, SEALED.date()))
+                        self._retry_while_busy(lambda: seal_day(plain, ROOT, SEALED.date()))
         finally:
             self.stop.set()
             for thread in threads:
@@ -102,45 +102,49 @@ class Stress:
         keys = [
             (f"a{number}", version) for number in range(DOCUMENTS) for version in range(VERSIONS)
         ]
-        self.ingested.write(*(self._message(*key) for key in keys))
+        self.ingested.write(*(self._make_message(*key) for key in keys))
         self.sent[SEALED.date()].update(keys)
         with connect_plainly() as plain:
             seal_day(plain, ROOT, SEALED.date())
 
     def _swap(self, plain: Connection, rewrite: Callable[..., object], day: date) -> None:
-        self._until_free(lambda: rewrite(plain, ROOT, day))
-        self.did[rewrite.__name__] += 1
+        self._retry_while_busy(lambda: rewrite(plain, ROOT, day))
+        self.act_counts[rewrite.__name__] += 1
         if self.is_distributed:
-            self._let_writers_write()
+            self._wait_for_writers()
 
-    def _let_writers_write(self) -> None:
-        """Wait until each writer has written. The lock that they take turns with is not fair."""
-        ingested, written = self.did["ingest"], self.did["write_sql"]
+    def _wait_for_writers(self) -> None:
+        """Wait until each writer has written. The lock for taking turns is not fair."""
+        ingested, written = self.act_counts["ingest"], self.act_counts["write_sql"]
         wait_until(
             lambda: (
-                self.wrong or (self.did["ingest"] > ingested and self.did["write_sql"] > written)
+                self.wrong
+                or (self.act_counts["ingest"] > ingested and self.act_counts["write_sql"] > written)
             ),
             "a writer does not write",
         )
 
     @contextmanager
     def _take_turn(self) -> Iterator[None]:
-        """On a cluster, wait until no writer writes and no day is swapped."""
+        """On a cluster, hold the lock that keeps writers and swaps apart during the block."""
         if not self.is_distributed:
             yield
             return
         with self.turn:
             yield
 
-    def _until_free(self, act: Callable[[], object]) -> None:
-        """Act again while a transaction stays open: pg_dump is one."""
+    def _retry_while_busy(self, act: Callable[[], object]) -> None:
+        """Do an act, and repeat it while it fails because a transaction stays open.
+
+        pg_dump has such a transaction.
+        """
         until = time.monotonic() + 300
         while True:
             try:
                 with self._take_turn():
                     act()
             except errors.LockNotAvailable:
-                self.did["busy"] += 1
+                self.act_counts["busy"] += 1
                 if time.monotonic() > until:
                     raise
             else:
@@ -151,27 +155,27 @@ class Stress:
         try:
             while not self.stop.is_set() and not self.wrong:
                 act()
-                self.did[name] += 1
+                self.act_counts[name] += 1
         except Exception as error:
             self.wrong.append(f"{name}: {type(error).__name__}: {error}")
         finally:
             connection.close()
 
-    def _message(self, id: str, version: int) -> bytes:
+    def _make_message(self, id: str, version: int) -> bytes:
         moment = (SEALED + timedelta(seconds=version)).replace(tzinfo=None).isoformat()
         return make_value(id=id, version=version, updatedAt=moment, data={"id": id, "n": version})
 
     def _ingest(self) -> None:
-        """A new version and a repeat in one batch."""
-        key = f"n{self.did['ingest']:06}", 0
-        again = f"a{self.did['ingest'] % DOCUMENTS}", self.did["ingest"] % VERSIONS
-        batch = self.ingested.make_batch(self._message(*key), self._message(*again))
+        """Store a new version and a repeated one in one batch, as a consumer."""
+        key = f"n{self.act_counts['ingest']:06}", 0
+        again = f"a{self.act_counts['ingest'] % DOCUMENTS}", self.act_counts["ingest"] % VERSIONS
+        batch = self.ingested.make_batch(self._make_message(*key), self._make_message(*again))
         while True:
             try:
                 with self._take_turn():
                     result = self.ingested.store(batch)
                 break
-            except psycopg.OperationalError:  # RetryingWriter of the consumer does this
+            except psycopg.OperationalError:  # a consumer reconnects and retries in this case
                 self.ingested.writer.close()
         if (result.stored[SOURCE], result.repeated[SOURCE]) != (1, 1):
             self.wrong.append(f"the consumer stored {result.stored} and repeated {result.repeated}")
@@ -189,9 +193,9 @@ class Stress:
         self.sent[OPEN.date()].add((id, version))
 
     def _write_sql(self) -> None:
-        """A new version of the owner, and one that is stored, which must be refused."""
+        """Insert a new version with SQL, and then a stored version, which must be refused."""
         with connect_plainly() as plain:
-            number = self.did["write_sql"]
+            number = self.act_counts["write_sql"]
             with self._take_turn():
                 self._insert(plain, f"s{number:06}", 0)
             if self.is_distributed:
@@ -203,7 +207,7 @@ class Stress:
         self.wrong.append("a version that is stored was stored again")
 
     def _read(self) -> None:
-        number = self.did["read"] % DOCUMENTS
+        number = self.act_counts["read"] % DOCUMENTS
         for letter in "ab":
             page = timeline.fetch_page(HOST, TimelineQuery(entity=ROOT, id=f"{letter}{number}"))
             versions = [(version.version, version.data["n"]) for version in page.versions]
@@ -214,7 +218,7 @@ class Stress:
         with connect_plainly() as plain:
             for verdict in verification.verify_days(plain, ROOT, SEALED.date()):
                 if verdict.fault and "rows of this day keep coming" in verdict.fault:
-                    self.did["busy"] += 1  # so does only a cluster
+                    self.act_counts["busy"] += 1  # only a cluster says this
                 elif verdict.fault:
                     self.wrong.append(f"verify: {verdict.fault}")
 
@@ -232,9 +236,10 @@ class Stress:
                 [file] = [path for path in Path(folder).iterdir() if path.name[0] != "."]
                 rows = map(json.loads, file.read_text().splitlines())
                 keys = [(row["id"], row["version"]) for row in rows]
-            self._judge(f"the export of {day}", keys, before)
+            self._check_keys(f"the export of {day}", keys, before)
 
-    def _judge(self, subject: str, keys: list[Key], before: set[Key]) -> None:
+    def _check_keys(self, subject: str, keys: list[Key], before: set[Key]) -> None:
+        """Note a fault if a key is there twice, or if one that was sent before is missing."""
         if len(set(keys)) != len(keys):
             self.wrong.append(f"{subject} has a version twice")
         if missing := before - set(keys):
@@ -243,7 +248,11 @@ class Stress:
             )
 
     def _dump(self) -> None:
-        """pg_dump has its snapshot before it locks. It may fail, and it may not be incomplete."""
+        """Run pg_dump, and check how many versions its output has.
+
+        pg_dump takes its PostgreSQL snapshot before it locks the tables. So it may fail if a table
+        is swapped, but its output must not be incomplete.
+        """
         settings_dict = connection.settings_dict
         names = ("host", "port", "user", "password")
         url = make_conninfo(
@@ -264,29 +273,29 @@ class Stress:
         )
         after = sum(map(len, self.sent.values())) + 2 * IN_FLIGHT
         if finished.returncode:
-            self.did["pg_dump that failed"] += 1
+            self.act_counts["pg_dump that failed"] += 1
             return
-        count = sum(_versions_in_dump(finished.stdout))
+        count = sum(_count_versions_in_dump(finished.stdout))
         if not before <= count <= after:
             self.wrong.append(f"pg_dump has {count} versions of {before} to {after}")
 
     def _compare(self) -> None:
-        """At the end the store has what was sent, and the ledger says so."""
+        """Check at the end that the store and the ledger have exactly what was sent."""
         with connect_plainly() as plain:
             for day, sent in self.sent.items():
                 place = days.locate_day(plain, ROOT.table, day)
                 rows = stream_versions(plain, ROOT, place.child)
                 keys = [(row[0], row[1]) for row in rows]
-                self._judge(f"the day {day}", keys, sent)
+                self._check_keys(f"the day {day}", keys, sent)
                 if more := set(keys) - sent:
                     self.wrong.append(f"the day {day} has {sorted(more)[:3]}, which nobody sent")
         ledger = read_counts()
-        stored, repeated = len(self.sent[SEALED.date()]), self.did["ingest"]
+        stored, repeated = len(self.sent[SEALED.date()]), self.act_counts["ingest"]
         if (ledger["stored"], ledger.get("repeated", 0)) != (stored, repeated):
             self.wrong.append(f"the ledger says {ledger}, not {stored} stored, {repeated} repeated")
 
 
-def _versions_in_dump(text: str) -> list[int]:
+def _count_versions_in_dump(text: str) -> list[int]:
     """Return how many versions each row of a dump has."""
     counts, place = [], None
     for line in text.splitlines():
@@ -297,6 +306,7 @@ def _versions_in_dump(text: str) -> list[int]:
             place = None
         elif place is not None:
             keys = line.split("\t")[place]
-            # \\x and two digits a byte: eight bytes for each version but the newest.
+            # The text begins with \\x and has two digits for each byte. A block has eight bytes for
+            # each version except the newest.
             counts.append(1 if keys == "\\N" else (len(keys) - 3) // 16 + 1)
     return counts

@@ -1,4 +1,4 @@
-"""What is done to whole processes is done on both kinds of broker."""
+"""The fixtures with which tests of whole processes run on both kinds of broker."""
 
 from tests.kafka.fixtures import apache, apache_node, broker, embedded, topics
 

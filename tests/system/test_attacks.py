@@ -1,4 +1,4 @@
-"""Nobody can make the web stop: small versions of the attacks of `python -m tests.attack`."""
+"""Small versions of the attacks of `python -m tests.attack`, which must not stop the web."""
 
 from collections.abc import Iterator
 from pathlib import Path

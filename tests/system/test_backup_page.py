@@ -1,4 +1,4 @@
-"""The commands of docs/backup.md, as they are written: a base backup, and a restore to a moment."""
+"""Runs the commands of docs/backup.md: a base backup, and a restore to a moment."""
 
 import os
 import secrets
@@ -27,11 +27,11 @@ def server() -> Iterator[EmbeddedPostgres]:
 
 
 def read_block(first: str) -> list[str]:
-    """The lines of the block of the page that begins so."""
-    [block_] = [
-        block_ for block_ in BLOCKS if block_.page == PAGE and block_.first.startswith(first)
+    """Return the lines of the block of the page that begins with this text."""
+    [selected_block] = [
+        block for block in BLOCKS if block.page == PAGE and block.first_line.startswith(first)
     ]
-    return split_lines(block_)
+    return split_lines(selected_block)
 
 
 def execute_statements(server: EmbeddedPostgres, *statements: str) -> None:

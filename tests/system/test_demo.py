@@ -1,4 +1,4 @@
-"""scripts/demo as somebody runs it: from another directory, in a path with a space, interrupted."""
+"""scripts/demo runs from another directory and in a path with a space, and can be interrupted."""
 
 import html
 import os
@@ -38,7 +38,7 @@ class RunningDemo:
         self.process = subprocess.Popen(
             [DEMO, *arguments],
             cwd=home.parent,
-            env={**environment, "ANNALS_HOME": home.name},  # relative: to where one stands
+            env={**environment, "ANNALS_HOME": home.name},  # relative to the current directory
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -56,7 +56,7 @@ class RunningDemo:
         self._lines.put(None)
 
     def read_until(self, words: str) -> str:
-        """Everything printed until a line with these words; fails where the demo ends before."""
+        """Return everything printed up to a line with these words. Fail if the demo ends before."""
         while (line := self._lines.get(timeout=PATIENCE_S)) is not None:
             self.text += line
             if words in line:
@@ -64,56 +64,59 @@ class RunningDemo:
         pytest.fail(f"ended without {words!r}:\n{self.text}")
 
     def wait_for_end(self) -> tuple[int, str]:
-        """Wait for its end; the exit code, and everything printed."""
+        """Wait for the end of the demo, and return its exit code and its whole output."""
         while (line := self._lines.get(timeout=PATIENCE_S)) is not None:
             self.text += line
         return self.process.wait(PATIENCE_S), self.text
 
     def find_child(self, name: str) -> psutil.Process:
-        """A process of the demo, by a word of its command line."""
+        """Return the oldest process of the demo with this word in its command line."""
         children = [child for child in list_processes(self.home) if name in get_command_line(child)]
         return min(children, key=lambda child: child.create_time())
 
 
 def list_processes(home: Path) -> list[psutil.Process]:
-    """Everything that runs for this ANNALS_HOME, whoever its parent is by now."""
+    """Return all processes that run for this ANNALS_HOME, even if their parent has ended."""
     running = []
-    for process_ in psutil.process_iter():
+    for candidate in psutil.process_iter():
         try:
-            if process_.status() == psutil.STATUS_ZOMBIE:
+            if candidate.status() == psutil.STATUS_ZOMBIE:
                 continue
-            command = " ".join(process_.cmdline())
-            if str(home) in command or process_.environ().get("ANNALS_HOME") == str(home):
-                running.append(process_)
+            command = " ".join(candidate.cmdline())
+            if str(home) in command or candidate.environ().get("ANNALS_HOME") == str(home):
+                running.append(candidate)
         except psutil.Error:
             continue
     return running
 
 
-def get_command_line(process_: psutil.Process) -> list[str]:
-    """Its words; none for a process that has ended, as PostgreSQL's children do at any time."""
+def get_command_line(process: psutil.Process) -> list[str]:
+    """Return the words of the command line, or [] if the process has ended.
+
+    The child processes of PostgreSQL can end at any time.
+    """
     with suppress(psutil.NoSuchProcess):
-        return list(process_.cmdline())
+        return list(process.cmdline())
     return []
 
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """An ANNALS_HOME with a space and Cyrillic in its path, which is not there yet; nothing of it
-    may run afterwards.
+    """The path of an ANNALS_HOME that does not exist yet, with a space and Cyrillic letters.
 
-    Not in tmp_path: each run of pytest by root closes the directory above it to other users, and
-    the PostgreSQL that root starts is another user's.
+    Processes that still run for it afterwards are killed. It is not in tmp_path, because each run
+    of pytest by root closes the directory above tmp_path to other users, and PostgreSQL runs as
+    another user if root starts it.
     """
     with tempfile.TemporaryDirectory(prefix="annals demo ") as folder:
         home = Path(folder) / "мой дом" / "home"
         home.parent.mkdir()
         yield home
-        for process_ in list_processes(home):
-            process_.kill()
+        for candidate in list_processes(home):
+            candidate.kill()
 
 
-# The sessions of cron's jobs, while one runs.
+# Application name and login of the sessions that the jobs of cron can open.
 CRON = {
     ("annals", "owner_login"),
     ("annals", "consumer_login"),
@@ -122,7 +125,7 @@ CRON = {
 
 
 def list_sessions(home: Path) -> set[tuple[str, str]]:
-    """The sessions of the demo's processes: what each says it is, and its login."""
+    """Return the application name and the login of each session of the demo's processes."""
     with psycopg.connect(EmbeddedPostgres(home / "postgres").build_url()) as plain:
         return set(
             plain.execute(
@@ -144,7 +147,7 @@ def find_address(text: str) -> str:
 
 
 def change_price(shop: str) -> None:
-    """As a person does it, in the admin of the example shop."""
+    """Change the price of a product in the admin of the example shop, as a person does."""
     boris = DemoClient(shop, "boris", "boris", csrf_cookie="shop_csrf")
     list_page = boris.open_screen("/admin/orders/product/?q=KETTLE-17")
     match = re.search(r"/admin/orders/product/\d+/change/", list_page)
@@ -160,8 +163,8 @@ def change_price(shop: str) -> None:
 
 
 def test_demo_runs_twice_on_the_same_data_and_leaves_no_process(home: Path) -> None:
-    """It starts first with the example shop and then without it. An application that was never
-    stored is not shown."""
+    """The demo starts first with the example shop and then without it. An application that was
+    never stored is not shown."""
     home.mkdir()
     (home / "showcase").write_text("lost-with-the-broker")
     demo = RunningDemo(home, "--port", str(find_free_port()), "--with-shop")
@@ -203,20 +206,20 @@ def test_demo_runs_twice_on_the_same_data_and_leaves_no_process(home: Path) -> N
     assert list_processes(home) == []
 
 
-def is_server(process_: psutil.Process) -> bool:
-    """PostgreSQL (its children name no directory) or the broker: they outlive a killed demo. False
-    for a process that has ended."""
+def is_server(process: psutil.Process) -> bool:
+    """Return whether a process is PostgreSQL or the broker, which outlive a killed demo.
+
+    Child processes of PostgreSQL do not count: their command lines name no directory.
+    """
     with suppress(psutil.NoSuchProcess):
-        return process_.name() in ("postgres", "tansu")
+        return process.name() in ("postgres", "tansu")
     return False
 
 
 def test_demo_interrupted_at_its_start_leaves_no_process(home: Path) -> None:
     demo = RunningDemo(home)
     demo.read_until("Annals  ")
-    wait_until(
-        lambda: any(is_server(process_) for process_ in list_processes(home)), "no server starts"
-    )
+    wait_until(lambda: any(map(is_server, list_processes(home))), "no server starts")
     demo.process.send_signal(signal.SIGINT)
     assert demo.wait_for_end()[0] == 0
     assert list_processes(home) == []
@@ -227,20 +230,21 @@ def test_new_demo_takes_over_the_servers_of_a_killed_demo(home: Path) -> None:
     port = find_free_port()
     demo = RunningDemo(home, "--port", str(port), "--no-simulate")
     demo.read_until(READY)
-    assert not all(is_server(process_) for process_ in list_processes(home))
+    assert not all(is_server(candidate) for candidate in list_processes(home))
     servers = {
-        process_.pid for process_ in list_processes(home) if "-D" in get_command_line(process_)
+        candidate.pid for candidate in list_processes(home) if "-D" in get_command_line(candidate)
     }
     demo.process.kill()
     demo.wait_for_end()
     wait_until(
-        lambda: all(is_server(process_) for process_ in list_processes(home)), "its processes go on"
+        lambda: all(is_server(candidate) for candidate in list_processes(home)),
+        "its processes go on",
     )
 
     second_demo = RunningDemo(home, "--port", str(port), "--no-simulate")
     text = second_demo.read_until(READY)
     assert servers
-    assert servers <= {process_.pid for process_ in list_processes(home)}
+    assert servers <= {candidate.pid for candidate in list_processes(home)}
     assert "DATABASE_URL is set but ignored" in text
     assert str(home) in text
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz") as response:

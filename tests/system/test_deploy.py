@@ -37,7 +37,7 @@ UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 TIMERS = sorted((DEPLOY / "systemd").glob("*.timer"))
 COMPOSE_NGINX = ROOT / "docker" / "nginx" / "nginx.conf"
 HOST = "annals.bank.example"
-TLS_PROXY = "127.0.0.2"  # in the place of the load balancer
+TLS_PROXY = "127.0.0.2"  # stands for the load balancer
 
 pytestmark = pytest.mark.system
 
@@ -70,8 +70,14 @@ def is_accepting(port: int) -> bool:
 
 
 def make_configuration(folder: Path, name: str, upstream: int, ports: dict[int, int]) -> str:
-    """The configuration of a host that includes a file of deploy/nginx, as its comment says, with
-    the ports and paths of this test."""
+    """Return a configuration that includes a file of deploy/nginx as the file's comment says.
+
+    Ports and paths are replaced by those of the test.
+
+    Args:
+        upstream: The port of the web.
+        ports: For each port in the file, the port to use instead.
+    """
     (folder / "annals-common.conf").write_text(
         (DEPLOY / "nginx" / "annals-common.conf").read_text()
     )
@@ -83,12 +89,12 @@ def make_configuration(folder: Path, name: str, upstream: int, ports: dict[int, 
     text = text.replace("server 127.0.0.1:8000;", f"server 127.0.0.1:{upstream};")
     text = text.replace("/etc/annals/tls/", f"{folder}/").replace("192.0.2.10", TLS_PROXY)
     temporary = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    paths = "".join(f"{kind_}_temp_path {folder}/{kind_};\n" for kind_ in temporary)
+    paths = "".join(f"{kind}_temp_path {folder}/{kind};\n" for kind in temporary)
     return f"pid {folder}/nginx.pid;\nevents {{}}\nhttp {{\n{paths}{text}}}\n"
 
 
-class Echo(BaseHTTPRequestHandler):
-    """Answers with the headers that have arrived."""
+class HeaderEcho(BaseHTTPRequestHandler):
+    """Answers each request with the headers of the request as JSON."""
 
     def do_GET(self) -> None:
         body = json.dumps(dict(self.headers.items())).encode()
@@ -103,7 +109,7 @@ class Echo(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def echo() -> Iterator[int]:
-    upstream = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
+    upstream = ThreadingHTTPServer(("127.0.0.1", 0), HeaderEcho)
     Thread(target=upstream.serve_forever, daemon=True).start()
     yield upstream.server_port
     upstream.shutdown()
@@ -112,7 +118,7 @@ def echo() -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a certificate of its own for HOST."""
+    """A folder with a self-signed certificate for HOST."""
     folder = tmp_path_factory.mktemp("tls")
     subprocess.run(
         [
@@ -129,7 +135,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class NginxTlsConnection(http.client.HTTPSConnection):
-    """To nginx on this machine, which must show the certificate of HOST."""
+    """A connection to nginx on this machine, which must show the certificate of HOST."""
 
     def __init__(self, port: int, authority: Path, **more: Any) -> None:
         context = ssl.create_default_context(cafile=authority)
@@ -262,7 +268,7 @@ def test_nginx_of_compose_trusts_forwarded_headers_only_from_the_gateway(
 
 
 def install_units(folder: Path) -> list[Path]:
-    """The units as they are installed, with programs that exist on this machine."""
+    """Write the systemd units into a folder, with programs that exist, and return their files."""
     for unit in (*UNITS, *TIMERS):
         text = unit.read_text().replace("/opt/annals/bin/", f"{folder}/")
         (folder / unit.name.replace("@", "@3")).write_text(text)
@@ -283,7 +289,7 @@ def test_systemd_finds_no_fault_in_the_units(tmp_path: Path) -> None:
 
 
 def test_systemd_units_restrict_their_access_to_the_host(tmp_path: Path) -> None:
-    """systemd rates how far a unit is open to the host: 0 is nothing, 10 everything. A unit without
+    """systemd rates the access of a unit to the host from 0 (none) to 10 (all). A unit without
     options has 9.6."""
     program = required_programs.need_program("systemd-analyze", "systemd")
     for unit in (
@@ -295,14 +301,15 @@ def test_systemd_units_restrict_their_access_to_the_host(tmp_path: Path) -> None
 
 
 def read_unit(unit: Path) -> dict[str, str]:
-    """The last value of each setting of a unit."""
+    """Return the last value of each setting of a unit."""
     lines = [line for line in unit.read_text().splitlines() if line and line[0] not in "#["]
     return dict(line.split("=", 1) for line in lines)
 
 
 ROLE_BY_USER = {"annals-web": "web", "annals-consumer": "consumer", "annals-owner": "owner"}
 LOGINS = {name: f"{name}_login" for name in ROLE_BY_USER.values()}
-COMMANDS_OF_CONSUMER = {"consume", "quarantine", "heal"}  # what others sent: not as the owner
+# Commands that read messages of other services must not run as the owner of the tables.
+COMMANDS_OF_CONSUMER = {"consume", "quarantine", "heal"}
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
@@ -344,7 +351,7 @@ def test_example_environment_file_can_be_read_by_annals_and_by_a_shell(name: str
 
 
 def map_schedules() -> dict[str, str]:
-    """By the command of a job, the schedule of its timer."""
+    """Return the schedule of each systemd timer by the command that it runs."""
     schedules = {}
     for timer in TIMERS:
         service = timer.with_suffix(".service")
@@ -358,7 +365,8 @@ def test_each_monitored_job_has_a_timer_with_a_valid_schedule() -> None:
     schedules = map_schedules()
     source = (ROOT / "annals" / "operations" / "jobs.py").read_text()
     jobs = set(re.findall(r'"(annals (?:partitions|gaps)[^"]*)"', source))
-    assert len(jobs) == len(LATE_AFTER) - 1  # and the retry, whose name is JobRun.RETRY
+    # LATE_AFTER also has the retry, whose name is JobRun.RETRY.
+    assert len(jobs) == len(LATE_AFTER) - 1
     for job in (*jobs, "annals quarantine retry"):
         assert any(f"{command} ".startswith(f"{job} ") for command in schedules), job
     for schedule in schedules.values():

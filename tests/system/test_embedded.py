@@ -1,6 +1,8 @@
-"""The embedded servers: PostgreSQL in directories of their own; `manage.py` with no server named,
-so that they start, stay, are found and stopped; the owner of the tables and the logins that it
-makes, there and as compose does."""
+"""The embedded servers, and the database logins.
+
+`manage.py` starts PostgreSQL and the broker if no server is named, finds them later, and stops them
+on request. The owner of the tables creates the other logins, there and with docker/compose.yaml.
+"""
 
 import os
 import re
@@ -40,8 +42,11 @@ print(server.start(), server.find_pid(), server.build_url())
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    """A directory for servers. Not in tmp_path: each run of pytest by root closes the directory
-    above it to other users, and the PostgreSQL that root starts is another user's."""
+    """A directory for servers.
+
+    It is not in tmp_path, because each run of pytest by root closes the directory above tmp_path to
+    other users, and PostgreSQL runs as another user if root starts it.
+    """
     with tempfile.TemporaryDirectory(prefix="annals-postgres-") as folder:
         yield Path(folder)
 
@@ -56,7 +61,7 @@ def shared() -> Iterator[EmbeddedPostgres]:
 
 @pytest.fixture
 def server(shared: EmbeddedPostgres) -> EmbeddedPostgres:
-    """The server of the module, running, with an empty table."""
+    """The running server of this module, with an empty table `memory`."""
     shared.start()
     with psycopg.connect(shared.build_url()) as connection:
         connection.execute("DROP TABLE IF EXISTS memory")
@@ -81,7 +86,7 @@ def test_embedded_server_requires_the_password_in_its_home_folder(server: Embedd
 def test_pid_file_is_stale_when_it_names_a_process_that_is_not_the_server(
     server: EmbeddedPostgres,
 ) -> None:
-    """After a reboot any process can have the number, even one of the same user."""
+    """After a reboot any process can have the number in the file, even one of the same user."""
     owner = server.data.stat()
     other_process = subprocess.Popen(
         ["sleep", "60"],
@@ -239,7 +244,7 @@ def test_sql_and_commands_of_compose_create_its_database_logins(
     with psycopg.connect(postgres_server.build_url(), autocommit=True) as plain:
         plain.execute("CREATE TABLE earlier (a integer)")
         plain.execute(f"ALTER ROLE {logins.OWNER} CONNECTION LIMIT -1 NOCREATEROLE NOCREATEDB")
-    for _ in range(2):  # whatever is there already
+    for _ in range(2):  # it can be repeated
         subprocess.run(
             [
                 postgres.find_programs() / "psql",
@@ -262,9 +267,9 @@ def test_sql_and_commands_of_compose_create_its_database_logins(
         assert url_template.startswith(f"postgresql://{role}_login:${{{role.upper()}_PASSWORD:")
     env = {name: text for name, text in os.environ.items() if not name.startswith("ANNALS_")}
     env |= {"DATABASE_URL": build_url("owner"), "ANNALS_HOME": str(postgres_server.home)}
-    env["ANNALS_RETENTION_DAYS"] = "1"  # few days to make
+    env["ANNALS_RETENTION_DAYS"] = "1"  # few, because creating days takes time
     for secret in compose["migrate"]["secrets"]:
-        assert (secret["uid"], secret["mode"]) == ("10001", 0o400)  # of the image's user
+        assert (secret["uid"], secret["mode"]) == ("10001", 0o400)  # the user of the image
         name = secret["source"]
         private_files.write_private_file(tmp_path / name, passwords[name.removesuffix("_password")])
     steps = re.findall(r"annals ([^&\"]+)", compose["migrate"]["command"])
@@ -280,7 +285,7 @@ def test_sql_and_commands_of_compose_create_its_database_logins(
         "owner_login": 7, "web_login": 72, "consumer_login": 18
     }  # fmt: skip
 
-    # A login that only an administrator may change: what is left to do is said, once.
+    # Only an administrator may change this login, so the command prints the missing statements.
     with psycopg.connect(postgres_server.build_url(), autocommit=True) as plain:
         plain.execute("CREATE ROLE theirs LOGIN IN ROLE annals_web")
     finished = run_command(env, "grants", "--apply")

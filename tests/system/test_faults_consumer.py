@@ -1,4 +1,4 @@
-"""Consumers killed or stopped at bad moments: nothing is lost and nothing is stored twice."""
+"""Consumers are killed or stopped at bad moments, and no message is lost or stored twice."""
 
 import random
 import secrets
@@ -35,7 +35,7 @@ def test_consumer_killed_under_load_loses_and_doubles_nothing(
         for number in range(KILLS):
             running = consumers.start_consumer(group=secrets.token_hex(6))
             running.wait_until_reading()
-            if number % 3:  # these have written before the kill: more than half of all
+            if number % 3:  # two of three consumers have written before they are killed
                 before = database.count_read()
                 wait_until(lambda: database.count_read() > before, running.read_log)  # noqa: B023 - used at once
             time.sleep(moments.uniform(0, 0.5))
@@ -99,7 +99,7 @@ def test_consumer_ends_on_sigterm_before_it_has_joined_its_group(
 
 
 def _has_sigterm_handler(pid: int) -> bool:
-    """Whether the process has a handler for SIGTERM by now."""
+    """Return whether the process has a handler for SIGTERM already."""
     with open(f"/proc/{pid}/status") as status:  # noqa: PTH123
         [mask] = [int(line.split()[1], 16) for line in status if line.startswith("SigCgt:")]
     return bool(mask >> 14 & 1)

@@ -1,5 +1,7 @@
-"""PostgreSQL stopped, cut off, failed over, full, and its days taken away under a load: the
-consumer waits and goes on, and what was produced is what is stored."""
+"""Faults of PostgreSQL under load: the consumer waits and continues, and no message is lost.
+
+The server is stopped, cut off or full, fails over to a standby, or loses its days.
+"""
 
 import base64
 import random
@@ -35,7 +37,7 @@ from tests.standby import change_settings, create_standby, promote_standby
 pytestmark = [pytest.mark.system, pytest.mark.one_broker]
 __all__ = ["consumers", "database", "feed", "server"]
 
-# To make the days of a whole retention takes seconds.
+# Creating the days of a whole retention takes seconds.
 FEW_DAYS = {"ANNALS_RETENTION_DAYS": "10", "ANNALS_AHEAD_DAYS": "1"}
 
 
@@ -140,8 +142,11 @@ def test_consumer_continues_at_the_standby_that_was_promoted(
 
 @contextmanager
 def limit_file_size(server: EmbeddedPostgres, megabytes: int) -> Iterator[None]:
-    """Run the server so that none of its files can grow beyond so much: what would is refused by
-    the system, as on a full disk. (A limit, because to mount a small disk takes more than root.)"""
+    """Run the server during the block with a limit for the size of its files.
+
+    The system refuses larger files as if the disk was full. A real small disk would have to be
+    mounted, which even root may not do everywhere.
+    """
     server.stop()
     earlier_limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (megabytes << 20, earlier_limit[1]))
@@ -159,7 +164,7 @@ def limit_file_size(server: EmbeddedPostgres, megabytes: int) -> Iterator[None]:
 def test_consumer_waits_while_the_disk_is_full(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed, broker: KafkaServer
 ) -> None:
-    """The size of files is limited to 17 MB. Files of the write-ahead log have 16 MB."""
+    """The size of files is limited to 17 MB, because files of the write-ahead log have 16 MB."""
     random_source = random.Random(1)
     with limit_file_size(database.server, 17):
         running = consumers.start_consumer()
@@ -204,7 +209,7 @@ def test_consumer_waits_for_maintain_when_today_has_no_partition(
 
 @contextmanager
 def maintain_repeatedly(consumers: ConsumerStarter, **env: str) -> Iterator[list[int]]:
-    """Run `partitions maintain --force` again and again around a block; gives its exit codes."""
+    """Repeat `partitions maintain --force` during the block, and yield a list of its exit codes."""
     stop, codes = threading.Event(), []
 
     def run_maintain() -> None:

@@ -1,5 +1,7 @@
-"""A release upstream that makes every message bad: reading halts at the limit, the alarm is raised,
-the other topics go on, and nothing is lost once the cause is gone."""
+"""A producer sends only bad messages, and the partition halts at the limit.
+
+The other topics go on. When the producer is mended, reading resumes and no message is lost.
+"""
 
 import json
 import time
@@ -49,7 +51,8 @@ def test_partition_halts_on_bad_messages_and_resumes_by_itself(
 ) -> None:
     running = consumers.start_consumer(**LOW_LIMIT)
     running.wait_until_reading()
-    # Good messages behind the bad ones would end the halt at the next look, in five seconds.
+    # No good messages go to this topic now: the consumer looks every five seconds, and good
+    # messages behind the bad ones would end the halt.
     feed.topics = [topic for topic in LIVE_TOPICS if topic != TOPIC]
     with feed.send_in_background(100):
         send_bad(broker, BAD_COUNT)
@@ -58,13 +61,13 @@ def test_partition_halts_on_bad_messages_and_resumes_by_itself(
         stored_before = database.count_rows("product_task_aud")
         wait_until(
             lambda: database.count_rows("product_task_aud") > stored_before + 50,
-            "the others stand still",
+            "the other topics are not read",
         )
         assert len(database.list_quarantined()) == LIMIT
         listing = consumers.run_command("quarantine", "list").stdout
         assert f"HALTED {TOPIC}[0]" in listing
         assert "quarantine resume" in listing
-        # The cause is gone upstream; what is bad stays in the topic before what is good.
+        # The producer is mended. In the topic its good messages follow the bad ones.
         feed.topics = LIVE_TOPICS
         produce_messages(
             broker.make_client_config(),
@@ -118,7 +121,7 @@ def test_consume_until_idle_exits_with_3_when_a_partition_halts(
 def test_consumer_ends_on_sigterm_while_it_probes_a_halted_partition(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
-    """The probe waits for a broker that is gone. The session is long, so that the partition stays
+    """The probe waits for a broker that is down. The session is long, so that the partition stays
     assigned."""
     running = consumers.start_consumer(**LOW_LIMIT, ANNALS_KAFKA_SESSION_TIMEOUT_MS="10000")
     running.wait_until_reading()

@@ -1,5 +1,7 @@
-"""Another user of the machine prepares what the embedded servers read or write. Needs root, as CI
-is: root is who must not be led."""
+"""Another user of the machine prepares files that the embedded servers would read or write.
+
+The tests need root, because root must not follow the links of other users. CI runs as root.
+"""
 
 import os
 import subprocess
@@ -23,7 +25,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give fi
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder that others may pass."""
+    """A folder that other users may enter."""
     with tempfile.TemporaryDirectory(prefix="annals-planted-") as name:
         Path(name).chmod(0o755)
         yield Path(name)
@@ -38,7 +40,7 @@ def precious(folder: Path) -> Path:
 
 
 def run_annals(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """The command in this folder, which has the .annals of somebody."""
+    """Run a command of Annals in this folder."""
     names = ("DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS")
     environment = {
         name: value

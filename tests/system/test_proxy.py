@@ -1,4 +1,4 @@
-"""docker/nginx/nginx.conf, run by nginx in front of the real web; how a process of it ends."""
+"""nginx with docker/nginx/nginx.conf in front of the real web, and the end of a web process."""
 
 import http.client
 import os
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CONFIGURATION = ROOT / "docker" / "nginx" / "nginx.conf"
 COMPOSE = ROOT / "docker" / "compose.yaml"
 GATEWAY = "172.31.250.1"
-TLS_PROXY = "127.0.0.2"  # in the place of the gateway
+TLS_PROXY = "127.0.0.2"  # stands for the gateway
 APPLICATION_ID = "behind-a-proxy"
 PATH = f"/api/v1/history/product-instance/{APPLICATION_ID}"
 
@@ -95,9 +95,9 @@ def test_proxy_of_compose_trusts_forwarded_headers_only_from_the_gateway() -> No
 
 def test_proxy_limits_the_number_of_connections_from_one_address(front: AttackedWeb) -> None:
     with front.lock_table("product_instance_aud"):
-        connections_ = [front.open_request(f"{PATH}?pageSize=1") for _ in range(50)]
+        connections = [front.open_request(f"{PATH}?pageSize=1") for _ in range(50)]
         wait_until(lambda: front.send_request("/healthz").status == 429, "no limit of connections")
-        close_connections(connections_)
+        close_connections(connections)
     wait_until(lambda: front.send_request("/healthz").status == 200, "the limit does not end")
 
 
@@ -112,22 +112,22 @@ OTHER_PATH = "/api/v1/history/product-instance/other"
 def test_web_ignores_a_request_path_that_a_header_gives(
     name: str, value: str, path: str, proxy: bool, front: AttackedWeb
 ) -> None:
-    """gunicorn would take the path from a header of a peer on this machine. The journal would then
-    have another address than the one that was requested."""
-    server_ = front if proxy else front.behind
-    assert server_.send_request(path, headers={name: value}).status in (400, 404)
+    """By default gunicorn takes the path from a header if the peer is on the same machine. The
+    access journal would then have another path than the requested one."""
+    target = front if proxy else front.behind
+    assert target.send_request(path, headers={name: value}).status in (400, 404)
 
 
 def test_web_answers_running_requests_before_it_ends_on_sigterm(site: AttackedSite) -> None:
     with site.run_web() as web:
-        answers_: list[AttackAnswer] = []
+        answers: list[AttackAnswer] = []
         with web.lock_table("product_instance_aud"):
             thread = threading.Thread(
-                target=lambda: answers_.append(web.send_request(PATH, timeout=120))
+                target=lambda: answers.append(web.send_request(PATH, timeout=120))
             )
             thread.start()
             wait_until(lambda: web.count_waiting() == 1, "the question does not wait")
             os.kill(web.pid, signal.SIGTERM)
             assert web.count_waiting() == 1
         thread.join()
-        assert [answer.status for answer in answers_] == [200]
+        assert [answer.status for answer in answers] == [200]

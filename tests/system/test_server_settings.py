@@ -1,5 +1,7 @@
-"""`annals check --database default` says what a server's settings should be, and why; it has
-nothing to say of a good server, of compose's and of the demo's."""
+"""`annals check --database default` reports bad settings of the PostgreSQL server.
+
+It accepts the servers of docker/compose.yaml, of docs/first-hour.md and of the demo.
+"""
 
 import os
 import re
@@ -29,7 +31,7 @@ BAD_SETTINGS: dict[str, str | int] = {
     "log_statement": "ddl",
     "log_min_duration_statement": 1000,
 }
-# What initdb of PostgreSQL 18 writes, where Annals would change it.
+# The defaults of PostgreSQL 18 for settings that Annals wants to have changed.
 FRESH_SETTINGS = {
     "max_locks_per_transaction": "64",
     "max_connections": "100",
@@ -50,7 +52,7 @@ def bad_server() -> Iterator[EmbeddedPostgres]:
 
 
 def run_check(server: EmbeddedPostgres, **env: str) -> tuple[int, str]:
-    """The exit code of the command, and what it prints, outside the demo."""
+    """Run `check` without demo mode, and return its exit code and output."""
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")
     }
@@ -70,7 +72,7 @@ def test_check_names_bad_settings_of_the_server_except_in_the_demo(
     bad_server: EmbeddedPostgres,
 ) -> None:
     with psycopg.connect(bad_server.build_url(), autocommit=True) as plain:
-        plain.execute("CREATE TABLE auth_user ()")  # its owner is who owns the tables
+        plain.execute("CREATE TABLE auth_user ()")  # its owner counts as the owner of the tables
         plain.execute("CREATE ROLE annals_web")
         plain.execute("CREATE ROLE web_login LOGIN IN ROLE annals_web CONNECTION LIMIT 72")
     code, output = run_check(bad_server)
@@ -85,7 +87,10 @@ def test_check_names_bad_settings_of_the_server_except_in_the_demo(
 
 
 def read_compose_settings() -> ServerSettings:
-    """The server of docker/compose.yaml: what the database of the tests has, with its changes."""
+    """Return the settings of the server of docker/compose.yaml.
+
+    They are the settings of the tests' server with the changes of that file.
+    """
     service = yaml.safe_load((ROOT / "docker/compose.yaml").read_text())["services"]["postgres"]
     return {**fetch_settings(connection), **dict(re.findall(r"-c (\w+)=(\S*)", service["command"]))}
 

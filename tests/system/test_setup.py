@@ -1,4 +1,4 @@
-"""scripts/setup: once, again only when something changed, and a sentence where it cannot."""
+"""scripts/setup installs the packages, and repeats this only when the requirements changed."""
 
 import os
 import shutil

@@ -1,6 +1,6 @@
-"""A consumer that is frozen or hangs: the metrics tell which, and SIGTERM still ends it in time.
+"""A consumer that cannot write, or that hangs: its metrics show the cause, and SIGTERM ends it.
 
-docs/operations.md says which alert fires for each.
+docs/operations.md says which alert fires for each cause.
 """
 
 import os
@@ -42,15 +42,15 @@ REGISTERS = [module.REGISTER for module in (annals_metrics, history_metrics, ing
 TURN_METRIC = "annals_consumer_turn_timestamp_seconds"
 IN_FLIGHT_METRIC = "annals_batch_in_flight_seconds"
 DATABASE_UP_METRIC = "annals_database_up"
-# Small batches: while one is written the other is soon full, and reading pauses.
+# With small batches the second batch is full while the first is written, and reading pauses.
 SMALL_BATCHES = {"ANNALS_BATCH_ROWS": "10"}
 MESSAGES = 100
-# A loop that goes round turns within this time, even if it polls for a while.
+# The consumer loop needs less than this time for a turn, even if its poll waits.
 TURNS_SECONDS = 3
 
 
 def scrape_metrics(port: int) -> dict[str, float] | None:
-    """The metrics without labels as Prometheus gets them; None if the endpoint does not answer."""
+    """Return the metrics by name, without labels, or None if the endpoint does not answer."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=2) as response:
             text = response.read().decode()
@@ -64,7 +64,7 @@ def scrape_metrics(port: int) -> dict[str, float] | None:
 def start_consumer(
     consumers: ConsumerStarter, feed: MessageFeed, **env: str
 ) -> tuple[ConsumerProcess, int]:
-    """A consumer that has stored something, and the port of its metrics."""
+    """Start a consumer, send it some messages, and return it with the port of its metrics."""
     [port] = process.choose_free_ports([None])
     running = consumers.start_consumer("--metrics-port", str(port), **env)
     running.wait_until_reading()
@@ -75,38 +75,38 @@ def start_consumer(
 def wait_for_metric(
     port: int, name: str, above: float, running: ConsumerProcess
 ) -> dict[str, float]:
-    """Wait for a metric; gives all metrics of that scrape."""
-    metrics_: dict[str, float] = {}
+    """Wait until a metric is above a value, and return all metrics of that scrape."""
+    values: dict[str, float] = {}
 
     def is_above() -> bool:
-        metrics_.update(scrape_metrics(port) or {})
-        return metrics_.get(name, -1) > above
+        values.update(scrape_metrics(port) or {})
+        return values.get(name, -1) > above
 
     wait_until(is_above, running.read_log)
-    return metrics_
+    return values
 
 
-def load_last_beat(database: ProductDatabase) -> datetime | None:
-    """When a consumer wrote its last beat."""
+def load_last_heartbeat(database: ProductDatabase) -> datetime | None:
+    """Return when a consumer wrote its last heartbeat."""
     [row] = database.query("SELECT max(checked_at) AS at FROM ingest_ledger")
     checked_at: datetime | None = row["at"]
     return checked_at
 
 
-def wait_for_two_beats(database: ProductDatabase, running: ConsumerProcess) -> None:
-    """Wait for two beats: the first may have been on its way already."""
+def wait_for_two_heartbeats(database: ProductDatabase, running: ConsumerProcess) -> None:
+    """Wait for two new heartbeats, because the first may have begun before the call."""
     for _ in range(2):
-        earlier_beat = load_last_beat(database)
+        earlier = load_last_heartbeat(database)
         wait_until(
-            lambda earlier_beat=earlier_beat: load_last_beat(database) != earlier_beat,  # type: ignore[misc]
+            lambda earlier=earlier: load_last_heartbeat(database) != earlier,  # type: ignore[misc]
             running.read_log,
         )
 
 
-def assert_goes_on(
+def assert_recovers(
     database: ProductDatabase, feed: MessageFeed, running: ConsumerProcess, port: int
 ) -> None:
-    """What was in its way is gone: it stores everything, and shows no batch in flight."""
+    """Assert that the consumer stores everything, and then has no batch in flight."""
     wait_until(lambda: database.count_read() == feed.produced.total(), running.read_log)
     wait_until(lambda: (scrape_metrics(port) or {}).get(IN_FLIGHT_METRIC) == 0, running.read_log)
     running.terminate()
@@ -122,7 +122,7 @@ def test_metrics_show_a_write_that_waits_for_a_lock(
         plain.execute("LOCK TABLE product_instance_aud IN ACCESS EXCLUSIVE MODE")
         feed.send_many(MESSAGES)
         first = wait_for_metric(port, "annals_paused", 0, running)
-        wait_for_two_beats(database, running)
+        wait_for_two_heartbeats(database, running)
         later = wait_for_metric(
             port, IN_FLIGHT_METRIC, first[IN_FLIGHT_METRIC] + HEARTBEAT_SECONDS, running
         )
@@ -130,15 +130,15 @@ def test_metrics_show_a_write_that_waits_for_a_lock(
         wait_until(
             lambda: (scrape_metrics(port) or {}).get(DATABASE_UP_METRIC) == 0, running.read_log
         )
-    assert_goes_on(database, feed, running, port)
+    assert_recovers(database, feed, running, port)
     assert_complete(consumers, database, feed)
 
 
-def find_backend(database: ProductDatabase, purpose: str) -> psutil.Process:
-    """A process of PostgreSQL that serves such a connection."""
+def find_backend(database: ProductDatabase, application_name: str) -> psutil.Process:
+    """Return the process of PostgreSQL that serves the connection with this application name."""
     row, *_ = database.query(
         "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND datname = %s",
-        *(purpose, database.name),
+        *(application_name, database.name),
     )
     return psutil.Process(row["pid"])
 
@@ -155,7 +155,7 @@ def test_metrics_show_a_write_that_gets_no_answer(
     try:
         feed.send_many(MESSAGES)
         first = wait_for_metric(port, "annals_paused", 0, running)
-        wait_for_two_beats(database, running)
+        wait_for_two_heartbeats(database, running)
         later = wait_for_metric(
             port, IN_FLIGHT_METRIC, first[IN_FLIGHT_METRIC] + HEARTBEAT_SECONDS, running
         )
@@ -163,11 +163,11 @@ def test_metrics_show_a_write_that_gets_no_answer(
         assert later[DATABASE_UP_METRIC] == 1
     finally:
         backend_process.resume()
-    assert_goes_on(database, feed, running, port)
+    assert_recovers(database, feed, running, port)
     assert_complete(consumers, database, feed)
 
 
-# While there is the file that HANG names, the loop does not come back from its poll.
+# Program text that makes the poll of the consumer loop hang while the file named by HANG exists.
 HANGING = """
 import os, time
 from ingest.kafka import source as kafka_source
@@ -193,26 +193,28 @@ def test_metrics_show_a_consumer_loop_that_hangs(
     running, port = start_consumer(consumers, feed, HANG=str(file), PYTHONPATH=path)
     wait_until(lambda: database.count_read() == 10, running.read_log)
     file.touch()
-    time.sleep(TURNS_SECONDS)  # it may have been in a turn, and a beat on its way
-    first, earlier_beat = scrape_metrics(port), load_last_beat(database)
+    time.sleep(TURNS_SECONDS)  # a turn and a heartbeat may have begun before
+    first, earlier_heartbeat = scrape_metrics(port), load_last_heartbeat(database)
     time.sleep(HEARTBEAT_SECONDS + TURNS_SECONDS)
     later = scrape_metrics(port)
     assert first is not None
     assert later is not None
     assert later[TURN_METRIC] == first[TURN_METRIC]
     assert later[IN_FLIGHT_METRIC] == 0
-    assert load_last_beat(database) == earlier_beat
+    assert load_last_heartbeat(database) == earlier_heartbeat
     running.process.send_signal(signal.SIGUSR1)  # as the runbook says
     wait_until(lambda: "Thread 0x" in running.read_log(), running.read_log)
     file.unlink()
     wait_for_metric(port, TURN_METRIC, first[TURN_METRIC], running)
-    assert_goes_on(database, feed, running, port)
+    assert_recovers(database, feed, running, port)
 
 
 @contextmanager
 def freeze_postgresql(database: ProductDatabase) -> Iterator[None]:
-    """All processes of PostgreSQL are stopped inside the block. The system still takes connections
-    and bytes for them."""
+    """Stop all processes of PostgreSQL during the block.
+
+    The system still accepts connections and bytes for them.
+    """
     pid = database.server.find_pid()
     assert pid is not None
     parent = psutil.Process(pid)
@@ -223,7 +225,7 @@ def freeze_postgresql(database: ProductDatabase) -> Iterator[None]:
         yield
     finally:
         for module in family:
-            with suppress(psutil.NoSuchProcess):  # it had ended already
+            with suppress(psutil.NoSuchProcess):  # the process has ended meanwhile
                 module.send_signal(signal.SIGCONT)
 
 

@@ -1,4 +1,4 @@
-"""An upgrade from each release that is kept: its data, and the code of today."""
+"""An upgrade from each kept release: its database, with the present code."""
 
 import json
 import os
@@ -24,27 +24,29 @@ pytestmark = pytest.mark.system
 
 @contextmanager
 def create_database(name: str, script: str) -> Iterator[str]:
-    """A database made by a script; its URL."""
+    """Create a database with an SQL script, yield its URL, and drop it afterwards."""
     url = os.environ["DATABASE_URL"]
     with psycopg.connect(url, autocommit=True) as plain:
         plain.execute(f"DROP DATABASE IF EXISTS {name}")
         plain.execute(f"CREATE DATABASE {name}")
         own_url = urlsplit(url)._replace(path=f"/{name}").geturl()
         try:
-            with psycopg.connect(own_url, autocommit=True) as connection_:
-                connection_.execute(script)
+            with psycopg.connect(own_url, autocommit=True) as created:
+                created.execute(script)
             yield own_url
         finally:
             plain.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-# Depends on the day on which it is asked.
+# Fields of answers that depend on the day of the request.
 OF_THE_DAY = {"retentionStart"}
 
 
 def list_lost_answers(new: Any, old: Any, path: str = "") -> list[str]:
-    """The places in which an answer of today lacks or changes what an earlier release answered.
-    More is allowed."""
+    """Return what an answer lacks or changes in comparison with an answer of an earlier release.
+
+    New fields are allowed.
+    """
     if isinstance(old, dict) and isinstance(new, dict):
         missing = [f"{path}/{name} is gone" for name in old.keys() - new.keys()]
         common = (old.keys() & new.keys()) - OF_THE_DAY
@@ -107,13 +109,13 @@ def test_repository_has_a_dump_of_the_last_release() -> None:
 
 @pytest.mark.skipif(not has_history(), reason="needs the history of the repository")
 def test_maintain_packs_no_day_while_an_earlier_release_runs() -> None:
-    """Run the upgrade in the wrong order, in the right order and back, with real processes of the
-    earlier release."""
+    """The test upgrades in the wrong order, then in the right order, and then goes back, with real
+    processes of the earlier release."""
     folder = Path(tempfile.mkdtemp(prefix="annals-upgrade-"))
     folder.chmod(0o755)  # PostgreSQL runs as a user of its own
     try:
         root = earlier.unpack_release(earlier.DEFAULT, folder / "earlier")
-        with stand.create_stand(folder / "stand", "embedded", root) as stand_:
-            packing.check_all_orders(stand_)
+        with stand.create_stand(folder / "stand", "embedded", root) as upgrade_stand:
+            packing.check_all_orders(upgrade_stand)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""A server that cannot archive its WAL: the metric says so, and no longer when it can."""
+"""The metric of WAL archiving shows that a server cannot archive its WAL, until it can again."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.system
 def archiving_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
-    """The server, in the place of the web's database."""
+    """A connection to a server whose archive command fails. The metrics of this process use it."""
     with (
         start_own_server({"shared_buffers": "16MB", **ARCHIVES}) as postgres,
         psycopg.connect(postgres.build_url(), autocommit=True) as connection,

@@ -1,4 +1,4 @@
-"""The production web server: several processes that count as one, and end cleanly."""
+"""The production web server: metrics, logs and the end of its processes."""
 
 import json
 import os
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.system
 
 @pytest.fixture
 def temporary() -> Iterator[Path]:
-    """Where the processes have their temporary files."""
+    """The folder for the temporary files of the processes."""
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
 
@@ -43,9 +43,9 @@ def web(database: ProductDatabase, temporary: Path, tmp_path: Path) -> Iterator[
 
 
 def count_not_found(web: AttackedWeb) -> float:
-    """How many 404 all processes have counted."""
+    """Return how many answers with 404 all processes together have counted."""
     families = list(text_string_to_metric_families(web.send_request("/metrics").body.decode()))
-    # Those of a consumer would look like a consumer that stands still.
+    # Metrics of a consumer would look like a consumer that does not advance.
     assert (
         list(find_metric_faults(families, [annals_metrics.REGISTER, history_metrics.REGISTER]))
         == []
@@ -84,7 +84,7 @@ def test_web_logs_json_and_leaves_no_process_or_temporary_file(
     os.kill(web.pid, signal.SIGTERM)
     ended, still_running = psutil.wait_procs(running, timeout=300)
     assert still_running == []
-    assert {process_.returncode for process_ in ended if process_.pid == web.pid} == {0}
+    assert {child.returncode for child in ended if child.pid == web.pid} == {0}
     assert list(temporary.iterdir()) == []
     text = web.log.read_text()
     lines = [json.loads(line) for line in text.splitlines()]

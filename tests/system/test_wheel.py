@@ -1,4 +1,4 @@
-"""The wheels: the same bytes each time, everything in them, and Annals runs without the clone."""
+"""The wheels have the same bytes each time and all files, and Annals runs from them alone."""
 
 import os
 import re
@@ -30,7 +30,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def annals_from_wheel(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> InstalledAnnals:
-    """With the packages of this Python, but without the embedded servers, as in production."""
+    """Annals installed from the wheel, with the packages of this Python.
+
+    The packages of the embedded servers are left out, as in production.
+    """
     annals = InstalledAnnals(tmp_path_factory.mktemp("installed"))
     annals.link_packages(leave_out=EMBEDDED)
     annals.install("--no-deps", "--no-index", wheel)

@@ -1,4 +1,4 @@
-"""Snapshots and pairs of them for the tests of the diff, and what sameness means, spelled out."""
+"""Random snapshots and pairs of snapshots for the tests of the diff, and reference comparisons."""
 
 from decimal import Decimal
 from typing import Any
@@ -30,8 +30,8 @@ SCALARS = st.one_of(
 )
 
 
-def _keyed(values: st.SearchStrategy[Document]) -> st.SearchStrategy[Document]:
-    """Lists of objects with an identity key, which is sometimes shared, absent or odd."""
+def _draw_keyed_lists(values: st.SearchStrategy[Document]) -> st.SearchStrategy[Document]:
+    """Draw lists of objects with an identity key, which is sometimes repeated, missing or odd."""
     names = st.one_of(st.sampled_from(["a", "b", "c", "d/e", "f=~]", "", "7"]), st.just(7), SCALARS)
     item = st.tuples(
         st.sampled_from(["pid", "pid", "pid", "id"]),
@@ -51,7 +51,7 @@ DOCUMENTS = st.recursive(
         st.lists(st.sampled_from(["a", "b", "c", 1, True, Decimal("1.0")]), max_size=12),
         st.lists(inner, max_size=4),
         st.dictionaries(KEYS, inner, max_size=5),
-        _keyed(inner),
+        _draw_keyed_lists(inner),
     ),
     max_leaves=25,
 )
@@ -59,7 +59,7 @@ DOCUMENTS = st.recursive(
 
 @st.composite
 def edit_document(draw: st.DrawFn, document: Document) -> Document:
-    """The document with some parts replaced, taken away, added, reordered or renamed."""
+    """Draw a copy of the document with parts replaced, removed, added, reordered or renamed."""
     if isinstance(document, dict):
         result = {key: draw(_generate_part(value)) for key, value in document.items()}
         for key in list(result):
@@ -102,7 +102,7 @@ PAIRS = st.one_of(
 
 
 def make_exact(value: Document) -> object:
-    """Equal for two values if and only if they are the same JSON to the digit."""
+    """Return an object that is equal for two values only if their JSON has the same digits."""
     if isinstance(value, dict):
         return "object", frozenset((key, make_exact(inner)) for key, inner in value.items())
     if isinstance(value, list):
@@ -113,7 +113,7 @@ def make_exact(value: Document) -> object:
 
 
 def is_equal(old: Document, new: Document) -> bool:
-    """JSON's equality: 1.0 is 1, true is not 1, null is null."""
+    """Return whether two values are equal in JSON: 1.0 equals 1, and true does not equal 1."""
     if isinstance(old, bool) or isinstance(new, bool):
         return old is new
     if isinstance(old, dict) and isinstance(new, dict):

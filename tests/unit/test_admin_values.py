@@ -1,4 +1,4 @@
-"""How JSON values read on the screens: in the reader's way, with every digit, never failing."""
+"""JSON values on the screens: in the notation of the language, with all digits of numbers."""
 
 from collections.abc import Iterator
 from decimal import Decimal
@@ -133,7 +133,11 @@ def test_object_is_named_by_its_name_field_and_list_by_its_item_count() -> None:
     assert [item.name for item in value.items] == ["P1", "2"]
     first = value.items[0].value
     assert first.text == "Иван (3 fields)"
-    assert [item.name for item in first.items] == ["Name", "age", "pid"]  # a technical one is last
+    assert [item.name for item in first.items] == [
+        "Name",
+        "age",
+        "pid",
+    ]  # a technical name comes last
 
 
 @given(JSON)
@@ -149,7 +153,7 @@ def test_money_keeps_every_digit(whole: int, fraction: int) -> None:
 
 
 def make_row_texts(old: str, new: str) -> list[tuple[tuple[str, ...], str, str, str, str]]:
-    """Trail, label, note, old text, new text of each change."""
+    """Return path, label, note, old text and new text of each change."""
     after = loads(new)
     shown_rows = [make_row(change, after, FIELDS) for change in list_changes(loads(old), after)]
     return [(r.trail, r.label, r.note, r.old.text, r.new.text) for r in shown_rows]

@@ -1,4 +1,4 @@
-"""Every alert of docker/prometheus/rules.yaml fires and clears, as promtool computes it."""
+"""promtool checks that each alert of docker/prometheus/rules.yaml fires and clears."""
 
 import json
 import re
@@ -26,10 +26,15 @@ RUNBOOK = "https://git.bank.example/annals/docs/runbook.md"
 
 @dataclass(frozen=True)
 class Case:
-    """Samples under which an alert is quiet at one time, fires later and is quiet again.
+    """Samples with which an alert is quiet at first, then fires, and then is quiet again.
 
-    series: promtool's notation, `start+stepxcount`, one sample per `interval`. Times are minutes.
-    labels: those of the alert other than its severity. summary: its text.
+    Attributes:
+        series: Samples in promtool's notation `start+stepxcount`, one for each `interval`.
+        quiet: The minute at which the alert does not fire yet.
+        fires: The minute at which it fires.
+        clears: The minute at which it does not fire any more.
+        summary: The text of the alert.
+        labels: The labels of the alert except its severity.
     """
 
     alert: str
@@ -43,7 +48,7 @@ class Case:
 
 
 def web(name: str, labels: str, values: str) -> dict[str, str]:
-    """The same series from two web processes: an alert must not count it twice."""
+    """Return the same series from two web processes, which an alert must not count twice."""
     fields = f"{labels}," if labels else ""
     return {f'{name}{{{fields}instance="{item}"}}': values for item in ("w1", "w2")}
 
@@ -55,12 +60,12 @@ CASES = [
     Case("AnnalsDown", {WEB: "1+0x30", CONSUMERS: "1+0x5 _x10 1+0x10"},
         quiet=(5,), fires=(14,), clears=18, labels={"job": "annals-consume"},
         summary="annals-consume  does not answer"),
-    # no consumer reads: the time runs out; then one has caught up
+    # no consumer reads, and the time gets short; then a consumer has caught up
     Case("AnnalsLossNear", {
         **web("annals_loss_seconds", PLACE, "28800-1440x25 28800+0x10"),
         **web("annals_kept_seconds", PLACE, "28800+0x40"),
         **web("annals_catch_up_seconds", PLACE, "2400+0x25 0+0x10"),
-        # kept for an hour only, of which more than half is left
+        # messages are kept for an hour only, and more than half of it is left
         **web("annals_loss_seconds", OTHER, "2000+0x40"),
         **web("annals_kept_seconds", OTHER, "3600+0x40"),
     }, quiet=(10, 15, 16), fires=(17,), clears=26, labels={"topic": "t", "partition": "0"},
@@ -88,7 +93,7 @@ CASES = [
         'annals_login_refused{instance="c1", server="postgresql"}': "0+0x30",
     }, quiet=(5, 6), fires=(8,), clears=13, labels={"instance": "c1", "server": "kafka"},
         summary="The login of the consumer c1 is refused: kafka"),
-    # one of two consumers; the other's batches hide nothing
+    # one of two consumers: the batches of the other must not hide this
     Case("AnnalsWriteHangs", {
         'annals_batch_in_flight_seconds{instance="c1"}': "0+0x5 0+60x10 0+0x10",
         'annals_batch_in_flight_seconds{instance="c2"}': "0+0x5 1+0x30",
@@ -99,7 +104,7 @@ CASES = [
         'annals_consumer_turn_timestamp_seconds{instance="c2"}': "0+60x40",
     }, quiet=(10, 12), fires=(13,), clears=22, labels={"instance": "c1"},
         summary="The loop of the consumer c1 has not turned for 3m 0s"),
-    # its endpoint does not answer while it is frozen, and another consumer goes on
+    # a frozen consumer does not answer, and another consumer goes on
     Case("AnnalsDown", {WEB: "1+0x30", CONSUMERS: "1+0x30", OTHER_CONSUMER: "1+0x5 0+0x5 1+0x20"},
         quiet=(5, 7), fires=(9,), clears=14, labels={"job": "annals-consume", "instance": "c2"},
         summary="annals-consume c2 does not answer"),
@@ -294,14 +299,14 @@ CASES = [
         web("annals_store_days_to_pack", 'table="a"', "0+0x10 2+0x100 0+0x10"),
         quiet=(10 * 60, 80 * 60), fires=(90 * 60,), clears=113 * 60, interval="1h",
         summary="Finished days that are not packed, and take ten times the disk: 2"),
-    # full now, and later not
+    # the disk is full now, and later it is not
     Case("AnnalsDiskFills", {
         f"node_filesystem_avail_bytes{{{DISK}}}": "50+0x10 10+0x60 50+0x500",
         f"node_filesystem_size_bytes{{{DISK}}}": "100+0x600",
     }, quiet=(10, 30), fires=(45, 70), clears=550,
         labels={"job": "postgres-disk", "instance": "p", "mountpoint": "/data"},
         summary="The disk of PostgreSQL at p (/data) is nearly full, or will be within 3 days"),
-    # half is free, and it will be gone
+    # half of the disk is free, but will soon be full
     Case("AnnalsDiskFills", {
         f"node_filesystem_avail_bytes{{{DISK}}}": "90000+0x72 90000-150x100 75000+0x300",
         f"node_filesystem_size_bytes{{{DISK}}}": "100000+0x500",
@@ -369,8 +374,8 @@ def test_each_alert_has_a_test_case() -> None:
 
 
 def test_each_alert_fires_and_clears_as_its_test_case_says(tmp_path: Path) -> None:
-    """One run of promtool checks all cases and names what is wrong. Each case has only its own
-    rule, because all rules would be computed for each minute of each case."""
+    """One run of promtool checks all cases. Each case has only its own rule, because promtool would
+    compute all rules for each minute of each case."""
     files = []
     for number, case in enumerate(CASES):
         rule, test = tmp_path / f"{number}-rule.yaml", tmp_path / f"{number}-{case.alert}.yaml"

@@ -1,4 +1,4 @@
-"""The children that versions name are collected while these are stored."""
+"""The children of applications are collected while versions are stored."""
 
 from history.documents.record import Record
 from history.store.search_index.children import ChildRow, NewChildren

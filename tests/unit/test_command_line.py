@@ -1,4 +1,4 @@
-"""What `annals` answers at once, which words it refuses before a server is started, how it ends."""
+"""The command line: help and version, refused arguments, printed errors, and the exit."""
 
 import io
 import os
@@ -15,7 +15,7 @@ from history.common.text_tables import build_table, pluralize, print_table
 from tests.consuming import ROOT
 
 PROGRAMS = {"manage.py": ["manage.py"], "annals": ["-m", "annals"]}
-# Words, and a part of what is said about them.
+# Wrong arguments, each with a part of its error.
 REFUSED = {
     "ledger --jsn": "unrecognized arguments: --jsn",
     "consume --group": "expected one argument",
@@ -25,7 +25,7 @@ REFUSED = {
 
 
 def run_annals(home: Path, program: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run it with no server named, so that the embedded ones would start in home."""
+    """Run a command without settings that name servers, so that it would start embedded ones."""
     unset = ("DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS", "ANNALS_SECRET_KEY")
     env = {name: value for name, value in os.environ.items() if name not in unset}
     return subprocess.run(
@@ -127,8 +127,9 @@ def test_error_is_printed_as_one_line(
     assert printed.count("\n") == (1 if text else 0)
 
 
-# An answer of Kafka's client comes after the end of Python, and before that of the process.
-LATE = """
+# A program in which an answer of Kafka's client arrives after the end of Python, but before the end
+# of the process.
+LATE_ANSWER = """
 import builtins, ctypes, gc
 import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient
@@ -153,19 +154,20 @@ command_line.main(["annals", "consume"])
 
 def test_kafka_answer_that_arrives_during_exit_does_not_crash_consumer() -> None:
     result = subprocess.run(
-        [sys.executable, "-c", LATE], cwd=ROOT, capture_output=True, timeout=300
+        [sys.executable, "-c", LATE_ANSWER], cwd=ROOT, capture_output=True, timeout=300
     )
     assert result.returncode == 3, result.stderr
 
 
-# What Django's start, the pages, logins and archives need.
+# Modules that only Django's start, the pages, logins and archives need.
 HEAVY = (
     "confluent_kafka cryptography django.db.models history.admin.pages history.api"
     " history.policy.masking history.models history.timeline jwt prometheus_client psycopg pyarrow"
     " requests rich"
 )
 QUICK = " ".join(name for name in NAMES if name not in command_line.EXTENDS_DJANGO)
-# One process for all: what a help imported stays, so the first one that imports too much is named.
+# A program that prints all help texts in one process. It names the first command whose help imports
+# a heavy module.
 HELPS = """
 import runpy, sys
 heavy, quick = (text.split() for text in sys.argv[1:])

@@ -1,4 +1,4 @@
-"""The parts of a consumer: its partitions, batches, clients of Kafka, and what it holds back."""
+"""The parts of a consumer: positions, batches, timers, worker thread and forecaster."""
 
 import logging
 import time
@@ -62,7 +62,7 @@ def test_assigned_partitions_are_due_to_be_claimed_until_they_are_claimed() -> N
     positions.assign([ONE.kafka, TWO.kafka], 5)
     assert positions.is_claim_due(5)
     assert not positions.settled
-    last = LastMessage(7, 3, b"")  # it is read again first
+    last = LastMessage(7, 3, b"")  # this message is read again first
     positions.grant([Claim(ONE, 1, 10, 0, False, last=last), Claim(TWO, 1, 11, 0, True)], TOLERANCE)
     assert not positions.is_claim_due(1e9)
     assert positions.settled
@@ -87,7 +87,7 @@ def test_recording_of_halts_is_repeated_only_after_the_previous_attempt_ended(
         jobs.append(Future())
         return jobs[-1]
 
-    stays = MagicMock(return_value=None)  # a probe: its thread may be done at the next turn
+    stays = MagicMock(return_value=None)  # a probe, whose thread may have ended at the next turn
     background = PeriodicWork(stays, MagicMock(), MagicMock(), record, MagicMock())
     monkeypatch.setattr(periodic_work, "HEARTBEAT_SECONDS", 0.0)
     positions = Positions()
@@ -172,7 +172,7 @@ WAIT = 30.0
 
 
 def find_notice_times(still: StandstillTimer, since: float, limit: float = 1000.0) -> float:
-    """When it is noticed that A stands at 5, looked at every 5 seconds."""
+    """Return when the timer notices that A stays at offset 5, if it is asked every 5 seconds."""
     now = since
     while not still.note_positions(now, {A: 5, B: 1}, {A}):
         now += 5
@@ -184,7 +184,7 @@ def test_standstill_timer_doubles_its_wait_until_a_message_arrives() -> None:
     still = StandstillTimer(WAIT)
     first = find_notice_times(still, 0.0)
     assert first == WAIT
-    # The claims were given up and made again: positions are those of before.
+    # The consumer has claimed its partitions again, and the positions are still the same.
     second = find_notice_times(still, first + 5)
     assert second - (first + 5) == 2 * WAIT
     assert not still.note_positions(second + 5, {A: 6, B: 1}, {A})
@@ -251,7 +251,7 @@ ROOMY = Limits(1_000, 1 << 30)
 
 
 def make_message_of_size(size: int, offset: int = 0) -> KafkaMessage:
-    """A good message of exactly this number of bytes with its key."""
+    """Return a good message that has exactly this number of bytes together with its key."""
     padding = size - make_message(make_value_with_data(b'{"a":""}')).size
     result = make_message(make_value_with_data(b'{"a":"' + b"x" * padding + b'"}'), offset)
     assert result.size == size
@@ -315,8 +315,8 @@ STEPS = st.lists(st.tuples(st.sampled_from([0, 0, 0, 0, 0, 1, 3]), BODIES), max_
 def test_adding_many_messages_at_once_gives_same_batch_as_adding_one_by_one(
     steps: list[tuple[int, bytes]], rows: int, size: int, skipping: bool
 ) -> None:
-    """In both ways, adding ends at an unexplained missing offset, at a message that does not fit,
-    or at a bad message."""
+    """Both ways of adding end at an unexplained missing offset, at a message that does not fit, or
+    at a bad message."""
     messages, offset = [], 5
     for hole, body in steps:
         offset += hole
@@ -359,7 +359,7 @@ PATIENCE = 15.0
 
 @pytest.fixture
 def stuck_member_timer() -> StuckMemberTimer:
-    """Of a member that lost its partitions at 0, maybe because its brokers went away."""
+    """The timer of a member that lost its partitions at time 0, when its brokers may be down."""
     timer = StuckMemberTimer(PATIENCE, -100.0)
     timer.end()
     timer.begin(0.0, are_brokers_up=False)
@@ -369,7 +369,11 @@ def stuck_member_timer() -> StuckMemberTimer:
 def find_stuck_time(
     stuck_member_timer: StuckMemberTimer, since: float, away_until: float = 0.0
 ) -> float:
-    """When it counts as stuck, asked every half second."""
+    """Return when the member counts as stuck, if the timer is asked every half second.
+
+    Args:
+        away_until: Until when the brokers do not answer.
+    """
     now = since
     while True:
         now += 0.5
@@ -442,14 +446,14 @@ SOON, LATER, HALTED = ("soon", 0), ("later", 0), ("halted", 0)
 
 
 class FixedEnds:
-    """The consumer's source, as far as it is asked here: where its partitions end."""
+    """A source of the consumer whose partitions all end at the same offset."""
 
     def get_end_offset(self, partition: KafkaPartition) -> int:  # noqa: ARG002
         return 10_000
 
 
 class RecordedForecast:
-    """Stands for the HeartbeatWriter and keeps the forecast that was submitted last."""
+    """A fake HeartbeatWriter that keeps the last submitted forecast."""
 
     def __init__(self) -> None:
         self.outlooks: dict[Claim, Outlook] = {}
@@ -463,7 +467,7 @@ class RecordedForecast:
 
 
 class MovableClock:
-    """time, of which a test moves the hands."""
+    """A fake module `time` whose monotonic clock the test moves."""
 
     def __init__(self) -> None:
         self.now = 1_000_000.0
@@ -546,7 +550,7 @@ def test_reading_rate_is_measured_only_while_consumer_lags_behind(clock: Movable
     place.claimed[SOON].expected += 10
     clock.now += 10
     forecaster.ask_when_due(source, place)
-    # Two partitions have all their messages left: the one that is read to its end does not count.
+    # The partition that is read to its end does not count. Of the other two nothing was read.
     assert forecaster.reading_rate != 5_000.0
     for item in place.claimed.values():
         item.expected = 50_001

@@ -1,4 +1,4 @@
-"""docs/contract.md: the examples have the reasons that it says, and its rules are those of code."""
+"""The examples, reject reasons and rules of docs/contract.md agree with the decoder."""
 
 import json
 import re

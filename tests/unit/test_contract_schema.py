@@ -1,4 +1,4 @@
-"""The JSON Schema and the decoder accept the same messages, except for what BEYOND names."""
+"""The JSON Schema and the decoder accept the same messages, except for rules of BEYOND_SCHEMA."""
 
 import json
 import re
@@ -44,7 +44,7 @@ IN_WHOLE = {
 
 
 def is_decoded(body: bytes, topic: str = TOPIC, decode: Decoder = decode) -> bool:
-    """Whether the decoder takes a message, as far as the clock is not concerned."""
+    """Return whether the decoder accepts a message, apart from the age of its moment."""
     try:
         decode(make_message(body, topic=topic), WINDOW)
     except ExpiredVersionError:
@@ -99,7 +99,7 @@ def test_json_schema_and_decoder_agree_on_values_at_the_limits_of_each_field(nam
 
 
 def is_accepted_by_all(body: dict[str, Any], entity: Any) -> bool:
-    """Whether all accept a message. Those of BEYOND have no number of that notation."""
+    """Return whether decoder and schemas accept a message, after checking that they agree."""
     accepted = is_decoded(json.dumps(body).encode(), entity.topics[0])
     assert OF_KIND[entity.name].is_valid(body) is accepted, body
     assert IN_WHOLE[entity.name].is_valid(body) is accepted, body
@@ -151,7 +151,7 @@ ANY: dict[str, st.SearchStrategy[Any]] = {
 
 
 def is_beyond_notation(body: dict[str, Any]) -> bool:
-    """Whether a message is one of those in BEYOND that the strategies make."""
+    """Return whether a rule of BEYOND_SCHEMA is about the message: a float, or a leap day."""
     whole = any(isinstance(body.get(name), float) for name in ("version", "type", "revType"))
     return whole or "-02-29T" in str(body.get("updatedAt"))
 
@@ -173,7 +173,8 @@ def test_json_schema_and_decoder_accept_the_same_random_messages(
     event(f"accepted: {is_accepted_by_all(body, entity)}")
 
 
-# A message for each name in BEYOND: parsed as Python does, and what the decoder says of it.
+# For each rule of BEYOND_SCHEMA, messages on which decoder and schema disagree, each with whether
+# the decoder accepts it.
 DIFFERENT: dict[str, list[tuple[bytes, bool]]] = {
     "bytes": [(make_value_with_data(b'{"a":NaN}'), False)],
     "surrogates": [(make_value(id="x").replace(b'"x"', rb'"\ud800"'), False)],
@@ -196,7 +197,7 @@ def test_every_documented_rule_that_the_schema_cannot_express_has_a_test_case() 
 
 
 @pytest.mark.parametrize("name", DIFFERENT)
-def test_decoder_refuses_messages_that_break_rules_beyond_the_schema(name: str) -> None:
+def test_decoder_and_schema_disagree_only_on_rules_beyond_the_schema(name: str) -> None:
     python = jsonschema.Draft202012Validator(contract.make_whole_schema())
     for body, accepted in DIFFERENT[name]:
         try:

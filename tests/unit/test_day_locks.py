@@ -1,4 +1,4 @@
-"""An attempt that does not get its locks is repeated."""
+"""An attempt to lock a day is repeated if it does not get its locks."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ LOST = errors.InternalError_("failure on connection marked as essential: 127.0.0
 
 
 def make_attempt(*results: Exception | str) -> Callable[[], str]:
-    """Return a function that raises or returns these in turn."""
+    """Return a function that raises or returns these values, one at each call."""
     rest = iter(results)
 
     def attempt() -> str:

@@ -1,4 +1,4 @@
-"""CONTRACT.md section 1, rule by rule; moments against datetime; mutations of all kinds."""
+"""The decoder keeps each rule of the message contract, also for mutated messages."""
 
 import random
 import re
@@ -176,7 +176,7 @@ def test_moment_outside_the_contract_is_refused(start: str, tail: str) -> None:
 
 
 def test_every_mutated_message_is_decoded_or_rejected_in_the_same_way_each_time() -> None:
-    """`python -m tests.fuzz --messages 1000000` tries as many messages as are asked for."""
+    """`python -m tests.fuzz --messages 1000000` runs the same with more messages."""
     counts = fuzz.run_mutations(random.Random(7), 20_000)
     assert counts.total() == 20_000
     assert counts["record"] > 1_000
@@ -189,8 +189,8 @@ def make_numbers(text: bytes, count: int) -> bytes:
 
 @pytest.mark.parametrize("text", [b"1e131071", b"1E+131071", b"-1.5e00131070", b"7e-16383"])
 def test_numbers_with_too_many_digits_are_refused(text: bytes) -> None:
-    """A message of 81 KB can have 9,000 numbers with the largest exponent. As text they have 1.2
-    GB."""
+    """A message of 81 KB can have 9,000 numbers with the largest exponent. PostgreSQL would write
+    them with 1.2 GB of digits."""
     digits = 16_383 if b"-1" in text[1:] else 131_071
     maximum = MAX_DIGITS // digits
     decode_record(make_numbers(text, maximum - 5))
@@ -306,7 +306,7 @@ def name_version(
         (make_nested(100_000), ("K1", None)),
         (None, ("K1", None)),
     ],
-    ids=map(str, range(15)),  # the messages have the time in them
+    ids=map(str, range(15)),  # messages contain the present time, and ids must not change
 )
 def test_document_and_version_of_bad_message_are_identified_when_readable(
     body: bytes | None, expected: tuple[Any, ...]

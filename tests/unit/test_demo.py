@@ -1,5 +1,4 @@
-"""The simulated stream: the contract's messages, the target sizes and lives, and real changes; and
-what the options of `simulate` come to."""
+"""The simulated messages meet the contract and the target distributions, and the demo runs them."""
 
 import os
 from collections import defaultdict
@@ -31,7 +30,7 @@ from ingest.messages.decode import decode
 from ingest.messages.message import KafkaMessage
 
 ROOT_FOLDER = Path(__file__).parents[2]
-# Bytes of a message value, and versions of a document, by quantile.
+# The target sizes of messages in bytes, and the target numbers of versions, by quantile.
 SIZES = {0.25: 1_356, 0.5: 1_647, 0.75: 1_934, 0.9: 2_650, 0.95: 3_310, 0.99: 6_501}
 VERSIONS = {0.5: 4, 0.95: 12, 0.99: 22}
 MEAN_BYTES, LEAST_BYTES, MOST_BYTES = 1_785, 200, 36_864
@@ -89,15 +88,15 @@ def test_simulated_messages_meet_the_message_contract(messages: Sequence[Simulat
 def test_versions_of_simulated_document_begin_with_create_and_grow_by_one(
     documents: dict[bytes, list[SimulatedMessage]],
 ) -> None:
-    twins = 0
+    equal_moments = 0
     for history in documents.values():
         assert [message.version for message in history] == list(range(len(history)))
         assert history[0].type is ChangeType.CREATE
         assert all(message.type is ChangeType.UPDATE for message in history[1:-1])
         for first, following in pairwise(history):
             assert first.updated_at <= following.updated_at
-            twins += first.updated_at == following.updated_at
-    assert 0.001 < twins / sum(map(len, documents.values())) < 0.03
+            equal_moments += first.updated_at == following.updated_at
+    assert 0.001 < equal_moments / sum(map(len, documents.values())) < 0.03
 
 
 @settings(max_examples=20, deadline=None)
@@ -114,8 +113,8 @@ def test_simulation_gives_same_bytes_when_seed_and_start_are_the_same(
 
 
 def test_simulation_ends_at_the_limit_that_is_reached_first() -> None:
-    whole = count_messages(1, 10)
-    assert plan_simulation(NOW, 1, applications=10).messages == whole
+    message_count = count_messages(1, 10)
+    assert plan_simulation(NOW, 1, applications=10).messages == message_count
     assert plan_simulation(NOW, 1, applications=10, messages=7).messages == 7
     assert plan_simulation(NOW, 1, applications=10, seconds=0.1).messages == 20
     assert plan_simulation(NOW, 1, rps=0.0, seconds=5.0).messages is None

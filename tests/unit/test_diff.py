@@ -1,4 +1,4 @@
-"""What a person sees of a difference: few changes, in order, named by key."""
+"""The comparison of snapshots: few changes, in document order, with list items named by key."""
 
 import copy
 from decimal import Decimal
@@ -32,7 +32,7 @@ from tests.unit.diff_documents import DOCUMENTS, PAIRS, is_equal, make_exact
 def list_changes_in_short(
     old: Any, new: Any, identity: ListIdentity | None = None
 ) -> list[tuple[Any, ...]]:
-    """The changes in short: kind, key path, and the values or indexes."""
+    """Return kind, key path, and the values or indexes of each change."""
     changes = list_changes(old, new, identity) if identity else list_changes(old, new)
     return [_format_change(change) for change in changes]
 
@@ -367,14 +367,14 @@ def test_find_values_selects_the_values_that_a_path_names() -> None:
 
 
 ODD_LISTS: list[tuple[str, Any, Any, bool]] = [
-    # the key goes from one item to the next, and the items are matched by what they hold
+    # the key moves to another item, and items are matched by their contents
     ("/docs/[pid=a]/s", [{"pid": "a", "s": 1}, {}], [{"pid": "b", "s": 1}, {}], True),
-    # a move of the item itself, and what an index means
+    # an item moves, or the path has an index
     ("/docs/[pid=a]", [{"pid": n} for n in "abc"], [{"pid": n} for n in "bca"], True),
     ("/docs/0/pid", [{"pid": "a"}, {"pid": "b"}], [{"pid": "b"}, {"pid": "a"}], True),
     ("/docs/1", ["a", "b"], ["new", "a", "b"], True),
     ("/docs/0", ["a", "b"], ["a", "new", "b"], False),
-    # any item
+    # the path selects all items
     ("/docs/*/s", [{"pid": "a", "s": 1}, {"s": 9}], [{"s": 9}, {"pid": "a", "s": 1}], False),
     ("/docs/*/s", [{"pid": "a", "s": 1}, {"s": 9}], [{"s": 9}, {"pid": "a", "s": 2}], True),
     ("/docs/*/s", {"0": {"s": 1}}, [{"s": 1}], False),
@@ -384,7 +384,7 @@ ODD_LISTS: list[tuple[str, Any, Any, bool]] = [
 
 
 @pytest.mark.parametrize("path, old, new, touched", ODD_LISTS)
-def test_path_filter_finds_list_item_by_its_key_whatever_the_other_items_are(
+def test_path_filter_selects_list_items_by_key_by_index_or_all_items(
     path: str, old: Any, new: Any, touched: bool
 ) -> None:
     assert is_touched(path, {"docs": old}, {"docs": new}) is touched
@@ -402,7 +402,7 @@ ITEM = st.sampled_from(["[pid=a]", "[pid=7]", "[id=1]", "[id=2]", "[none=1]"])
 
 
 def list_named_values(items: Any, item: str) -> list[Any]:
-    """What stands in `s` of the items that a segment names; nothing borrowed from the filter."""
+    """Return `s` of the list items that a path segment names, without using code of the filter."""
     field, _, value = item.strip("[]").partition("=")
     return [
         item["s"]
@@ -445,7 +445,7 @@ def test_changes_and_patch_made_separately_equal_those_of_one_comparison(
     assert (list_changes(*pair), make_patch(*pair)) == (diff.changes, diff.patch)
 
 
-# A null that moves among others is moved, and not changed.
+# A null that moves among other nulls counts as moved, and not as changed.
 @example(([None, {"pid": "d", "s": 1}, {"pid": "c"}, {"pid": 1}],
           [{"pid": "c"}, None, {"pid": 1}, {"pid": "d", "s": 0}]))  # fmt: skip
 @given(PAIRS)
@@ -479,7 +479,7 @@ def _escape(key: str) -> str:
 
 
 class ReplayedChanges:
-    """Makes new from old and the changes a person sees, knowing nothing else."""
+    """Applies the changes that a person sees to the old snapshot, to get the new one."""
 
     def __init__(self, changes: tuple[ValueChange, ...]) -> None:
         self.removed = {change.path for change in changes if change.kind == "removed"}
@@ -582,6 +582,6 @@ def test_patch_is_not_longer_than_replacing_the_whole_document(name: str, count:
 
 def test_patch_of_reordered_list_has_the_fewest_possible_moves() -> None:
     old: list[dict[str, Any]] = [{"pid": str(number)} for number in range(9)]
-    order = [3, 0, 1, 8, 2, 4, 7, 6, 5]  # 0 1 2 4 7 (or 6, 5) stay
+    order = [3, 0, 1, 8, 2, 4, 7, 6, 5]  # 0, 1, 2, 4 and one of 5, 6 and 7 stay
     changes = list_changes(old, [old[number] for number in order])
     assert [change.kind for change in changes] == ["moved"] * 4

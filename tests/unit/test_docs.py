@@ -1,4 +1,4 @@
-"""The documentation names everything there is, and points at nothing that is not there."""
+"""The documentation is complete, and its links, files, tests and versions exist."""
 
 import re
 from hashlib import sha256
@@ -26,7 +26,7 @@ def test_generated_pages_are_fresh(name: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_in_documentation_lead_to_existing_places(page: Path) -> None:
+def test_links_in_documentation_lead_to_existing_files(page: Path) -> None:
     for target in LINK.findall(page.read_text()):
         path, _, _ = target.partition("#")
         if path and "://" not in path:
@@ -99,7 +99,7 @@ def test_each_picture_was_drawn_from_the_present_text_of_its_dot_file(text: Path
     drawn_from = f"sha256 {sha256(text.read_bytes()).hexdigest()} -->"
     picture = text.with_suffix(".svg").read_text(encoding="utf-8")
     assert drawn_from in picture, f"{text.name} was changed: run scripts/draw"
-    # A browser shows it as part of the page: nothing in it may load or run something.
+    # A browser shows the picture as part of a page, so it must not load or run anything.
     assert "<script" not in picture
     assert "href" not in picture.replace("xlink", "").split("<g", 1)[1]
 

@@ -1,4 +1,4 @@
-"""Settings: right values are typed, wrong ones stop the start with a sentence that names them."""
+"""Settings: right values are converted, and a wrong value stops the start with a clear error."""
 
 import os
 import re
@@ -194,7 +194,7 @@ def test_error_about_unknown_setting_suggests_the_most_similar_name(name: str, m
         env.read_settings({name: "x"})
 
 
-# Parts of passwords, which nothing may print.
+# Parts of passwords that no error may print.
 SECRETS = ("pw1", "s3cr", "pa4", "ss4", "zz5")
 WRONG = {
     "another database": "mysql://root:pw1@h/x",
@@ -234,7 +234,7 @@ KEY = "AKIAEXAMPLE:wJalrXUtn%2FK7"
 WHERE = "region=us-east-1&endpoint_override=127.0.0.1:1&scheme=http"
 
 
-def test_place_of_archive_is_shown_without_password() -> None:
+def test_archive_url_is_shown_without_password() -> None:
     assert ArchiveStore(f"s3://{KEY}@bucket/annals?{WHERE}").place == "s3://bucket/annals"
     assert ArchiveStore("/var/lib/annals archive").place == "file:///var/lib/annals%20archive"
 

@@ -1,4 +1,4 @@
-"""Fields that are not where the contract has them."""
+"""Fields of a message at other places than in the message contract, as a kind declares them."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The forecast of losses: never later than the brokers delete."""
+"""The forecast of losses is never later than the deletion by the brokers."""
 
 from math import inf
 
@@ -32,7 +32,7 @@ LOG = PartitionLog(at=NOW, start=0, end=1_000_000, arriving=1000.0, message_byte
         (Retention(None, 1_000_000), LOG, 0.0),
         (Retention(None, None), LOG, None),
         (Retention(60.0, 1, deletes=False), LOG, None),
-        # Nothing comes, or the sizes are not known: then only time deletes.
+        # Without new messages or known sizes, only the time limit deletes messages.
         (Retention(2 * HOUR, 10**10), PartitionLog(NOW, 0, 1_000_000, 0.0, 1000.0), HOUR),
         (Retention(2 * HOUR, 10**10), PartitionLog(NOW, 0, 1_000_000, 1000.0), HOUR),
     ],
@@ -80,14 +80,14 @@ def test_forecast_is_immediate_when_broker_has_already_deleted_unread_messages()
     ["cleanup.policy", "retention.ms", "retention.bytes"],
 )
 def test_retention_is_unknown_when_topic_configuration_lacks_a_setting(missing: str) -> None:
-    given_ = {
+    configuration = {
         "cleanup.policy": "compact, delete",
         "retention.ms": "60000",
         "retention.bytes": "-1",
     }
-    assert Retention.from_configuration(given_) == Retention(60.0, None, True)
-    del given_[missing]
-    assert Retention.from_configuration(given_) is None
+    assert Retention.from_configuration(configuration) == Retention(60.0, None, True)
+    del configuration[missing]
+    assert Retention.from_configuration(configuration) is None
 
 
 BACKLOGS = st.dictionaries(

@@ -1,4 +1,4 @@
-"""Envelopes that a kind declares: a message of the contract says the same in each of them."""
+"""The envelope forms that a kind can declare. A message gives the same record in each of them."""
 
 import base64
 import json
@@ -78,7 +78,7 @@ parent = "/meta/app"
 
 
 def declare_kind(envelope: str, tmp_path: Path, parent: str = "/meta/app") -> EntityKind:
-    """A child kind with this envelope, as the file of kinds declares it."""
+    """Return a child kind with this envelope, read from a file of kinds."""
     file = tmp_path / "kinds.toml"
     file.write_text(
         TASK.replace("/meta/app", parent) + envelope,
@@ -234,7 +234,10 @@ def test_message_in_any_envelope_form_gives_the_same_record_as_in_the_contract_f
 
 
 def _decode_row(record: Record, content: dict[str, Any], data: msgspec.Raw) -> Record:
-    """The record of a row, whose document is one column: the row is the snapshot."""
+    """Check a record whose snapshot is a whole database row, and return it for the comparison.
+
+    The data of `content` is one column of the row.
+    """
     shown_text = bytes(record.data)
     assert NUMBER.encode() in shown_text or bytes(data) == b"null"
     old = {**content, "version": content["version"] - (content["type"] == "DELETE")}
@@ -244,7 +247,7 @@ def _decode_row(record: Record, content: dict[str, Any], data: msgspec.Raw) -> R
     record = msgspec.structs.replace(record, data=expected.data)
     if content["type"] != "DELETE":
         return record
-    # The row is that of the change before: nothing of it says when and by whom it was deleted.
+    # The event of a deletion has the last row, which does not say when and by whom it was deleted.
     assert (record.author, record.client_id, record.updated_at) == (None, "shop", DELETED)
     return msgspec.structs.replace(
         record, author=expected.author, client_id=expected.client_id, updated_at=expected.updated_at
@@ -378,7 +381,7 @@ def test_invalid_cloudevents_are_refused(forms: dict[str, Decoder]) -> None:
             "bad_data",
         )
     assert get_refusal(forms["structured"], make_message(None))[0] == "empty_value"
-    # Both modes are told apart by the content type, also where the headers are there twice.
+    # The content type decides between both modes, even if the headers occur twice.
     twice = {**{f"ce_{name}": "other" for name in _make_attributes(GOOD)},
              "Content-Type": "application/cloudevents+json; charset=UTF-8"}  # fmt: skip
     record = forms["binary"](make_message(make_structured_event(GOOD).value, twice), WINDOW)
@@ -424,7 +427,7 @@ WKB: Final = {
     "geography": "AQEAACDmEAAADCHn/f9/ZkAYQs77/39WQA==",
     "point": "AQEAAAAAAAD8g9eXwQAAAPyD15fB",
 }
-# As Debezium writes the value that PostgreSQL did not log, by the type of the column.
+# What Debezium writes for a value that PostgreSQL did not log, by the type of the column.
 UNAVAILABLE: Final[dict[str, str]] = {
     "text": f'"{PLACEHOLDER}"',
     "escaped text": f'"{ESCAPED}"',
@@ -450,7 +453,7 @@ UNAVAILABLE: Final[dict[str, str]] = {
 
 
 def make_event_with_document(document: str) -> KafkaMessage:
-    """A Debezium event whose column `document` is this JSON text."""
+    """Return a Debezium event whose column `document` has this JSON text."""
     return make_bare_change_event({**GOOD, "data": msgspec.Raw(document.encode())})
 
 
@@ -527,7 +530,7 @@ def test_moment_and_service_are_taken_from_debezium_event_when_row_has_none(tmp_
 
 @pytest.mark.parametrize("name", ["ce_trace", "ce_data", "ce_data_base64"])
 def test_header_that_no_envelope_declares_is_ignored(tmp_path: Path, name: str) -> None:
-    """It may contain any bytes."""
+    """The header may contain any bytes."""
     decoder = Decoder({TOPIC: make_parser(CLOUDEVENTS, tmp_path, "/application")})
     page_text = make_binary_event(GOOD)
     more = msgspec.structs.replace(page_text, headers=(*page_text.headers, (name, b"\xff")))

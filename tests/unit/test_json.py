@@ -1,4 +1,4 @@
-"""Numbers come out as they came in, and what is not JSON is refused."""
+"""Reading and writing JSON keeps the digits of numbers, and text that is not JSON is refused."""
 
 import copy
 import json
@@ -106,7 +106,7 @@ DEPTHS = [
 
 
 def make_nested(levels: int, inside: str = "1") -> bytes:
-    """Objects and lists in turn, `levels` of them around a value, with something next to each."""
+    """Return a value inside `levels` alternating objects and lists, each with another member."""
     text = inside
     for level in range(levels):
         text = f'{{"a": {text}, "]}}\\"": 0.50}}' if level % 2 else f'[{text}, "{{["]'
@@ -169,7 +169,7 @@ def test_number_in_another_notation_is_no_change_at_any_depth(
 
 
 @given(DOCUMENTS, st.integers(1, 4))
-def test_document_stays_the_same_at_whatever_depth_parsing_stops(
+def test_document_is_read_unchanged_when_parsing_stops_at_any_depth(
     document: Any, deepest: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -192,7 +192,7 @@ def parse_whole(value: Any) -> Any:
 def test_nesting_depth_is_measured_at_the_deepest_bracket(
     turns: list[tuple[int, int]], levels: int
 ) -> None:
-    """Each turn closes up to the first number of brackets, and then opens the second number."""
+    """For each pair the text closes at most the first number of brackets, and opens the second."""
     text, now, deepest = "", 0, 0
     for limit, up in turns:
         down = min(limit, now)
@@ -234,7 +234,7 @@ def test_deeply_nested_list_items_without_identity_fields_are_matched() -> None:
     )
 
     def compare_far_down(frames: int) -> list[str]:
-        """Called as far down the stack as a web request is."""
+        """Compare with as many frames on the stack as in a web request."""
         if frames:
             return compare_far_down(frames - 1)
         blamed: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""The file of kinds: what it declares, and one clear sentence for each mistake."""
+"""The kinds file: the kinds that it declares, and one clear sentence for each mistake."""
 
 import json
 from datetime import UTC, date, datetime
@@ -62,7 +62,7 @@ WRONG = {
     ),
 }
 T = '[[kind.label]]\npath = "/t"\nen = "T"\n'
-# What is added to a whole kind, and what is said of it.
+# Texts that are added to a complete kind, and the error that each causes.
 OF_ORDER = {
     'migration_topic = "orders"': "migration_topic must differ from topic. If the kind has",
     "colour = 1": "Object contains unknown field `colour`.",
@@ -80,7 +80,7 @@ OF_ORDER = {
     'with kind = "enum" may have them.',
     T.replace("/t", "/t/0") + "sensitive = true": 'label "/t/0": 0 is one position in a list, but',
 }
-# The names and values that would have been valid, and the nearest.
+# Errors list the valid names and values, and suggest the most similar one.
 TYPES = 'envelope = { form = "debezium", types = { c = "CREATE", u = "UPDTAE" } }'
 VALID = {
     'serach = { number = "/n" }': "unknown field `serach`. Did you mean search? The valid ones are "
@@ -194,7 +194,7 @@ def test_shipped_kinds_have_the_topics_of_the_contract() -> None:
 
 PAGE = "docs/kinds.md"
 WINDOW = Window(date(2026, 1, 1), date(2027, 1, 1))
-# A kind without a parent, whose reader is tested with the page's envelopes.
+# A kind without a parent, with which the envelopes of the page are tested.
 TOPIC = BY_NAME["product-instance"].topics[0]
 
 

@@ -1,4 +1,4 @@
-"""Limits: of calls of an old service that is down, of the bytes of an answer."""
+"""Limits for calls of the old service: the circuit breaker, and the size of an answer."""
 
 import gzip
 import tracemalloc
@@ -49,8 +49,8 @@ def test_open_circuit_breaker_allows_one_call_after_each_pause() -> None:
 def test_service_that_is_down_gets_at_most_one_call_in_each_pause(
     steps: list[tuple[float, bool]],
 ) -> None:
-    """Before the breaker opens, there are FAILURES_TO_OPEN calls. This holds whenever requests
-    arrive."""
+    """Only before the breaker opens, there are FAILURES_TO_OPEN calls. Requests arrive at random
+    times."""
     breaker, now, calls = CircuitBreaker(), 0.0, 0
     for wait, _ in steps:
         now += wait

@@ -1,4 +1,4 @@
-"""Marks and tokens: what is masked, and what a token says and does not say."""
+"""Which values of a snapshot are masked, and what a mask token reveals."""
 
 import json
 from typing import Any
@@ -25,7 +25,7 @@ def mask_document(paths: list[str], document: object) -> Any:
     [
         (["/a"], {"a": 1, "b": 2}, {"a": "</a>", "b": 2}),
         (["/a"], {"a": None}, {"a": "</a>"}),
-        # Not in the form that the path expects: masked whole.
+        # A value of another form than the path expects is masked as a whole.
         (["/a/b"], {"a": "text"}, {"a": "</a/b>"}),
         (["/a/b"], {"a": None, "c": "text"}, {"a": None, "c": "text"}),
         (["/a/b"], {"a": [{"b": 1}]}, {"a": "</a/b>"}),
@@ -34,7 +34,7 @@ def mask_document(paths: list[str], document: object) -> Any:
         (["/a/*/n"], {"a": {"n": "x"}}, {"a": {"n": "</a/*/n>"}}),
         (["/**/a/b"], {"c": [{"a": "x", "b": "y"}]}, {"c": [{"a": "</**/a/b>", "b": "y"}]}),
         (["/a/**/n"], {"a": {"b": "x", "n": 1}}, {"a": {"b": "x", "n": "</a/**/n>"}}),
-        # Behind no name a plain value is what it seems to be.
+        # A path without a name before its wildcard does not mask plain values.
         (["/*/n", "/**/m"], {"a": "x", "b": ["y"]}, {"a": "x", "b": ["y"]}),
         (["/a/*/n"], {"a": {"x": {"n": 1}}}, {"a": {"x": {"n": "</a/*/n>"}}}),
         (["/a/1"], {"a": [7, 8]}, {"a": [7, "</a/1>"]}),

@@ -1,4 +1,4 @@
-"""Documents with NUL characters come back as they were, and others are not touched."""
+"""Snapshots with NUL characters are restored unchanged, and other snapshots are not touched."""
 
 import json
 from decimal import Decimal
@@ -22,7 +22,7 @@ from history.store.search_index.keys import NewSearchKeys
 from ingest.messages.decode import decode
 from tests.messages import WINDOW, make_message, make_value_with_data
 
-# What quoting and escaping could confuse, often.
+# Texts with many characters that quoting and escaping could confuse.
 TEXTS = st.one_of(
     st.text(st.sampled_from('\0\\"u0{}[],: я\u2400\x01\n'), max_size=12),
     st.text(st.characters(exclude_categories=["Cs"]), max_size=12),
@@ -45,7 +45,7 @@ def has_nul(value: object) -> bool:
 
 
 def make_texts(document: dict[str, object]) -> list[bytes]:
-    """The document with few and with many escapes."""
+    """Return the document as JSON with few escapes, and with many."""
     plain = dumps(document)
     return [plain, json.dumps(json.loads(plain, parse_float=str), ensure_ascii=True).encode()]
 
@@ -84,13 +84,13 @@ ZEROS = "0" * 100
 
 
 def make_document(number: str) -> bytes:
-    """A document with this number that is long enough to be looked at."""
+    """Return a document with this number that is long enough for its zeros to be shortened."""
     text = "0" * MIN_SHORTENED_BYTES
     return f'{{"text": "{text}", "quoted": "\\"{ZEROS}", "n": {number}}}'.encode()
 
 
 def read_number(text: bytes) -> tuple[str, Decimal]:
-    """The number as it is written, and its value."""
+    """Return the number as it is written, and its value."""
     members = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     written = bytes(members["n"]).decode()
     assert msgspec.json.decode(members["text"]) == "0" * MIN_SHORTENED_BYTES

@@ -1,4 +1,4 @@
-"""Which days are made, dropped and kept, decided without a database."""
+"""Which days are created, dropped and kept. The decision needs no database."""
 
 from datetime import UTC, date, datetime, timedelta
 
@@ -45,7 +45,7 @@ def make_strategy(
 
 
 def list_created(day_strategy: DayStrategy) -> list[int]:
-    """Days to create, as numbers relative to today."""
+    """Return the days to create, as numbers relative to today."""
     return [(partition.day - TODAY).days for partition in day_strategy.to_create()]
 
 

@@ -1,4 +1,4 @@
-"""Texts of other people in a spreadsheet: what would run gets an apostrophe, all else stays."""
+"""In a spreadsheet a text that begins a formula gets an apostrophe, and others do not change."""
 
 import csv
 import io

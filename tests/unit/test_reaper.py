@@ -1,4 +1,4 @@
-"""What tests.reaper ends after a command, and what it leaves."""
+"""tests.reaper ends the processes that a command leaves behind."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Business keys are taken out of snapshots, whatever else is in them."""
+"""Business keys are read from snapshots, and stored as search keys with their newest day."""
 
 import json
 from itertools import pairwise
@@ -93,7 +93,7 @@ def test_business_keys_that_python_considers_equal_are_distinguished(
 def test_search_keys_are_complete_whatever_the_batches_contain(
     shows: list[Any], cuts: list[int]
 ) -> None:
-    """Each key is stored with its newest day, as if each record had been stored by itself."""
+    """Each key is stored with its newest day, as if each record had been in its own batch."""
     stored: dict[tuple[str, str], int] = {}
     expected: dict[tuple[str, str], int] = {}
     cache = FingerprintCache(1)

@@ -1,6 +1,6 @@
-"""The gate's secret scan finds what somebody commits by mistake.
+"""The secret scan of the gate finds secrets that are committed by mistake.
 
-The secrets are put together here, so that the scan does not find this file.
+The tests assemble the secrets from parts, so that the scan does not find them in this file.
 """
 
 import base64
@@ -16,7 +16,7 @@ SCRIPT = run_path(str(ROOT / "scripts" / "secret_scan.py"))
 
 
 def make_token() -> str:
-    """A JWT, made up."""
+    """Return an invented JWT."""
     parts = ({"alg": "HS256", "typ": "JWT"}, {"sub": "m.prygunov", "exp": 1_900_000_000})
     encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode() for part in parts]
     return ".".join(item.rstrip("=") for item in (*encoded, base64.b64encode(b"s" * 33).decode()))
@@ -34,7 +34,7 @@ PLANTED = {
 }
 PRAGMA = "pragma: " + "allowlist secret"
 ACCESS_KEY = PLANTED["aws.py"][1].strip()
-# As the scan's library would let them pass: by the file, by a comment, by the form.
+# Secrets that the library of the scan would ignore because of the file, a comment or the form.
 UNSEEN = {
     "aws.py": f"{ACCESS_KEY}  # {PRAGMA}\n",
     "uv.lock": ACCESS_KEY,
@@ -49,7 +49,7 @@ UNSEEN = {
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A repository with one file in which there is no secret."""
+    """A repository with one file without a secret."""
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
     (tmp_path / "scripts").mkdir()
     (tmp_path / "fine.py").write_text("PASSWORD = os.environ['PASSWORD']\n")
@@ -68,7 +68,7 @@ def test_secret_scan_finds_each_planted_secret(
     root: Path, name: str, kind: str, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (root / name).write_text(text)
-    for _ in range(2):  # it stays a fault, although the other files are not read again
+    for _ in range(2):  # the next scan reports it too, without reading unchanged files
         assert SCRIPT["main"](root, []) == 1
         assert f"{name}:1: {kind}" in capsys.readouterr().out
 

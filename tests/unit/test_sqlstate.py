@@ -1,4 +1,4 @@
-"""Every SQLSTATE has one cause, and only the rows' own errors can bring a row to quarantine."""
+"""Every SQLSTATE has one cause, and only errors of a row itself bring the row to quarantine."""
 
 import psycopg
 import pytest
@@ -19,8 +19,8 @@ KNOWN = {
     if isinstance(error, type) and isinstance(vars(error).get("sqlstate"), str)
 }
 
-# Each class, as the appendix of the PostgreSQL manual lists them, with the cause of its codes
-# except those below.
+# The classes of SQLSTATE in the appendix of the PostgreSQL manual, with the cause of their codes.
+# NOTABLE has the exceptions.
 CLASSES = {
     ErrorCause.OUTAGE: "08 40 53 55 57 58 72",
     ErrorCause.BATCH: "21 22 23 54",
@@ -28,7 +28,7 @@ CLASSES = {
     " 3B 3D 3F 42 44 F0 HV P0 XX",
 }
 
-# Codes that differ from their class.
+# Codes with another cause than their class.
 NOTABLE = {
     ErrorCause.OUTAGE: "ReadOnlySqlTransaction InFailedSqlTransaction"
     " IdleInTransactionSessionTimeout TransactionTimeout",

@@ -1,8 +1,7 @@
-"""The consumer's decisions, explored at random: two consumers, each with one or two lanes, share
-three partitions and a ledger.
+"""Random tests of StateMachine: two consumers with one or two lanes share three partitions.
 
-The model plays Kafka, the group, the ledger and the database. It compares what each batch holds
-with the log, offset by offset.
+The test simulates Kafka, the group, the ledger and the database. It compares each written batch
+with the log of the partition, offset by offset.
 """
 
 from collections import Counter
@@ -51,16 +50,15 @@ BODIES = {
     "expired": make_value(productInstanceId="a", updatedAt="0001-01-01T00:00:00"),
     "giant": make_value(productInstanceId="a", data={"text": "x" * GIANT_BYTES}),
 }
-HOLE = "hole"  # an offset without a message, as a transaction's marker has
+HOLE = "hole"  # an offset without a message, such as the marker of a transaction
 KINDS = st.sampled_from(["good", "good", "bad", "bad", "expired", "giant", HOLE])
 
 
 @dataclass
 class ModelledLedgerRow:
-    """The ledger's row of one partition. cuts: how many rows before it belong to logs that were
-    cut."""
+    """The present ledger row of one partition."""
 
-    cuts: int = 0
+    cuts: int = 0  # how many earlier rows belong to truncated logs
     last: LastMessage | None = None
     epoch: int = 0
     next: int = 0
@@ -71,18 +69,20 @@ class ModelledLedgerRow:
 
 @dataclass
 class ModelledConsumer:
-    """A consumer with the client that Kafka gave it. offsets: where each partition is read
-    from; fetched: those of which something was delivered since the claim, so that the client knows
-    a leader epoch; reset: those that the client reads from the start, because their log was cut;
-    paused: those that are not delivered; bad: how many bad messages were taken in a row."""
+    """A consumer with its Kafka client."""
 
     machine: StateMachine
+    # The offset from which the client reads each partition.
     offsets: dict[KafkaPartition, int] = field(default_factory=dict)
+    # The partitions with a delivered message since the claim: the client knows a leader epoch.
     fetched: set[KafkaPartition] = field(default_factory=set)
+    # The partitions that the client reads from the start, because their log was truncated.
     reset: set[KafkaPartition] = field(default_factory=set)
+    # The partitions whose messages the client does not deliver.
     paused: set[KafkaPartition] = field(default_factory=set)
+    # How many bad messages of each partition were taken in a row.
     bad: Counter[KafkaPartition] = field(default_factory=Counter)
-    written: int = 0
+    written: int = 0  # messages whose write was answered
 
     def stop_reading(self) -> None:
         self.offsets, self.paused, self.fetched, self.reset = {}, set(), set(), set()
@@ -91,7 +91,7 @@ class ModelledConsumer:
 def take_message(
     machine: StateMachine, message: KafkaMessage, low: int | None = None
 ) -> AdmissionVerdict | None:
-    """Admit one message, as the loop does."""
+    """Admit one message as the consumer loop does, and return the verdict."""
     return machine.admit([decode_message(message, WINDOW)], low).verdict
 
 
@@ -99,16 +99,16 @@ NUMBERS = st.integers(0, 1)
 
 
 def make_machine(lanes: int) -> StateMachine:
-    """One whose lanes have the limits LIMITS each."""
+    """Make a state machine with LIMITS for each lane."""
     limits = Limits(LIMITS.rows * lanes, LIMITS.bytes * lanes)
     return StateMachine(limits, TOLERANCE, lanes=lanes)
 
 
-def is_flying(member: ModelledConsumer) -> list[Lane]:
+def list_flying(member: ModelledConsumer) -> list[Lane]:
     return [lane for lane in member.machine.lanes if lane.flight is not None]
 
 
-def is_ready(member: ModelledConsumer) -> list[Lane]:
+def list_ready(member: ModelledConsumer) -> list[Lane]:
     return [lane for lane in member.machine.lanes if lane.ready]
 
 
@@ -121,18 +121,19 @@ def can_claim(member: ModelledConsumer) -> bool:
 
 
 def require(condition: Callable[[ModelledConsumer], bool]) -> Any:
-    """A precondition of a rule: it holds for a member."""
+    """Make a precondition of a rule: the condition must hold for at least one member."""
     return precondition(lambda self: any(map(condition, self.members)))
 
 
 class ConsumerMachine(RuleBasedStateMachine):
-    """Rules are what may happen next. A rule asserts what must hold about what it did."""
+    """The state machine of the test. Each rule lets something happen and checks its effects."""
 
     @initialize(lanes=st.tuples(st.integers(1, LANES), st.integers(1, LANES)))
     def begin(self, lanes: tuple[int, int]) -> None:
         self.now = 0.0
         self.log: dict[KafkaPartition, list[str]] = {item: [] for item in PARTITIONS}
-        # The leader that wrote item offset; what any leader has ever written; what is stored.
+        # `leaders` has the leader that wrote each offset. `written` has the messages of all
+        # leaders, also those that were truncated. `stored` has the messages in the database.
         self.leaders: dict[KafkaPartition, list[int]] = {item: [] for item in PARTITIONS}
         self.leader = dict.fromkeys(PARTITIONS, 0)
         self.written: dict[tuple[KafkaPartition, int, int], str] = {}
@@ -160,17 +161,18 @@ class ConsumerMachine(RuleBasedStateMachine):
         self.leaders[partition] += [leader] * len(kinds)
 
     @rule(partition=st.sampled_from(PARTITIONS))
-    def release_wrongly(self, partition: KafkaPartition) -> None:
+    def produce_bad_release(self, partition: KafkaPartition) -> None:
+        """Produce many bad messages and then a good one, as after a faulty release upstream."""
         self.append(partition, ["bad"] * TOLERANCE.window + ["good"])
 
     @rule(partition=st.sampled_from(PARTITIONS))
-    def elect_a_leader(self, partition: KafkaPartition) -> None:
-        """One that has the whole log."""
+    def elect_leader(self, partition: KafkaPartition) -> None:
+        """Elect another leader that has the whole log."""
         self.leader[partition] += 1
 
     @rule(partition=st.sampled_from(PARTITIONS), back=st.integers(1, 3))
     def compact(self, partition: KafkaPartition, back: int) -> None:
-        """The broker deletes a message that is stored, because another has its key."""
+        """Let the broker compact the log: it deletes a message that is already stored."""
         offset = self.ledger[partition].next - back
         if self.low[partition] <= offset < len(self.log[partition]) - 1:
             self.log[partition][offset] = HOLE
@@ -182,10 +184,10 @@ class ConsumerMachine(RuleBasedStateMachine):
         kinds=st.lists(KINDS, max_size=12),
     )
     def truncate(self, partition: KafkaPartition, keep: float, kinds: list[str]) -> None:
-        """A leader with less of the log is elected. Its log grows, maybe beyond what was read."""
+        """Elect a leader with a shorter log, which then grows, maybe beyond what was read."""
         log, low = self.log[partition], self.low[partition]
         end = low + int((len(log) - low) * keep)
-        if end == len(log) or not self.is_cut_noticeable(partition, end):
+        if end == len(log) or not self.is_truncation_noticeable(partition, end):
             return
         self.truncated.add(partition)
         self.leader[partition] += 1
@@ -198,9 +200,11 @@ class ConsumerMachine(RuleBasedStateMachine):
                 member.offsets[partition] = low
                 member.reset.add(partition)
 
-    def is_cut_noticeable(self, partition: KafkaPartition, end: int) -> bool:
-        """Whether a message is known that could be compared: nobody knows one of a partition from
-        which the broker has deleted all that was read."""
+    def is_truncation_noticeable(self, partition: KafkaPartition, end: int) -> bool:
+        """Return whether consumers can notice a truncation, because they know a message to compare.
+
+        They know none if the broker has deleted all messages that were read.
+        """
         entry = self.ledger[partition]
         known_values = entry.last is not None and entry.last.offset >= self.low[partition]
         if entry.next > end and not known_values:
@@ -215,7 +219,7 @@ class ConsumerMachine(RuleBasedStateMachine):
 
     @rule(partition=st.sampled_from(PARTITIONS), share=st.sampled_from([0.1, 0.5, 1]))
     def delete_records(self, partition: KafkaPartition, share: float) -> None:
-        """The broker deletes the oldest of what is still unread."""
+        """Let the broker delete the oldest unread messages."""
         start = max(self.low[partition], self.ledger[partition].next)
         self.low[partition] = start + int((len(self.log[partition]) - start) * share * share)
 
@@ -227,7 +231,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         claimed=st.booleans(),
     )
     def disturb(self, owners: tuple[int, ...], how: str, claimed: bool) -> None:
-        """The group revokes and assigns partitions, or a consumer starts again by itself."""
+        """Let the group revoke and assign partitions, or let consumers claim again."""
         for number, member in enumerate(self.members):
             partitions = [
                 partition
@@ -271,14 +275,14 @@ class ConsumerMachine(RuleBasedStateMachine):
             position = claim.next_offset if claim.last is None else claim.last.offset
             assert positions.get_start_offsets()[partition] == position
             member.offsets[partition] = position
-            if position > len(self.log[partition]):  # the client begins at the start
+            if position > len(self.log[partition]):  # then the client begins at the start
                 member.offsets[partition] = self.low[partition]
                 member.reset.add(partition)
         member.paused = set(positions.select_halted())
         member.bad.clear()
 
     def answer_claim(self, positions: Positions, partition: KafkaPartition) -> Claim:
-        """The ledger's answer to a claim."""
+        """Return the answer of the ledger to a claim."""
         entry, low = self.ledger[partition], self.low[partition]
         entry.epoch += 1
         shorter = partition in positions.suspects and entry.next > len(self.log[partition])
@@ -307,8 +311,10 @@ class ConsumerMachine(RuleBasedStateMachine):
                 return
 
     def reach_end(self, member: ModelledConsumer, partition: KafkaPartition) -> bool:
-        """Kafka reports the end of a partition once nothing of it is left to deliver. False:
-        reading starts again."""
+        """Let Kafka report the end of a partition if all its messages are delivered.
+
+        Return False if the consumer claims again.
+        """
         end = len(self.log[partition])
         if partition not in member.offsets or partition in member.paused:
             return True
@@ -333,7 +339,7 @@ class ConsumerMachine(RuleBasedStateMachine):
     def list_deliverable(
         self, member: ModelledConsumer, order: list[KafkaPartition]
     ) -> list[tuple[KafkaPartition, int]]:
-        """What Kafka would deliver next, one partition after the other."""
+        """Return the messages that Kafka would deliver next, one partition after the other."""
         return [
             (partition, offset)
             for partition in order
@@ -345,11 +351,15 @@ class ConsumerMachine(RuleBasedStateMachine):
     def offer_message(
         self, member: ModelledConsumer, partition: KafkaPartition, offset: int
     ) -> bool:
-        """Offer one message until it is taken. False: it is left, and is delivered again."""
+        """Offer a message to the consumer, and launch a batch if there is no room for it.
+
+        Return False if the consumer does not take it, so that Kafka delivers it again.
+        """
         machine = member.machine
         message = self.make_message(partition, offset)
         before = machine.positions.claimed[partition].expected
-        if machine.positions.claimed[partition].halted:  # by an earlier message of the same poll
+        # An earlier message of the same poll can have halted the partition.
+        if machine.positions.claimed[partition].halted:
             assert take_message(machine, message) is None
             assert machine.positions.claimed[partition].expected == before
             return True
@@ -361,15 +371,15 @@ class ConsumerMachine(RuleBasedStateMachine):
             lane = machine.get_lane(partition)
             if not lane.ready:
                 assert lane.flight is not None
-                self.leave(member, partition)
+                self.note_left_message(member, partition)
                 return False
             self.launch_one(member, lane)
             verdict = take_message(machine, message)
         if verdict is AdmissionVerdict.GAP:
             assert offset > before or (last is not None and not was_found and offset == before)
             verdict = take_message(machine, message, self.low[partition])
-            if verdict is AdmissionVerdict.FULL:  # it was compared first
-                self.leave(member, partition)
+            if verdict is AdmissionVerdict.FULL:  # after it was compared with the last message
+                self.note_left_message(member, partition)
                 return False
         if verdict in (AdmissionVerdict.TRUNCATED, AdmissionVerdict.UNEXPECTED):
             assert verdict is AdmissionVerdict.TRUNCATED or partition in member.reset
@@ -393,8 +403,8 @@ class ConsumerMachine(RuleBasedStateMachine):
             self.halt(member, partition)
         return True
 
-    def leave(self, member: ModelledConsumer, partition: KafkaPartition) -> None:
-        """A message waits for room. Once it is compared, nothing before it is delivered again."""
+    def note_left_message(self, member: ModelledConsumer, partition: KafkaPartition) -> None:
+        """Note that a message was left, and from which offset the client delivers again."""
         claimed = member.machine.positions.claimed[partition]
         if claimed.unverified_last is None:
             member.offsets[partition] = claimed.expected
@@ -413,11 +423,11 @@ class ConsumerMachine(RuleBasedStateMachine):
             entry.halted = True
 
     @rule(number=NUMBERS, partition=st.sampled_from(PARTITIONS), back=st.integers(0, 2))
-    def deliver_what_is_not_due(self, number: int, partition: KafkaPartition, back: int) -> None:
-        """A client that delivers what it must not: nothing of it is taken."""
+    def deliver_unexpected(self, number: int, partition: KafkaPartition, back: int) -> None:
+        """Let the client deliver a message that it must not deliver: no batch may take it."""
         machine = self.members[number].machine
         claimed = machine.positions.claimed.get(partition)
-        messages = list_filling_messages(machine)
+        messages = count_filling_messages(machine)
         offset = max(0, claimed.expected - back) if claimed else back
         stray = make_message(BODIES["good"], offset, *partition)
         if claimed is not None and claimed.unverified_last is not None:
@@ -427,9 +437,9 @@ class ConsumerMachine(RuleBasedStateMachine):
         elif offset < claimed.expected or machine.paused:
             admission = machine.admit([decode_message(stray, WINDOW)], 0)
             assert admission == (0, AdmissionVerdict.UNEXPECTED)
-            assert list_filling_messages(machine) == messages
+            assert count_filling_messages(machine) == messages
             self.start_again(self.members[number])
-        assert list_filling_messages(machine) <= messages
+        assert count_filling_messages(machine) <= messages
 
     @require(can_pause)
     @rule(number=NUMBERS)
@@ -447,11 +457,11 @@ class ConsumerMachine(RuleBasedStateMachine):
 
     # The database
 
-    @require(lambda member: bool(is_ready(member)))
+    @require(lambda member: bool(list_ready(member)))
     @rule(number=NUMBERS, choice=NUMBERS)
     def launch(self, number: int, choice: int) -> None:
-        member = self.draw_member(lambda member: bool(is_ready(member)), number)
-        self.launch_one(member, pick_one(is_ready(member), choice))
+        member = self.draw_member(lambda member: bool(list_ready(member)), number)
+        self.launch_one(member, pick_one(list_ready(member), choice))
 
     @require(lambda member: member.machine.in_flight)
     @rule(
@@ -460,10 +470,12 @@ class ConsumerMachine(RuleBasedStateMachine):
         how=st.sampled_from(["answered", "answered", "unanswered", "abandoned"]),
     )
     def write(self, number: int, choice: int, how: str) -> None:
-        """The database writes a batch in flight, or refuses it. Without an answer the consumer does
-        not know that it was written."""
+        """Let the database write or refuse a batch in flight.
+
+        Without an answer the consumer does not know whether the batch was written.
+        """
         member = self.draw_member(lambda member: member.machine.in_flight, number)
-        lane = pick_one(is_flying(member), choice)
+        lane = pick_one(list_flying(member), choice)
         if how != "abandoned":
             self.write_one(member, lane, how == "answered")
             return
@@ -475,7 +487,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         machine = member.machine
         flight = lane.flight
         assert flight is not None
-        if not self.is_let_in(flight.claims.values(), flight.batch):
+        if not self.is_accepted(flight.claims.values(), flight.batch):
             assert lane.flight is flight
             machine.handle_fenced(lane, self.now)
             member.stop_reading()
@@ -501,7 +513,7 @@ class ConsumerMachine(RuleBasedStateMachine):
     @precondition(lambda self: any(entry.halted for entry in self.ledger.values()))
     @rule(partition=st.sampled_from(PARTITIONS))
     def resume_halted(self, partition: KafkaPartition) -> None:
-        """Somebody lets a halted partition go on, and its consumer claims it again."""
+        """Resume a halted partition as an operator does. Its consumer claims it again."""
         entry = self.ledger[partition]
         if entry.halted:
             entry.halted, entry.resume_until = False, len(self.log[partition])
@@ -509,15 +521,15 @@ class ConsumerMachine(RuleBasedStateMachine):
                 if partition in member.machine.positions.select_halted():
                     self.start_again(member)
 
-    # What must always hold
+    # Invariants
 
     @invariant()
-    def only_what_is_written_is_counted(self) -> None:
+    def no_message_is_counted_before_it_is_written(self) -> None:
         counted = sum(member.written for member in self.members)
         assert counted <= sum(entry.read for entry in self.ledger.values())
 
     @invariant()
-    def a_batch_holds_only_what_is_claimed(self) -> None:
+    def batches_have_only_claimed_partitions(self) -> None:
         for member in self.members:
             claims = {
                 item.claim.topic_partition for item in member.machine.positions.claimed.values()
@@ -527,23 +539,23 @@ class ConsumerMachine(RuleBasedStateMachine):
                 assert lane.filling_batch.messages <= LIMITS.rows * len(member.machine.lanes)
 
     @invariant()
-    def two_batches_in_flight_have_no_partition_in_common(self) -> None:
-        """So no writer of a consumer waits for a ledger row of another, or moves it."""
+    def batches_in_flight_have_no_common_partition(self) -> None:
+        """Check that no writer of a consumer waits for the ledger row of another writer."""
         for member in self.members:
-            flights = [lane.flight.batch.progress for lane in is_flying(member) if lane.flight]
+            flights = [lane.flight.batch.progress for lane in list_flying(member) if lane.flight]
             sources = [source for progress in flights for source in progress]
             assert len(sources) == len(set(sources))
 
     @invariant()
-    def no_offset_is_skipped_on_the_way(self) -> None:
-        """From the ledger through the batch in flight and the filling one, without a hole."""
+    def offsets_continue_from_ledger_to_filling_batch(self) -> None:
+        """Check that ledger, batch in flight and filling batch follow each other without a gap."""
         for member in self.members:
             machine = member.machine
             for partition, claimed in machine.positions.claimed.items():
                 entry = self.ledger[partition]
                 owner = claimed.claim.topic_partition, claimed.claim.epoch
                 if owner != (make_source(partition, entry), entry.epoch):
-                    continue  # fenced, and does not know it yet
+                    continue  # this consumer is fenced and does not know it yet
                 position = entry.next
                 lane = machine.get_lane(partition)
                 flight = lane.flight
@@ -563,21 +575,21 @@ class ConsumerMachine(RuleBasedStateMachine):
                 assert begin <= member.offsets[partition] <= position
 
     @invariant()
-    def a_partition_with_too_many_bad_messages_is_halted(self) -> None:
+    def partitions_with_too_many_bad_messages_are_halted(self) -> None:
         for member in self.members:
             for partition, claimed in member.machine.positions.claimed.items():
                 few = member.bad[partition] < TOLERANCE.consecutive
                 assert few or claimed.halted
 
     @invariant()
-    def a_halted_partition_is_not_read(self) -> None:
+    def halted_partitions_are_not_read(self) -> None:
         for member in self.members:
             assert set(member.machine.positions.select_halted()) <= member.paused | (
                 set(PARTITIONS) - set(member.offsets)
             )
 
     def teardown(self) -> None:
-        """Left alone, one consumer reads all that is left, each offset once."""
+        """Let one consumer read everything that is left, and check that all messages are stored."""
         if not hasattr(self, "members"):
             return
         for partition in PARTITIONS:
@@ -605,7 +617,7 @@ class ConsumerMachine(RuleBasedStateMachine):
     def draw_member(
         self, condition: Callable[[ModelledConsumer], bool], number: int
     ) -> ModelledConsumer:
-        """A member for which it holds."""
+        """Return a member for which the condition holds."""
         members = [member for member in self.members if condition(member)]
         return members[number % len(members)]
 
@@ -615,9 +627,9 @@ class ConsumerMachine(RuleBasedStateMachine):
 
     def hand_over_message(self, member: ModelledConsumer) -> None:
         for _ in range(2):
-            for lane in is_flying(member):
+            for lane in list_flying(member):
                 self.write_one(member, lane)
-            for lane in is_ready(member):
+            for lane in list_ready(member):
                 self.launch_one(member, lane)
 
     def launch_one(self, member: ModelledConsumer, lane: Lane) -> None:
@@ -628,8 +640,8 @@ class ConsumerMachine(RuleBasedStateMachine):
         assert flight.claims == {item: claimed[item.kafka].claim for item in flight.batch.progress}
         assert not lane.ready
 
-    def is_let_in(self, claims: Iterable[Claim], batch: Batch) -> bool:
-        """Whether the ledger lets this batch in."""
+    def is_accepted(self, claims: Iterable[Claim], batch: Batch) -> bool:
+        """Return whether the ledger accepts this batch."""
         for claim in claims:
             entry = self.ledger[claim.topic_partition.kafka]
             if claim.epoch != entry.epoch or claim.topic_partition != make_source(
@@ -641,8 +653,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         return True
 
     def commit_batch(self, partition: KafkaPartition, batch: Batch, start: int, end: int) -> None:
-        """Compare what the batch holds of a partition with what was written to the log, offset by
-        offset."""
+        """Compare a batch with the log of a partition, offset by offset, and store its messages."""
         entry = self.ledger[partition]
         progress = batch.progress[make_source(partition, entry)]
         rows = [item.message for rows in batch.rows.values() for item in rows]
@@ -685,8 +696,8 @@ class ConsumerMachine(RuleBasedStateMachine):
         )
 
 
-def list_filling_messages(machine: StateMachine) -> int:
-    """The messages in the batches that fill."""
+def count_filling_messages(machine: StateMachine) -> int:
+    """Return the number of messages in the filling batches of all lanes."""
     return sum(lane.filling_batch.messages for lane in machine.lanes)
 
 
@@ -705,7 +716,7 @@ def make_source(
 
 
 def make_claimed_machine(limits: Limits, partitions: int, lanes: int) -> StateMachine:
-    """One that has claimed so many partitions of TOPIC."""
+    """Make a state machine that has claimed this number of partitions of TOPIC."""
     machine = StateMachine(limits, TOLERANCE, lanes=lanes)
     machine.assign([(TOPIC, n) for n in range(partitions)], 0)
     claims = [Claim(TopicPartition(TOPIC, "id", n), 1, 0, 0, False) for n in range(partitions)]
@@ -740,7 +751,7 @@ def test_lane_continues_while_the_batch_of_another_lane_hangs() -> None:
 
 
 def test_small_batch_is_written_soon_although_another_lane_has_large_batches() -> None:
-    """A large batch hangs, or the next large batch follows at once."""
+    """The test first lets a large batch hang, and then lets the next large batch follow at once."""
     machine = make_claimed_machine(Limits(100, 300_000), partitions=2, lanes=2)
     large, works = (machine.get_lane((TOPIC, number)) for number in range(2))
     for offset in range(3):
@@ -781,9 +792,9 @@ def test_partition_that_is_halted_while_reading_is_paused_is_not_resumed() -> No
 
 
 def test_partitions_of_each_kind_are_spread_over_lanes_with_their_migration_twins() -> None:
-    twins = [topic for entity in ENTITIES for topic in entity.topics]
+    topics = [topic for entity in ENTITIES for topic in entity.topics]
     for partitions in (1, 3, 6):
-        dealt = assign_lanes([(topic, n) for topic in twins for n in range(partitions)], LANES)
+        dealt = assign_lanes([(topic, n) for topic in topics for n in range(partitions)], LANES)
         lanes = Counter(dealt.values())
         assert max(lanes.values()) - min(lanes.values()) <= len(ENTITIES[0].topics)
         for entity in ENTITIES:

@@ -31,16 +31,16 @@ REGISTERS = [module.REGISTER for module in APPS.values()]
 ALL = {name: metric for register in REGISTERS for name, metric in register.descriptions.items()}
 SAMPLES = {sample: metric for metric in ALL.values() for sample in metric.list_sample_names()}
 NAME = re.compile(r"\bannals_\w+")
-# A name with what stands between its braces.
+# The name of a metric, with the label matchers in its braces.
 SELECTED = re.compile(r"\b(annals_\w+)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'(\w+)\s*(?:=~?|!=|!~)\s*"([^"]*)"')
-# Roles of the database, and a module in an example.
+# Names that look like metrics: roles of the database, functions, and a module of an example.
 NO_METRICS = {"annals_consumer", "annals_web", "annals_rules", "annals_refuse_packed"}
 BY_PROMETHEUS = {"job", "instance", "le"}
 
 
 def iterate_queries() -> Iterator[tuple[str, str]]:
-    """The queries of the alerts and of the dashboard, each with its place."""
+    """Yield the queries of the alerts and of the dashboard, each with its alert or panel."""
     rules = yaml.safe_load((ROOT / "docker/prometheus/rules.yaml").read_text())
     for group in rules["groups"]:
         for rule in group["rules"]:
@@ -132,14 +132,14 @@ KINDS = {"forbidden": ForbiddenContract, "protected": ProtectedContract}
 
 
 def find_contract(name: str) -> ForbiddenContract | ProtectedContract:
-    """The one whose name begins so."""
+    """Return the import contract whose name begins with this text."""
     [actual] = [setting for setting in SETTINGS["contracts"] if setting["name"].startswith(name)]
     created = KINDS[actual["type"]]
-    return created(actual["name"], {"root_packages": PACKAGES}, _options(actual))
+    return created(actual["name"], {"root_packages": PACKAGES}, _convert_options(actual))
 
 
-def _options(values: dict[str, Any]) -> dict[str, Any]:
-    """In the form that import-linter gives a contract: words for true and false."""
+def _convert_options(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the options as import-linter gives them to a contract, with booleans as text."""
     return {
         key: str(value) if isinstance(value, bool) else value
         for key, value in values.items()

@@ -1,5 +1,7 @@
-"""Nothing on the screens is left in English for a Russian reader, and the compiled files are fresh:
-gettext's own tools are not on every machine, so that both are in the repository."""
+"""The Russian catalogues are complete, and their compiled files are fresh.
+
+The repository has the compiled files too, because not every machine has gettext's tools.
+"""
 
 import ast
 import re
@@ -37,18 +39,18 @@ SCRIPTED = re.compile(r"%\((\w+)\)s")
 
 
 def iterate_entries(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Each message of a .po file with its translations: one, or one for each plural form."""
+    """Yield each message of a .po file with its translations, one for each plural form."""
     for context, text, _, translations, _ in ENTRY.findall(path.read_text()):
-        texts = [_unquoted(actual[1]) for actual in TRANSLATION.findall(translations)]
-        if _unquoted(text):
-            yield "\x04".join(_unquoted(item) for item in (context, text) if item), texts
+        texts = [_unquote_lines(actual[1]) for actual in TRANSLATION.findall(translations)]
+        if _unquote_lines(text):
+            yield "\x04".join(_unquote_lines(item) for item in (context, text) if item), texts
 
 
-def _unquoted(lines: str) -> str:
+def _unquote_lines(lines: str) -> str:
     return "".join(ast.literal_eval(line) for line in lines.split("\n") if line.strip())
 
 
-def _names(text: str) -> set[str]:
+def _list_placeholders(text: str) -> set[str]:
     fields = {name for _, name, _, _ in Formatter().parse(text) if name}
     return fields | set(SCRIPTED.findall(text))
 
@@ -66,27 +68,27 @@ def test_catalogues_are_complete_and_compiled(path: Path) -> None:
         assert len(texts) in (1, int(forms[1])), identity
         for text in texts:
             if "{" not in identity or '"' not in identity:
-                assert _names(text) == _names(identity), identity
+                assert _list_placeholders(text) == _list_placeholders(identity), identity
         for count, text in zip((1, 2, 5), texts, strict=False):
             translated = compiled.ngettext(identity, identity, count)
             assert (translated if len(texts) > 1 else compiled.gettext(identity)) == text
 
 
 FUNCTION = re.compile(r"_|[np]?gettext(_lazy|_noop)?")
-# What Django's templatize makes of {% translate %} and {% blocktranslate %}: gettext(u'text').
+# Django's templatize converts {% translate %} and {% blocktranslate %} to gettext(u'text').
 TEMPLATE_CALL = re.compile(r"""\bn?gettext\((u?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"))""")
 
 
 def iterate_texts_of_code(path: Path) -> Iterator[str]:
-    """The texts of a Python file that are to be translated; of plurals the singular."""
+    """Yield the translatable texts of a Python file. Of a plural yield the singular."""
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Call) and FUNCTION.fullmatch(_name(node.func)):
-            texts = node.args[: 2 if _name(node.func).startswith("p") else 1]
+        if isinstance(node, ast.Call) and FUNCTION.fullmatch(_get_function_name(node.func)):
+            texts = node.args[: 2 if _get_function_name(node.func).startswith("p") else 1]
             if all(isinstance(text, ast.Constant) for text in texts):
                 yield "\x04".join(map(ast.literal_eval, texts))
 
 
-def _name(function: ast.expr) -> str:
+def _get_function_name(function: ast.expr) -> str:
     if isinstance(function, ast.Attribute):
         return function.attr
     return function.id if isinstance(function, ast.Name) else ""
@@ -109,7 +111,7 @@ def test_catalogues_have_exactly_the_texts_that_the_code_translates(language: st
         for path in (PROJECT / app).rglob("templates/**/*.html"):
             used.update(iterate_texts_of_template(path))
     assert len(used) > 200
-    with override(language):  # Django translates some of them itself
+    with override(language):  # Django's own catalogue translates some of them
         missing = {text for text in used - earlier if gettext(text) == text}
     assert missing == set(), f"add them to locale/{language}/LC_MESSAGES/django.po"
     assert earlier - used == set(), f"remove them from locale/{language}/LC_MESSAGES/django.po"

@@ -1,6 +1,6 @@
-"""`python -m tests.upgrade`: an upgrade under load, forward and back; ends with 1 if it fails.
+"""`python -m tests.upgrade`: an upgrade under load, forward and back. Ends with 1 if it fails.
 
-Takes the earlier release out of the repository with `git archive`.
+The code of the earlier release comes from the repository, with `git archive`.
 """
 
 import argparse
@@ -23,7 +23,7 @@ RATE = 300
 
 
 def run_upgrade(stand: UpgradeStand, seconds: float) -> None:
-    """Migrate under load, then replace the processes one by one, and back again."""
+    """Migrate under load, replace the processes one by one, and go back to the earlier release."""
     new_migrations = earlier.list_migrations(ROOT) - earlier.list_migrations(stand.earlier)
     print(f"{len(new_migrations)} migrations", flush=True)
     phase = partial(stand.run_phase, print_progress=partial(print, flush=True), seconds=seconds)
@@ -78,25 +78,25 @@ def main(arguments: list[str]) -> int:
         help="a tag or commit of the repository (default: %(default)s)")  # fmt: skip
     add("--broker", choices=("apache", "embedded"), default="apache",
         help="apache needs Java and Maven (default: %(default)s)")  # fmt: skip
-    add("--seconds", type=float, default=5, help="of each phase (default: %(default)s)")
+    add("--seconds", type=float, default=5, help="length of each phase (default: %(default)s)")
     options = parser.parse_args(arguments)
-    # Servers end with it, also when it is ended.
+    # With this handler SIGTERM ends the run through `finally`, which stops the servers.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    # Not under another user's folder: PostgreSQL runs as a user of its own.
+    # Not inside a folder that only one user may enter: PostgreSQL may run as another user.
     folder = Path(tempfile.mkdtemp(prefix="annals-upgrade-"))
     folder.chmod(0o755)
     try:
         root = earlier.unpack_release(options.earlier, folder / "earlier")
-        with create_stand(folder / "stand", options.broker, root) as stand_:
-            run_upgrade(stand_, options.seconds)
+        with create_stand(folder / "stand", options.broker, root) as stand:
+            run_upgrade(stand, options.seconds)
     except earlier.EarlierReleaseNotFoundError as error:
         print(f"skipped: {error}")
         return 0
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    for fault in stand_.faults:
+    for fault in stand.faults:
         print(f"WRONG  {fault}")
-    return 1 if stand_.faults else 0
+    return 1 if stand.faults else 0
 
 
 if __name__ == "__main__":

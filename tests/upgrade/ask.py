@@ -1,7 +1,7 @@
-"""`python ask.py ADDRESS...`: what the release in the current folder answers, as a JSON list.
+"""`python ask.py ADDRESS...`: prints the answers of the release in the current folder as JSON.
 
-Run with PYTHONPATH set to the release: this file imports nothing but Django and its settings, and
-today's clock where ASKED_AT moves it.
+Run it with PYTHONPATH set to the release. It imports only Django and its settings. With ASKED_AT it
+also imports the clock, and sets it to this moment.
 """
 
 import base64

@@ -6,34 +6,37 @@ from pathlib import Path
 from history.common.schema import MigrationName
 from tests.consuming import ROOT
 
-# The last release, 0.1.0: the commit before the first change that CHANGELOG.md has under the next
-# one. tests/system/test_upgrade.py compares it with what is kept of the release.
+# The commit of the last release, 0.1.0. CHANGELOG.md lists later changes under the next release.
+# tests/system/test_upgrade.py compares its migrations with the dump of the release.
 DEFAULT = "31539dd"
 APPS = {"history": "history", "ingest": "ingest", "access": "annals/access"}
 
 
 class EarlierReleaseNotFoundError(Exception):
-    """The repository does not have it. The message says so."""
+    """Raised when the repository does not have the commit or tag."""
 
 
 def unpack_release(reference: str, folder: Path) -> Path:
-    """Write the files of a commit or tag into the folder. Raises NoEarlierRelease."""
+    """Write the files of a commit or tag into a folder.
+
+    Raises:
+        EarlierReleaseNotFoundError: The repository does not have it.
+    """
     folder.mkdir(parents=True)
     archive = subprocess.run(
         ["git", "archive", "--format=tar", reference], cwd=ROOT, capture_output=True
     )
     if archive.returncode != 0:
         raise EarlierReleaseNotFoundError(
-            f"the repository has no {reference}: {archive.stderr.decode().strip()}. Name the "
-            "release "
-            "before with --earlier, in a clone with its history."
+            f"the repository has no {reference}: {archive.stderr.decode().strip()}. Name "
+            "another release with --earlier, and use a clone with the whole history."
         )
     subprocess.run(["tar", "--extract", "--directory", folder], input=archive.stdout, check=True)
     return folder
 
 
 def list_migrations(root: Path) -> set[MigrationName]:
-    """App and name of each migration of our apps in a project."""
+    """Return app and name of each migration of Annals in the project at `root`."""
     return {
         (app, file.stem)
         for app, folder in APPS.items()

@@ -23,12 +23,12 @@ from history.kinds.entities import ENTITIES
 from tests.upgrade import earlier
 from tests.upgrade.release import KeptRelease, write_kept
 
-# What only psql understands, and what servers before PostgreSQL 17 do not know.
+# Lines of a dump that only psql understands, or that PostgreSQL before 17 does not know.
 NOT_SQL = re.compile(r"^(\\(un)?restrict .*|SET transaction_timeout = 0;)\n", re.MULTILINE)
 
 
 def fill_release(release: KeptRelease, broker: EmbeddedBroker) -> None:
-    """Applications, a message that is bad, versions that come twice and one that never came."""
+    """Store simulated applications, a bad message, a repeated version, and a version gap."""
     load = ("simulate", "--applications", "8", "--seed", "11", "--rps", "0")
     for arguments in (("migrate", "--verbosity", "0"), ("partitions", "maintain"), load):
         release.run_command(*arguments)
@@ -53,7 +53,7 @@ def make_message(version: int) -> dict[str, object]:
 
 
 def list_addresses(url: str) -> list[str]:
-    """A merged timeline of each application, and a timeline of one document of each kind."""
+    """Return the addresses of all merged timelines, and of one timeline of each kind."""
     paths = []
     with psycopg.connect(url) as plain:
         for (root,) in plain.execute(f"SELECT DISTINCT id FROM {ENTITIES[0].table} ORDER BY id"):
@@ -68,7 +68,7 @@ def list_addresses(url: str) -> list[str]:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.upgrade.keep", description=__doc__)
     parser.add_argument("name", help="the number of the release, such as 0.1.0")
-    parser.add_argument("reference", help="its tag or commit")
+    parser.add_argument("reference", help="the tag or commit of the release")
     options = parser.parse_args(arguments)
     folder = Path(tempfile.mkdtemp(prefix="annals-release-"))
     folder.chmod(0o755)

@@ -1,4 +1,8 @@
-"""Packed days in an upgrade, in the wrong order and in the right one, and the way back."""
+"""Packed days in an upgrade.
+
+In the wrong order `maintain` of this release runs before web and consumer are replaced, in the
+right order after it. The way back must unpack the days first.
+"""
 
 import json
 from datetime import timedelta
@@ -10,13 +14,13 @@ from tests.consuming import ROOT, MessageFeed, wait_until
 from tests.messages import NOW
 from tests.upgrade.stand import PATHS, UpgradeStand
 
-# Of a day that `maintain` packs.
+# A moment of a day that `maintain` packs.
 FINISHED_DAY = NOW - timedelta(days=5)
 MESSAGES = 400
 
 
 def run_maintain(stand: UpgradeStand) -> dict[str, Any]:
-    """Run `partitions maintain` of this release. Return what it did."""
+    """Run `partitions maintain` of this release, and return its JSON output."""
     lines = stand.run_command(ROOT, "partitions", "maintain", "--json").splitlines()
     result: dict[str, Any] = json.loads(next(line for line in lines if line.startswith("{")))
     return result
@@ -30,7 +34,7 @@ def send_finished_day(stand: UpgradeStand) -> None:
 
 
 def send_again(stand: UpgradeStand) -> None:
-    """Send all of these messages a second time: each must count as a repeat."""
+    """Send the messages of send_finished_day() again, and check that each counts as repeated."""
     read_before = stand.database.count_read()
     second_feed = MessageFeed(
         stand.broker.make_client_config() | {"log_level": 0}, documents=stand.feed.documents
@@ -42,13 +46,13 @@ def send_again(stand: UpgradeStand) -> None:
 
 
 def list_statuses(stand: UpgradeStand) -> list[int]:
-    """Return the status of each answer of the web that is asked now."""
+    """Request each of PATHS from the present web, and return the statuses of the answers."""
     assert stand.web is not None
     return [stand.web.send_request(path).status for path in PATHS]
 
 
 def check_wrong_order(stand: UpgradeStand) -> None:
-    """Run `maintain` of this release while web and consumer of the earlier one run."""
+    """Check that `maintain` packs nothing while web and consumer of the earlier release run."""
     running = stand.start_consumer(stand.earlier)
     send_finished_day(stand)
     with stand.serve_web(stand.earlier):
@@ -64,7 +68,7 @@ def check_wrong_order(stand: UpgradeStand) -> None:
 
 
 def check_right_order(stand: UpgradeStand) -> None:
-    """Replace both, then run `maintain`: the day is packed, and nothing fails or is doubled."""
+    """Check that `maintain` packs the day after both were replaced, and that nothing fails."""
     running = stand.start_consumer(ROOT)
     with stand.serve_web(ROOT):
         result = run_maintain(stand)
@@ -76,7 +80,7 @@ def check_right_order(stand: UpgradeStand) -> None:
 
 
 def check_way_back(stand: UpgradeStand) -> None:
-    """The earlier release refuses packed days, and works once they are unpacked."""
+    """Check that the earlier release refuses packed days, and works after they are unpacked."""
     stand.consumers.root = stand.earlier
     refused_consumer = stand.consumers.start_consumer(**stand.get_environment(stand.earlier))
     assert refused_consumer.process.wait(60) == 1, refused_consumer.read_log()
@@ -99,7 +103,7 @@ def check_way_back(stand: UpgradeStand) -> None:
 
 
 def check_all_orders(stand: UpgradeStand) -> None:
-    """All of them, one after the other."""
+    """Check the wrong order, the right order and the way back, on one stand."""
     check_wrong_order(stand)
     check_right_order(stand)
     check_way_back(stand)

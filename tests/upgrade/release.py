@@ -1,7 +1,7 @@
-"""What is kept of a release: its tables with data, and its answers about them.
+"""The files that are kept of a release: NAME.sql.gz and NAME.json.gz.
 
-The data is simulated. NAME.sql.gz is a dump of the database; NAME.json.gz has the API answers by
-address, and the figures of the ledger.
+The first is a dump of a database with simulated data. The second has the answers of the API about
+this data by address, and the counts of the ledger.
 """
 
 import gzip
@@ -17,23 +17,23 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 FOLDER = Path(__file__).parent / "releases"
 ASK = Path(__file__).with_name("ask.py")
-# What the ledger counts; its other figures depend on the day on which it is asked.
+# The fields of the ledger that do not depend on the day of the request.
 COUNTED = ("topic", "partition", "read", "stored", "repeated", "expired", "quarantined")
 
 
 class ReleaseCommandError(Exception):
-    """A command ended with an error; the text is what it wrote."""
+    """Raised when a command fails. The message is its output."""
 
 
 class KeptRelease:
-    """The code of a release in a folder, on a database. `env` has further settings."""
+    """The code of a release in a folder, which uses a database."""
 
     def __init__(self, root: Path, url: str, home: Path, env: Mapping[str, str]) -> None:
         our_variables = ("ANNALS_", "KAFKA_", "DJANGO_", "PYTHON")
         inherited = {
             name: text for name, text in os.environ.items() if not name.startswith(our_variables)
         }
-        # The data gets older than any retention.
+        # Retention is short, because the kept data gets older than any retention anyway.
         defaults = {"ANNALS_DEMO": "true", "ANNALS_RETENTION_DAYS": "2", **env}
         self.env = {**inherited, **defaults, "DATABASE_URL": url, "ANNALS_HOME": str(home)}
         self.root = root
@@ -71,7 +71,7 @@ class KeptRelease:
 
 
 def write_kept(name: str, suffix: str, text: str) -> None:
-    """Keep a file of a release; the same text gives the same bytes."""
+    """Write a kept file of a release. The same text gives the same bytes."""
     FOLDER.mkdir(exist_ok=True)
     with (
         (FOLDER / f"{name}.{suffix}.gz").open("wb") as raw,
@@ -81,12 +81,12 @@ def write_kept(name: str, suffix: str, text: str) -> None:
 
 
 def read_kept(name: str, suffix: str) -> str:
-    """The text of a kept file."""
+    """Return the text of a kept file."""
     return gzip.decompress((FOLDER / f"{name}.{suffix}.gz").read_bytes()).decode()
 
 
 def _read_releases() -> dict[str, str]:
-    """The day of each release by its number, the last one first, as CHANGELOG.md has them."""
+    """Return the day of each release in CHANGELOG.md by its number, the last release first."""
     return dict(
         re.findall(r"^## (\d\S*) - (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     )
@@ -100,11 +100,11 @@ def get_last_release() -> str:
 def get_end_of_day(name: str) -> str:
     """Return the end of the UTC day of a release as ISO 8601.
 
-    What is kept, and what is too old for that, depends on the day of the question.
+    Answers about the kept data must be asked at this moment, because retention depends on the day.
     """
     return f"{_read_releases()[name]}T23:59:00+00:00"
 
 
 def list_kept_releases() -> list[str]:
-    """Return the releases that are kept."""
+    """Return the numbers of the releases whose files are kept."""
     return sorted(file.name.removesuffix(".sql.gz") for file in FOLDER.glob("*.sql.gz"))

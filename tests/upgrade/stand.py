@@ -1,4 +1,4 @@
-"""Servers for an upgrade, processes of two releases, and what users of Annals see meanwhile."""
+"""Servers for an upgrade, processes of two releases, and the requests of users meanwhile."""
 
 import re
 import subprocess
@@ -33,7 +33,7 @@ from tests.consuming import (
 from tests.kafka import brokers
 
 SESSION_SECONDS = 10.0
-# Those that a consumer has in production: tests shorten them.
+# Timeouts that other tests shorten. The upgrade uses their defaults, as in production.
 PRODUCTION_SETTINGS = ("ANNALS_KAFKA_SESSION_TIMEOUT_MS", "ANNALS_KAFKA_HEARTBEAT_INTERVAL_MS")
 PATHS = (
     "/api/v1/history/product-instance/d0?pageSize=5",
@@ -44,12 +44,19 @@ PATHS = (
 
 
 class ProjectCommandError(Exception):
-    """A command ended with an error. The message is what it wrote."""
+    """Raised when a command fails. The message is its error output."""
 
 
 class UpgradeStand:
-    """One database with one group of consumers. earlier: the project of the earlier release. web:
-    the one that is asked, if any. faults: what a user would complain about."""
+    """One database with one group of consumers, and a web server of either release.
+
+    A project is a folder with the code of a release: `earlier` or ROOT.
+
+    Attributes:
+        earlier: The project of the earlier release.
+        web: The web server that gets the requests, or None.
+        faults: Sentences about wrong answers and long pauses.
+    """
 
     def __init__(
         self, folder: Path, server: EmbeddedPostgres, broker: KafkaServer, earlier: Path
@@ -63,7 +70,7 @@ class UpgradeStand:
         self.env = env | {
             "ANNALS_DEMO": "true",
             "TMPDIR": str(folder),
-            # Each run of `maintain` makes as many days.
+            # Few, because `maintain` creates all days of retention.
             "ANNALS_RETENTION_DAYS": "10",
             "ANNALS_AHEAD_DAYS": "1",
         }
@@ -75,15 +82,21 @@ class UpgradeStand:
         self._pause = 0.0
 
     def run_command(self, root: Path, *arguments: str) -> str:
-        """Run a command of a project as the owner. What it wrote; raises Refused."""
+        """Run a command of a project as the owner of the tables, and return its output.
+
+        Raises:
+            ProjectCommandError: The command failed.
+        """
         finished = run_command(self.get_environment(root), *arguments, root=root)
         if finished.returncode != 0:
             raise ProjectCommandError(finished.stderr.strip())
         return finished.stdout + finished.stderr
 
     def prepare_tables(self, root: Path) -> None:
-        """Migrate with a project, give the web and the consumer the rights that this release has,
-        and logins, which not every release makes, and make the days."""
+        """Migrate with a project, grant rights to the web and the consumer, and create the days.
+
+        Also create the logins of both if they do not exist, because not every release does that.
+        """
         self.run_command(root, "migrate", "--verbosity", "0")
         self.run_command(root, "grants", "--apply")
         for role, login in (("annals_web", logins.WEB), ("annals_consumer", logins.CONSUMER)):
@@ -95,20 +108,26 @@ class UpgradeStand:
         self.run_command(root, "partitions", "maintain")
 
     def start_consumer(self, root: Path) -> ConsumerProcess:
-        """A consumer of a project, reading."""
+        """Start a consumer of a project, and wait until it reads."""
         self.consumers.root = root
         running = self.consumers.start_consumer(**self.get_environment(root))
         running.wait_until_reading()
         return running
 
     def get_environment(self, root: Path) -> dict[str, str]:
-        """Of the processes of a project, with the consumer's login. A release runs with the
-        packages that it names."""
+        """Return the environment of processes of a project, with the consumer's login.
+
+        The earlier release runs with the packages that its requirements name.
+        """
         return self.env if root is ROOT else self.env | {"PYTHONPATH": f"{self.earlier}.packages"}
 
     @contextmanager
     def serve_web(self, root: Path, ready: str = "/readyz") -> Iterator[None]:
-        """A web of a project is asked in the block. ready: what answers 200 when it may be."""
+        """Run a web server of a project during the block.
+
+        Args:
+            ready: The path that answers 200 when requests are possible.
+        """
         env = self.get_environment(root) | {"DATABASE_URL": self.database.build_url(logins.WEB)}
         with run_gunicorn(env, self.folder, "--workers", "1", root=root, ready=ready) as web:
             self.web = web
@@ -117,7 +136,7 @@ class UpgradeStand:
 
     @contextmanager
     def watch_answers(self) -> Iterator[None]:
-        """Ask the web and the ledger while the block runs."""
+        """Send requests to the web and query the ledger while the block runs."""
         stop = threading.Event()
         thread = threading.Thread(target=self._watch, args=[stop])
         thread.start()
@@ -138,7 +157,7 @@ class UpgradeStand:
             web = self.web
             response = web.send_request(PATHS[number % len(PATHS)]) if web is not None else None
             if response is None or (response.status == 0 and web is not self.web):
-                continue  # it was taken out of the proxy meanwhile, which would ask the other one
+                continue  # the web was replaced meanwhile: a proxy would use the new one
             self._answers[response.status] += 1
             if response.status != 200:
                 text = response.body.decode("utf-8", "replace")[:300]
@@ -148,7 +167,11 @@ class UpgradeStand:
     def run_phase(
         self, name: str, print_progress: Callable[[str], None], seconds: float
     ) -> Iterator[None]:
-        """One phase, which lasts at least so long, with a figure at its end."""
+        """Run the block as a phase of the upgrade, and report its longest pause and its answers.
+
+        Args:
+            seconds: How long the phase lasts at least.
+        """
         read_before = self.database.count_read()
         yield
         time.sleep(seconds)
@@ -163,10 +186,11 @@ class UpgradeStand:
 
 
 def install_packages(requirements: Path, folder: Path) -> None:
-    """Install into a folder the required packages that this environment lacks in their version.
+    """Install into a folder the required packages whose version differs from the installed one.
 
     With the folder first in PYTHONPATH, the earlier release has exactly the packages that it names.
-    Most of them are the same in both releases, and installing them again takes a minute.
+    Packages with the same version in both releases are left out, because installing all takes a
+    minute.
     """
     needed = [
         requirement
@@ -192,7 +216,11 @@ def _find_installed_version(package: str) -> str | None:
 
 @contextmanager
 def create_stand(folder: Path, kind: str, earlier: Path) -> Iterator[UpgradeStand]:
-    """A stand with the tables of the earlier release. kind: `apache` or `embedded`."""
+    """Start the servers, and create the tables with the earlier release.
+
+    Args:
+        kind: The kind of broker: `apache` or `embedded`.
+    """
     folder.mkdir()
     server = EmbeddedPostgres(folder / "postgres", {"fsync": "off"})
     broker: KafkaServer = {"apache": Apache, "embedded": EmbeddedBroker}[kind](folder / "broker")

@@ -1,8 +1,8 @@
-"""`python -m tests.citus.faults --stop COMMAND --start COMMAND [DSN]`: nodes of a Citus cluster are
-killed and moved under load, with a real consumer and readers of the API.
+"""`python -m tests.citus.faults --stop COMMAND --start COMMAND [DSN]`: faults of a Citus cluster.
 
-DSN is that of a coordinator whose workers have joined (default: ANNALS_TEST_CITUS). The run makes
-its own database on all nodes. Ends with 1 if anything was lost, doubled, or answered wrongly.
+Kills and moves nodes under load, with a real consumer and readers of the API. DSN is that of a
+coordinator with joined workers (default: ANNALS_TEST_CITUS). The run makes its own database on all
+nodes. Ends with 1 if a message was lost or stored twice, or if a reader got a wrong answer.
 """
 
 import argparse
@@ -17,13 +17,13 @@ import django
 
 
 def main() -> int:
-    options = _options()
+    options = _parse_options()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "annals.settings")
     django.setup()
-    from tests.citus.faults.run import Plan, run
+    from tests.citus.faults.run import FaultPlan, run
 
     host, _, port = (options.third or "").rpartition(":")
-    plan = Plan(
+    plan = FaultPlan(
         options.dsn,
         options.stop,
         options.start,
@@ -53,7 +53,7 @@ def main() -> int:
     return 1 if result.wrong else 0
 
 
-def _options() -> argparse.Namespace:
+def _parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m tests.citus.faults",
         description=__doc__,
@@ -74,9 +74,9 @@ def _options() -> argparse.Namespace:
         ],
         help="this scene only; can be given several times",
     )
-    parser.add_argument("--shards", type=int, default=8, help="of each table")
+    parser.add_argument("--shards", type=int, default=8, help="number of shards of each table")
     parser.add_argument("--rate", type=float, default=200.0, help="messages a second")
-    parser.add_argument("--seconds", type=float, default=10.0, help="how long a node stays away")
+    parser.add_argument("--seconds", type=float, default=10.0, help="how long a node stays dead")
     parser.add_argument("--times", type=int, default=10, help="how often consumers are killed")
     parser.add_argument("--keep", action="store_true", help="keep the folder with all logs")
     options = parser.parse_args()

@@ -1,5 +1,4 @@
-"""The nodes of a cluster, which somebody else built: commands that end and start one, and what is
-left on them."""
+"""The nodes of an existing cluster: kills and starts them, and looks for prepared transactions."""
 
 import os
 import shlex
@@ -17,13 +16,13 @@ from tests.citus.cluster import Citus
 from tests.reaper import OUTLIVES
 
 START_S = 60
-Place = tuple[str, int]
+Address = tuple[str, int]  # host and port
 
 _PREPARED = """
 SELECT count(*)::int FROM pg_prepared_xacts
 WHERE gid LIKE 'citus%' AND database = current_database()
 """
-_PLACES = """
+_WORKERS = """
 SELECT nodename, nodeport::int FROM pg_dist_node
 WHERE noderole = 'primary' AND groupid <> 0 ORDER BY nodeport
 """
@@ -31,33 +30,34 @@ WHERE noderole = 'primary' AND groupid <> 0 ORDER BY nodeport
 
 @dataclass
 class Nodes:
-    """stop, start: command lines for a node, with {host} and {port}; stop ends it as a crash does.
-    moved: nodes whose standby has taken over, and where that is."""
+    """The nodes of one cluster. Each is named by its address."""
 
     citus: Citus
+    # Command lines with {host} and {port}. `stop` ends a node as a crash does.
     stop: str
     start: str
-    moved: dict[Place, Place] = field(default_factory=dict)
-    dead: set[Place] = field(default_factory=set)
+    # For each node that was replaced by its standby, the address of the standby.
+    moved: dict[Address, Address] = field(default_factory=dict)
+    dead: set[Address] = field(default_factory=set)
 
     @property
-    def coordinator(self) -> Place:
-        return place(self.citus.url)
+    def coordinator(self) -> Address:
+        return parse_address(self.citus.url)
 
-    def list_workers(self) -> list[Place]:
-        """Of the cluster now."""
-        return [(host, port) for host, port in self.citus.fetch_rows(_PLACES)]
+    def list_workers(self) -> list[Address]:
+        """Return the workers that the cluster has now."""
+        return [(host, port) for host, port in self.citus.fetch_rows(_WORKERS)]
 
-    def get_url(self, of: Place) -> str:
-        """The test's database on this node."""
-        return make_conninfo(self.citus.url, host=of[0], port=of[1])
+    def get_url(self, node: Address) -> str:
+        """Return the URL of the test's database on a node."""
+        return make_conninfo(self.citus.url, host=node[0], port=node[1])
 
-    def kill(self, node: Place) -> None:
+    def kill(self, node: Address) -> None:
         self.dead.add(node)
         self._run(self.stop, node)
 
-    def revive(self, node: Place) -> None:
-        """Start it; returns when it answers."""
+    def revive(self, node: Address) -> None:
+        """Start a node, and wait until it answers."""
         self._run(self.start, node)
         deadline = time.monotonic() + START_S
         while True:
@@ -70,56 +70,57 @@ class Nodes:
 
     @contextmanager
     def revive_all_afterwards(self) -> Iterator[None]:
-        """Start those that are still dead when the block ends."""
+        """Start the nodes that are still dead when the block ends."""
         try:
             yield
         finally:
             for item in list(self.dead):
                 self.revive(item)
 
-    def count_prepared(self) -> dict[Place, int]:
-        """Prepared transactions on each node that runs."""
+    def count_prepared(self) -> dict[Address, int]:
+        """Count the prepared transactions on each node that runs."""
         counts = {}
-        for node in self.list_places():
+        for node in self.list_addresses():
             with suppress(psycopg.OperationalError):
                 [(counts[node],)] = self.query(node, _PREPARED)
         return counts
 
-    def recover(self) -> int:
-        """End the prepared transactions as the nodes that began them know; how many they were."""
+    def recover_prepared(self) -> int:
+        """Let Citus commit or roll back the prepared transactions, and return their number."""
         count = 0
-        for item in self.list_places():
+        for item in self.list_addresses():
             with suppress(psycopg.OperationalError):
                 [(ended,)] = self.query(item, "SELECT recover_prepared_transactions()")
                 count += int(ended)
         return count
 
-    def list_places(self) -> list[Place]:
-        """Of the nodes that the test began with; some may be dead."""
-        places = [place(url) for url in self.citus.urls]
-        return [self.moved.get(item, item) for item in places]
+    def list_addresses(self) -> list[Address]:
+        """Return the nodes that the test began with, or their standbys. Some may be dead."""
+        addresses = [parse_address(url) for url in self.citus.urls]
+        return [self.moved.get(address, address) for address in addresses]
 
-    def query(self, node: Place, statement: str, values: Any = None) -> list[tuple[Any, ...]]:
-        """The rows of a statement on a node."""
+    def query(self, node: Address, statement: str, values: Any = None) -> list[tuple[Any, ...]]:
+        """Return the rows of a statement on a node."""
         with psycopg.connect(self.get_url(node), autocommit=True) as plain:
             return plain.execute(statement, values).fetchall()
 
-    def set(self, node: Place, statement: str) -> None:
-        """ALTER SYSTEM on a node, which may wait for a standby with each commit."""
+    def alter_system(self, node: Address, statement: str) -> None:
+        """Run ALTER SYSTEM on a node, even if each commit there waits for a standby."""
         with psycopg.connect(self.get_url(node), autocommit=True) as plain:
             plain.execute("SET synchronous_commit TO local")
             plain.execute(statement)
             plain.execute("SELECT pg_reload_conf()")
 
-    def _run(self, command: str, node: Place) -> None:
+    def _run(self, command: str, node: Address) -> None:
         words = shlex.split(command.format(host=node[0], port=node[1]))
-        # What it starts may keep its output open, and goes on when tests.reaper has ended the rest.
+        # A node that the command starts would keep an output pipe open. OUTLIVES tells
+        # tests.reaper to let the node run when the tests end.
         subprocess.run(
             words, check=True, timeout=300, env={**os.environ, OUTLIVES: "1"},
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
 
 
-def place(url: str) -> Place:
+def parse_address(url: str) -> Address:
     parts = conninfo_to_dict(url)
     return str(parts["host"]), int(parts["port"] or 5432)

@@ -1,4 +1,4 @@
-"""What runs on the cluster: a database that is distributed, a broker, consumers and the web."""
+"""The test environment of the faults: a distributed database, a broker, a consumer and the web."""
 
 import time
 from collections.abc import Iterator
@@ -40,29 +40,32 @@ FROM product_instance_aud WHERE data ? 'number' GROUP BY 1, 2
 _KEYS = "SELECT id, value, day FROM search_key WHERE name = 'number'"
 
 
-class Spread(ProductDatabase):
-    """The database of the cluster, as its coordinator has it. Every process is its superuser."""
+class ClusterDatabase(ProductDatabase):
+    """The distributed database, through its coordinator. All processes use one superuser."""
 
-    def build_url(self, login: str) -> str:  # noqa: ARG002 - one for all
+    def build_url(self, login: str) -> str:  # noqa: ARG002 - one login for all processes
         return self.url
 
     def list_unfindable(self) -> list[dict[str, Any]]:
-        """As Database has it. Two questions: Citus refuses one that joins by other columns."""
+        """Return the business keys that the search index lacks or has with a wrong day.
+
+        Two queries, because Citus joins distributed tables only by the distribution column.
+        """
         have = {tuple(row.values()) for row in self.query(_KEYS)}
         return [row for row in self.query(_SHOWN) if tuple(row.values()) not in have]
 
 
 @dataclass
-class Stand:
-    """rate: messages a second while a scene runs."""
+class ClusterStand:
+    """The processes of one run."""
 
     nodes: Nodes
-    database: Spread
+    database: ClusterDatabase
     consumers: ConsumerStarter
     feed: MessageFeed
     web: AttackedWeb
     consumer: ConsumerProcess
-    rate: float
+    rate: float  # messages a second while a scene runs
 
     def wait_until_counted(self, seconds: float = DRAIN_S) -> None:
         """Wait until the ledger has counted everything that was produced."""
@@ -77,13 +80,13 @@ class Stand:
         )
 
     def wait_for_progress(self, seconds: float = DRAIN_S) -> float:
-        """Wait until the ledger moves; how many seconds that took."""
+        """Wait until the ledger counts more messages, and return how many seconds that took."""
         began, before = time.monotonic(), self.database.count_read()
         wait_until(lambda: self.database.count_read() > before, self.consumer.read_log, seconds)
         return time.monotonic() - began
 
-    def check_whole(self) -> None:
-        """Everything that was produced is stored once, and the ledger says so."""
+    def check_completeness(self) -> None:
+        """Assert that every produced version is stored once, and that the ledger has no lag."""
         assert self.database.count_stored() == self.feed.produced
         assert self.database.list_unfindable() == []
         assert self.database.list_quarantined() == []
@@ -92,7 +95,7 @@ class Stand:
         assert parse_shaped("ledger", finished.stdout)["totals"]["lag"] == 0
 
     def find_gaps(self) -> list[str]:
-        """What `annals gaps` finds, or why it ended; nothing if all is well."""
+        """Return a sentence for each version gap that `annals gaps` finds, or for its error."""
         finished = self.consumers.run_command("gaps", "--json")
         if finished.returncode != 0:
             return [f"annals gaps: {finished.stderr.strip()}"]
@@ -103,8 +106,14 @@ class Stand:
 @contextmanager
 def start_stand(
     folder: Path, dsn: str, stop: str, start: str, shards: int, rate: float
-) -> Iterator[Stand]:
-    """dsn: of the coordinator; stop, start: as Nodes has them."""
+) -> Iterator[ClusterStand]:
+    """Start the processes on the cluster of `dsn`, the DSN of its coordinator.
+
+    Args:
+        stop: The command that kills a node. See `Nodes`.
+        start: The command that starts a node.
+        shards: The number of shards of each table.
+    """
     broker = EmbeddedBroker(folder / "broker")
     broker.start()
     try:
@@ -112,8 +121,8 @@ def start_stand(
         with create_database(dsn) as citus:
             nodes = Nodes(citus, stop, start)
             with nodes.revive_all_afterwards():
-                spread = Spread(EmbeddedPostgres(folder / "postgres"), "", citus.url)
-                env = make_environment(broker, spread) | {
+                database = ClusterDatabase(EmbeddedPostgres(folder / "postgres"), "", citus.url)
+                env = make_environment(broker, database) | {
                     "ANNALS_DEMO": "true",
                     "TMPDIR": str(folder),
                 }
@@ -124,7 +133,7 @@ def start_stand(
                         running = consumers.start_consumer()
                         running.wait_until_reading()
                         feed = MessageFeed(broker.make_client_config(), DOCUMENTS)
-                        yield Stand(nodes, spread, consumers, feed, web, running, rate)
+                        yield ClusterStand(nodes, database, consumers, feed, web, running, rate)
                     finally:
                         consumers.kill_all()
     finally:
@@ -132,8 +141,10 @@ def start_stand(
 
 
 def list_paths() -> dict[str, tuple[str, str]]:
-    """Addresses of the API for what the feed makes, and the table and the id whose shard has what
-    the answer needs. An application's page needs all shards."""
+    """Return an API address for each document of the feed, with the table and id of the document.
+
+    The answer comes from the shard of this id. The timeline of an application needs all shards.
+    """
     tables_by_path = {}
     for number in range(DOCUMENTS):
         entity, id = BY_TOPIC[LIVE_TOPICS[number % len(LIVE_TOPICS)]], f"d{number}"
@@ -142,14 +153,14 @@ def list_paths() -> dict[str, tuple[str, str]]:
 
 
 def _distribute(env: dict[str, str], citus: Citus, shards: int) -> None:
-    _manage(env, "migrate", "--verbosity", "0")
+    _run_command(env, "migrate", "--verbosity", "0")
     plain = citus.connect()
     for entity in ENTITIES:
         for number in (-1, 0, 1):
             days.create_partition(plain, entity.table, NOW.date() + timedelta(days=number))
-    _manage(env, "distribute", "--shards", str(shards))
+    _run_command(env, "distribute", "--shards", str(shards))
 
 
-def _manage(env: dict[str, str], *words: str) -> None:
+def _run_command(env: dict[str, str], *words: str) -> None:
     finished = run_command(env, *words)
     assert finished.returncode == 0, finished.stdout + finished.stderr

@@ -1,4 +1,4 @@
-"""A streaming replica of a node that runs on this machine."""
+"""A streaming replica of a cluster node. The node must run on this machine."""
 
 import os
 import pwd
@@ -15,7 +15,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from annals.embedded import process
-from tests.citus.faults.nodes import Nodes, Place
+from tests.citus.faults.nodes import Address, Nodes
 from tests.consuming import wait_until
 
 NAME = "annals_standby"
@@ -25,20 +25,20 @@ _SYNCHRONOUS = "SELECT FROM pg_stat_replication WHERE application_name = %s AND 
 
 @dataclass(frozen=True)
 class Standby:
-    """place: where it listens."""
+    """A standby server."""
 
-    place: Place
+    address: Address
     folder: Path
     programs: Path
     user: str
 
     def promote(self) -> None:
-        """Make it a primary; returns when it is one."""
+        """Make the standby a primary, and wait until it is one."""
         self.run("pg_ctl", "-D", self.folder, "-w", "promote")
 
     def run(self, program: str, *words: str | Path) -> None:
-        """One of PostgreSQL's programs, as the user whose files these are."""
-        # What it starts may keep its output open.
+        """Run a program of PostgreSQL as the system user of the node."""
+        # The program may start a server, which would keep an output pipe open.
         subprocess.run(
             [self.programs / program, *words], check=True, timeout=300, cwd="/", user=self.user,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -46,8 +46,11 @@ class Standby:
 
 
 @contextmanager
-def follow_node(nodes: Nodes, node: Place) -> Iterator[Standby]:
-    """A synchronous standby of this node. Afterwards the node runs again, without it."""
+def follow_node(nodes: Nodes, node: Address) -> Iterator[Standby]:
+    """Run a synchronous standby of a node during the block.
+
+    Afterwards the node runs, and has no standby.
+    """
     with psycopg.connect(nodes.get_url(node)) as plain:
         server = psutil.Process(plain.info.backend_pid).parent()
         user = plain.info.user
@@ -64,7 +67,7 @@ def follow_node(nodes: Nodes, node: Place) -> Iterator[Standby]:
         with (standby.folder / "postgresql.conf").open("a") as conf:
             conf.write(f"\nport = {port}\n")
         standby.run("pg_ctl", "-D", standby.folder, "-l", folder / "log", "-w", "start")
-        nodes.set(node, f"ALTER SYSTEM SET synchronous_standby_names TO '{NAME}'")
+        nodes.alter_system(node, f"ALTER SYSTEM SET synchronous_standby_names TO '{NAME}'")
         try:
             wait_until(
                 lambda: nodes.query(node, _SYNCHRONOUS, [NAME]) == [()], (folder / "log").read_text
@@ -73,7 +76,7 @@ def follow_node(nodes: Nodes, node: Place) -> Iterator[Standby]:
         finally:
             if node in nodes.dead:
                 nodes.revive(node)
-            nodes.set(node, "ALTER SYSTEM RESET synchronous_standby_names")
+            nodes.alter_system(node, "ALTER SYSTEM RESET synchronous_standby_names")
     finally:
         if (standby.folder / "postmaster.pid").exists():
             standby.run("pg_ctl", "-D", standby.folder, "-m", "immediate", "-w", "stop")

@@ -1,4 +1,4 @@
-"""What readers see meanwhile: the API is asked all the time, and answers are counted by scene."""
+"""Readers of the API while scenes run. Their answers are counted by scene."""
 
 import json
 import random
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tests.attack.web import AttackAnswer, AttackedWeb
-from tests.citus.faults.nodes import Nodes, Place
+from tests.citus.faults.nodes import Address, Nodes
 from tests.citus.faults.stand import list_paths
 
 READERS = 2
@@ -26,11 +26,11 @@ JOIN pg_dist_node n ON n.groupid = p.groupid AND n.noderole = 'primary'
 
 
 @dataclass
-class Seen:
-    """Answers of one kind of reads in one scene."""
+class ReadStatistics:
+    """The answers to one kind of requests in one scene."""
 
     statuses: Counter[int] = field(default_factory=Counter)
-    slowest: float = 0.0
+    slowest: float = 0.0  # seconds
 
     def __str__(self) -> str:
         counts = ", ".join(f"{number} x {status}" for status, number in self.statuses.items())
@@ -38,31 +38,34 @@ class Seen:
 
 
 @dataclass
-class Watch:
-    """scene: what happens now; dead: the node that is away now."""
+class ApiWatcher:
+    """Sends requests to the API from several threads, and judges the answers."""
 
     nodes: Nodes
     web: AttackedWeb
-    scene: str = "start"
-    dead: Place | None = None
-    seen: dict[tuple[str, str], Seen] = field(default_factory=lambda: defaultdict(Seen))
-    wrong: list[str] = field(default_factory=list)
-    sentences: Counter[str] = field(default_factory=Counter)
-    _needs: dict[str, set[Place]] = field(default_factory=dict)
+    scene: str = "start"  # the scene that runs now
+    dead: Address | None = None  # the node that is dead now
+    # The answers by scene and kind of request.
+    statistics: dict[tuple[str, str], ReadStatistics] = field(
+        default_factory=lambda: defaultdict(ReadStatistics)
+    )
+    wrong: list[str] = field(default_factory=list)  # answers that no reader should get
+    sentences: Counter[str] = field(default_factory=Counter)  # error messages of answers with 503
+    _needs: dict[str, set[Address]] = field(default_factory=dict)
 
-    def locate(self) -> None:
-        """Find out again which nodes each address needs."""
+    def locate_shards(self) -> None:
+        """Find the nodes that the answer of each API address needs. Call it when shards move."""
         rows = [(path, *needed) for path, needed in list_paths().items()]
         columns = [list(column) for column in zip(*rows, strict=True)]
-        needs: dict[str, set[Place]] = defaultdict(set)
+        needs: dict[str, set[Address]] = defaultdict(set)
         for path, host, port in self.nodes.citus.fetch_rows(_SHARDS, columns):
             needs[path].add((host, port))
         self._needs = dict(needs)
 
     @contextmanager
     def ask_meanwhile(self) -> Iterator[None]:
-        """Ask while the block runs."""
-        self.locate()
+        """Send requests while the block runs."""
+        self.locate_shards()
         stop = threading.Event()
         threads = [threading.Thread(target=self._ask, args=[stop, n]) for n in range(READERS)]
         for thread in threads:
@@ -81,15 +84,15 @@ class Watch:
             path = LEDGER if ledger else chance.choice(list(self._needs))
             scene, dead = self.scene, self.dead
             answer = self.web.send_request(path, TIMEOUT_S, headers={"Accept-Language": "en"})
-            kind = "ledger" if ledger else self._kind(path, dead)
+            kind = "ledger" if ledger else self._classify(path, dead)
             if (scene, dead) != (self.scene, self.dead):
                 kind = "begun before a change"
-            seen = self.seen[scene, kind]
-            seen.statuses[answer.status] += 1
-            seen.slowest = max(seen.slowest, answer.seconds)
+            statistics = self.statistics[scene, kind]
+            statistics.statuses[answer.status] += 1
+            statistics.slowest = max(statistics.slowest, answer.seconds)
             self._judge(scene, path, answer)
 
-    def _kind(self, path: str, dead: Place | None) -> str:
+    def _classify(self, path: str, dead: Address | None) -> str:
         if dead is None:
             return "all shards"
         return "its shards" if dead in self._needs[path] else "other shards"

@@ -1,5 +1,8 @@
-"""More that goes wrong with workers: one dies in the middle of a commit, the one that the consumer
-is connected to dies, and one is replaced by its standby."""
+"""More scenes with workers.
+
+A worker dies in the middle of a commit, the worker to which the consumer is connected dies, and a
+standby replaces a worker.
+"""
 
 import os
 import signal
@@ -11,15 +14,15 @@ from typing import Any
 
 import psycopg
 
-from tests.citus.faults.nodes import Nodes, Place
+from tests.citus.faults.nodes import Address, Nodes
 from tests.citus.faults.scenes import Scenes
 from tests.citus.faults.standby import follow_node
 from tests.consuming import wait_until
 
-# Citus decides prepared transactions once a minute (citus.recover_2pc_interval).
+# Citus commits or rolls back prepared transactions once a minute (citus.recover_2pc_interval).
 DECIDED_S = 150
 CAUGHT_S = 120
-# A consumer that starts reads after this time at the latest.
+# A consumer begins to read at most this long after its start.
 JOINS_S = 12
 
 _GIDS = """
@@ -34,59 +37,70 @@ SELECT citus_update_node(nodeid, %s, %s) FROM pg_dist_node WHERE nodename = %s A
 
 @dataclass
 class WorkerScenes(Scenes):
-    """last: what is done when all scenes are over."""
+    """The scenes of this module. They share their state with the scenes of the base class."""
 
-    last: ExitStack = field(default_factory=ExitStack)
+    last: ExitStack = field(default_factory=ExitStack)  # cleans up after the last scene
 
     def kill_in_a_commit(self) -> None:
-        """The session of the coordinator is stopped when a worker has prepared its part; then the
-        worker is killed, and the session goes on."""
+        """Kill a worker in the middle of a commit.
+
+        The session of the coordinator is stopped when the worker has prepared its part. Then the
+        worker is killed, and the session continues.
+        """
         nodes = self.stand.nodes
         worker = nodes.list_workers()[0]
-        with self._scene("a worker dies in a commit"):
+        with self._run_scene("a worker dies in a commit"):
             self.stand.wait_for_progress()
-            with _stopped_in_a_commit(nodes, nodes.coordinator, node=worker) as gids:
+            with _stop_in_commit(nodes, nodes.coordinator, node=worker) as gids:
                 self._kill(worker)
             time.sleep(self.seconds)
             [(committed,)] = nodes.citus.fetch_rows(_COMMITTED, [gids])
             nodes.revive(worker)
             self.watch.dead, began = None, time.monotonic()
             wait_until(
-                lambda: not _left(nodes, worker, gids), f"{gids} are still prepared", DECIDED_S
+                lambda: not _has_prepared(nodes, worker, gids),
+                f"{gids} are still prepared",
+                DECIDED_S,
             )
             decided = time.monotonic() - began
             took = self.stand.wait_for_progress()
-            self._say(
+            self._report(
                 f"{len(gids)} prepared transactions were left on it, {committed} of them committed "
                 f"by the coordinator; Citus decided them {decided:.0f} s after its start; "
                 f"written again after {took:.1f} s more"
             )
 
     def connect_consumer_to_worker(self) -> None:
-        """The consumer is connected to a worker: this one dies in a commit, and again; then
-        another, then the coordinator."""
+        """Connect the consumer to a worker, and kill one node after the other.
+
+        This worker dies in a commit, and then once more. Then another worker dies, and last the
+        coordinator.
+        """
         stand, nodes = self.stand, self.stand.nodes
         own_worker, other_worker = nodes.list_workers()[:2]
-        with self._scene("the consumer is connected to a worker"):
+        with self._run_scene("the consumer is connected to a worker"):
             stand.consumer.terminate(30)
             stand.consumer = stand.consumers.start_consumer(DATABASE_URL=nodes.get_url(own_worker))
-            self._begins_a_commit_and_dies(own_worker)
+            self._kill_in_commit_of_consumer(own_worker)
             for node, name in (
                 (own_worker, "its worker"),
                 (other_worker, "another one"),
                 (nodes.coordinator, "the coordinator"),
             ):
                 self.watch.scene = f"the consumer is connected to a worker, {name} dies"
-                self._away(node)
+                self._kill_for_a_while(node)
             stand.consumer.terminate(30)
             stand.consumer = stand.consumers.start_consumer()
             stand.wait_for_progress()
 
-    def _begins_a_commit_and_dies(self, node: Place) -> None:
-        """What it had prepared on the coordinator locks the ledger, for other consumers too."""
+    def _kill_in_commit_of_consumer(self, node: Address) -> None:
+        """Kill the consumer's worker in a commit that it has prepared on the coordinator.
+
+        The prepared transaction locks the ledger, so other consumers cannot write either.
+        """
         stand, nodes = self.stand, self.stand.nodes
         stand.wait_for_progress()
-        with _stopped_in_a_commit(nodes, node, node=nodes.coordinator) as gids:
+        with _stop_in_commit(nodes, node, node=nodes.coordinator) as gids:
             self._kill(node)
         stand.consumer.terminate(60)
         stand.consumer = stand.consumers.start_consumer()
@@ -96,13 +110,13 @@ class WorkerScenes(Scenes):
         nodes.revive(node)
         self.watch.dead, began = None, time.monotonic()
         wait_until(
-            lambda: not _left(nodes, nodes.coordinator, gids),
+            lambda: not _has_prepared(nodes, nodes.coordinator, gids),
             f"{gids} are still prepared",
             DECIDED_S,
         )
         decided = time.monotonic() - began
         took = stand.wait_for_progress()
-        self._say(
+        self._report(
             f"its worker died in a commit and left {len(gids)} prepared transactions on the "
             f"coordinator; {counted} messages counted meanwhile by a consumer on the coordinator; "
             f"Citus decided them {decided:.0f} s after its start; written again after "
@@ -112,10 +126,10 @@ class WorkerScenes(Scenes):
         stand.consumer = stand.consumers.start_consumer(DATABASE_URL=nodes.get_url(node))
 
     def promote_standby(self) -> None:
-        """A worker is killed, and its synchronous standby promoted."""
+        """Kill a worker, and promote its synchronous standby."""
         nodes = self.stand.nodes
         worker = nodes.list_workers()[0]
-        with self._scene("a standby takes over from a worker"):
+        with self._run_scene("a standby takes over from a worker"):
             standby = self.last.enter_context(follow_node(nodes, worker))
             self.stand.wait_for_progress()
             self._kill(worker)
@@ -123,31 +137,34 @@ class WorkerScenes(Scenes):
             began = time.monotonic()
             standby.promote()
             promoted = time.monotonic() - began
-            nodes.citus.fetch_rows(_MOVE, [*standby.place, *worker])
-            nodes.moved[worker] = standby.place
-            recovered = nodes.recover()
+            nodes.citus.fetch_rows(_MOVE, [*standby.address, *worker])
+            nodes.moved[worker] = standby.address
+            recovered = nodes.recover_prepared()
             self.watch.dead = None
-            self.watch.locate()
+            self.watch.locate_shards()
             self.stand.wait_for_progress()
-            self._say(
+            self._report(
                 f"promoted in {promoted:.1f} s; {recovered} prepared transactions recovered; "
                 f"written again {time.monotonic() - began:.1f} s after the promotion began"
             )
 
 
 @contextmanager
-def _stopped_in_a_commit(nodes: Nodes, origin: Place, node: Place) -> Iterator[list[str]]:
-    """A session of one node stands still while another one has prepared what it began. Gives the
-    names of the prepared transactions."""
+def _stop_in_commit(nodes: Nodes, origin: Address, node: Address) -> Iterator[list[str]]:
+    """Stop a session of `origin` during the block, in the middle of a commit on `node`.
+
+    `node` has prepared the transaction, and `origin` has not committed it. Yields the names of the
+    prepared transactions.
+    """
     deadline = time.monotonic() + CAUGHT_S
-    prefix = _prefix(nodes, origin)
+    prefix = _make_gid_prefix(nodes, origin)
     with psycopg.connect(nodes.get_url(node), autocommit=True) as plain:
         while time.monotonic() < deadline:
-            for pid in set(map(_process, _gids(plain, prefix))):
+            for pid in set(map(_get_process_id, _list_gids(plain, prefix))):
                 os.kill(pid, signal.SIGSTOP)
                 try:
                     if stopped_gids := [
-                        gid for gid in _gids(plain, prefix) if _process(gid) == pid
+                        gid for gid in _list_gids(plain, prefix) if _get_process_id(gid) == pid
                     ]:
                         yield stopped_gids
                         return
@@ -157,27 +174,30 @@ def _stopped_in_a_commit(nodes: Nodes, origin: Place, node: Place) -> Iterator[l
     raise AssertionError("no transaction was seen between prepare and commit")
 
 
-def _left(nodes: Nodes, node: Place, gids: list[str]) -> bool:
+def _has_prepared(nodes: Nodes, node: Address, gids: list[str]) -> bool:
     with psycopg.connect(nodes.get_url(node), autocommit=True) as plain:
-        return bool({*_gids(plain, "citus_")} & {*gids})
+        return bool({*_list_gids(plain, "citus_")} & {*gids})
 
 
-def _prefix(nodes: Nodes, begun: Place) -> str:
-    """citus_GROUP_PROCESS_TRANSACTION_CONNECTION is the name of a prepared transaction."""
+def _make_gid_prefix(nodes: Nodes, begun: Address) -> str:
+    """Return how the names of prepared transactions begin that a node began.
+
+    Citus names them citus_GROUP_PROCESS_TRANSACTION_CONNECTION.
+    """
     [(group,)] = nodes.citus.fetch_rows(_GROUP, begun)
     return f"citus_{group}_"
 
 
-def _process(gid: str) -> int:
+def _get_process_id(gid: str) -> int:
     return int(gid.split("_")[2])
 
 
-def _gids(plain: psycopg.Connection[Any], prefix: str) -> list[str]:
+def _list_gids(plain: psycopg.Connection[Any], prefix: str) -> list[str]:
     return [gid for (gid,) in plain.execute(_GIDS, [prefix])]
 
 
 def collect_worker_scenes(scenes: WorkerScenes) -> dict[str, Callable[[], None]]:
-    """These scenes by the name that the command line has for them."""
+    """Return the scenes of this module by their names on the command line."""
     return {
         "commit": scenes.kill_in_a_commit,
         "on-worker": scenes.connect_consumer_to_worker,

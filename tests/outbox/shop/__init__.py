@@ -1,1 +1,1 @@
-"""The service of the tests: orders and their items."""
+"""The Django app of the test service, with orders and their items."""

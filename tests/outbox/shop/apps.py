@@ -1,4 +1,4 @@
-"""The app of the service."""
+"""The configuration of the app `shop`."""
 
 from django.apps import AppConfig
 

@@ -1,4 +1,4 @@
-"""The handlers of the service. What a message does stands in the message itself."""
+"""The inbox handlers of the test service. Each message says what its handler must do."""
 
 import os
 import signal
@@ -13,10 +13,11 @@ EVENTS, TWIN, SKIPPED = "shop.events", "shop.events.migration", "shop.skipped"
 
 
 class HandlerError(Exception):
-    """What a handler raises."""
+    """Raised by a handler if the message asks for it."""
 
 
-def do_as_asked(handler: str, message: inbox.Message) -> None:
+def follow_instructions(handler: str, message: inbox.Message) -> None:
+    """Store an effect, and then do what the field `do` of the message says."""
     instructions = message.json()
     key = (message.key or b"").decode(errors="replace")
     if not isinstance(instructions, dict):
@@ -47,16 +48,16 @@ def do_as_asked(handler: str, message: inbox.Message) -> None:
 
 @inbox.handler(EVENTS, name="shop")
 def handle_event(message: inbox.Message) -> None:
-    do_as_asked("shop", message)
+    follow_instructions("shop", message)
 
 
 @inbox.handler(SKIPPED, name="skipping", attempts=2, seconds=0.5, stop_key=False)
 def handle_skipped(message: inbox.Message) -> None:
-    do_as_asked("skipping", message)
+    follow_instructions("skipping", message)
 
 
 @inbox.handler(
     SKIPPED, TWIN, name="own key", key=lambda message: f"{message.key!r} {message.json()['n']}"
 )
 def handle_with_own_key(message: inbox.Message) -> None:
-    do_as_asked("own key", message)
+    follow_instructions("own key", message)

@@ -1,4 +1,4 @@
-"""Orders and items, of which each change is a version: entities that Annals knows."""
+"""The recorded models of the test service. Annals knows the kinds of their documents."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Order(Recorded):
 
 
 class ItemSerializer:
-    """As a serializer of Django REST Framework: made of an instance, has `data`."""
+    """A serializer as in Django REST Framework: it is made for an item, and has `data`."""
 
     def __init__(self, item: Item) -> None:
         self.data = {"pid": str(item.pk), "name": item.name}
@@ -48,7 +48,7 @@ class Item(Recorded):
 
 
 class Flag(Recorded):
-    """Recorded by its columns."""
+    """A model without a snapshot function, so all its columns are recorded."""
 
     recorded_as = Kind("realty-info", parent="name")
 
@@ -65,7 +65,7 @@ def make_basket_snapshot(basket: Basket) -> dict[str, Any]:
 
 
 class Basket(Recorded):
-    """A document of several rows."""
+    """A document whose lines are rows of another table."""
 
     recorded_as = Kind("product-instance", snapshot=make_basket_snapshot, id="name")
 
@@ -87,7 +87,10 @@ class Line(Recorded):
 
 
 class Note(Recorded):
-    """What Django changes without save() if its order is deleted; known by a UUID, with a file."""
+    """A note with a UUID as its key, and a file.
+
+    If its order is deleted, Django sets the reference to null without calling save().
+    """
 
     recorded_as = Kind("product-task")
 
@@ -100,7 +103,7 @@ class Note(Recorded):
 
 
 class Effect(models.Model):
-    """What the handlers of the tests do: a row for each message, in the order of their commits."""
+    """The effect of a handler: one row for each processed message, in the order of the commits."""
 
     handler = models.CharField(max_length=100)
     key = models.CharField(max_length=100)

@@ -1,1 +1,1 @@
-"""Models of every shape, for the ways in which Django can write."""
+"""A Django app with models of every kind, to test each way in which Django can write rows."""

@@ -1,4 +1,4 @@
-"""The app of these models."""
+"""The configuration of the app `ways`."""
 
 from django.apps import AppConfig
 

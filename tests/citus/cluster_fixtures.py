@@ -1,5 +1,4 @@
-"""Tests of tests/db that are repeated on a cluster: the fixtures they use there, with distributed
-tables."""
+"""Fixtures of tests/db with distributed tables, for tests that both folders have."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,7 @@
-"""The real writer on distributed tables, for the tests of ingest that plain tables have too."""
+"""Fixtures with the real batch writer on distributed tables.
+
+tests/db has fixtures of the same names on plain tables, so its tests run here too.
+"""
 
 from collections.abc import Iterator
 
@@ -15,8 +18,8 @@ from tests.db.ingested import INGEST_TABLES, Ingested, claim_all
 FILLED = {*INGEST_TABLES, *DISTRIBUTED_BY, *(entity.table for entity in ENTITIES), "late_row"}
 
 
-def empty(citus: Citus) -> None:
-    """Forget everything that ingest wrote. The days stay: to make one takes a second."""
+def delete_ingested_rows(citus: Citus) -> None:
+    """Delete everything that ingest wrote, except the days. Creating a day takes a second."""
     with citus.connect() as plain:
         for table in sorted(FILLED):
             plain.execute(f"DELETE FROM {table}")
@@ -25,20 +28,20 @@ def empty(citus: Citus) -> None:
 @pytest.fixture
 def ingested(distributed: Citus) -> Iterator[Ingested]:
     """Empty tables, and a writer that has claimed its partitions."""
-    empty(distributed)
+    delete_ingested_rows(distributed)
     ingested = Ingested(BatchWriter(open_connection), claim_all())
     yield ingested
     ingested.writer.close()
     connection.close()
-    empty(distributed)
+    delete_ingested_rows(distributed)
 
 
 @pytest.fixture
 def on_worker(distributed: Citus) -> Iterator[Ingested]:
-    """The same with a writer that is connected to a worker."""
-    empty(distributed)
+    """Empty tables, and a writer that is connected to a worker node."""
+    delete_ingested_rows(distributed)
     with use_database(distributed.urls[1]):
         ingested = Ingested(BatchWriter(open_connection), claim_all())
         yield ingested
         ingested.writer.close()
-    empty(distributed)
+    delete_ingested_rows(distributed)
