@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psycopg
 import pytest
 from django.conf import settings
+from psycopg import sql
 
 from history.common import clock
 from history.kinds.entities import ROOT
@@ -28,11 +30,13 @@ from ingest.quarantine.messages import MessageSelection, retry_messages
 from ingest.store.batch import DecodedRow
 from ingest.store.fast_path import copy_rows
 from ingest.store.session import open_connection
+from tests.consuming import wait_until
 from tests.db import ingested as ingesting
 from tests.db.ingested import Ingested
 from tests.db.partitioned import TABLE, connect_plainly, execute_plans, run_partitions
 from tests.db.store import record_queries
 from tests.messages import NOW, SOURCE, TOPIC, WINDOW, get_today, make_value, make_value_with_data
+from tests.processes import start_own_server
 
 MOMENT = NOW.replace(hour=12, minute=0, second=0) - timedelta(days=20)
 OLD = MOMENT.date()
@@ -195,6 +199,23 @@ def test_sealing_waits_for_open_transaction_that_has_written_to_the_day(
         assert future.result().rows == 4
     assert list_late_rows() == []
     assert verify_day().fault is None
+
+
+def test_wait_for_open_transactions_does_not_wait_for_autovacuum() -> None:
+    """Autovacuum would hold its lock for minutes here: it sleeps after each page."""
+    with (
+        start_own_server({"autovacuum_naptime": 1}) as server,
+        psycopg.connect(server.build_url(), autocommit=True) as plain,
+    ):
+        plain.execute(
+            "CREATE TABLE busy WITH (autovacuum_vacuum_insert_threshold = 1,"
+            " autovacuum_vacuum_cost_delay = 100, autovacuum_vacuum_cost_limit = 1) AS"
+            " SELECT repeat('x', 1000) FROM generate_series(1, 20000)"
+        )
+        locked = "SELECT true FROM pg_locks WHERE relation = 'busy'::regclass AND pid <> pg_backend_pid()"
+        wait_until(lambda: plain.execute(locked).fetchone(), "autovacuum does not begin")
+        late_rows.wait_for_others(plain, [sql.Identifier("busy")])
+        assert plain.execute(locked).fetchone()
 
 
 @pytest.mark.parametrize(

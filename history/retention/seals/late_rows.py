@@ -29,11 +29,14 @@ class DayDigests(NamedTuple):
     late_count: int  # how many of the noted late rows the table has
 
 
+# Autovacuum can hold a lock for minutes. It is left out: it writes no rows, and PostgreSQL cancels
+# it for whoever waits a second for its lock. Its processes have no user. A prepared transaction has
+# no process.
 _HOLDERS_OF_LOCKS = """
-SELECT virtualtransaction FROM pg_locks
+SELECT virtualtransaction FROM pg_locks LEFT JOIN pg_stat_activity AS activity USING (pid)
 WHERE locktype = 'relation' AND relation = ANY(%s::regclass[]) AND mode LIKE %s AND granted
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-    AND pid IS DISTINCT FROM pg_backend_pid()
+    AND pid IS DISTINCT FROM pg_backend_pid() AND (pid IS NULL OR usesysid IS NOT NULL)
 """
 
 # Every transaction holds a lock on its virtual id. Each login may see this lock, but not each login
@@ -73,7 +76,7 @@ def wait_for_others(
 ) -> None:
     """Wait until all other transactions that hold a lock on these tables now have ended.
 
-    Does not wait for transactions that take a lock after the call.
+    Does not wait for transactions that take a lock after the call, and not for autovacuum.
 
     Args:
         mode: The mode of the lock, as a pattern of LIKE.
