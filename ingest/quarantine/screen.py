@@ -99,11 +99,12 @@ class QuarantineGroup:
         return urlencode({name: getattr(self, name) for name in GROUP_FIELDS})
 
 
-# The largest groups of unsettled messages, each with its newest message.
+# The largest groups of unsettled messages, each with its newest message and the number of messages
+# in all groups.
 _GROUPS: Final[LiteralString] = """
 SELECT g.reason, g.client_id, g.field, g.topic, g.count, g.since, g.until, q.id, q.detail,
-    q.explanation
-FROM (SELECT reason, client_id, field, topic, count(*),
+    q.explanation, g.total
+FROM (SELECT reason, client_id, field, topic, count(*), sum(count(*)) OVER () AS total,
         min(first_seen) AS since, max(first_seen) AS until, max(id) AS newest
     FROM ingest_quarantine WHERE status = ANY(%(statuses)s)
     GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC, 1, 2, 3, 4 LIMIT %(groups)s) AS g
@@ -132,7 +133,10 @@ def show_quarantine(request: HttpRequest) -> HttpResponse:
     """Show the groups of messages in quarantine and the latest requests."""
     with connection.cursor() as cursor:
         cursor.execute(_GROUPS, {"statuses": list(UNSETTLED), "groups": MOST_GROUPS})
-        rows = [(*row[:-1], row[-1] and json.loads(row[-1])) for row in cursor.fetchall()]
+        records = cursor.fetchall()
+    rows = [
+        (*fields, explanation and json.loads(explanation)) for *fields, explanation, _ in records
+    ]
     open_first = F("done_at").desc(nulls_first=True), "-id"
     latest = QuarantineRequest.objects.filter(ids=[]).order_by(*open_first)[:MOST_GROUPS]
     # The dict keeps the last request of each group, so the list is reversed.
@@ -147,7 +151,7 @@ def show_quarantine(request: HttpRequest) -> HttpResponse:
     context = {
         "title": _("Quarantine"),
         "groups": groups,
-        "all": format_figure(sum(group.count for group in groups)),
+        "all": format_figure(records[0][-1] if records else 0),
         "requests": [
             (
                 past_request,

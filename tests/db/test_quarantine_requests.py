@@ -15,8 +15,10 @@ from pytest_django import DjangoDbBlocker
 from annals.access.grants import CONSUMER, WEB
 from ingest.models import JobRun, QuarantineRequest
 from ingest.quarantine.requests import execute_requests
+from ingest.quarantine.screen import MOST_GROUPS
 from ingest.store.session import open_connection
 from tests.db.as_role import act_as, is_refused
+from tests.db.ingest_rows import create_quarantined
 from tests.db.ingested import Ingested, find_faults, list_ids, list_quarantined
 from tests.db.screens import read_text
 from tests.db.test_quarantine import quarantine_messages_from_the_future
@@ -84,6 +86,14 @@ def test_quarantine_page_groups_messages_by_reason_service_and_field(
     [*links] = re.findall(r'href="([^"]*\?group=[^"]*)"', page.content.decode())
     listed = [operator.get(link).context["cl"].result_count for link in links]
     assert listed == [2, 1, 1, 1]
+
+
+def test_quarantine_page_counts_messages_of_groups_that_it_does_not_show(operator: Client) -> None:
+    for number in range(MOST_GROUPS + 1):
+        create_quarantined(offset=number, field=f"field{number}")
+    page = operator.get("/admin/quarantine/")
+    assert len(page.context["groups"]) == MOST_GROUPS
+    assert f"Messages that are not in the history: {MOST_GROUPS + 1}." in read_text(page)
 
 
 @commits
