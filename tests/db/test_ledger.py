@@ -369,6 +369,14 @@ def test_halted_partition_resumes_by_command(ingested: Ingested) -> None:
     assert until >= 70
 
 
+def test_halted_partition_resumes_by_command_when_its_end_is_not_known(ingested: Ingested) -> None:
+    claim = ingested.claims[SOURCE]
+    with open_connection() as plain:
+        ledger.record_halts(plain, {claim: Explanation(Code.HALTED_BEFORE)})
+        run_on_own_thread("quarantine", "resume", SOURCE.topic)
+        assert ledger.load_resume_until(plain, claim) == claim.next_offset + 1
+
+
 def test_probe_of_halted_partition_has_no_result_when_database_is_unreachable(
     ingested: Ingested,
 ) -> None:

@@ -212,7 +212,9 @@ class Command(BaseCommand):
                 )
         if not outcomes:
             self.stdout.write(
-                "No message is due (--now also retries messages that are not due yet)."
+                "None of these messages is unsettled."
+                if options["ids"]
+                else "No message is due (--now also retries messages that are not due yet)."
             )
         for name, count in outcomes.most_common():
             self.stdout.write(f"{count:,} {name}")
@@ -230,15 +232,16 @@ class Command(BaseCommand):
         self.stdout.write(f"{count:,} discarded")
 
     def _resume(self, options: dict[str, Any]) -> None:
-        from django.db.models import F
+        from django.db.models.functions import Greatest
 
         from ingest.models import Ledger
 
         rows = Ledger.objects.filter(topic=options["topic"], halted_at__isnull=False)
         if options["partition"] is not None:
             rows = rows.filter(partition=options["partition"])
-        # Up to the current end of the topic. For later messages the limits apply again.
-        count = rows.update(resume_until=F("high_watermark") + 1)
+        # Up to the current end of the topic, or to the halt if the end is not known. For later
+        # messages the limits apply again.
+        count = rows.update(resume_until=Greatest("high_watermark", "next_offset") + 1)
         if not count:
             raise CommandError(f"no partition of {options['topic']} is halted.")
         self.stdout.write(
@@ -267,11 +270,11 @@ def _make_selection(options: dict[str, Any]) -> MessageSelection:
 
 def _explain_nothing(options: dict[str, Any]) -> str:
     conditions = " and ".join(f"{name} {text}" for name, text in _get_conditions(options).items())
-    return (
-        f"The quarantine has no message of {conditions}."
-        if conditions
-        else "The quarantine is empty."
-    )
+    if conditions:
+        return f"The quarantine has no message of {conditions}."
+    if options.get("all"):
+        return "The quarantine is empty."
+    return "The quarantine has no unsettled message (list --all also shows settled ones)."
 
 
 def _as_object(row: Quarantined) -> dict[str, Any]:
