@@ -233,7 +233,7 @@ WHERE due_at > clock_timestamp() + %(most)s * interval '2 seconds'
 
 
 @dataclass(frozen=True, slots=True)
-class LockedMessage:
+class LockedInboxMessage:
     """A due message whose chain is locked, so that only this session processes the message.
 
     Attributes:
@@ -267,7 +267,7 @@ class LockedMessage:
         }
 
 
-def lock_next_message(handlers: Collection[str], alias: str) -> LockedMessage | None:
+def lock_next_message(handlers: Collection[str], alias: str) -> LockedInboxMessage | None:
     """Lock the chain of the due message that has waited longest, and return that message.
 
     Chains that other sessions have locked are passed over.
@@ -283,12 +283,14 @@ def lock_next_message(handlers: Collection[str], alias: str) -> LockedMessage | 
         return None
     id, handler, chain, topic, partition, offset, state, attempts, error, lock = row
     place = (topic, partition, offset)
-    return LockedMessage(id, handler, chain, place, attempts, state == "processing", error, lock)
+    return LockedInboxMessage(
+        id, handler, chain, place, attempts, state == "processing", error, lock
+    )
 
 
 def begin_attempt(
-    locked_message: LockedMessage, pause: float, alias: str
-) -> tuple[LockedMessage, Message] | None:
+    locked_message: LockedInboxMessage, pause: float, alias: str
+) -> tuple[LockedInboxMessage, Message] | None:
     """Record the start of an attempt.
 
     Args:
@@ -329,7 +331,7 @@ def set_time_limit(seconds: float, alias: str) -> None:
     _execute(_LIMITS, {"limit": f"{int(seconds * 1000)}ms"}, alias)
 
 
-def mark_processed(locked_message: LockedMessage, alias: str) -> bool:
+def mark_processed(locked_message: LockedInboxMessage, alias: str) -> bool:
     """Mark the message as processed, in the transaction in which the handler made its changes.
 
     The next message of the chain becomes due.
@@ -380,12 +382,12 @@ def _change_unlocked_messages(statement: str, ids: Collection[int], alias: str) 
         ]
 
 
-def mark_failed(locked_message: LockedMessage, error: str, pause: float, alias: str) -> None:
+def mark_failed(locked_message: LockedInboxMessage, error: str, pause: float, alias: str) -> None:
     """Record that the attempt failed. The next attempt follows after `pause` seconds."""
     _execute(_FAILED, {**locked_message.parameters, "error": error, "pause": pause}, alias)
 
 
-def mark_dead(locked_message: LockedMessage, error: str, *, holds: bool, alias: str) -> bool:
+def mark_dead(locked_message: LockedInboxMessage, error: str, *, holds: bool, alias: str) -> bool:
     """Make the message a dead letter.
 
     Returns False if the message is already dead or processed, or if another consumer has begun an
@@ -404,7 +406,7 @@ def mark_dead(locked_message: LockedMessage, error: str, *, holds: bool, alias: 
     return is_written
 
 
-def withdraw_attempt(locked_message: LockedMessage, alias: str) -> None:
+def withdraw_attempt(locked_message: LockedInboxMessage, alias: str) -> None:
     """Subtract the attempt from the count, because the message did not cause its failure."""
     _execute(_WITHDRAW, locked_message.parameters, alias)
 

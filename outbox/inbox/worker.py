@@ -17,7 +17,7 @@ from outbox.conf import Backoff
 from outbox.inbox import queue
 from outbox.inbox.conf import InboxConf
 from outbox.inbox.message import Message, MessageHandler, Reject
-from outbox.inbox.queue import LockedMessage, make_storable
+from outbox.inbox.queue import LockedInboxMessage, make_storable
 
 
 class AttemptTimeoutError(BaseException):
@@ -82,7 +82,7 @@ class MessageProcessor:
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     # An attempt with a result that is not written yet, and its error. In place of the error, None
     # means that the database was down.
-    _unsettled: tuple[LockedMessage, str | None] | None = None
+    _unsettled: tuple[LockedInboxMessage, str | None] | None = None
     # The connection on which a time limit is set, and the limit.
     _session: tuple[object, float] | None = None
     # By message, how often in a row the database went down during an attempt.
@@ -103,7 +103,7 @@ class MessageProcessor:
         queue.unlock_chain(locked_message.lock, self.alias)
         return True
 
-    def _process_locked(self, locked_message: LockedMessage, handler: MessageHandler) -> None:
+    def _process_locked(self, locked_message: LockedInboxMessage, handler: MessageHandler) -> None:
         limit = handler.attempts or self.conf.attempts
         if locked_message.attempts >= limit:
             self._make_dead_letter(
@@ -132,7 +132,7 @@ class MessageProcessor:
             self._losses.pop(locked_message.id, None)
 
     def _attempt_message(
-        self, locked_message: LockedMessage, message: Message, handler: MessageHandler
+        self, locked_message: LockedInboxMessage, message: Message, handler: MessageHandler
     ) -> None:
         seconds = handler.seconds or self.conf.seconds
         session = (connections[self.alias].connection, seconds)
@@ -146,7 +146,7 @@ class MessageProcessor:
 
     def _handle_failure(
         self,
-        locked_message: LockedMessage,
+        locked_message: LockedInboxMessage,
         handler: MessageHandler,
         error: BaseException,
         pause: float,
@@ -177,7 +177,7 @@ class MessageProcessor:
 
     def _is_outage(
         self,
-        locked_message: LockedMessage,
+        locked_message: LockedInboxMessage,
         handler: MessageHandler,
         error: BaseException,
         *,
@@ -197,7 +197,7 @@ class MessageProcessor:
         return not usable or (state is not None and state.startswith(_OUTAGES))
 
     def _make_dead_letter(
-        self, locked_message: LockedMessage, handler: MessageHandler, error: str
+        self, locked_message: LockedInboxMessage, handler: MessageHandler, error: str
     ) -> None:
         if queue.mark_dead(locked_message, error, holds=handler.stop_key, alias=self.alias):
             logger.error(
@@ -235,7 +235,7 @@ def _is_outside_transaction(connection: BaseDatabaseWrapper) -> bool:
     )
 
 
-def _format_place(locked_message: LockedMessage) -> str:
+def _format_place(locked_message: LockedInboxMessage) -> str:
     return "/".join(map(str, locked_message.place))
 
 
