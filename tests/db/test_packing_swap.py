@@ -24,6 +24,7 @@ from history.retention.archive.write import DayArchiver
 from history.store.blocks import dictionaries
 from history.store.days import days, table_swap
 from history.store.days.canonical import Connection, stream_versions
+from tests.consuming import wait_until
 from tests.db.as_role import act_as
 from tests.db.ingested import Ingested
 from tests.db.partitioned import (
@@ -95,6 +96,50 @@ def act_meanwhile(monkeypatch: pytest.MonkeyPatch, act: Act) -> Iterator[None]:
     with monkeypatch.context() as patch:
         patch.setattr(packing.DayRewrite, "fill_table", fill_and_act)
         yield
+
+
+@pytest.fixture
+def autovacuum_of_the_day(filled: list[tuple[str, int]]) -> Iterator[None]:
+    """Have autovacuum work on the day for half a minute: it sleeps after each page."""
+    with connect_plainly() as plain:
+        plain.execute(
+            f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, type)"
+            " SELECT 'long', n, jsonb_build_object('text', repeat(md5(n::text), 30)), %s, 'sql', 1"
+            " FROM generate_series(1, 3000) AS n",
+            [minute(5)],
+        )
+        plain.execute(
+            f"ALTER TABLE {PARTITION} SET (autovacuum_vacuum_insert_threshold = 1,"
+            " autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_cost_delay = 100,"
+            " autovacuum_vacuum_cost_limit = 1)"
+        )
+        plain.execute("ALTER SYSTEM SET autovacuum_naptime = 1")
+        plain.execute("SELECT pg_reload_conf()")
+        try:
+            wait_until(lambda: is_vacuumed(plain), "autovacuum does not begin")
+            yield
+        finally:
+            plain.execute("ALTER SYSTEM RESET autovacuum_naptime")
+            plain.execute("SELECT pg_reload_conf()")
+
+
+def is_vacuumed(plain: Connection) -> bool:
+    """Return whether autovacuum works on the day."""
+    return bool(
+        plain.execute(
+            "SELECT true FROM pg_locks JOIN pg_stat_activity USING (pid)"
+            " WHERE relation = %s::regclass AND backend_type = 'autovacuum worker'",
+            [PARTITION],
+        ).fetchone()
+    )
+
+
+@pytest.mark.plain_only("autovacuum works on the nodes of a cluster")
+def test_day_is_packed_although_autovacuum_works_on_it(
+    filled: list[tuple[str, int]], autovacuum_of_the_day: None
+) -> None:
+    with connect_plainly() as plain:
+        assert pack_root(plain).rows == len(filled) + 3000
 
 
 ROWS = (

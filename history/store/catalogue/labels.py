@@ -215,7 +215,7 @@ def parse_labels_file(text: bytes) -> list[tuple[FieldLabel, bool]]:
         for problem in find_label_problems(entry.entity, entry.path, entry.kind, marked):
             raise LabelsFileError(f"entry {number} ({entry.path}): {problem}")
         if (entry.entity, entry.path) in labels:
-            raise LabelsFileError(f"entry {number} ({entry.path}): is in the file twice")
+            raise LabelsFileError(f"entry {number}: {entry.path} is in the file twice")
         values: dict[str, Any] = msgspec.structs.asdict(entry)
         marks = entry.sensitive is not msgspec.UNSET
         values["sensitive"] = bool(marks and entry.sensitive)

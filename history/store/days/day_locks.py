@@ -11,10 +11,12 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg import errors
+from psycopg import errors, sql
 
 LOCK_TIMEOUT_MS = 100
 LOCK_WAIT_S = 10.0
+# PostgreSQL cancels an autovacuum for a lock request that has waited for deadlock_timeout (1 s).
+AUTOVACUUM_WAIT_MS = 3_000
 ADVISORY_SPACE = 0x41_4E_4E_41  # "ANNA": the first key of our advisory locks, one for each day
 
 # Citus' message if a table gets shards while others move. It does not have its own SQLSTATE.
@@ -33,6 +35,21 @@ def set_short_lock_timeout(connection: Connection, timeout_ms: int = LOCK_TIMEOU
         "SET LOCAL citus.propagate_set_commands TO 'local';"
         f"SET LOCAL lock_timeout = {timeout_ms}".encode()
     )
+
+
+def exclude_autovacuum(connection: Connection, table: sql.Identifier) -> None:
+    """Cancel the autovacuum of a table, and prevent it until the caller's transaction ends.
+
+    Readers and writers of the table are not blocked.
+
+    Raises:
+        psycopg.errors.LockNotAvailable: Another session holds a conflicting lock, or the autovacuum
+            must not be cancelled because it prevents a wraparound of transaction ids.
+    """
+    # If the lock is refused, only the inner transaction fails.
+    with override_lock_timeout(connection, AUTOVACUUM_WAIT_MS), connection.transaction():
+        lock_table = sql.SQL("LOCK TABLE ONLY {} IN SHARE UPDATE EXCLUSIVE MODE")
+        connection.execute(lock_table.format(table))
 
 
 def lock_day(connection: Connection, name: str, timeout_ms: int = LOCK_TIMEOUT_MS) -> None:

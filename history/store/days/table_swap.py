@@ -25,7 +25,11 @@ from history.store.blocks import queries
 from history.store.blocks.codec import BlockColumns, CanonicalRow
 from history.store.days import days
 from history.store.days.canonical import Connection, list_columns, stream_versions
-from history.store.days.day_locks import retry_lock, set_short_lock_timeout
+from history.store.days.day_locks import (
+    exclude_autovacuum,
+    retry_lock,
+    set_short_lock_timeout,
+)
 from history.store.days.days import DayTable
 
 # A row of a new table: a plain row and None, or the row of a block and the columns of the block.
@@ -357,6 +361,7 @@ def count_cheaply(connection: Connection, table: sql.Identifier, packed: bool) -
 
 def _begin_watch(connection: Connection, day_table: DayTable) -> TableWatch:
     with connection.transaction():
+        exclude_autovacuum(connection, day_table.child)
         set_short_lock_timeout(connection)
         connection.execute(sql.SQL(_CREATE_TRIGGERS).format(table=day_table.child))
         watch = _load_state(connection, day_table)
