@@ -131,7 +131,10 @@ def print_growth(parameters: Mapping[str, str]) -> None:
 def _ask(client: Client, parameters: Mapping[str, str]) -> None:
     answer = client.get("/api/v1/changes", parameters)
     if answer.status_code != 200:
-        raise RuntimeError(f"{parameters}: {answer.status_code} {answer.content[:200]!r}")
+        raise RuntimeError(
+            f"the request with {parameters} was answered with {answer.status_code}: "
+            f"{answer.content[:200]!r}"
+        )
 
 
 def _read_status(name: str) -> int:

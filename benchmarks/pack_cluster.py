@@ -97,7 +97,7 @@ def _fill_server(conninfo: str, day: date, versions: int, shards: int | None) ->
 def _measure_in_turn(servers: Mapping[str, str], day: date) -> Figures:
     """Return the figures of each server: of the cluster and of the single server.
 
-    Each round measures both in turn, so that other programs slow both down.
+    Each round measures both in turn, so that load from other programs affects both equally.
 
     Args:
         servers: The URIs of the databases, by the names of the servers.

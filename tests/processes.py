@@ -113,7 +113,7 @@ def consumers(
 
 @pytest.fixture
 def feed(broker: KafkaServer, topics: list[str]) -> MessageFeed:
-    """Return a feed of good messages for the broker."""
+    """Return a producer of good messages for the topics of the broker."""
     return MessageFeed(broker.make_client_config())
 
 

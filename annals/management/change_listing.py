@@ -159,7 +159,7 @@ def _summarize(query: ChangesQuery, version_count: int, span: TimeSpan | None) -
 
 
 def _explain_names(filters: VersionFilters) -> Iterator[str]:
-    """Generate sentences about wrong logins in the filters, because these may match no version."""
+    """Generate a sentence for each login in the filters that is not one of its kind."""
     options = (
         ("--author", filters.author, "person"),
         ("--client-id", filters.client_id, "service"),

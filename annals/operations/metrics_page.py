@@ -54,8 +54,8 @@ def measure_tables(
     """Yield metrics about the partitions of each table that has daily partitions.
 
     Args:
-        policy: Which days should exist. By default, the policy of now, under which no
-            day is held.
+        policy: Which days should exist. By default, those of the settings at this moment; no day
+            is held.
         fields: Which metrics to yield, as keys of `TABLE_METRICS`.
     """
     effective_policy = policy or PartitionPolicy.at(clock.now())

@@ -121,7 +121,7 @@ def refuse_open_demo(settings: env.Settings, bind_hosts: Sequence[str]) -> None:
         )
     if signs:
         raise env.SettingError(
-            "DATABASE_URL is unset, which starts the demo with its well-known logins, but "
+            "without DATABASE_URL Annals would run the demo with its well-known logins, but "
             f"{signs[0]}. Set DATABASE_URL for production, or ANNALS_DEMO=true for an open demo."
         )
 

@@ -23,7 +23,7 @@ class MetricKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OpenValues:
-    """The possible values of a label, if they come from configuration or data."""
+    """Declares that a metric's label has no fixed values: they come from configuration or data."""
 
     description: str  # a phrase that says which values are possible
 

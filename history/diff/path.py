@@ -22,7 +22,7 @@ def split_path(pointer: str) -> list[str]:
     if not pointer:
         return []
     if pointer[0] != "/":
-        raise ValueError(f"a path starts with a slash: {pointer!r}")
+        raise ValueError(f"a path must start with a slash: {pointer!r}")
     return pointer[1:].split("/")
 
 

@@ -250,7 +250,7 @@ def _list_topics(table: _KindTable) -> tuple[str, ...]:
             )
     if table.topic == table.migration_topic:
         raise KindsError(
-            "migration_topic must differ from topic. If the kind has only one topic, remove it"
+            "migration_topic must differ from topic. Remove it if the kind has only one topic"
         )
     return topics
 

@@ -66,7 +66,10 @@ class HeartbeatWriter:
     def submit_forecast(
         self, outlooks: Mapping[Claim, Outlook], reading_rate: float | None
     ) -> None:
-        """Submit a forecast of losses. Safe in any thread."""
+        """Submit a forecast of which unread messages the brokers will delete, for the ledger.
+
+        Safe in any thread.
+        """
         self._submit_job(
             partial(ledger.record_forecast, outlooks=outlooks, reading_rate=reading_rate)
         )

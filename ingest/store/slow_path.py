@@ -78,7 +78,13 @@ def store_isolated(
 
 
 class DeduplicatingWriter:
-    """The state of one call of `store_deduplicated` or, with `isolate`, of `store_isolated`."""
+    """Stores the rows of one batch that are not stored yet, row by row if need be.
+
+    Made for one call of `store_deduplicated` or `store_isolated`.
+
+    Args:
+        isolate: Whether to find the rows that PostgreSQL refuses, and store the others.
+    """
 
     def __init__(self, connection: Connection, entity: EntityKind, isolate: bool) -> None:
         self._connection = connection

@@ -54,7 +54,7 @@ def connect_models() -> None:
 
 
 def _connect_later(sender: Model, **_: Any) -> None:
-    """Connect a model that is defined after the start."""
+    """Connect the signals of a model that is defined after `connect_models` was called."""
     if not sender._meta.abstract and sender._meta.apps is apps:
         key = (sender._meta.app_label, cast(str, sender._meta.model_name))
         apps.lazy_model_operation(_connect_model, key)

@@ -161,16 +161,17 @@ class RelayLoop:
     def _count_timeouts_as_failures(
         self, outcomes: list[SendOutcome], is_any_confirmed: bool
     ) -> list[SendOutcome]:
-        """Count repeated timeouts as failures of the documents, if Kafka answers meanwhile.
+        """Count a repeated timeout as a failure of its document, not as an outage of Kafka.
 
-        Then the cause is not an outage of Kafka, but the partitions of these documents. Documents
-        that have failed are retried later, so that documents of other partitions do not wait.
+        This is done only if Kafka answers other requests: then the topic partition of the document
+        is the cause. A failed document is retried later, so that documents of other topic
+        partitions do not wait for it.
 
         Args:
             is_any_confirmed: Whether Kafka has confirmed a version in this round.
 
         Returns:
-            All outcomes. In the failures of such documents, `outage` is cleared.
+            All outcomes. `outage` is False in those that count as failures of their document.
         """
         late = [outcome for outcome in outcomes if outcome.failure and outcome.failure.late]
         again = self._outages or any(outcome.due.attempts for outcome in late)
@@ -268,7 +269,7 @@ class RelayLoop:
             try:
                 self._member.write_beat(connection, self._sender.in_hand, self._error)
             except psycopg.Error as error:
-                logger.warning("this relay could not write its beat: %s", str(error).strip())
+                logger.warning("this relay could not write its heartbeat: %s", str(error).strip())
         return self._member.has_safe_lease
 
     def _wait_for_work(self, connection: Connection) -> None:

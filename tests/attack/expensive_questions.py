@@ -165,7 +165,10 @@ def _make_large_documents() -> Iterator[str]:
 
 
 def attack_deadline(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure]:
-    """Lock a table, measure how long a request takes, and count the statements that it leaves."""
+    """Lock a table, and measure how long a request waits for it before it is answered.
+
+    Also count the statements of the request that still wait in PostgreSQL after the answer.
+    """
     site.store_application("attack-deadline", 3, 10)
     path = f"{API}/attack-deadline"
     with (

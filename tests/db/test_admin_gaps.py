@@ -27,7 +27,10 @@ def operator(client: Client) -> Client:
 
 @pytest.fixture
 def open_and_closed_gaps(db: None) -> None:
-    """Create 120 open version gaps of two services, one of them in quarantine, and a closed one."""
+    """Create 120 open version gaps of two services, and one closed version gap.
+
+    The message of one open gap is in quarantine.
+    """
     now = clock.now()
     record_gap_run(now, quarantined=1)
     for number in range(121):

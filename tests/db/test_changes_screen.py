@@ -306,7 +306,7 @@ def test_changes_page_reads_moment_with_its_offset_from_utc(
 
 
 @pytest.mark.usefixtures("fixed_clock")
-def test_empty_changes_page_and_file_name_the_span_that_was_read(
+def test_span_that_was_read_is_shown_on_empty_changes_page_and_in_empty_file(
     store: Store, support: Client
 ) -> None:
     window = "2026-11-23 21:00 UTC – 2026-11-24 21:00 UTC"

@@ -195,7 +195,7 @@ def test_metrics_leave_out_retired_topic(client: Client) -> None:
         assert f'{name}{{partition="0",topic="{TWIN_TOPIC}"}}' not in text
 
 
-def test_complete_to_of_child_kind_ignores_topics_of_other_kinds(ingested: Ingested) -> None:
+def test_completeness_of_child_kind_ignores_topics_of_other_kinds(ingested: Ingested) -> None:
     child = BY_NAME["product-car"]
     for topic in child.topics:
         with open_connection() as plain:

@@ -316,11 +316,13 @@ TOLERANCE = Tolerance(consecutive=50, ratio=0.5, window=100)
 
 
 def run_probe(ahead: str, claim: Claim) -> int | None:
-    """Return up to which offset a probe resumes a topic partition that is halted at offset 10, or
-    None.
+    """Read the next messages of a topic partition that is halted at offset 10, as a consumer does.
 
     Args:
         ahead: The next messages: good (.), bad (x) or expired (e).
+
+    Returns:
+        The offset up to which bad messages no longer halt it, or None if it stays halted.
     """
     bodies = {".": make_value(), "x": b"bad", "e": EXPIRED}
     present: list[KafkaMessage] = [
@@ -387,7 +389,7 @@ def test_probe_of_halted_partition_has_no_result_when_database_is_unreachable(
     assert query((SOURCE.topic, 0), ingested.claims[SOURCE], 10, WINDOW) is None
 
 
-def test_writer_makes_its_first_attempt_after_stop_waiting(ingested: Ingested) -> None:
+def test_writer_still_makes_its_first_attempt_when_told_to_stop_waiting(ingested: Ingested) -> None:
     """`stop_waiting()` only ends the wait before a repeated attempt."""
     writer = RetryingWriter(BatchWriter(open_connection))
     writer.stop_waiting()

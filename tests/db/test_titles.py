@@ -156,7 +156,7 @@ def test_reader_limited_to_title_fields_recognises_deletion_without_snapshot(
 
 
 @pytest.mark.django_db
-def test_measured_size_exceeds_limit_only_when_newest_snapshot_does(
+def test_measured_size_of_newest_snapshot_exceeds_limit_only_when_it_is_larger(
     store: Store,
 ) -> None:
     store.add("A1", 0, {"text": "x" * 100_000}, 0)

@@ -64,7 +64,10 @@ def explain_wrong_words(words: tuple[str, ...]) -> str | None:
 
 
 def list_annals_commands() -> list[tuple[str, tuple[str, ...]]]:
-    """Return each command of Annals in a block: its page, and its words without `annals`."""
+    """Return each command of Annals in the code blocks of the documentation.
+
+    A command is its page, and its words without `annals`.
+    """
     pairs = [
         (page, select_annals_words(command.words))
         for page, line in LINES

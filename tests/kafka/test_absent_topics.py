@@ -134,8 +134,8 @@ def wait_until_all_topics_are_seen(database: ProductDatabase, since: datetime) -
 def test_run_until_idle_records_topics_that_do_not_exist(
     broker: KafkaServer, database: ProductDatabase, tmp_path: Path
 ) -> None:
-    """Also topics that this run does not read are recorded. Until the next run no consumer asks for
-    them."""
+    """Topics that this run does not read are recorded, too: before the next run no other consumer
+    asks the brokers whether they exist."""
     brokers.create_topics(broker, LIVE_TOPICS)
     consumers = ConsumerStarter(make_environment(broker, database), tmp_path)
     try:

@@ -245,7 +245,7 @@ DEFECTS: dict[str, tuple[str, Callable[[Replace], None]]] = {
 
 @contextmanager
 def put_back(name: str) -> Iterator[None]:
-    """Put a defect back until the block ends."""
+    """Bring a mended defect back into the code until the block ends."""
     with ExitStack() as stack:
 
         def replace(owner: Any, attribute: str, value: Any) -> None:

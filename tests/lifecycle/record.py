@@ -1,4 +1,4 @@
-"""Counts of the runs of this process: steps, states, and the first failure."""
+"""Records the test runs of this process: how many steps and states, and the first failure."""
 
 import time
 from collections import Counter

@@ -38,7 +38,7 @@ class StuckActError(AssertionError):
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens in the middle of an act."""
+    """What the test causes in the middle of an act: a kill, a broken connection, or another act."""
 
     point: Point
     # "kill" ends the process, "cut" breaks its connection. Another name is that of an act, which

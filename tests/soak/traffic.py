@@ -1,4 +1,4 @@
-"""The messages of a soak: simulated ones, steadily and in bursts, and bad ones."""
+"""Sends the messages of a soak: simulated messages, steadily and in bursts, and bad messages."""
 
 import json
 import subprocess

@@ -211,9 +211,10 @@ def test_metrics_show_a_consumer_loop_that_hangs(
 
 @contextmanager
 def freeze_postgresql(database: ProductDatabase) -> Iterator[None]:
-    """Stop all processes of PostgreSQL during the block.
+    """Suspend all processes of PostgreSQL during the block.
 
-    The system still accepts connections and bytes for them.
+    The operating system still accepts connections and data in their place, so clients get neither
+    an error nor an answer.
     """
     pid = database.server.find_pid()
     assert pid is not None

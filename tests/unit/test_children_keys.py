@@ -1,4 +1,4 @@
-"""The children of applications are collected while versions are stored."""
+"""The search keys of children that the consumer collects while it stores versions."""
 
 from history.documents.record import Record
 from history.store.search_index.children import ChildRow, NewChildren

@@ -352,7 +352,7 @@ types = { "o.changed" = "UPDATE" }
         ({"data": [1]}, "bad_data", "`data` is no object"),
     ],
 )
-def test_reject_detail_of_cloudevent_names_its_attribute(
+def test_detail_of_bad_cloudevent_names_the_wrong_attribute(
     changed: dict[str, Any], reason: str, detail: str, tmp_path: Path
 ) -> None:
     decoder = Decoder({TOPIC: make_parser(VERSION_IN_THE_DATA, tmp_path, "/application")})

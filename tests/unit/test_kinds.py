@@ -226,7 +226,7 @@ def test_message_on_kinds_page_becomes_the_version_that_the_page_describes(tmp_p
         assert isinstance(json.loads(bytes(record.data)), dict)
 
 
-def test_error_quoted_on_kinds_page_is_the_error_that_is_printed(tmp_path: Path) -> None:
+def test_error_quoted_in_docs_of_kinds_is_that_of_loading_the_file(tmp_path: Path) -> None:
     file = tmp_path / "kinds.toml"
     file.write_text(list_blocks("toml")[1].replace('"/number"', '"number"'), encoding="utf-8")
     try:

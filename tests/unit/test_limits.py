@@ -49,8 +49,7 @@ def test_open_circuit_breaker_allows_one_call_after_each_pause() -> None:
 def test_service_that_is_down_gets_at_most_one_call_in_each_pause(
     steps: list[tuple[float, bool]],
 ) -> None:
-    """Only before the breaker opens, there are FAILURES_TO_OPEN calls. Requests arrive at random
-    times."""
+    """Before the breaker opens, there are FAILURES_TO_OPEN calls."""
     breaker, now, calls = CircuitBreaker(), 0.0, 0
     for wait, _ in steps:
         now += wait

@@ -137,7 +137,7 @@ def test_number_that_is_stored_with_fewer_zeros_keeps_its_value(number: str, exp
         (f"[{'1e131071,' * 513}0]", False),
     ],
 )
-def test_can_be_stored_accepts_exactly_the_numbers_that_postgresql_accepts(
+def test_number_counts_as_storable_exactly_when_postgresql_accepts_it(
     number: str, fits: bool
 ) -> None:
     assert can_be_stored(f'{{"n":{number}}}'.encode()) is fits

@@ -81,7 +81,7 @@ def write_kept(name: str, suffix: str, text: str) -> None:
 
 
 def read_kept(name: str, suffix: str) -> str:
-    """Return the text of a kept file."""
+    """Return the text of a file that `keep.py` made from an earlier release."""
     return gzip.decompress((FOLDER / f"{name}.{suffix}.gz").read_bytes()).decode()
 
 

@@ -167,7 +167,10 @@ class UpgradeStand:
     def run_phase(
         self, name: str, print_progress: Callable[[str], None], seconds: float
     ) -> Iterator[None]:
-        """Run the block as a phase of the upgrade, and report its longest pause and its answers.
+        """Run the block as a phase of the upgrade.
+
+        Print the longest time in which no message was read, and how many answers of the API had
+        each status.
 
         Args:
             seconds: How long the phase lasts at least.

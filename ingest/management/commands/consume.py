@@ -95,7 +95,7 @@ class Command(BaseCommand):
         summary = {**asdict(totals), "seconds": seconds, "peak_mb": _measure_peak_mb()}
         if totals.halted:
             logger.warning(
-                "halted, not read to the end: %s; see `annals quarantine list`",
+                "halted, and so not read to the end: %s. See `annals quarantine list`",
                 ", ".join(totals.halted),
             )
         if options["json"]:

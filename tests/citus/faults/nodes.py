@@ -95,7 +95,10 @@ class Nodes:
         return count
 
     def list_addresses(self) -> list[Address]:
-        """Return the nodes that the test began with, or their standbys. Some may be dead."""
+        """Return an address for each node that the test began with. Some nodes may be dead.
+
+        It is the address of the node's standby if the standby has replaced the node.
+        """
         addresses = [parse_address(url) for url in self.citus.urls]
         return [self.moved.get(address, address) for address in addresses]
 
