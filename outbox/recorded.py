@@ -381,7 +381,7 @@ class OneVersion:
     model: Any
 
     def changeform_view(self, *args: Any, **options: Any) -> Any:
-        """Handle the form as Django does, inside of as_one()."""
+        """Handle the form as Django does, and record its changes of a document as one version."""
         with as_one(router.db_for_write(self.model)):
             return super().changeform_view(*args, **options)  # type: ignore[misc]
 

@@ -158,11 +158,12 @@ class StateMachine:
     def _admit_one(
         self, partition: ClaimedPartition, decoded: DecodedMessage, first_offset: int | None
     ) -> AdmissionVerdict | None:
-        """Add one message, or return the action that the loop must take first.
+        """Add one message, unless the loop must do something else before.
 
         Returns:
             None if the message was added, or if it was read again only to verify the log. HALTED if
-            it was added and halts the partition. Another verdict if it was not added.
+            the message was added, and the topic partition is now halted. With any other verdict the
+            message was not added: the verdict says what the loop must do before it offers it again.
         """
         message = decoded.message
         offset, expected = message.offset, partition.expected

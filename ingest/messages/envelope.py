@@ -357,7 +357,7 @@ def _find_wrong_value(
     checked: Container[str],
     at: str,
 ) -> Explanation | None:
-    """Explain the first field that is wrong, or that is inside a value that is not an object.
+    """Explain the first field that is wrong, or whose path leads through a value without fields.
 
     Args:
         members: The members of one object, in the order of the text.

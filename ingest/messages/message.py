@@ -102,8 +102,8 @@ class LastMessage(msgspec.Struct, frozen=True):
         Args:
             first_offset: The first offset at the broker.
             leader_epoch: The leader epoch of the next message that the broker has; -1 if it is not
-                known. If it is the leader epoch of this message, the log was not truncated between
-                the two messages.
+                known. If both messages have the same leader epoch, the log was not truncated
+                between them.
         """
         return first_offset > self.offset or self.leader_epoch == leader_epoch != -1
 

@@ -111,10 +111,10 @@ def create_missing_partitions(connection: Connection, batch: Batch, window: Wind
         else:
             batch.refuse(day, refusal.explanation)
     if reasons_to_wait:
-        count = pluralize(len(reasons_to_wait), "day has", "days have")
+        days_have = pluralize(len(reasons_to_wait), "day has", "days have")
         raise MissingDayError(
-            f"{reasons_to_wait[0]}. {count} no partition: run `annals partitions maintain` as the "
-            "owner of the tables"
+            f"{reasons_to_wait[0]}. {days_have} no partition: run `annals partitions maintain` as "
+            "the owner of the tables"
         )
     return True
 

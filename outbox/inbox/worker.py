@@ -67,13 +67,13 @@ class _TakenByAnotherError(Exception):
 
 @dataclass(slots=True)
 class MessageProcessor:
-    """The object of a process that processes due messages, one after the other.
+    """Processes the due messages of an inbox, one after the other.
 
     Attributes:
         conf: The settings.
         alias: The database in settings.DATABASES.
         handlers: The handlers by name.
-        counts: The counts by handler and name. The caller takes and clears them.
+        counts: How many messages had an outcome, by handler and outcome. The caller clears them.
     """
 
     conf: InboxConf

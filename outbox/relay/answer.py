@@ -132,7 +132,7 @@ class RequestAnswerer:
                 connections[self.alias].close()
                 failures += 1
                 logger.warning(
-                    "%s: the request was not answered, and will be tried again: %s",
+                    "%s: the requested versions could not be sent; trying again: %s",
                     request.document,
                     str(error).strip(),
                 )

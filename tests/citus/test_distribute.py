@@ -235,8 +235,7 @@ def test_day_packed_before_distribution_can_be_unpacked(filled: Citus) -> None:
 
 
 def test_day_packed_before_distribution_can_be_restored(filled: Citus, tmp_path: Path) -> None:
-    """The day can be restored after it was dropped. After it lost a row, it must be unpacked
-    first."""
+    """A dropped day can be restored. A day that lost a row must be unpacked before that."""
     plain, before, store = filled.connect(), fetch_versions(filled), ArchiveStore(str(tmp_path))
     source = days.locate_day(plain, ARCHIVED.table, PACKED).child
     archived = archive_day(plain, store, ARCHIVED, PACKED, source)

@@ -1,4 +1,4 @@
-"""The filter above a timeline keeps what the user typed, and names the wrong conditions."""
+"""The filter above a timeline keeps what the user typed, and says which conditions are invalid."""
 
 import html
 import re

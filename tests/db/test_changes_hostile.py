@@ -87,7 +87,7 @@ def replace_parameter(name: str, encoded: str) -> str:
     return f"{urlencode(rest)}&{name}={encoded}"
 
 
-def test_changes_call_names_parameter_that_has_malformed_value(
+def test_error_of_changes_call_names_malformed_parameter(
     ask_raw: Callable[[str], tuple[int, dict[str, str], bytes]],
 ) -> None:
     cases = [(name, text) for name in NAMES for text in WRONG_TEXTS]

@@ -1,4 +1,4 @@
-"""The page of changes, the page of a person, and the command `annals changes`."""
+"""The page of changes, the page about one person, and the command `annals changes`."""
 
 import csv
 import html
@@ -306,7 +306,7 @@ def test_changes_page_reads_moment_with_its_offset_from_utc(
 
 
 @pytest.mark.usefixtures("fixed_clock")
-def test_span_that_was_read_is_shown_on_empty_changes_page_and_in_empty_file(
+def test_page_and_file_without_changes_show_the_span_that_was_read(
     store: Store, support: Client
 ) -> None:
     window = "2026-11-23 21:00 UTC – 2026-11-24 21:00 UTC"
@@ -418,7 +418,7 @@ def test_changes_command_prints_text_json_and_csv(application_of_two_people: Sto
     assert "changes --from" in JournalEntry.objects.all()[0].query
 
 
-def test_changes_csv_leaves_cell_of_missing_value_empty_and_writes_null(store: Store) -> None:
+def test_changes_csv_has_empty_cell_for_missing_value_and_null_for_json_null(store: Store) -> None:
     documents = ({"a": 1, "b": None}, {"b": 2, "c": None}, {"b": 2})
     for number, document in enumerate(documents):
         store.add("A1", number, document, number, author="m.ivanov")

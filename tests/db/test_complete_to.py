@@ -138,7 +138,7 @@ run = partial(read_output, "ledger", "--offline")
 def test_ledger_command_retires_and_unretires_topic() -> None:
     add_read_partition(TOPIC)
     add_read_partition(TWIN_TOPIC, high_watermark=12)
-    assert "2 of its messages were not read" in run(
+    assert "2 messages of the topic were not read" in run(
         "retire", TWIN_TOPIC, "--why", "the migration ended"
     )
     output = run()

@@ -250,7 +250,7 @@ def read_copy(copy: Path) -> dict[str, object]:
 
 
 def read_store() -> dict[str, object]:
-    """Return the snapshots of the store by the names that the program gives to its files."""
+    """Return the snapshots of the store, by the names of the files in the documented copy."""
     with connect_plainly() as owner:
         unpack_day(owner, get_root(), START.date())
     return {

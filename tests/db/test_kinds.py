@@ -374,7 +374,7 @@ def test_field_marked_in_kinds_file_is_masked_even_when_label_says_otherwise(
     assert totals[1].startswith("masked:")
 
 
-def test_consumer_and_check_report_missing_parent_column_when_kind_became_a_child(
+def test_missing_parent_column_is_reported_when_kind_became_a_child(
     env: dict[str, str],
 ) -> None:
     path = env["ANNALS_ENTITIES_FILE"]

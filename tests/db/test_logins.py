@@ -149,7 +149,7 @@ def test_consumer_logs_missing_rights(caplog: pytest.LogCaptureFixture) -> None:
     assert "ingest_ledger.stored. Run `annals grants --apply`" in caplog.text
 
 
-def test_warning_about_database_login_is_logged_in_background(
+def test_background_thread_logs_warning_about_rights_of_database_login(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     privileges.warn_in_background(partial(open_connection, "test-check"))

@@ -398,7 +398,7 @@ def test_pack_refuses_day_that_is_too_recent_or_has_no_partition(plain: Connecti
 
 
 @pytest.mark.usefixtures("few_days")
-def test_pack_and_unpack_commands_work_and_maintain_packs_each_day_once(
+def test_days_are_packed_once_by_maintain_and_unpacked_by_command(
     plain: Connection,
 ) -> None:
     fill(plain)

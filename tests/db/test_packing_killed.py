@@ -1,4 +1,4 @@
-"""Packing and unpacking lose, double and change no version when killed between any statements."""
+"""No version is lost, doubled or changed if packing is killed between any two statements."""
 
 from collections.abc import Callable
 from datetime import timedelta

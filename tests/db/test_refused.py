@@ -106,7 +106,7 @@ def test_outage_or_wrong_installation_loses_and_quarantines_no_message(
 
 
 @pytest.mark.plain_only("needs a trigger on a table of versions, which Citus refuses")
-def test_outage_while_bad_row_is_searched_quarantines_nothing(ingested: Ingested) -> None:
+def test_outage_during_search_for_bad_row_quarantines_nothing(ingested: Ingested) -> None:
     batch = ingested.make_batch(make_value_with_data(b'{"a":1e400000}', id="z"), *BODIES)
     with (
         refuse_rows("product_instance_aud", "author", errors.DiskFull.sqlstate),

@@ -297,7 +297,7 @@ def test_restored_day_is_in_late_list_before_feed_position_and_in_feed_after_it(
     assert read_feed(page_token=token)[0] == ROWS[4:]
 
 
-def test_restored_day_is_not_noted_while_no_program_reads_feed(
+def test_restored_day_is_not_in_late_list_while_no_program_reads_feed(
     store: ArchiveStore, plain: Connection
 ) -> None:
     end = late_list.read_state().end

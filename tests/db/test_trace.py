@@ -395,8 +395,10 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def resent_versions() -> None:
-    """Quarantine version 1 of A1 TIMES times, the last five discarded, and version 3 once,
-    discarded."""
+    """Quarantine TIMES messages with version 1 of A1, and one message with version 3.
+
+    The last five messages with version 1 and the message with version 3 are discarded.
+    """
     moment = clock.now()
     Quarantined.objects.bulk_create(
         Quarantined(

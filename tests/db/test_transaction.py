@@ -91,7 +91,7 @@ def test_stored_row_has_fields_of_the_message(ingested: Ingested) -> None:
     assert read_counts() == {"next_offset": 1, "read": 1, "stored": 1}
 
 
-def test_snapshot_is_stored_when_its_exponents_expand_to_the_longest_text(
+def test_snapshot_is_stored_when_its_written_out_numbers_have_the_most_digits(
     ingested: Ingested,
 ) -> None:
     ingested.write(make_value_with_data(b'{"a":[' + b"1e131071," * 500 + b"0]}"))

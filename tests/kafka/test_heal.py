@@ -134,7 +134,7 @@ def test_version_gap_is_requested_again_after_heal_was_killed_before_noting_the_
 
 
 @pytest.mark.one_broker
-def test_version_gap_is_requested_by_next_heal_run_after_kafka_did_not_answer(
+def test_next_heal_run_requests_missing_version_when_kafka_did_not_answer(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
     produce_versions(consumers, broker, 0, 2)

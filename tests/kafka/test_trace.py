@@ -1,4 +1,4 @@
-"""`annals trace` asks the brokers which messages are not read yet, and which they have deleted."""
+"""`annals trace` asks the brokers which messages are unread, and which they have deleted."""
 
 import json
 from typing import Any

@@ -48,7 +48,7 @@ class Trap:
     _met: int = 0
 
     def is_point(self, label: str) -> bool:
-        """Return whether the statement or file of this label is the point."""
+        """Return whether the fault must happen at the statement or file with this label."""
         if self.sprung or self.point.word not in label:
             return False
         self._met += 1

@@ -154,7 +154,9 @@ def test_outbox_answer_processes_waiting_requests_before_it_ends_when_idle(
     assert len(list_sent_versions(apache)) == 3
 
 
-def test_outbox_answer_waits_for_brokers_that_are_down(service: str, embedded: KafkaServer) -> None:
+def test_command_outbox_answer_waits_until_brokers_are_up(
+    service: str, embedded: KafkaServer
+) -> None:
     record_versions("A1", 3, sent=3)
     embedded.kill()
     with run_answerer(embedded):

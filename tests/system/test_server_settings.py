@@ -111,7 +111,7 @@ def test_documented_connection_limit_of_owner_login_equals_the_limit_of_grants(n
 
 
 @pytest.mark.django_db
-def test_check_accepts_the_server_settings_of_the_first_hour_page() -> None:
+def test_check_accepts_server_settings_that_docs_first_hour_recommends() -> None:
     page = (ROOT / "docs/first-hour.md").read_text()
     changes = dict(re.findall(r"^ALTER SYSTEM SET (\w+) = '?(\w+)'?;$", page, re.MULTILINE))
     fresh = {**fetch_settings(connection), **FRESH_SETTINGS}

@@ -10,7 +10,7 @@ def record(day: int, application: str | None = "A1", id: str = "P1") -> Record:
     return Record("participant-role", id, 0, 0, day * DAY + 5, "crm", None, application, b"{}")
 
 
-def test_child_is_collected_once_with_its_first_and_last_day() -> None:
+def test_search_key_of_child_is_collected_once_with_first_and_last_day() -> None:
     children = NewChildren()
     for day in (7, 3, 5):
         children.add_record(record(day))

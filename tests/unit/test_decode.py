@@ -260,7 +260,7 @@ def get_detail(body: bytes | None, topic: str = TOPIC) -> str:
 
 
 @pytest.mark.parametrize("body, expected", SENTENCES, ids=range(len(SENTENCES)))
-def test_reject_detail_names_the_field_its_fault_and_the_rule(
+def test_detail_of_bad_message_names_field_and_fault_and_rule(
     body: bytes | None, expected: str
 ) -> None:
     assert get_detail(body) == expected

@@ -402,7 +402,10 @@ ITEM = st.sampled_from(["[pid=a]", "[pid=7]", "[id=1]", "[id=2]", "[none=1]"])
 
 
 def list_named_values(items: Any, item: str) -> list[Any]:
-    """Return `s` of the list items that a path segment names, without using code of the filter."""
+    """Return the value of `s` of each list item that the path segment `item` names.
+
+    It is computed without the path filter, which is tested.
+    """
     field, _, value = item.strip("[]").partition("=")
     return [
         item["s"]

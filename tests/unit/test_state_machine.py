@@ -69,7 +69,7 @@ class ModelledLedgerRow:
 
 @dataclass
 class ModelledConsumer:
-    """A consumer with its Kafka client."""
+    """One consumer: the real state machine, with a simulated Kafka client."""
 
     machine: StateMachine
     # The offset from which the client reads each partition.
@@ -121,7 +121,7 @@ def can_claim(member: ModelledConsumer) -> bool:
 
 
 def require(condition: Callable[[ModelledConsumer], bool]) -> Any:
-    """Make a precondition of a rule: the condition must hold for at least one member."""
+    """Return a decorator that runs a rule only if a consumer of the group meets the condition."""
     return precondition(lambda self: any(map(condition, self.members)))
 
 

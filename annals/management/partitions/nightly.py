@@ -230,10 +230,13 @@ def check_day_before_drop(
 ) -> None:
     """Check that a day may be archived and dropped.
 
+    Args:
+        exceptions: What the operator allows, such as the changed rows of one day.
+
     Raises:
         ArchiveError: The installation archives days, but no archive is configured now.
         SealedDayChangedError: The rows of the day changed after it was sealed.
-        ExplainedError: The day is packed, so its changed rows cannot be accepted.
+        ExplainedError: The operator accepts the changed rows of the day, but the day is packed.
     """
     is_journal = table == journal.TABLE
     has_archive = is_journal or settings.ANNALS.archive_url or exceptions.without_archive

@@ -277,7 +277,10 @@ def _build_remaining_changes_url(version: Version, rows: ChangeRows, path: str |
     """Return the address of the page that shows the changes for which the card has no row.
 
     That page compares the version with its previous one. It begins with the first change that the
-    card does not show. Empty if the card shows every change, or if there is no previous version.
+    card does not show.
+
+    Returns:
+        The address. Empty if the card shows every change, or if there is no previous version.
     """
     number, moment = version.previous_version, version.previous_updated_at
     if not rows.hidden or number is None or moment is None:

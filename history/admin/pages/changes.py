@@ -282,7 +282,10 @@ def _summarize_fields(card: Mapping[str, Any]) -> str:
 
 
 def _get_field(path: str) -> str:
-    """Return a path without the positions of list items, so that all items have the same one."""
+    """Return a path without the positions of list items.
+
+    So a field has the same path in all items of a list.
+    """
     steps = ["*" if step.isdecimal() else step for step in path.split("/")]
     while steps[-1] == "*":
         steps.pop()

@@ -223,7 +223,7 @@ def _parse_since(created: str | None, made_at: datetime | None) -> datetime | No
 
 
 def select_pending_kinds(entities: Iterable[EntityKind]) -> list[EntityKind]:
-    """Return the kinds that have pending documents."""
+    """Return the kinds with documents that the next run must check for version gaps."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT DISTINCT entity FROM gap_pending")
         names = {name for (name,) in cursor.fetchall()}

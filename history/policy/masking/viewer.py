@@ -32,7 +32,7 @@ class Caller(Protocol):
 
 @dataclass(slots=True)
 class Viewer:
-    """The login for which one request reads, with what it may see."""
+    """The login on whose behalf a request reads, with what this login may see."""
 
     # None: a command on this host, which reads the documents of every application, masked
     user: Caller | None

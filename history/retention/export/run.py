@@ -192,7 +192,9 @@ def _read_archived_rows(
         raise ArchiveError(f"{day.name} is in the archive, but ANNALS_ARCHIVE_URL is not set")
     stored_manifest = manifest.load_manifest(export.store, export.entity.table, day.day)
     if stored_manifest is None:
-        raise ArchiveError(f"{day.name} is not in the archive, although the database noted it")
+        raise ArchiveError(
+            f"{day.name} is not in the archive, although the database says that it was archived"
+        )
     provenance.check_provenance(pg_connection, export.store, export.entity, day.day)
     return manifest.read_checked_rows(export.store, stored_manifest)
 

@@ -36,10 +36,10 @@ _UNSEALED: Final = "the day does not have a seal, although an earlier day has a 
 
 
 def find_fault_after_sealing(day_seal: DaySeal) -> str | None:
-    """Return what is wrong if a day got rows after it was sealed, or None.
+    """Return a description of the fault if a day got rows after it was sealed, or None.
 
-    Only for tables that never get late rows. Looks at the notes about late rows and at the seals of
-    the day, not at its rows.
+    Only for tables in which each late row is a fault. Reads the table `late_row` and the seals of
+    the day, not its rows.
     """
     if LateRow.objects.filter(table=day_seal.table, day=day_seal.day).exists():
         return _LATE

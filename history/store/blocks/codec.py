@@ -169,7 +169,7 @@ def compute_checksum(
 
     Args:
         row: The block's own row. Its snapshot is ignored.
-        keys: The column without the checksum.
+        keys: The column `keys` before the checksum is added to it.
     """
     name = row[0].encode()
     content = b"".join(

@@ -127,8 +127,8 @@ def bound_statement(text: str, values: Values, fields: FieldNames = None) -> Sta
     of authors and services. `decode_rows` decodes its rows.
 
     Args:
-        fields: The fields of snapshots that PostgreSQL sends. None: all fields. PostgreSQL always
-            sends whole blocks.
+        fields: The fields that PostgreSQL sends of the snapshot of a plain row. None: all fields.
+            Blocks are always sent whole.
     """
     values = {**values, "bytes": Int4(READ_BYTES)}
     if fields is None:

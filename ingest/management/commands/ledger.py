@@ -94,7 +94,7 @@ class Command(BaseCommand):
         self.stdout.write(f"{topic} is retired: {reason}")
         if unread:
             self.stdout.write(
-                f"{unread:,} of its messages were not read; completeness does not wait for them."
+                f"{unread:,} messages of the topic were not read. They hold nothing up."
             )
 
     def _unretire(self, options: dict[str, Any]) -> None:

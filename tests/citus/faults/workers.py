@@ -180,7 +180,7 @@ def _has_prepared(nodes: Nodes, node: Address, gids: list[str]) -> bool:
 
 
 def _make_gid_prefix(nodes: Nodes, begun: Address) -> str:
-    """Return how the names of prepared transactions begin that a node began.
+    """Return the beginning of the names of the prepared transactions of the node `begun`.
 
     Citus names them citus_GROUP_PROCESS_TRANSACTION_CONNECTION.
     """
