@@ -113,7 +113,7 @@ def test_labels_are_loaded_from_file(tmp_path: Path, capsys: pytest.CaptureFixtu
             for path, sentence in [
                 ("/income/", "or end with a slash"),
                 ("//income", "must not have an empty segment"),
-                ("/phones/0/number", "items move; write \\* instead"),
+                ("/phones/0/number", "items change their positions; write \\* instead"),
                 ("/phones/[type=MOBILE]/number", "selects nothing"),
             ]
         ),

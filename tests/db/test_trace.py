@@ -121,7 +121,7 @@ def test_trace_tells_fate_of_a_version(ingested_messages: Ingested) -> None:
     assert "history has no version" in sentences[0]
     assert any("1 message of its topics came after its retention" in text for text in sentences)
     now, old = clock.now(), clock.now() - timedelta(minutes=2)
-    for checked_at, actor in ((old, "Nobody has read"), (now, "Kafka has not answered")):
+    for checked_at, actor in ((old, "No consumer has read"), (now, "Kafka has not answered")):
         Ledger.objects.update(checked_at=checked_at, end_known_at=old)
         assert actor in describe_in_english(trace_version(9, "B1"))[1]
 
