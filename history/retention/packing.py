@@ -56,7 +56,6 @@ from history.store.blocks.dictionaries import Dictionary
 from history.store.database import forms, session
 from history.store.days import days, table_swap
 from history.store.days.canonical import Connection, stream_versions
-from history.store.days.day_locks import exclude_autovacuum
 from history.store.days.days import DayState, DayTable
 from history.store.days.table_swap import StoredRow, TableWatch
 
@@ -451,8 +450,6 @@ class DayRewrite:
         late_rows.wait_for_others(connection, [day_table.parent, day_table.child])
         with table_swap.watch_table(connection, day_table) as watch, connection.transaction():
             distribution.use_one_connection(connection)
-            # An autovacuum of the day would hold up the swap.
-            exclude_autovacuum(connection, day_table.child)
             new = day_table._replace(child=day_table.new)
             days.create_detached_table(connection, new, day, day_table.comment or days.MARK)
             filled = self.fill_table(day_table, form_rows)

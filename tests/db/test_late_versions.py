@@ -328,7 +328,7 @@ def test_late_list_refuses_token_after_its_late_versions_were_removed_by_age(
         before = datetime.now(UTC) - timedelta(days=90)
         assert late_list.remove_old_batches(plain, before) == 1
         assert late_list.remove_old_batches(plain, before) == 0
-    with pytest.raises(BadParameterError, match="lateSince: is from before"):
+    with pytest.raises(BadParameterError, match="lateSince: is too old"):
         read_page(late_since=token)
     assert list_late(late_token) == [("B", 0)]
 

@@ -20,7 +20,6 @@ from history.store.days.canonical import (
     format_timestamp,
     list_columns,
 )
-from history.store.days.day_locks import exclude_autovacuum
 from history.store.days.days import DayState
 from history.store.days.table_swap import TableWatch
 
@@ -113,8 +112,6 @@ def _replace_day_table(
         )
         late_list.stage_table(connection, day_table.new)
         if day_table.state is not DayState.ABSENT:
-            if not distribution.is_distributed(connection):
-                exclude_autovacuum(connection, day_table.child)  # it would hold up the swap
             # This happens before the table is locked. Under the lock few rows are left to copy.
             merge.add_all_rows(day_table)
         days.replace_table(connection, table, day, merge.settle)

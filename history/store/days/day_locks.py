@@ -46,10 +46,13 @@ def exclude_autovacuum(connection: Connection, table: sql.Identifier) -> None:
         psycopg.errors.LockNotAvailable: Another session holds a conflicting lock, or the autovacuum
             must not be cancelled because it prevents a wraparound of transaction ids.
     """
-    # If the lock is refused, only the inner transaction fails.
-    with override_lock_timeout(connection, AUTOVACUUM_WAIT_MS), connection.transaction():
+    # If the lock is refused, only the inner transaction fails, and its lock_timeout ends with it.
+    with connection.transaction():
+        row = connection.execute("SELECT current_setting('lock_timeout')").fetchone()
+        set_short_lock_timeout(connection, AUTOVACUUM_WAIT_MS)
         lock_table = sql.SQL("LOCK TABLE ONLY {} IN SHARE UPDATE EXCLUSIVE MODE")
         connection.execute(lock_table.format(table))
+        connection.execute("SELECT set_config('lock_timeout', %s, true)", [row[0] if row else "0"])
 
 
 def lock_day(connection: Connection, name: str, timeout_ms: int = LOCK_TIMEOUT_MS) -> None:

@@ -19,6 +19,7 @@ from history.store.days.day_locks import ADVISORY_SPACE as ADVISORY_SPACE
 from history.store.days.day_locks import LOCK_TIMEOUT_MS as LOCK_TIMEOUT_MS
 from history.store.days.day_locks import LOCK_WAIT_S as LOCK_WAIT_S
 from history.store.days.day_locks import (
+    exclude_autovacuum,
     hold_day_lock,
     lock_day,
     override_lock_timeout,
@@ -440,6 +441,8 @@ def replace_table(
         with connection.transaction():
             lock_day(connection, name)
             day_table = locate_day(connection, table, day)
+            if day_table.state is not DayState.ABSENT:
+                exclude_autovacuum(connection, day_table.child)  # before readers have to wait
             lock_table = sql.SQL("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE")
             connection.execute(lock_table.format(day_table.parent))
             if day_table.state is not DayState.ABSENT:
