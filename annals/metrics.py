@@ -46,7 +46,7 @@ BREAK_GLASS_LOGINS: Final = REGISTER.add_counter(
 JOURNAL_FAILURES: Final = REGISTER.add_counter(
     "annals_journal_failures_total",
     "requests",
-    "Requests that could not be written to the access journal: were they refused or answered?",
+    "Requests that could not be written to the access journal, and whether they were answered.",
     became=("refused", "answered"),
 )
 MOST_OPENED: Final = REGISTER.add_collected_gauge(

@@ -64,7 +64,7 @@ WRONG = {
 T = '[[kind.label]]\npath = "/t"\nen = "T"\n'
 # Texts that are added to a complete kind, and the error that each causes.
 OF_ORDER = {
-    'migration_topic = "orders"': "migration_topic must differ from topic. If the kind has",
+    'migration_topic = "orders"': "migration_topic must differ from topic. Remove it if",
     "colour = 1": "Object contains unknown field `colour`.",
     'main = true\nparent = "orderId"': "the main kind cannot have a parent. Remove parent, or",
     'parent = "orderId"': "it has a parent, but no kind is the main kind. Declare",
