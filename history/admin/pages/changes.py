@@ -314,7 +314,12 @@ def _list_time_steps(form: ChangesForm) -> list[tuple[str, str]]:
             (_("later →"), _build_span_url(form, until, until + width)),
         ]
     since = since or (until - MAX_SPAN_WITHOUT_MAKER if until else clock.now())
-    return [(_("one hour of it"), _build_span_url(form, since, since + MAX_SPAN_WITHOUT_MAKER))]
+    return [
+        (
+            _("show one hour of this time"),
+            _build_span_url(form, since, since + MAX_SPAN_WITHOUT_MAKER),
+        )
+    ]
 
 
 def _build_span_url(form: ChangesForm, since: datetime, until: datetime) -> str:
