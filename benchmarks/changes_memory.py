@@ -46,6 +46,7 @@ LARGE_DOCUMENTS: Final = (
     LargeDocuments("robot", items=500, versions=200_000, versions_of_document=100),  # 36 KB
     LargeDocuments("giant", items=14_500, versions=200, versions_of_document=200),  # 1 MB
     LargeDocuments("single", items=1, versions=200_000, versions_of_document=200_000),
+    LargeDocuments("busy", items=1, versions=5_000_000, versions_of_document=10),
 )
 _FILL: Final = """
 INSERT INTO {table} (id, version, data, updated_at, client_id, author, type)
@@ -70,6 +71,8 @@ _PAGES: Final[Mapping[str, Mapping[str, str]]] = {
     "1 MB": {"author": "giant"},
     "1 MB, path that stays": {"author": "giant", "path": "/items"},
     "200,000 versions of a document": {"author": "single", "path": "/items"},
+    "5,000,000 versions of a person": {"author": "busy", "pageSize": "500"},
+    "5,000,000 versions of a person, path that stays": {"author": "busy", "path": "/items"},
 }
 
 
