@@ -42,9 +42,20 @@ def run_pip_audit(requirements: Path, service: Sequence[str]) -> tuple[dict[str,
     package that the service does not know is left out.
     """
     command = [
-        *(sys.executable, "-m", "pip_audit", "--requirement", str(requirements)),
-        *("--require-hashes", "--disable-pip", "--format", "json", "--timeout", TIMEOUT_S),
-        *("--progress-spinner", "off", *service),
+        sys.executable,
+        "-m",
+        "pip_audit",
+        "--requirement",
+        str(requirements),
+        "--require-hashes",
+        "--disable-pip",
+        "--format",
+        "json",
+        "--timeout",
+        TIMEOUT_S,
+        "--progress-spinner",
+        "off",
+        *service,
     ]
     finished = subprocess.run(command, check=False, capture_output=True, text=True)
     try:

@@ -33,8 +33,15 @@ PRODUCERS = {"python": "produce.py"}
 FOLDERS = (*OUR_APPS, "outbox")
 # Options of every Django command; Django documents them.
 DJANGO_OPTIONS = {
-    *("--help", "--version", "--verbosity", "--settings", "--pythonpath", "--traceback"),
-    *("--no-color", "--force-color", "--skip-checks"),
+    "--help",
+    "--version",
+    "--verbosity",
+    "--settings",
+    "--pythonpath",
+    "--traceback",
+    "--no-color",
+    "--force-color",
+    "--skip-checks",
 }
 COMMANDS_HEAD = """\
 # Commands

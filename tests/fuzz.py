@@ -25,11 +25,47 @@ from ingest.store.batch import Batch, Limits
 from tests.messages import ALL, CHILD_TOPIC, NOW, SOURCE, TOPIC, WINDOW, make_message, make_value
 
 PIECES = [
-    *(b'"', b"\\", b"\\u", b"\\u0000", b"\\ud800", b"\\ud83d\\ude00", b"{", b"}", b"[", b"]"),
-    *(b":", b",", b"null", b"true", b"NaN", b"-", b"1e400000", b"0", b"00", b"9" * 40, b".5"),
-    *(b"\0", b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xef\xbb\xbf", b"\n", b" "),
-    *(b'"id"', b'"version"', b'"data"', b'"updatedAt"', b'"type":2', b'"data":null', b"[" * 600),
-    *(b"2026-02-30T00:00:00", b"+14:00", b"Z", b"0001-01-01T00:00:00", b"9999-12-31T23:59:59"),
+    b'"',
+    b"\\",
+    b"\\u",
+    b"\\u0000",
+    b"\\ud800",
+    b"\\ud83d\\ude00",
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b":",
+    b",",
+    b"null",
+    b"true",
+    b"NaN",
+    b"-",
+    b"1e400000",
+    b"0",
+    b"00",
+    b"9" * 40,
+    b".5",
+    b"\0",
+    b"\xff",
+    b"\xc3",
+    b"\xed\xa0\x80",
+    b"\xf4\x90\x80\x80",
+    b"\xef\xbb\xbf",
+    b"\n",
+    b" ",
+    b'"id"',
+    b'"version"',
+    b'"data"',
+    b'"updatedAt"',
+    b'"type":2',
+    b'"data":null',
+    b"[" * 600,
+    b"2026-02-30T00:00:00",
+    b"+14:00",
+    b"Z",
+    b"0001-01-01T00:00:00",
+    b"9999-12-31T23:59:59",
 ]
 
 
@@ -92,7 +128,12 @@ def _repeat_part(random: random.Random, body: bytearray, _: list[bytes]) -> None
 
 
 MUTATIONS: list[Callable[[random.Random, bytearray, list[bytes]], None]] = [
-    *(_cut_bytes, _flip_bytes, _insert_piece, _overwrite_bytes, _splice_other, _repeat_part),
+    _cut_bytes,
+    _flip_bytes,
+    _insert_piece,
+    _overwrite_bytes,
+    _splice_other,
+    _repeat_part,
 ]
 
 

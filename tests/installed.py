@@ -94,9 +94,9 @@ class InstalledAnnals:
         with log.open("w") as output:
             server = subprocess.Popen(
                 [
-                    *(self.root / "bin" / "python", "-m", "gunicorn"),
-                    *("--config", "python:annals.server", "--bind", f"127.0.0.1:{port}"),
-                    *("--workers", "1", "annals.wsgi"),
+                    self.root / "bin" / "python", "-m", "gunicorn",
+                    "--config", "python:annals.server", "--bind", f"127.0.0.1:{port}",
+                    "--workers", "1", "annals.wsgi",
                 ],
                 env={**self.env, **env}, cwd=self.folder, stdout=output, stderr=output,
             )  # fmt: skip

@@ -36,7 +36,13 @@ def create_standby(
     with postgres.create_data_directory(copy.data) as (fresh, owner):
         options = ("--checkpoint=fast", "--wal-method=stream", "--write-recovery-conf", "--no-sync")
         postgres.run_program(
-            *(owner, "pg_basebackup", "--pgdata", fresh, *options, "--dbname", source),
+            owner,
+            "pg_basebackup",
+            "--pgdata",
+            fresh,
+            *options,
+            "--dbname",
+            source,
             PGPASSWORD=password.read_text(),
         )
     return copy

@@ -38,8 +38,14 @@ class UserAdmin(Users):
     ordering = ("username",)
     # Roles come from the identity provider.
     readonly_fields = (
-        *("username", "last_name", "is_staff", "is_superuser", "groups", "user_permissions"),
-        *("seen", "joined"),
+        "username",
+        "last_name",
+        "is_staff",
+        "is_superuser",
+        "groups",
+        "user_permissions",
+        "seen",
+        "joined",
     )
     fields = ("is_active", *readonly_fields)
 

@@ -41,10 +41,18 @@ class EmbeddedBroker(KafkaServer):
     def build_command(self, ports: Mapping[str, int]) -> Sequence[str | Path]:
         address = f"tcp://{process.HOST}:{ports['PLAINTEXT']}"
         return (
-            *(find_program(), "broker", "--silent", "--storage-engine", "memory://annals/"),
-            *("--listener-url", address, "--advertised-listener-url", address),
+            find_program(),
+            "broker",
+            "--silent",
+            "--storage-engine",
+            "memory://annals/",
+            "--listener-url",
+            address,
+            "--advertised-listener-url",
+            address,
             # The cluster id is a directory, by which the consumer recognizes the embedded broker.
-            *("--cluster-id", self.home),
+            "--cluster-id",
+            self.home,
         )
 
     def spawn(self, argv: Sequence[str | Path]) -> int:

@@ -41,8 +41,18 @@ from history.timeline.changes import describe_filters
 _PAGE_SIZE: Final = 200
 _MINUTE: Final = timedelta(minutes=1)
 _COLUMNS: Final = (
-    *("time", "author", "authorName", "clientId", "kind", "id", "version", "type"),
-    *("applicationId", "path", "old", "new"),
+    "time",
+    "author",
+    "authorName",
+    "clientId",
+    "kind",
+    "id",
+    "version",
+    "type",
+    "applicationId",
+    "path",
+    "old",
+    "new",
 )
 _INTERRUPTED: Final = 130  # as a shell reports Ctrl-C
 # The option of this command for each parameter of the API, if the names differ.

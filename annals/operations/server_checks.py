@@ -23,8 +23,12 @@ from ingest.store import rights
 
 MIN_LOCKS: Final = 704
 SETTING_NAMES: Final = (
-    *("synchronous_commit", "max_locks_per_transaction", "max_connections"),
-    *("superuser_reserved_connections", "reserved_connections", *QUIET_LOG),
+    "synchronous_commit",
+    "max_locks_per_transaction",
+    "max_connections",
+    "superuser_reserved_connections",
+    "reserved_connections",
+    *QUIET_LOG,
 )
 
 # The settings of new sessions by name, as in pg_settings. A setting that the login may not see is

@@ -92,7 +92,10 @@ class QuarantinedAdmin(ReadOnly):
     ]
 
     readonly_fields = (
-        *("why", "document", "translated_detail", "why_first"),
+        "why",
+        "document",
+        "translated_detail",
+        "why_first",
         *PLACE_FIELDS,
         *RETRY_FIELDS,
         "contents",

@@ -61,7 +61,8 @@ def test_web_overrides_harmful_settings_of_its_database_login(
     try:
         result = run_command(
             make_environment(database, logins.WEB, tmp_path),
-            *("shell", "-c"),
+            "shell",
+            "-c",
             "from django.db import connection as c; from history.models import Person;"
             " Person.objects.create(login='x', full_name='x'); k = c.cursor();"
             f" print([k.execute('SHOW ' + n) and k.fetchone()[0] for n in {names}])",

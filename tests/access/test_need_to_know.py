@@ -235,7 +235,10 @@ def test_list_of_recently_opened_documents_leaves_out_hidden_documents(
     session = support.session
     session["opened"] = [
         *((ROOT.name, f"NONE-{number}") for number in range(6)),
-        *((ROOT.name, "V1"), (PERSON.name, "P9"), (PERSON.name, "P7"), (ROOT.name, "A1")),
+        (ROOT.name, "V1"),
+        (PERSON.name, "P9"),
+        (PERSON.name, "P7"),
+        (ROOT.name, "A1"),
     ]
     session.save()
     set_rule("not_vip")

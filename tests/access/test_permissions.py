@@ -129,7 +129,7 @@ ELSEWHERE = {
     "admin/(?P<url>.*)$",
     *(
         f"admin/{model}/<path:object_id>/"
-        for model in (*("history/person", "history/fieldlabel", "auth/user"), "ingest/quarantined")
+        for model in ("history/person", "history/fieldlabel", "auth/user", "ingest/quarantined")
     ),
     "api/v1/",
 }

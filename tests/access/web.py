@@ -43,8 +43,14 @@ class ProductionWeb:
         with self.log.open("w") as log, self.output.open("w") as output:
             self.process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "gunicorn", "--config", "python:annals.server"),
-                    *("--bind", f"127.0.0.1:{self.port}", "annals.wsgi"),
+                    sys.executable,
+                    "-m",
+                    "gunicorn",
+                    "--config",
+                    "python:annals.server",
+                    "--bind",
+                    f"127.0.0.1:{self.port}",
+                    "annals.wsgi",
                 ],
                 cwd=ROOT,
                 env=self.env,

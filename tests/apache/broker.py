@@ -162,10 +162,18 @@ class Apache(KafkaServer):
             self.home / "password", process.generate_password()
         ).read_text()
         words = (
-            *(*JAVA_OPTIONS, QUICK, "-cp", classpath, "kafka.tools.StorageTool", "format"),
-            *("--cluster-id", secrets.token_urlsafe(16).replace("-", "A")),
-            *("--config", str(self.properties)),
-            *("--add-scram", f"{MECHANISM}=[name={USER},password={password}]"),
+            *JAVA_OPTIONS,
+            QUICK,
+            "-cp",
+            classpath,
+            "kafka.tools.StorageTool",
+            "format",
+            "--cluster-id",
+            secrets.token_urlsafe(16).replace("-", "A"),
+            "--config",
+            str(self.properties),
+            "--add-scram",
+            f"{MECHANISM}=[name={USER},password={password}]",
         )
         # The words go through a file, because every user of the machine can read command lines.
         file = process.write_private_file(

@@ -75,8 +75,15 @@ def _copy_dependencies(folder: Path) -> None:
     )
     finished = subprocess.run(
         [
-            *(maven, "--batch-mode", "--quiet", "--strict-checksums", "--file", str(project)),
-            *(PLUGIN, "-DincludeScope=runtime", f"-DoutputDirectory={draft}"),
+            maven,
+            "--batch-mode",
+            "--quiet",
+            "--strict-checksums",
+            "--file",
+            str(project),
+            PLUGIN,
+            "-DincludeScope=runtime",
+            f"-DoutputDirectory={draft}",
         ],
         check=False,
         stdin=subprocess.DEVNULL,

@@ -33,12 +33,17 @@ PAGES = {
         f"{R1}versions/9/",
         "/admin/applications/unseen/",
         "/admin/completeness/",
-        *("/admin/changes/", "/admin/changes/?author=m.ivanov", "/admin/person/m.ivanov/"),
+        "/admin/changes/",
+        "/admin/changes/?author=m.ivanov",
+        "/admin/person/m.ivanov/",
     ],
     "privacy": ["/admin/journal/", f"{R1}versions/0/", f"{R1}versions/0/unmask/?path=/passport"],
     "admin": [
-        *("/admin/auth/user/", "/admin/history/person/", "/admin/history/person/add/"),
-        *("/admin/history/fieldlabel/", "/admin/gaps/"),
+        "/admin/auth/user/",
+        "/admin/history/person/",
+        "/admin/history/person/add/",
+        "/admin/history/fieldlabel/",
+        "/admin/gaps/",
     ],
 }
 

@@ -177,8 +177,15 @@ def find_faults() -> list[str]:
 
 # The tables that ingest writes, besides the tables of versions.
 INGEST_TABLES = (
-    *("ingest_ledger", "ingest_gap", "ingest_unstored", "ingest_quarantine", "search_key"),
-    *("ingest_pace", "ingest_job_run", "ingest_quarantine_request", "ingest_asked_topic"),
+    "ingest_ledger",
+    "ingest_gap",
+    "ingest_unstored",
+    "ingest_quarantine",
+    "search_key",
+    "ingest_pace",
+    "ingest_job_run",
+    "ingest_quarantine_request",
+    "ingest_asked_topic",
     "late_batch",
 )
 

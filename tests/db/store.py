@@ -99,7 +99,10 @@ def add_application_of_two_people(store: Store) -> None:
     for number in range(3):
         store.add("A1", number, {"name": "Loan", "rate": number}, number, author="m.ivanov")
         store.add(
-            *("T1", number, {"stage": number}, number),
+            "T1",
+            number,
+            {"stage": number},
+            number,
             entity="product-task",
             author="m.prygunov",
             application="A1",

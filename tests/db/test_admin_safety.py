@@ -264,8 +264,13 @@ def test_page_cuts_long_text_and_download_is_complete(store: Store, support: Cli
 
 BASE = "/api/v1/history/product-instance/A1"
 CALLS = [
-    *(BASE, f"{BASE}?path=/top", f"{BASE}/versions/1", f"{BASE}/compare?from=0&to=1"),
-    *(f"{BASE}/at?time=2999-01-01", f"{BASE}/blame", f"{BASE}/fields?path=/deep"),
+    BASE,
+    f"{BASE}?path=/top",
+    f"{BASE}/versions/1",
+    f"{BASE}/compare?from=0&to=1",
+    f"{BASE}/at?time=2999-01-01",
+    f"{BASE}/blame",
+    f"{BASE}/fields?path=/deep",
     "/api/v1/applications/A1/history",
     "/api/v1/applications/A1/at?time=2999-01-01",
 ]

@@ -12,8 +12,21 @@ from tests.db.store import Store
 BASE = "/api/v1/history/product-instance/A1"
 COMMON = "django.middleware.common.CommonMiddleware.process_response"
 SAME = [
-    *("0", "7", "-7", "1.10", "-1.10", "0.000", "0.0000001", "0.000001", "0.000000", "-0.000001"),
-    *("100", "0.000000001", "12345678901234567890.10", "1" * 5_000, "0." + "0" * 400 + "1"),
+    "0",
+    "7",
+    "-7",
+    "1.10",
+    "-1.10",
+    "0.000",
+    "0.0000001",
+    "0.000001",
+    "0.000000",
+    "-0.000001",
+    "100",
+    "0.000000001",
+    "12345678901234567890.10",
+    "1" * 5_000,
+    "0." + "0" * 400 + "1",
 ]
 # Numbers in the notation of PostgreSQL: without an exponent, and without the sign of a zero.
 OTHERWISE = {
@@ -44,8 +57,12 @@ def test_every_call_shows_all_digits_of_number(
         store.add("A1", version, data, version)
         store.add("R1", version, data, version, entity="participant-role")
     for call in (
-        *(f"{BASE}", f"{BASE}/versions/1", f"{BASE}/compare?from=0&to=1", f"{BASE}/blame"),
-        *(f"{BASE}/fields?path=/rate", f"{BASE}/at?time=2999-01-01"),
+        f"{BASE}",
+        f"{BASE}/versions/1",
+        f"{BASE}/compare?from=0&to=1",
+        f"{BASE}/blame",
+        f"{BASE}/fields?path=/rate",
+        f"{BASE}/at?time=2999-01-01",
         "/api/v1/applications/A1/history",
         "/api/v1/applications/A1/at?time=2999-01-01",
     ):

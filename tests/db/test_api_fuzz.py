@@ -57,8 +57,19 @@ relaxed = settings(
     max_examples=25, deadline=None, database=None, suppress_health_check=list(HealthCheck)
 )
 CALLS = [
-    *("timeline", "versions", "version", "compare", "at", "field", "blame"),
-    *("applicationHistory", "applicationAt", "search", "trace", "completeness", "changes"),
+    "timeline",
+    "versions",
+    "version",
+    "compare",
+    "at",
+    "field",
+    "blame",
+    "applicationHistory",
+    "applicationAt",
+    "search",
+    "trace",
+    "completeness",
+    "changes",
 ]
 
 

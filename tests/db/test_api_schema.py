@@ -103,9 +103,21 @@ def test_openapi_document_has_every_error_code(openapi_document: Any) -> None:
 
 def test_components_of_openapi_document_have_expected_names(openapi_document: Any) -> None:
     assert set(openapi_document["components"]["schemas"]) == {
-        *("Application", "Blame", "Change", "ChangedVersion", "Changes", "Comparison"),
-        *("Completeness", "Error", "Fate"),
-        *("FieldHistory", "Operation", "SearchResults", "Store", "Timeline", "Version"),
+        "Application",
+        "Blame",
+        "Change",
+        "ChangedVersion",
+        "Changes",
+        "Comparison",
+        "Completeness",
+        "Error",
+        "Fate",
+        "FieldHistory",
+        "Operation",
+        "SearchResults",
+        "Store",
+        "Timeline",
+        "Version",
         "VersionAt",
     }
 

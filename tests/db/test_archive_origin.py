@@ -267,8 +267,17 @@ def test_restore_and_export_refuse_planted_rows(store: ArchiveStore, tmp_path: P
     assert "1 row" in output
     assert NAME not in list_partition_names()
     ended = run_command(
-        *("export", "--entity", "product-instance", "--from", str(OLD), "--format", "jsonl"),
-        *("--to", str(OLD + timedelta(days=1)), "--output", str(tmp_path / "export")),
+        "export",
+        "--entity",
+        "product-instance",
+        "--from",
+        str(OLD),
+        "--format",
+        "jsonl",
+        "--to",
+        str(OLD + timedelta(days=1)),
+        "--output",
+        str(tmp_path / "export"),
     )
     assert ended.code == 2
     assert not list((tmp_path / "export").glob("*.jsonl"))

@@ -75,7 +75,10 @@ def make_changes(seed: int) -> list[ModelChange]:
 def store_changes(store: Store, changes: list[ModelChange]) -> None:
     for change in changes:
         store.add(
-            *(change.id, change.version, {"value": change.version // 3}, change.moment),
+            change.id,
+            change.version,
+            {"value": change.version // 3},
+            change.moment,
             entity=change.entity,
             type=change.type,
             author=change.author,

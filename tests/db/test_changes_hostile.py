@@ -28,8 +28,18 @@ ADDRESS = "/api/v1/changes"
 WINDOW = {"from": minute(-600).isoformat(), "to": minute(600).isoformat()}
 BASE = {**WINDOW, "author": "m.ivanov"}
 NAMES = (
-    *("from", "to", "author", "clientId", "entity", "type"),
-    *("path", "include", "order", "pageSize", "pageToken", "tz"),
+    "from",
+    "to",
+    "author",
+    "clientId",
+    "entity",
+    "type",
+    "path",
+    "include",
+    "order",
+    "pageSize",
+    "pageToken",
+    "tz",
 )
 # Percent-encoded texts; none of them is a valid value of any parameter.
 WRONG_TEXTS = (
@@ -44,16 +54,48 @@ WRONG_TEXTS = (
     "%F4%90%80%80",  # above the last Unicode character
 )
 MOMENTS = (
-    *("0001-01-01", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59.999999", "0000-01-01"),
-    *("9999-12-31T23:59:59-23:59", "10000-01-01", "-0001-01-01", "1969-12-31T23:59:59.999999Z"),
-    *("2026-03-29T02:30", "2026-10-25T02:30", "2026-10-25T02:30+02:00", "2016-12-31T23:59:60Z"),
-    *("2026-01-01T24:00", "2026-W01-1", "2026-001", "20260101T000000Z", "2026-02-30", "-1", "0"),
-    *("1764000000", "now", "NaN", "1e9", "2026-01-01T00:00:00,5", "2026-01-01 00:00:00 03:00"),
-    *("2026-01-01T00:00:00+99:99", "٢٠٢٦-٠١-٠١", "2026-01-01T00:00:00.0000000001Z"),
+    "0001-01-01",
+    "0001-01-01T00:00:00+23:59",
+    "9999-12-31T23:59:59.999999",
+    "0000-01-01",
+    "9999-12-31T23:59:59-23:59",
+    "10000-01-01",
+    "-0001-01-01",
+    "1969-12-31T23:59:59.999999Z",
+    "2026-03-29T02:30",
+    "2026-10-25T02:30",
+    "2026-10-25T02:30+02:00",
+    "2016-12-31T23:59:60Z",
+    "2026-01-01T24:00",
+    "2026-W01-1",
+    "2026-001",
+    "20260101T000000Z",
+    "2026-02-30",
+    "-1",
+    "0",
+    "1764000000",
+    "now",
+    "NaN",
+    "1e9",
+    "2026-01-01T00:00:00,5",
+    "2026-01-01 00:00:00 03:00",
+    "2026-01-01T00:00:00+99:99",
+    "٢٠٢٦-٠١-٠١",
+    "2026-01-01T00:00:00.0000000001Z",
 )
 ZONES = (
-    *("Mars/Olympus", "../../etc/passwd", "/etc/localtime", "Factory", "localtime", "UTC+3"),
-    *("europe/moscow", "Europe/Moscow ", "posixrules", "right/UTC", "+03:00", "."),
+    "Mars/Olympus",
+    "../../etc/passwd",
+    "/etc/localtime",
+    "Factory",
+    "localtime",
+    "UTC+3",
+    "europe/moscow",
+    "Europe/Moscow ",
+    "posixrules",
+    "right/UTC",
+    "+03:00",
+    ".",
 )
 OTHER_WORDS = {
     "entity": ("product", "PRODUCT-INSTANCE", "product-instance,product-task", "*", "1"),
@@ -257,7 +299,10 @@ def add_hidden(store: Store) -> None:
             at = number / 2
             store.add(name, number, {"name": "HIDDEN", "rate": number}, at, author="m.ivanov")
             store.add(
-                *(f"T-{name}", number, {"stage": number}, at),
+                f"T-{name}",
+                number,
+                {"stage": number},
+                at,
                 entity="product-task",
                 author="m.ivanov",
                 application=name,

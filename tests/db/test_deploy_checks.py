@@ -133,7 +133,13 @@ def test_warnings_of_new_database_disappear_when_their_hints_are_followed(
     use_production_settings(settings)
     before = list_warning_ids(databases=["default"])
     assert [item for item in before if item not in ("W114", "W121")] == [
-        *("W112", "W113", "W116", "W118", "W119", "W119", "W119")
+        "W112",
+        "W113",
+        "W116",
+        "W118",
+        "W119",
+        "W119",
+        "W119",
     ]
 
     call_command("grants", apply=True)

@@ -98,10 +98,10 @@ REFUSED = {
             ("late_batch", "ids"),
         )),
         *(f"{change} {table}" for change in ("DELETE FROM", "TRUNCATE") for table in (
-            *("ingest_ledger", "ingest_quarantine", "search_key", "day_seal", "archived_day"),
-            *("auth_user", "auth_group", "access_identity", "access_breakglass"),
-            *("access_journal", "django_admin_log", "ingest_quarantine_request"),
-            *("feed_horizon", "late_list", "late_batch"),
+            "ingest_ledger", "ingest_quarantine", "search_key", "day_seal", "archived_day",
+            "auth_user", "auth_group", "access_identity", "access_breakglass",
+            "access_journal", "django_admin_log", "ingest_quarantine_request",
+            "feed_horizon", "late_list", "late_batch",
         )),
         "INSERT INTO access_journal (at) VALUES (now())",
         "INSERT INTO access_breakglass (user_id, made) SELECT id, now() FROM auth_user",
@@ -113,8 +113,8 @@ REFUSED = {
     ),
     CONSUMER: (
         *(f"SELECT * FROM {table}" for table in (
-            *("auth_user", "django_session", "history_person", "access_journal"),
-            *("django_admin_log", "access_identity"),
+            "auth_user", "django_session", "history_person", "access_journal",
+            "django_admin_log", "access_identity",
         )),
         *(f"UPDATE {table} SET {column} = {column}" for table, column in (
             ("ingest_ledger", "first_offset"),
@@ -130,9 +130,9 @@ REFUSED = {
             ("late_batch", "ids"),
         )),
         *(f"{change} {table}" for change in ("DELETE FROM", "TRUNCATE") for table in (
-            *("ingest_ledger", "ingest_quarantine", "ingest_gap", "search_key", "late_row"),
-            *("version_gap", "gap_document", "gap_day"),
-            *("feed_horizon", "late_list", "late_batch"),
+            "ingest_ledger", "ingest_quarantine", "ingest_gap", "search_key", "late_row",
+            "version_gap", "gap_document", "gap_day",
+            "feed_horizon", "late_list", "late_batch",
         )),
         "INSERT INTO feed_horizon DEFAULT VALUES",
         "INSERT INTO access_journal DEFAULT VALUES",

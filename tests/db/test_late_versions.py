@@ -134,11 +134,9 @@ def test_repeated_and_quarantined_versions_are_not_in_the_late_list(ingested: In
     ingested.write(make_version_message("A", 0, 1))
     token = read_page().next_token
     ingested.write(
-        *(
-            make_version_message("A", 0, 1),
-            make_version_message("A", 1, 2),
-            make_version_message("A", 1, 2),
-        ),
+        make_version_message("A", 0, 1),
+        make_version_message("A", 1, 2),
+        make_version_message("A", 1, 2),
         make_version_message("A", 2, 3, data={"number": "@"}).replace(b'"@"', b"1e400000"),
     )
     assert list_late(token) == [("A", 1)]

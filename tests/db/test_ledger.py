@@ -182,7 +182,8 @@ def test_acknowledged_losses_do_not_hide_later_losses(ingested: Ingested) -> Non
     run_on_own_thread(*f"ledger acknowledge {SOURCE.topic} --partition 0 --why later".split())
     assert print_ledger_json()[0] == 0
     assert [row["why"] for row in query("SELECT why FROM ingest_gap ORDER BY start_offset")] == [
-        *("retention was too short", "later"),
+        "retention was too short",
+        "later",
     ]
 
 

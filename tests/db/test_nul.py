@@ -103,8 +103,17 @@ def test_exports_contain_nul_character(store_with_nul: Path, kind: str, archived
     out = store_with_nul / "out"
     until = OLD + timedelta(days=1)
     call_command(
-        *("export", "--entity", "product-instance", "--format", kind, "--output", str(out)),
-        *("--from", f"{OLD:%Y-%m-%d}", "--to", f"{until:%Y-%m-%d}"),
+        "export",
+        "--entity",
+        "product-instance",
+        "--format",
+        kind,
+        "--output",
+        str(out),
+        "--from",
+        f"{OLD:%Y-%m-%d}",
+        "--to",
+        f"{until:%Y-%m-%d}",
         stderr=StringIO(),
     )
     [file] = [path for path in out.rglob(f"*.{kind}") if path.is_file()]

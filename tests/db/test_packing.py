@@ -95,7 +95,10 @@ def fill(plain: Connection, documents: int = 40, seed: int = 1) -> None:
             minutes = 3 * version + random.choice((0, 1, 2, 9)) // 3 * 3
             for twin in range(random.choice((1, 1, 1, 1, 2))):
                 store.add(
-                    *(id, version, json.dumps(data), minute(minutes + twin)),
+                    id,
+                    version,
+                    json.dumps(data),
+                    minute(minutes + twin),
                     entity=entity,
                     type=kind,
                     author=random.choice((None, "m.ivanov", "m.prygunov") * 9 + ("a\tb",)),
@@ -415,8 +418,19 @@ def test_days_are_packed_once_by_maintain_and_unpacked_by_command(
 
 def export_lines(folder: Path, kind: str) -> list[Any]:
     call_command(
-        *("export", "--entity", TASK.name, "--from", str(DAY), "--to", str(DAY + timedelta(1))),
-        *("--format", kind, "--output", str(folder), "--unmasked", "a test"),
+        "export",
+        "--entity",
+        TASK.name,
+        "--from",
+        str(DAY),
+        "--to",
+        str(DAY + timedelta(1)),
+        "--format",
+        kind,
+        "--output",
+        str(folder),
+        "--unmasked",
+        "a test",
         stderr=io.StringIO(),
     )
     [file] = [path for path in folder.iterdir() if not path.name.startswith(".")]

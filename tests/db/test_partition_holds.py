@@ -78,7 +78,9 @@ def test_held_day_is_utc_day_of_the_moment_whatever_its_time_zone() -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        *(b"", b"\xff\x00\xfe", b'{"updatedAt":"yesterday..."}'),
+        b"",
+        b"\xff\x00\xfe",
+        b'{"updatedAt":"yesterday..."}',
         b'{"updatedAt":"0001-01-01T00:00:00+14:00"}',
         b'{"updatedAt":"9999-12-31T23:59:59-14:00"}',
     ],

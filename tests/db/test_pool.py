@@ -121,10 +121,12 @@ def test_page_says_that_database_is_unreachable_and_shows_request_id(
 
 
 TYPES = [
-    *(("auth_user", "first_name", "varchar(150)"), ("django_session", "session_data", "text")),
-    *(("history_person", "full_name", "varchar(200)"), ("history_person", "kind", "varchar(7)")),
-    *(("product_instance_aud", "author", "varchar(64)"),),
-    *(("product_instance_aud", "client_id", "varchar(64)"),),
+    ("auth_user", "first_name", "varchar(150)"),
+    ("django_session", "session_data", "text"),
+    ("history_person", "full_name", "varchar(200)"),
+    ("history_person", "kind", "varchar(7)"),
+    ("product_instance_aud", "author", "varchar(64)"),
+    ("product_instance_aud", "client_id", "varchar(64)"),
 ]
 
 

@@ -96,7 +96,10 @@ def store_in_tables(store: Store, history: list[ModelVersion]) -> None:
     for version in history:
         data = {"of": version.id, "version": version.key.version}
         store.add(
-            *(version.id, version.key.version, data, version.key.updated_at),
+            version.id,
+            version.key.version,
+            data,
+            version.key.updated_at,
             entity=version.entity,
             author=version.author,
             application="A1",
@@ -109,13 +112,13 @@ def store_in_old_service(history: list[ModelVersion]) -> OldServiceSource:
         SourceRow(
             *version.key,
             int(ChangeType.UPDATE if version.key.version else ChangeType.CREATE),
-            *(
-                "top-crm",
-                version.author,
-                None if version.entity is ROOT else "A1",
-                b'{"of": "old"}',
-            ),
-            *(version.id, version.entity, True),
+            "top-crm",
+            version.author,
+            None if version.entity is ROOT else "A1",
+            b'{"of": "old"}',
+            version.id,
+            version.entity,
+            True,
         )
         for version in history
     ]
@@ -154,8 +157,15 @@ def history(request: pytest.FixtureRequest) -> list[ModelVersion]:
 
 
 SOURCES = (
-    *("tables", "blocks", "blocks, late", "old service", "archive"),
-    *("tables, old", "blocks, old", "tables, archive", "all"),
+    "tables",
+    "blocks",
+    "blocks, late",
+    "old service",
+    "archive",
+    "tables, old",
+    "blocks, old",
+    "tables, archive",
+    "all",
 )
 
 

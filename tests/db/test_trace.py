@@ -254,7 +254,8 @@ def test_trace_of_recreated_topic_ignores_old_ledger_row(ingested_messages: Inge
     before, now = (BrokerBounds(0, 2, topic_id) for topic_id in (SOURCE.topic_id, "another id"))
     assert trace_offset(0, broker=before).state is FateState.STORED
     assert [trace_offset(offset, broker=now).state for offset in (0, 1, 2)] == [
-        *(FateState.UNREAD, FateState.UNREAD),
+        FateState.UNREAD,
+        FateState.UNREAD,
         FateState.UNKNOWN,
     ]
     with open_connection("test") as plain:  # its log was truncated once

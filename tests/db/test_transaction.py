@@ -203,7 +203,10 @@ def test_hostile_message_among_good_ones_is_quarantined(ingested: Ingested, name
     assert row["value"] == body
     assert row["key"] == b"key"
     assert (row["topic"], row["topic_id"], row["partition"], row["offset"]) == (
-        *(TOPIC, SOURCE.topic_id, 0, 2),
+        TOPIC,
+        SOURCE.topic_id,
+        0,
+        2,
     )
     assert row["headers"] == [["trace", "ff00"], ["none", None], ["trace", ""]]
     assert (row["status"], row["attempts"]) == ("new", 0)
@@ -355,7 +358,11 @@ def test_rows_of_a_batch_are_stored_sorted_by_id_then_by_offset(ingested: Ingest
     ingested.write(*(make_value(id=id, version=n) for n, id in enumerate("bacab")))
     rows = query("SELECT id, version FROM product_instance_aud ORDER BY ctid")
     assert [tuple(row.values()) for row in rows] == [
-        *(("a", 1), ("a", 3), ("b", 0), ("b", 4), ("c", 2)),
+        ("a", 1),
+        ("a", 3),
+        ("b", 0),
+        ("b", 4),
+        ("c", 2),
     ]
 
 

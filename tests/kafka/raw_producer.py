@@ -27,7 +27,7 @@ class RawProducer:
         settings = self._call("rd_kafka_conf_new")
         for name, value in {**client, "acks": "all", "message.max.bytes": 8_000_000}.items():
             result = self._library.rd_kafka_conf_set(
-                *(settings, name.encode(), str(value).encode(), self._error, len(self._error))
+                settings, name.encode(), str(value).encode(), self._error, len(self._error)
             )
             assert result == 0, self._error.value
         self._handle = self._call("rd_kafka_new", PRODUCER, settings, self._error, 512)
@@ -48,14 +48,31 @@ class RawProducer:
         listed = self._call("rd_kafka_headers_new", ctypes.c_size_t(8))
         for name, content in headers:
             self._library.rd_kafka_header_add(
-                *(listed, name, ctypes.c_ssize_t(len(name))),
-                *(content, ctypes.c_ssize_t(-1 if content is None else len(content))),
+                listed,
+                name,
+                ctypes.c_ssize_t(len(name)),
+                content,
+                ctypes.c_ssize_t(-1 if content is None else len(content)),
             )
         failed = self._library.rd_kafka_producev(
-            *(self._handle, TOPIC, topic.encode(), PARTITION, ctypes.c_int32(0), FLAGS, COPY),
-            *(VALUE, value, ctypes.c_size_t(len(value or b""))),
-            *(KEY, key, ctypes.c_size_t(len(key or b""))),
-            *(TIMESTAMP, ctypes.c_int64(timestamp), HEADERS, listed, END),
+            self._handle,
+            TOPIC,
+            topic.encode(),
+            PARTITION,
+            ctypes.c_int32(0),
+            FLAGS,
+            COPY,
+            VALUE,
+            value,
+            ctypes.c_size_t(len(value or b"")),
+            KEY,
+            key,
+            ctypes.c_size_t(len(key or b"")),
+            TIMESTAMP,
+            ctypes.c_int64(timestamp),
+            HEADERS,
+            listed,
+            END,
         )
         assert failed == 0
 

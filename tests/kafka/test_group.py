@@ -39,8 +39,13 @@ class SharingMember:
     def __init__(self, broker: KafkaServer, group: str) -> None:
         self.partitions: list[int] = []
         self.source = kafka_source.GroupMember(
-            *(broker.get_bootstrap_servers(), group, [SHARED], SHORT_SESSION),
-            *(self._note_assigned, self.partitions.clear, self.partitions.clear),
+            broker.get_bootstrap_servers(),
+            group,
+            [SHARED],
+            SHORT_SESSION,
+            self._note_assigned,
+            self.partitions.clear,
+            self.partitions.clear,
             on_stuck=StuckGroupRemover(broker.make_client_config(), group),
         )
 
@@ -82,8 +87,13 @@ def test_client_that_never_rejoins_its_group_is_replaced(apache: Apache, group: 
     assigned: list[list[tuple[str, int]]] = []
     lost: list[bool] = []
     source = kafka_source.GroupMember(
-        *(apache.get_bootstrap_servers(), group, [SHARED], SHORT_SESSION),
-        *(assigned.append, lambda: lost.append(True), lambda: lost.append(True)),
+        apache.get_bootstrap_servers(),
+        group,
+        [SHARED],
+        SHORT_SESSION,
+        assigned.append,
+        lambda: lost.append(True),
+        lambda: lost.append(True),
     )
 
     read: list[bytes | None] = []
@@ -115,8 +125,13 @@ def test_client_of_member_without_partitions_is_not_replaced(
     monkeypatch.setattr(kafka_source, "STUCK_AFTER_SESSIONS", 1)
     sources = [
         kafka_source.GroupMember(
-            *(apache.get_bootstrap_servers(), group, [SHARED], SHORT_SESSION),
-            *(lambda _: None, lambda: None, lambda: None),
+            apache.get_bootstrap_servers(),
+            group,
+            [SHARED],
+            SHORT_SESSION,
+            lambda _: None,
+            lambda: None,
+            lambda: None,
         )
         for _ in range(2)
     ]
@@ -141,8 +156,13 @@ def test_committed_offsets_are_kept_while_member_waits_for_partitions(
     consumer.close()
     monkeypatch.setattr(kafka_source, "STUCK_AFTER_SESSIONS", 0)
     source = kafka_source.GroupMember(
-        *(apache.get_bootstrap_servers(), group, ["missing"], {}),
-        *(lambda _: None, lambda: None, lambda: None),
+        apache.get_bootstrap_servers(),
+        group,
+        ["missing"],
+        {},
+        lambda _: None,
+        lambda: None,
+        lambda: None,
         on_stuck=StuckGroupRemover(apache.make_client_config(), group),
     )
     for _ in range(20):

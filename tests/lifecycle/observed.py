@@ -149,8 +149,15 @@ class Observer:
                 client = names[key[6] - 1] if key[6] else client
                 author = names[key[7] - 1] or None if key[7] else author
             yield Row(
-                *(row[0], row.id, row.versions[place] if row.versions else number, micros),
-                *(client, author, kind, row.application, to_canonical(text.decode())),
+                row[0],
+                row.id,
+                row.versions[place] if row.versions else number,
+                micros,
+                client,
+                author,
+                kind,
+                row.application,
+                to_canonical(text.decode()),
             )
 
     def _read_file(self, table: str, name: str) -> list[Row]:

@@ -90,7 +90,9 @@ def check_version(answer: Answer, version: StoredVersion, model: ReferenceStore)
     assert get_position(answer) == (version.kind, version.id, version.version, version.moment)
     assert make_exact(answer["entity"]) == make_exact(version.data)
     assert (answer["type"], answer["author"], answer["clientId"]) == (
-        *(version.type, version.author, version.client),
+        version.type,
+        version.author,
+        version.client,
     )
     assert answer.get("productInstanceId") == version.application
     previous = model.find_previous(version)
@@ -227,7 +229,9 @@ def _get_until(answer: Answer) -> datetime | None:
 def _check_origin(answer: Answer, version: StoredVersion, model: ReferenceStore) -> None:
     assert (int(answer["version"].text), datetime.fromisoformat(answer["updatedAt"])) == version.key
     assert (answer["author"], answer["clientId"], answer["type"]) == (
-        *(version.author, version.client, version.type),
+        version.author,
+        version.client,
+        version.type,
     )
     if model.find_previous(version):
         assert answer["exact"] == (not model.find_missing(version))

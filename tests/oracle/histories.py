@@ -71,7 +71,21 @@ SCALARS = st.one_of(
     st.sampled_from(["a", "b", "a", "b", "", "ё🏠", "1", "\0", None, True, False]), NUMBERS
 )
 ODD_KEYS = (
-    *("", " ", "*", "[pid=a]", "[", "a/b", "~", "~1", "~4", "0", "1", "=", "ё", "\ufffd", "\0"),
+    "",
+    " ",
+    "*",
+    "[pid=a]",
+    "[",
+    "a/b",
+    "~",
+    "~1",
+    "~4",
+    "0",
+    "1",
+    "=",
+    "ё",
+    "\ufffd",
+    "\0",
 )
 NAMES = st.sampled_from(["a", "b", "c", "d", "d/e=~]", ExactNumber("7"), "7", "", True, None])
 IDS = st.sampled_from([ExactNumber("1"), ExactNumber("2"), "1", "x"])

@@ -304,15 +304,16 @@ def test_timelines_from_tables_and_archive_equal_reference(
 
 def _make_row(version: GeneratedVersion, *, old: bool) -> SourceRow:
     return SourceRow(
-        *(
-            version.version,
-            version.moment,
-            version.type,
-            version.client,
-            version.author,
-            version.application,
-        ),
-        *(_load_snapshot(version).encode(), version.id, BY_NAME[version.kind], old),
+        version.version,
+        version.moment,
+        version.type,
+        version.client,
+        version.author,
+        version.application,
+        _load_snapshot(version).encode(),
+        version.id,
+        BY_NAME[version.kind],
+        old,
     )
 
 

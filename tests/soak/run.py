@@ -122,7 +122,7 @@ class Soak:
         self.run_command("partitions", "verify", "--archive")
         self.run_command("quarantine", "retry", "--now", login=logins.CONSUMER)
         self.run_command(
-            *("quarantine", "discard", "--topic", BAD_TOPIC, "--why", "soak"), login=logins.CONSUMER
+            "quarantine", "discard", "--topic", BAD_TOPIC, "--why", "soak", login=logins.CONSUMER
         )
 
     def run_command(

@@ -186,7 +186,9 @@ class SwapStress:
             f"INSERT INTO {ROOT.table} (id, version, data, updated_at, client_id, type)"
             " VALUES (%s, %s, %s, %s, 'sql', 1)",
             [
-                *(id, version, json.dumps({"id": id, "n": version})),
+                id,
+                version,
+                json.dumps({"id": id, "n": version}),
                 OPEN + timedelta(seconds=version),
             ],
         )
@@ -227,9 +229,19 @@ class SwapStress:
             day, before = moment.date(), set(self.sent[moment.date()])
             with tempfile.TemporaryDirectory() as folder:
                 call_command(
-                    *("export", "--entity", ROOT.name, "--from", str(day)),
-                    *("--to", str(day + timedelta(days=1)), "--format", "jsonl"),
-                    *("--output", folder, "--unmasked", "a test"),
+                    "export",
+                    "--entity",
+                    ROOT.name,
+                    "--from",
+                    str(day),
+                    "--to",
+                    str(day + timedelta(days=1)),
+                    "--format",
+                    "jsonl",
+                    "--output",
+                    folder,
+                    "--unmasked",
+                    "a test",
                     stdout=io.StringIO(),
                     stderr=io.StringIO(),
                 )

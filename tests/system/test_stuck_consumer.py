@@ -138,7 +138,8 @@ def find_backend(database: ProductDatabase, application_name: str) -> psutil.Pro
     """Return the process of PostgreSQL that serves the connection with this application name."""
     row, *_ = database.query(
         "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND datname = %s",
-        *(application_name, database.name),
+        application_name,
+        database.name,
     )
     return psutil.Process(row["pid"])
 

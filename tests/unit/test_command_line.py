@@ -195,9 +195,14 @@ def test_help_does_not_start_django() -> None:
 @pytest.mark.parametrize(
     "values",
     [
-        *("capacity --rps -1", "capacity --rps 200 --days 0"),
-        *("capacity --rps nan", "compare-old --sample -3", "migrate --statement-timeout inf"),
-        *("migrate --statement-timeout -1", "trace --version 1.0", "trace --version x"),
+        "capacity --rps -1",
+        "capacity --rps 200 --days 0",
+        "capacity --rps nan",
+        "compare-old --sample -3",
+        "migrate --statement-timeout inf",
+        "migrate --statement-timeout -1",
+        "trace --version 1.0",
+        "trace --version x",
     ],
 )
 def test_option_with_a_number_out_of_range_is_refused(values: str) -> None:

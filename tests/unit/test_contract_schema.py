@@ -58,8 +58,27 @@ def is_decoded(body: bytes, topic: str = TOPIC, decode: Decoder = decode) -> boo
 LENGTHS = ["", *(letter * size for letter in "x😀" for size in (1, 31, 32, 33, 63, 64, 65)), "\0"]
 KINDS: list[Any] = [..., None, True, False, 0, 1, 1.5, "1", [], {}, ["x"], {"a": 1}]
 TYPE_EDGES: list[Any] = [
-    *(..., None, "CREATE", "UPDATE", "DELETE", 0, 1, 2, 3, -1, "0", "1", "2", "3", "", "delete"),
-    *(True, 1.5, [], {}, 10**30),
+    ...,
+    None,
+    "CREATE",
+    "UPDATE",
+    "DELETE",
+    0,
+    1,
+    2,
+    3,
+    -1,
+    "0",
+    "1",
+    "2",
+    "3",
+    "",
+    "delete",
+    True,
+    1.5,
+    [],
+    {},
+    10**30,
 ]
 TIME_EDGES = [
     f"{date}T{time}{zone}"

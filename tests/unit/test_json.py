@@ -28,9 +28,27 @@ from tests.unit.diff_documents import DOCUMENTS, make_exact
 LONG = "9" * 5000
 
 NUMBERS = [
-    *("0", "-1", "1.0", "1.00", "-0.0", "0.1", "12345678901234567890.10", "18446744073709551615"),
-    *("18446744073709551616", "-9223372036854775809", "9" * 4300, LONG, "-" + LONG, LONG + ".50"),
-    *("0." + "0" * 50 + "1", "1E+2", "1e2", "1.50E1", "0.0000000", "1E-400", "1E+400"),
+    "0",
+    "-1",
+    "1.0",
+    "1.00",
+    "-0.0",
+    "0.1",
+    "12345678901234567890.10",
+    "18446744073709551615",
+    "18446744073709551616",
+    "-9223372036854775809",
+    "9" * 4300,
+    LONG,
+    "-" + LONG,
+    LONG + ".50",
+    "0." + "0" * 50 + "1",
+    "1E+2",
+    "1e2",
+    "1.50E1",
+    "0.0000000",
+    "1E-400",
+    "1E+400",
 ]
 
 
@@ -81,12 +99,32 @@ def test_text_with_special_characters_is_read_and_written_unchanged() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "{", "nul", "NaN", "Infinity", "[-Infinity]", "01", "1.", ".5", "+1", "[1,]"),
-        *('{"a":1,}', "{'a':1}", '"\\ud800"', "1 2", "1E+99999999999999999999", b"\xff", b'"\xff"'),
-        *("[" * 100_000, "[" * 100_000 + "]" * 100_000),
+        "",
+        "{",
+        "nul",
+        "NaN",
+        "Infinity",
+        "[-Infinity]",
+        "01",
+        "1.",
+        ".5",
+        "+1",
+        "[1,]",
+        '{"a":1,}',
+        "{'a':1}",
+        '"\\ud800"',
+        "1 2",
+        "1E+99999999999999999999",
+        b"\xff",
+        b'"\xff"',
+        "[" * 100_000,
+        "[" * 100_000 + "]" * 100_000,
         # next to a number that needs the slow way
-        *(f'[{LONG}, "\\ud800"]', f"[{LONG}, NaN]", f"[{LONG}, 1E+99999999999999999999]"),
-        *(f"[{LONG}, ]", f"[{LONG}, " + "[" * 100_000 + "]" * 100_001),
+        f'[{LONG}, "\\ud800"]',
+        f"[{LONG}, NaN]",
+        f"[{LONG}, 1E+99999999999999999999]",
+        f"[{LONG}, ]",
+        f"[{LONG}, " + "[" * 100_000 + "]" * 100_001,
     ],
     ids=lambda text: repr(text[:12]) + repr(text[-12:]),
 )
@@ -242,7 +280,10 @@ def test_deeply_nested_list_items_without_identity_fields_are_matched() -> None:
         walk.blame_version(old, 1)
         walk.blame_rest(0)
         assert [path for path, version in blamed.items() if version == 0] == [
-            *("/1/kind", "/1/of", "/2/kind", "/2/of")
+            "/1/kind",
+            "/1/of",
+            "/2/kind",
+            "/2/of",
         ]
         return [f"{change.kind} {change.path}" for change in compare_snapshots(old, new).changes]
 

@@ -186,7 +186,10 @@ def test_shipped_kinds_have_the_topics_of_the_contract() -> None:
             None if name == "product-instance" else "productInstanceId",
         )
         for name in (
-            *("product-instance", "participant-role", "product-task", "realty-info"),
+            "product-instance",
+            "participant-role",
+            "product-task",
+            "realty-info",
             "product-car",
         )
     ]

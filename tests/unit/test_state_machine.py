@@ -294,8 +294,13 @@ class ConsumerMachine(RuleBasedStateMachine):
             )
         last = entry.last if entry.last is not None and entry.last.offset >= low else None
         return Claim(
-            *(make_source(partition, entry), entry.epoch, entry.next),
-            *(entry.resume_until, entry.halted, 0, last),
+            make_source(partition, entry),
+            entry.epoch,
+            entry.next,
+            entry.resume_until,
+            entry.halted,
+            0,
+            last,
         )
 
     # Messages

@@ -86,13 +86,28 @@ _ACTIONS_BY_ROUTE_START: Final = (
 )
 # Pages without data of applications, of the quarantine or of the journal.
 _ROUTES_WITHOUT_ACCESS: Final = (
-    *("oidc/", "break-glass/", "api/schema/", "api/docs/", "api/v1/completeness"),
+    "oidc/",
+    "break-glass/",
+    "api/schema/",
+    "api/docs/",
+    "api/v1/completeness",
     *(
         f"admin/{admin_route}"
         for admin_route in (
-            *("login/", "logout/", "language/", "zone/", "jsi18n/", "completeness/"),
-            *("operations/", "days/", "history/person/", "history/fieldlabel/", "auth/"),
-            *("autocomplete/", "^(?P<app_label>", "(?P<url>"),
+            "login/",
+            "logout/",
+            "language/",
+            "zone/",
+            "jsi18n/",
+            "completeness/",
+            "operations/",
+            "days/",
+            "history/person/",
+            "history/fieldlabel/",
+            "auth/",
+            "autocomplete/",
+            "^(?P<app_label>",
+            "(?P<url>",
         )
     ),
 )

@@ -41,8 +41,16 @@ class JournalRows:
         *(
             CanonicalColumn(name, CanonicalForm.TEXT)
             for name in (
-                *("login", "identity", "actor", "address", "request_id", "action", "entity"),
-                *("entity_id", "application", "outcome"),
+                "login",
+                "identity",
+                "actor",
+                "address",
+                "request_id",
+                "action",
+                "entity",
+                "entity_id",
+                "application",
+                "outcome",
             )
         ),
         CanonicalColumn("status", CanonicalForm.NUMBER),

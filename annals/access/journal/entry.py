@@ -34,9 +34,31 @@ MAX_HIDDEN_ENTRIES: Final = 20
 # Parameters whose values cannot be data of the bank's clients. Only these are kept in `query`.
 _HARMLESS_PARAMETERS: Final = frozenset(
     (
-        *("pageSize", "sort", "order", "type", "include", "archive", "download", "format", "as"),
-        *("entity", "topic", "version", "partition", "offset", "action", "outcome"),
-        *("from", "to", "time", "since", "until", "at", "fromAt", "toAt", "updatedAt"),
+        "pageSize",
+        "sort",
+        "order",
+        "type",
+        "include",
+        "archive",
+        "download",
+        "format",
+        "as",
+        "entity",
+        "topic",
+        "version",
+        "partition",
+        "offset",
+        "action",
+        "outcome",
+        "from",
+        "to",
+        "time",
+        "since",
+        "until",
+        "at",
+        "fromAt",
+        "toAt",
+        "updatedAt",
     )
 )
 _HARMLESS_VALUE: Final = re.compile(r"[A-Za-z.,-]{1,60}|\d{1,6}|20\d\d-\d\d-\d\d[T\d:.+Z-]{,30}")

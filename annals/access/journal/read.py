@@ -139,8 +139,23 @@ def _generate_span_queries(
 
 
 COLUMNS: Final = (
-    *("at", "login", "actor", "address", "action", "entity", "entity_id", "application"),
-    *("outcome", "status", "reason", "method", "query", "request_id", "identity", "path", "moment"),
+    "at",
+    "login",
+    "actor",
+    "address",
+    "action",
+    "entity",
+    "entity_id",
+    "application",
+    "outcome",
+    "status",
+    "reason",
+    "method",
+    "query",
+    "request_id",
+    "identity",
+    "path",
+    "moment",
 )
 
 

@@ -240,7 +240,9 @@ class CallbackView(OIDCAuthenticationCallbackView):  # type: ignore[misc] # unty
         )
         log.info(
             "%r logged in through provider %s from %s",
-            *(user.get_username(), self.provider, get_client_address(request)),
+            user.get_username(),
+            self.provider,
+            get_client_address(request),
         )
         return HttpResponseRedirect(self._next)
 

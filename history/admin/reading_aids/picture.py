@@ -72,7 +72,11 @@ def draw_step_chart(steps: Sequence[ValueStep], until: datetime) -> SafeString:
         '<span>{}</span><svg class="steps" viewBox="0 0 {} {}" aria-hidden="true" '
         'preserveAspectRatio="none"><polyline points="{}"/></svg><span>{}</span>'
         "<figcaption>{}</figcaption>",
-        *(highest.text, WIDTH, HEIGHT, points, lowest.text),
+        highest.text,
+        WIDTH,
+        HEIGHT,
+        points,
+        lowest.text,
         when(begin, "date") + when(until, "date"),
     )
 
@@ -107,7 +111,11 @@ def draw_day_bars(days: Sequence[DayBar], first: date, last: date) -> SafeString
     return format_html(
         '<svg class="bars" viewBox="0 0 {} {}" aria-hidden="true" preserveAspectRatio="none">'
         '<rect class="ground" x="0" y="{}" width="{}" height="1"/>{}</svg>',
-        *(WIDTH, WITH_MARKS, HEIGHT - 1, WIDTH, bars),
+        WIDTH,
+        WITH_MARKS,
+        HEIGHT - 1,
+        WIDTH,
+        bars,
     )
 
 

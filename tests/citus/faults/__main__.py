@@ -69,8 +69,14 @@ def _parse_options() -> argparse.Namespace:
         action="append",
         default=[],
         choices=[
-            *("worker", "coordinator", "consumer", "prepared", "rebalance"),
-            *("commit", "on-worker", "standby"),
+            "worker",
+            "coordinator",
+            "consumer",
+            "prepared",
+            "rebalance",
+            "commit",
+            "on-worker",
+            "standby",
         ],
         help="this scene only; can be given several times",
     )
