@@ -7,7 +7,7 @@ from django.db import connection
 
 from history.store.catalogue import labels
 from tests.citus.cluster import Citus
-from tests.db.partitioned import delete_rows, set_clock
+from tests.db.partitioned import delete_rows, set_clock, tables
 
 __all__ = ["own_labels", "set_clock", "tables", "transactional_db"]
 
@@ -19,11 +19,6 @@ def transactional_db(distributed: Citus) -> Iterator[None]:
     yield
     delete_rows()
     connection.close()
-
-
-@pytest.fixture
-def tables(transactional_db: None) -> None:
-    """The *_aud tables without any partition."""
 
 
 @pytest.fixture(autouse=True)
