@@ -43,8 +43,11 @@ def run(data: TimelineData, host: str, port: int, seconds: int) -> dict[str, Any
         bench = Harness(data.conninfo, broker)
         topics = [topic for entity in ENTITIES for topic in entity.topics]
         bench.make_producer().create_topics(topics, 3)
-        environment = {**bench.make_environment(), **data.make_environment(),
-                       "KAFKA_BOOTSTRAP_SERVERS": broker.get_bootstrap_servers()}  # fmt: skip
+        environment = {
+            **bench.make_environment(),
+            **data.make_environment(),
+            "KAFKA_BOOTSTRAP_SERVERS": broker.get_bootstrap_servers(),
+        }
         consumer = bench.start_consumer(None, **data.make_environment())
         try:
             alone = _measure_ingest(bench, environment, seconds)

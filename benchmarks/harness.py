@@ -57,8 +57,12 @@ class Harness:
         self._round += 1
 
     def make_producer(self) -> KafkaProducer:
-        return KafkaProducer({"bootstrap.servers": self.broker.get_bootstrap_servers(),
-                         "message.max.bytes": 8_000_000})  # fmt: skip
+        return KafkaProducer(
+            {
+                "bootstrap.servers": self.broker.get_bootstrap_servers(),
+                "message.max.bytes": 8_000_000,
+            }
+        )
 
     def make_environment(self) -> dict[str, str]:
         """Return the environment for a command that uses this database and this broker."""
@@ -89,9 +93,12 @@ class Harness:
         arguments = ["consume", "--json", "--group", f"bench-{self._round}", *more_arguments]
         arguments += [] if until_idle is None else ["--until-idle", str(until_idle)]
         process = subprocess.Popen(
-            [sys.executable, str(PROGRAM), *arguments], env={**self.make_environment(), **env},
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
+            [sys.executable, str(PROGRAM), *arguments],
+            env={**self.make_environment(), **env},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
         self._consumers.append(process)
         return process
 
@@ -237,9 +244,12 @@ def measure_cpu(process: psutil.Process) -> float:
 def run_command(environment: Mapping[str, str], *words: str) -> None:
     """Run a management command to its end."""
     subprocess.run(
-        [sys.executable, str(PROGRAM), *words], env=environment, check=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [sys.executable, str(PROGRAM), *words],
+        env=environment,
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
 
 
 @contextmanager
@@ -261,9 +271,10 @@ def start_web(
     ]
     server = subprocess.Popen(
         [sys.executable, "-m", "gunicorn", *arguments],
-        env=dict(environment), stdout=subprocess.DEVNULL,
+        env=dict(environment),
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL if quiet else None,
-    )  # fmt: skip
+    )
     try:
         yield port, psutil.Process(server.pid)
     finally:

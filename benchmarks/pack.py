@@ -360,18 +360,23 @@ def _list_targets(figures: Figures) -> list[Figures]:
     sizes, pages = figures["sizes"], figures["pages"]
     usual, big, blame = pages.values()
     limits = [
-        *((f"bytes a version, {count} a document", sizes[count]["packed"], limit)
-          for count, limit in GOALS.items()),
+        *(
+            (f"bytes a version, {count} a document", sizes[count]["packed"], limit)
+            for count, limit in GOALS.items()
+        ),
         ("page of 50, packed to plain", usual[1]["p50"] / usual[0]["p50"], 1.0),
         ("10,000 versions, page of 50, ms", big[1]["p50"], 10.0),
         ("10,000 versions, blame, ms", blame[1]["p50"], 60.0),
         ("seconds for 40,000 versions, packed", 40_000 / sizes[9]["rate"], 1.0),
         ("seconds for 60,000 versions, unpacked", 60_000 / figures["unpack"], 1.0),
-        ("reading again: seconds to those of new messages",
-         figures["again"]["new"] / figures["again"]["packed"], 2.0),
+        (
+            "reading again: seconds to those of new messages",
+            figures["again"]["new"] / figures["again"]["packed"],
+            2.0,
+        ),
         ("99 of 100 writes at 2,000/s while a day is packed, ms", figures["again"]["beside"], 60.0),
         ("memory, MB", figures["memory"], 300.0),
-    ]  # fmt: skip
+    ]
     return [
         {"name": name, "value": round(value, 2), "limit": limit, "met": value <= limit}
         for name, value, limit in limits

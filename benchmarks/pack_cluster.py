@@ -231,11 +231,19 @@ def _list_targets(figures: Figures) -> list[Figures]:
     plain, spread = figures["plain"], figures["cluster"]
     rate = spread["pack"] / plain["pack"]
     return [
-        {"name": "rate on the cluster to plain", "value": round(rate, 2), "limit": 0.8,
-         "met": rate >= 0.8},
-        {"name": "memory, MB", "value": figures["memory"], "limit": 300,
-         "met": figures["memory"] <= 300},
-    ]  # fmt: skip
+        {
+            "name": "rate on the cluster to plain",
+            "value": round(rate, 2),
+            "limit": 0.8,
+            "met": rate >= 0.8,
+        },
+        {
+            "name": "memory, MB",
+            "value": figures["memory"],
+            "limit": 300,
+            "met": figures["memory"] <= 300,
+        },
+    ]
 
 
 def _print_figures(figures: Figures) -> None:

@@ -119,15 +119,22 @@ def _time_consumer(bench: Harness, group: str) -> TimesByPart:
     command = [sys.executable, str(PROGRAM), "consume", "--group", group]
     began = time.perf_counter()
     consumer = subprocess.Popen(
-        command, env=bench.make_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        command,
+        env=bench.make_environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
-    )  # fmt: skip
+    )
     try:
         process = psutil.Process(consumer.pid)
         port = int(bench.broker.get_bootstrap_servers().rpartition(":")[2])
-        _wait_until(lambda: any(socket.raddr and socket.raddr.port == port
-                           for socket in process.net_connections("tcp")),
-                    "consume: asks Kafka")  # fmt: skip
+        _wait_until(
+            lambda: any(
+                socket.raddr and socket.raddr.port == port
+                for socket in process.net_connections("tcp")
+            ),
+            "consume: asks Kafka",
+        )
         times: TimesByPart = {
             "consume: asks Kafka": (time.perf_counter() - began, _measure_cpu(process))
         }

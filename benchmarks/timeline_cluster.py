@@ -146,9 +146,13 @@ def _list_targets(questions: Figures) -> list[Figures]:
         ):
             if limit is not None:
                 targets.append(
-                    {"name": f"{question.name}, {name}", "value": round(value, 2), "limit": limit,
-                     "met": value <= limit}
-                )  # fmt: skip
+                    {
+                        "name": f"{question.name}, {name}",
+                        "value": round(value, 2),
+                        "limit": limit,
+                        "met": value <= limit,
+                    }
+                )
     return targets
 
 

@@ -203,9 +203,12 @@ def _generate_records(
     for id, count in [(BIG, BIG_VERSIONS), *((f"HOT{n}", HOT_VERSIONS) for n in range(HOT_COUNT))]:
         for version, record in enumerate(islice(cycle(versions), count)):
             yield msgspec.structs.replace(
-                record, id=id, version=version, type=int(version > 0),
+                record,
+                id=id,
+                version=version,
+                type=int(version > 0),
                 updated_at=start + span * version // count,
-            )  # fmt: skip
+            )
 
 
 def _generate_applications_with_five_children(

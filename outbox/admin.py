@@ -53,14 +53,31 @@ class DocumentAdmin(ReadOnlyAdmin):
     """The list of documents with unsent versions."""
 
     # The columns needed for decisions come first, because a narrow window cuts off the last ones.
-    list_display = ("key", "state", "last_error", "unsent", "waiting_since", "attempts",
-                    "next_attempt_at")  # fmt: skip
+    list_display = (
+        "key",
+        "state",
+        "last_error",
+        "unsent",
+        "waiting_since",
+        "attempts",
+        "next_attempt_at",
+    )
     list_filter = (DocumentStateFilter,)
     search_fields = ("=key",)
     ordering = ("waiting_since",)
     actions = ("retry", "discard")
-    fields = ("key", "state", "sent", "version", "waiting_since", "attempts", "next_attempt_at",
-              "last_error", "bucket", "versions")  # fmt: skip
+    fields = (
+        "key",
+        "state",
+        "sent",
+        "version",
+        "waiting_since",
+        "attempts",
+        "next_attempt_at",
+        "last_error",
+        "bucket",
+        "versions",
+    )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Document]:
         """Return the documents with unsent versions, each with whether a relay is sending it."""

@@ -21,6 +21,7 @@ import msgspec
 from msgspec import inspect
 
 from annals.configuration import env
+from annals.configuration.fields import Settings
 from history.common.metric import MetricDescription, MetricRegister, OpenValues
 from scripts import message_schema as contract
 from scripts.contract_page import make_parts as contract_parts
@@ -103,8 +104,8 @@ instead of dots.
 
 def make_settings_page() -> str:
     """Return the text of docs/settings.md: one row for each field of Settings, in their order."""
-    fields = msgspec.structs.fields(env.Settings)
-    hints = get_type_hints(env.Settings, include_extras=True)
+    fields = msgspec.structs.fields(Settings)
+    hints = get_type_hints(Settings, include_extras=True)
     rows = [
         f"| `{env.get_variable_name(field.name)}` | {_describe_values(hints[field.name])} "
         f"| {_format_default(field.default)} | {_find_description(hints[field.name])} |"

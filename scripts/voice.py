@@ -182,10 +182,14 @@ def main(root: Path, folders: list[str], since: str, *, with_places: bool) -> No
     shared = [
         f"{name}: {', '.join(sorted(files))}" for name, files in findings.shared_classes.items()
     ]
-    print(f"{findings.verb_share:>7.1%}  of {findings.public_functions:,} public functions begin"
-          " with a verb")  # fmt: skip
-    print(f"{len(findings.pronouns):>7}  pronouns and bare participles as names"
-          f" ({len(ALLOWED_PRONOUNS)} more are allowed)")  # fmt: skip
+    print(
+        f"{findings.verb_share:>7.1%}  of {findings.public_functions:,} public functions begin"
+        " with a verb"
+    )
+    print(
+        f"{len(findings.pronouns):>7}  pronouns and bare participles as names"
+        f" ({len(ALLOWED_PRONOUNS)} more are allowed)"
+    )
     print(f"{len(shared):>7}  class names in more than one module")
     structure = root / "docs" / "structure.md"
     for way, count in count_way_modules(structure.read_text()).items():

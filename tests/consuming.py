@@ -71,9 +71,9 @@ class ProductDatabase:
         """Drop every day of every kind."""
         for entity in ENTITIES:
             for row in self.query(
-                "SELECT inhrelid::regclass AS day FROM pg_inherits"
-                " WHERE inhparent = %s::regclass", entity.table
-            ):  # fmt: skip
+                "SELECT inhrelid::regclass AS day FROM pg_inherits WHERE inhparent = %s::regclass",
+                entity.table,
+            ):
                 self.execute(f"DROP TABLE {row['day']}")
 
     def query(self, text: str, *values: Any) -> list[dict[str, Any]]:
@@ -196,8 +196,12 @@ def run_command(
         return subprocess.CompletedProcess(arguments, finished.code, finished.out, finished.err)
     return subprocess.run(
         [sys.executable, "manage.py", *arguments],
-        cwd=root, env=env, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+        cwd=root,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
 
 
 def make_tables(env: dict[str, str], server: EmbeddedPostgres) -> None:
@@ -225,9 +229,12 @@ class ConsumerProcess:
             self._offset = errors.tell()
             self.process = subprocess.Popen(
                 [sys.executable, "manage.py", "consume", "--json", "--group", group, *options],
-                cwd=root, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                cwd=root,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
                 stderr=errors,
-            )  # fmt: skip
+            )
 
     def read_log(self) -> str:
         """Return what this process has logged so far."""

@@ -44,15 +44,21 @@ def run_debian_server() -> Iterator[str]:
     initdb = ["--pgdata", data, "--username", "annals", "--auth=trust", "--no-sync"]
     subprocess.run(
         [programs / "initdb", *initdb, "--encoding=UTF8", "--locale=C.UTF-8"],
-        check=True, stdout=subprocess.DEVNULL, cwd="/", **process_options,
-    )  # fmt: skip
+        check=True,
+        stdout=subprocess.DEVNULL,
+        cwd="/",
+        **process_options,
+    )
     options = [f"-c{name}={value}" for name, value in SETTINGS.items()]
     listen = [f"-p{port}", "-clisten_addresses=127.0.0.1", "-cunix_socket_directories="]
     with (folder / "log").open("w") as log:
         server = subprocess.Popen(
             [programs / "postgres", "-D", data, *listen, *options],
-            cwd="/", stdout=log, stderr=log, **process_options,
-        )  # fmt: skip
+            cwd="/",
+            stdout=log,
+            stderr=log,
+            **process_options,
+        )
     try:
         readiness_command = [programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
         while subprocess.run(readiness_command).returncode != 0:

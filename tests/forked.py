@@ -40,8 +40,11 @@ class CommandForker:
         self._asking = threading.Lock()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.forked"],
-            env=dict(env), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            env=dict(env),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
 
     def run_command(
         self,
@@ -55,8 +58,12 @@ class CommandForker:
         Args:
             constants: Values of module constants, by dotted path.
         """
-        request = {"words": arguments, "env": dict(env), "seconds": seconds,
-                    "constants": dict(constants or {})}  # fmt: skip
+        request = {
+            "words": arguments,
+            "env": dict(env),
+            "seconds": seconds,
+            "constants": dict(constants or {}),
+        }
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with self._asking:

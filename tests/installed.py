@@ -82,9 +82,12 @@ class InstalledAnnals:
         """Run the program annals in the folder."""
         return subprocess.run(
             [self.root / "bin" / "annals", *arguments],
-            env={**self.env, **(env or {})}, cwd=self.folder, capture_output=True, text=True,
+            env={**self.env, **(env or {})},
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
             timeout=300,
-        )  # fmt: skip
+        )
 
     @contextmanager
     def run_web(self, env: Mapping[str, str]) -> Iterator[str]:
@@ -94,12 +97,22 @@ class InstalledAnnals:
         with log.open("w") as output:
             server = subprocess.Popen(
                 [
-                    self.root / "bin" / "python", "-m", "gunicorn",
-                    "--config", "python:annals.server", "--bind", f"127.0.0.1:{port}",
-                    "--workers", "1", "annals.wsgi",
+                    self.root / "bin" / "python",
+                    "-m",
+                    "gunicorn",
+                    "--config",
+                    "python:annals.server",
+                    "--bind",
+                    f"127.0.0.1:{port}",
+                    "--workers",
+                    "1",
+                    "annals.wsgi",
                 ],
-                env={**self.env, **env}, cwd=self.folder, stdout=output, stderr=output,
-            )  # fmt: skip
+                env={**self.env, **env},
+                cwd=self.folder,
+                stdout=output,
+                stderr=output,
+            )
         try:
             address = f"http://127.0.0.1:{port}"
             wait_until(lambda: fetch_status(f"{address}/healthz") == 200, log.read_text)

@@ -4,7 +4,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from annals.embedded import process
+from history.common import private_files
 from tests import required_programs
 
 
@@ -19,7 +19,7 @@ def install_packages(source_folder: Path, name: str) -> Path:
     lock = (source_folder / "package-lock.json").read_bytes()
     stamp = folder / "installed.json"
     folder.mkdir(parents=True, exist_ok=True)
-    with process.hold_file_lock(folder / "lock"):
+    with private_files.hold_file_lock(folder / "lock"):
         if stamp.exists() and stamp.read_bytes() == lock:
             return folder
         for name_of_file in ("package.json", "package-lock.json"):

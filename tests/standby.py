@@ -4,9 +4,10 @@ import os
 import signal
 from pathlib import Path
 
-from annals.embedded import postgres, process
+from annals.embedded import postgres
 from annals.embedded.postgres import USER, EmbeddedPostgres, PostgresSettings
 from annals.embedded.process import HOST
+from history.common import private_files
 
 
 def change_settings(server: EmbeddedPostgres, settings: PostgresSettings) -> None:
@@ -27,11 +28,11 @@ def create_standby(
     """
     copy = EmbeddedPostgres(home, settings)
     copy.home.mkdir(parents=True)
-    password = process.write_private_file(
+    password = private_files.write_private_file(
         copy.home / "password", (server.home / "password").read_text()
     )
     for file in server.home.glob("*.password"):
-        process.write_private_file(copy.home / file.name, file.read_text())
+        private_files.write_private_file(copy.home / file.name, file.read_text())
     source = f"host={HOST} port={server.get_port()} user={USER} application_name={name}"
     with postgres.create_data_directory(copy.data) as (fresh, owner):
         options = ("--checkpoint=fast", "--wal-method=stream", "--write-recovery-conf", "--no-sync")

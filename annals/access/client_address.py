@@ -7,13 +7,14 @@ from django.conf import settings
 from django.http import HttpRequest
 
 from annals.configuration import env
+from annals.configuration.fields import Settings
 
 IpNetwork = IPv4Network | IPv6Network
 UNKNOWN = "unknown"
 WIDE_NETWORK_ADDRESSES = 256
 
 
-def load_trusted_proxies(annals_settings: env.Settings) -> tuple[IpNetwork, ...]:
+def load_trusted_proxies(annals_settings: Settings) -> tuple[IpNetwork, ...]:
     """Return the networks of ANNALS_TRUSTED_PROXIES.
 
     Raises:

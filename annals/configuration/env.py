@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from annals.configuration.fields import Settings as Settings
+from annals.configuration.fields import Settings
 from history.common import private_files
 from history.common.complaints import (
     ExplainedError,

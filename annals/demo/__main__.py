@@ -32,18 +32,23 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
         "ANNALS_HOME (default .annals) for the next start.",
     )
     add = parser.add_argument
-    add("--port", type=int,
-        help=f"port of the web; default: the first free port from {FIRST_PORT}")  # fmt: skip
+    add("--port", type=int, help=f"port of the web; default: the first free port from {FIRST_PORT}")
     add(
         "--no-simulate",
         action="store_true",
         help="produce no messages: other programs fill the topics",
     )
-    add("--with-shop", action="store_true",
-        help="also start the service examples/shop: Annals keeps what changes in it")  # fmt: skip
-    add("--check", action="store_true",
+    add(
+        "--with-shop",
+        action="store_true",
+        help="also start the service examples/shop: Annals keeps what changes in it",
+    )
+    add(
+        "--check",
+        action="store_true",
         help="run everything on a small load in a temporary directory, verify what is stored and "
-        "served, and exit with 0 or 1")  # fmt: skip
+        "served, and exit with 0 or 1",
+    )
     return parser.parse_args(argv)
 
 

@@ -55,13 +55,40 @@ _SIZES: Final[Sequence[tuple[float, int]]] = (
 _CHILDREN_BELOW: Final = 0.2
 # Weights of the number of versions: together half of the documents have at most 4, 95% at most 12.
 _PRODUCT_VERSIONS: Final[Mapping[int, float]] = {
-    1: 1.0, 2: 1.5, 3: 2.0, 4: 3.0, 5: 8.0, 6: 11.0, 7: 12.0, 8: 12.0, 9: 11.0, 10: 9.5,
-    11: 8.5, 12: 12.5, 13: 1.5, 14: 1.3, 15: 1.1, 16: 0.9, 18: 1.5, 20: 1.1, 22: 1.8, 27: 0.8,
-    31: 0.3, 36: 0.3, 42: 0.2, 50: 0.1,
-}  # fmt: skip
+    1: 1.0,
+    2: 1.5,
+    3: 2.0,
+    4: 3.0,
+    5: 8.0,
+    6: 11.0,
+    7: 12.0,
+    8: 12.0,
+    9: 11.0,
+    10: 9.5,
+    11: 8.5,
+    12: 12.5,
+    13: 1.5,
+    14: 1.3,
+    15: 1.1,
+    16: 0.9,
+    18: 1.5,
+    20: 1.1,
+    22: 1.8,
+    27: 0.8,
+    31: 0.3,
+    36: 0.3,
+    42: 0.2,
+    50: 0.1,
+}
 _CHILD_VERSIONS: Final[Mapping[int, float]] = {
-    1: 66.0, 2: 11.0, 3: 5.0, 4: 12.5, 5: 3.0, 6: 2.0, 8: 0.5,
-}  # fmt: skip
+    1: 66.0,
+    2: 11.0,
+    3: 5.0,
+    4: 12.5,
+    5: 3.0,
+    6: 2.0,
+    8: 0.5,
+}
 _LOAN_WEIGHTS: Final[Mapping[str, float]] = {"mortgage": 0.24, "car": 0.16, "consumer": 0.60}
 # By loan: the role of a child, the chance of such a child, and its kind.
 _CHILD_CHANCES: Final[Mapping[str, Sequence[tuple[str, float, str]]]] = {

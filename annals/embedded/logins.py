@@ -7,6 +7,7 @@ import psycopg
 from psycopg import sql
 
 from annals.embedded import process
+from history.common import private_files
 
 OWNER: Final = "owner_login"
 WEB: Final = "web_login"
@@ -26,7 +27,9 @@ _CREATE_OWNER: Final[tuple[LiteralString, ...]] = (
 def get_password_file(home: Path, login: str) -> Path:
     """Return the file with the password of a login. Generates the password if it is missing."""
     file = home / f"{login}.password"
-    return file if file.exists() else process.write_private_file(file, process.generate_password())
+    if not file.exists():
+        private_files.write_private_file(file, process.generate_password())
+    return file
 
 
 def create_owner(home: Path, superuser: str, database: str) -> None:
@@ -55,4 +58,4 @@ def create_owner(home: Path, superuser: str, database: str) -> None:
         }
         for statement in _CREATE_OWNER:
             connection.execute(sql.SQL(statement).format(**names))
-    process.write_private_file(password_path, password)
+    private_files.write_private_file(password_path, password)

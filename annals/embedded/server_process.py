@@ -14,6 +14,7 @@ from typing import ClassVar, Literal
 
 from annals.embedded import process
 from annals.embedded.process import EmbeddedError
+from history.common import private_files
 
 START_ATTEMPTS = 50
 
@@ -65,7 +66,7 @@ class ServerProcess(ABC):
         Raises:
             EmbeddedError: The server does not start. The message has the end of its log.
         """
-        with process.hold_file_lock(self.home / "lock"):
+        with private_files.hold_file_lock(self.home / "lock"):
             pid = self.find_pid()
             if pid is None:
                 self._launch(timeout)
@@ -85,7 +86,7 @@ class ServerProcess(ABC):
         Raises:
             EmbeddedError: The server does not end.
         """
-        with process.hold_file_lock(self.home / "lock"):
+        with private_files.hold_file_lock(self.home / "lock"):
             pid = self.find_pid()
             if pid is None:
                 return False
@@ -150,7 +151,7 @@ class ServerProcess(ABC):
             offset = self.log.stat().st_size if self.log.exists() else 0
             pid = self.spawn(argv)
             # Written before the server is ready, so that it can be found even if this process dies.
-            process.write_private_file(self.state, json.dumps({"pid": pid, **ports}))
+            private_files.write_private_file(self.state, json.dumps({"pid": pid, **ports}))
             if self._await_ready(pid, timeout):
                 return
             output = process.read_tail(self.log, offset)

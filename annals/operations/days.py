@@ -310,14 +310,16 @@ def _load_table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
             sealed_at, verified_at = sealed.get(key), verified.get(strategy.table)
             is_verified = sealed_at and verified_at and sealed_at < verified_at
             table_days[day, strategy.table] = TableDay(
-                *key, today, part,
+                *key,
+                today,
+                part,
                 hold_reason=translate_all(held.get(key, ())) if day in strategy.held_days else "",
                 unpacked=unpacked.get(key, ""),
                 packed=packed.get(key),
                 sealed=sealed_at,
                 verified=verified_at if is_verified else None,
                 archived=archived.get(key),
-            )  # fmt: skip
+            )
     by_day: defaultdict[date, list[TableDay]] = defaultdict(list)
     for (day, _table), table_day in sorted(table_days.items()):
         by_day[day].append(table_day)

@@ -16,8 +16,13 @@ request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 
 # The attributes of every LogRecord. All others were passed as `extra`.
 STANDARD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {
-    "message", "asctime", "taskName", "request", "server_time", "status_code",
-}  # fmt: skip
+    "message",
+    "asctime",
+    "taskName",
+    "request",
+    "server_time",
+    "status_code",
+}
 
 
 # Characters that could end a value without quotes.

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from annals.configuration import env
+from annals.configuration.fields import Settings
 
 COMMANDS_WITHOUT_DATABASE = frozenset(
     {"help", "embedded", "compilemessages", "makemessages", "collectstatic", "simulate"}
@@ -61,7 +62,7 @@ def prepare_environment(arguments: Sequence[str]) -> None:
         sys.exit(f"annals: {env.make_home_error(error)}")
 
 
-def check_settings(arguments: Sequence[str] = ()) -> env.Settings:
+def check_settings(arguments: Sequence[str] = ()) -> Settings:
     """Check all settings for this command line, and return them.
 
     If a setting is wrong, print the reason and exit with 1.
@@ -85,7 +86,7 @@ def check_settings(arguments: Sequence[str] = ()) -> env.Settings:
     return settings
 
 
-def refuse_open_demo(settings: env.Settings, bind_hosts: Sequence[str]) -> None:
+def refuse_open_demo(settings: Settings, bind_hosts: Sequence[str]) -> None:
     """Refuse a demo that other machines can reach, because everybody knows its logins.
 
     A demo with the embedded PostgreSQL is allowed if ANNALS_DEMO is set explicitly.
@@ -126,7 +127,7 @@ def refuse_open_demo(settings: env.Settings, bind_hosts: Sequence[str]) -> None:
         )
 
 
-def refuse_owner_login(settings: env.Settings, bind_hosts: Sequence[str]) -> None:
+def refuse_owner_login(settings: Settings, bind_hosts: Sequence[str]) -> None:
     """Refuse a web that other machines can reach if its database login has too many rights.
 
     If the database does not answer yet, nothing is refused. Then each worker process of the web
@@ -164,7 +165,7 @@ def _print_uncaught(error: BaseException) -> None:
         sys.__excepthook__(type(error), error, error.__traceback__)
 
 
-def _start_missing_servers(settings: env.Settings, command: str) -> None:
+def _start_missing_servers(settings: Settings, command: str) -> None:
     """Start the embedded PostgreSQL and broker if the command needs them and no other is set.
 
     Raises:
@@ -189,7 +190,7 @@ def _start_missing_servers(settings: env.Settings, command: str) -> None:
         os.environ.setdefault("ANNALS_KAFKA_SESSION_TIMEOUT_MS", "6000")
 
 
-def _refuse_wrong_kinds(settings: env.Settings) -> None:
+def _refuse_wrong_kinds(settings: Settings) -> None:
     """Refuse a declaration of kinds that has mistakes, or that contradicts the other settings.
 
     Raises:

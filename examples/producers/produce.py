@@ -20,8 +20,10 @@ for version, rate in enumerate(["18.4", "17.9", "17.2"], 1):
         "data": {"number": f"N-{id}", "rate": rate},
     }
     producer.produce(
-        topic, json.dumps(message), key=id,
+        topic,
+        json.dumps(message),
+        key=id,
         on_delivery=lambda error, _: refused.append(error) if error else None,
-    )  # fmt: skip
+    )
 if producer.flush(30) or refused:
     sys.exit(f"not all versions are in Kafka: {refused or 'no answer in 30 seconds'}")

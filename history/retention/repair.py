@@ -30,7 +30,7 @@ from history.retention.seals import late_rows, verification
 from history.retention.seals.seal import add_seal
 from history.store.blocks import dictionaries, queries
 from history.store.blocks.codec import CanonicalRow
-from history.store.days import days, doubled_versions
+from history.store.days import day_locks, days, doubled_versions
 from history.store.days.canonical import (
     Connection,
     build_select_list,
@@ -75,7 +75,7 @@ def repair_day(connection: Connection, entity: EntityKind, day: date) -> RepairR
     changed = _find_change(connection, entity, day)
     result = RepairResult()
     with connection.transaction():
-        retry_lock(lambda: _stop_writers(connection, day_table), days.LOCK_WAIT_S)
+        retry_lock(lambda: _stop_writers(connection, day_table), day_locks.LOCK_WAIT_S)
         dictionaries.read_new_dictionaries(connection)
         keys = doubled_versions.find_doubled_versions(connection, entity, day_table.child)
         for id, _ in groupby(keys, attrgetter("id")):

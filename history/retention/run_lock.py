@@ -13,7 +13,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from history.common.error_text import describe
 from history.store.database import forms, session
-from history.store.days.days import ADVISORY_SPACE
+from history.store.days.day_locks import ADVISORY_SPACE
 
 # The advisory locks of days have two numbers (ADVISORY_SPACE, hash), this lock has one.
 RUN_LOCK: Final = ADVISORY_SPACE << 32

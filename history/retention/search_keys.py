@@ -27,7 +27,7 @@ from history.store.blocks.queries import (
     build_version_count,
     read_snapshots,
 )
-from history.store.days import days
+from history.store.days import day_locks
 from history.store.days.canonical import Connection
 from history.store.days.days import DayState
 from history.store.distribution.disk_use import measure_disk_use
@@ -283,5 +283,5 @@ def remove_old_keys(connection: Connection, before: date) -> int:
     for first_page in range(0, size.pages, pages_at_once):
         page_range = _make_page_range(first_page, first_page + pages_at_once)
         remove = partial(connection.execute, statement, {**page_range, "before": before})
-        removed += days.retry_lock(remove, days.LOCK_WAIT_S).rowcount
+        removed += day_locks.retry_lock(remove, day_locks.LOCK_WAIT_S).rowcount
     return removed

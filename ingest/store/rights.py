@@ -10,8 +10,12 @@ from history.store.database import privileges
 from ingest.models import Ledger, Quarantined
 
 READS: Final = (
-    "sealed_day", "pack_dictionary", "ingest_retired_topic", "django_migrations", "gap_run",
-)  # fmt: skip
+    "sealed_day",
+    "pack_dictionary",
+    "ingest_retired_topic",
+    "django_migrations",
+    "gap_run",
+)
 INSERTS: Final = ("ingest_gap", "ingest_unstored", "late_row")
 # `annals gaps heal` notes for which gaps it has asked the services.
 HEALS: Final[Mapping[str, str]] = {"version_gap": "SELECT, UPDATE (asked_at)"}

@@ -43,10 +43,13 @@ def connect(alias: str) -> Connection:
     options = {name: value for name, value in parameters.items() if name not in _DJANGO_PARAMETERS}
     # With these, a dead host is noticed after 30 seconds.
     defaults = {
-        "application_name": "outbox relay", "connect_timeout": 5,
-        "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
+        "application_name": "outbox relay",
+        "connect_timeout": 5,
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
         "tcp_user_timeout": 30_000,
-    }  # fmt: skip
+    }
     connection = psycopg.connect(**{**defaults, **options}, autocommit=True)
     for name, value in SESSION_SETTINGS.items():
         connection.execute(f"SET {name} = '{value}'".encode())

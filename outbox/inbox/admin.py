@@ -19,14 +19,34 @@ class WaitingAdmin(ReadOnlyAdmin):
     """The list of messages that are not processed yet."""
 
     # The columns needed for decisions come first, because a narrow window cuts off the last ones.
-    list_display = ("place", "state", "last_error", "attempts", "due_at", "handler", "chain",
-                    "received_at")  # fmt: skip
+    list_display = (
+        "place",
+        "state",
+        "last_error",
+        "attempts",
+        "due_at",
+        "handler",
+        "chain",
+        "received_at",
+    )
     list_filter = ("state", "handler")
     search_fields = ("=chain", "=identity")
     ordering = ("id",)
     actions = ("retry", "discard")
-    fields = ("place", "handler", "chain", "identity", "state", "sent_at", "received_at",
-              "attempts", "due_at", "last_error", "shown_headers", "shown_value")  # fmt: skip
+    fields = (
+        "place",
+        "handler",
+        "chain",
+        "identity",
+        "state",
+        "sent_at",
+        "received_at",
+        "attempts",
+        "due_at",
+        "last_error",
+        "shown_headers",
+        "shown_value",
+    )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Waiting]:
         """Return the messages without their values, which the list does not show."""

@@ -49,9 +49,11 @@ class Command(BaseCommand):
         for name, (description, _) in self.processes.items():
             process = actions.add_parser(name, help=f"{description}, until stopped")
             process.add_argument(
-                "--until-idle", type=float, metavar="SECONDS",
+                "--until-idle",
+                type=float,
+                metavar="SECONDS",
                 help="end after so many seconds without work",
-            )  # fmt: skip
+            )
         status = actions.add_parser("status", help="what waits and what failed")
         status.add_argument("--json", action="store_true", help="as one JSON object")
         for action in actions.choices.values():

@@ -69,7 +69,8 @@ _METRICS = {
     "versions": ("outbox_pending_versions", "Versions that are not sent yet."),
     "documents": ("outbox_pending_documents", "Documents with versions that are not sent yet."),
     "oldest_seconds": (
-        "outbox_oldest_pending_seconds", "How long the oldest unsent version has waited.",
+        "outbox_oldest_pending_seconds",
+        "How long the oldest unsent version has waited.",
     ),
     "failed": ("outbox_failed_documents", "Documents whose next version was tried and not sent."),
     "sent": ("outbox_sent_total", "Versions that Kafka confirmed."),
@@ -77,7 +78,7 @@ _METRICS = {
         "outbox_attempts_total",
         "Versions that were handed to Kafka; a version counts for each attempt.",
     ),
-}  # fmt: skip
+}
 
 
 def format_metrics(using: str) -> Iterator[str]:

@@ -142,8 +142,11 @@ class RequestAnswerer:
             if len(versions) < VERSIONS_AT_A_TIME:
                 logger.info(
                     "%s, versions %s to %s: %s versions are sent again",
-                    request.document, request.first, request.last, sent,
-                )  # fmt: skip
+                    request.document,
+                    request.first,
+                    request.last,
+                    sent,
+                )
                 return not self.stop.is_set()
             first = versions[-1].version + 1
         return False
@@ -179,7 +182,9 @@ def _send_versions(versions: Iterable[RecordedVersion], sender: VersionSender, s
             raise _KafkaOutageError(outcome.failure.text)
         logger.error(
             "%s, version %s: Kafka refuses it: %s",
-            unsent[0].document, unsent[0].version, outcome.failure.text,
-        )  # fmt: skip
+            unsent[0].document,
+            unsent[0].version,
+            outcome.failure.text,
+        )
         unsent = unsent[1:]
     return sent_count

@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 
 import requests
 
-from annals.embedded import process
+from history.common import private_files
 from tests import required_programs
 from tests.access.real_provider import AUDIENCE, SCOPE, SECRET, DeclaredProvider
 from tests.consuming import wait_until
@@ -46,7 +46,7 @@ def install_keycloak() -> Path:
     if not home.exists():
         required_programs.need_program("mvn", "maven")
     home.parent.mkdir(parents=True, exist_ok=True)
-    with process.hold_file_lock(home.with_name("keycloak.lock")):
+    with private_files.hold_file_lock(home.with_name("keycloak.lock")):
         if not home.exists():
             _install(home)
     return home
@@ -119,46 +119,88 @@ class Keycloak(DeclaredProvider):
     def _create_realm(self) -> None:
         """Create the realm `staff` with groups, people, Annals as a client, and a program."""
         groups = [{"name": group_name} for group_name in ("support", "admins", "other")]
-        self.call_admin_api("POST", "", json={"realm": "staff", "enabled": True,
-            "groups": [{"name": "annals", "subGroups": groups}]})  # fmt: skip
-        realm = "/staff"
-        self.call_admin_api("POST", f"{realm}/client-scopes", json={
-            "name": SCOPE, "protocol": "openid-connect",
-            "attributes": {"include.in.token.scope": "true"},
-            "protocolMappers": [_make_mapper("audience", "oidc-audience-mapper", {
-                "included.custom.audience": AUDIENCE, "access.token.claim": "true"})],
-        })  # fmt: skip
-        base = f"{self.web}/oidc/{self.name}"
-        self.call_admin_api("POST", f"{realm}/clients", json={
-            "clientId": "annals", "secret": SECRET,
-            "redirectUris": [f"{base}/callback/"],
-            "directAccessGrantsEnabled": True,  # only so that a test can get a person's tokens
-            "attributes": {
-                "pkce.code.challenge.method": "S256",
-                "backchannel.logout.url": f"{base}/logout/",
-                "backchannel.logout.session.required": "true",
-                "post.logout.redirect.uris": f"{self.web}/admin/login/",
+        self.call_admin_api(
+            "POST",
+            "",
+            json={
+                "realm": "staff",
+                "enabled": True,
+                "groups": [{"name": "annals", "subGroups": groups}],
             },
-            "protocolMappers": [_make_mapper("groups", "oidc-group-membership-mapper", {
-                "claim.name": "groups", "full.path": "true", "id.token.claim": "true"})],
-        })  # fmt: skip
-        self.call_admin_api("POST", f"{realm}/clients", json={
-            "clientId": "audit-system", "secret": SECRET,
-            "standardFlowEnabled": False, "serviceAccountsEnabled": True,
-            "optionalClientScopes": [SCOPE],
-        })  # fmt: skip
+        )
+        realm = "/staff"
+        self.call_admin_api(
+            "POST",
+            f"{realm}/client-scopes",
+            json={
+                "name": SCOPE,
+                "protocol": "openid-connect",
+                "attributes": {"include.in.token.scope": "true"},
+                "protocolMappers": [
+                    _make_mapper(
+                        "audience",
+                        "oidc-audience-mapper",
+                        {"included.custom.audience": AUDIENCE, "access.token.claim": "true"},
+                    )
+                ],
+            },
+        )
+        base = f"{self.web}/oidc/{self.name}"
+        self.call_admin_api(
+            "POST",
+            f"{realm}/clients",
+            json={
+                "clientId": "annals",
+                "secret": SECRET,
+                "redirectUris": [f"{base}/callback/"],
+                "directAccessGrantsEnabled": True,  # only so that a test can get a person's tokens
+                "attributes": {
+                    "pkce.code.challenge.method": "S256",
+                    "backchannel.logout.url": f"{base}/logout/",
+                    "backchannel.logout.session.required": "true",
+                    "post.logout.redirect.uris": f"{self.web}/admin/login/",
+                },
+                "protocolMappers": [
+                    _make_mapper(
+                        "groups",
+                        "oidc-group-membership-mapper",
+                        {"claim.name": "groups", "full.path": "true", "id.token.claim": "true"},
+                    )
+                ],
+            },
+        )
+        self.call_admin_api(
+            "POST",
+            f"{realm}/clients",
+            json={
+                "clientId": "audit-system",
+                "secret": SECRET,
+                "standardFlowEnabled": False,
+                "serviceAccountsEnabled": True,
+                "optionalClientScopes": [SCOPE],
+            },
+        )
         for login, first, last in (("m.petrov", "Михаил", "Петров"), ("boss", "Анна", "Орлова")):
-            self.call_admin_api("POST", f"{realm}/users", json={
-                "username": login, "enabled": True, "firstName": first, "lastName": last,
-                "email": f"{login}@bank.example", "emailVerified": True,
-                "credentials": [{"type": "password", "value": PASSWORD}],
-            })  # fmt: skip
+            self.call_admin_api(
+                "POST",
+                f"{realm}/users",
+                json={
+                    "username": login,
+                    "enabled": True,
+                    "firstName": first,
+                    "lastName": last,
+                    "email": f"{login}@bank.example",
+                    "emailVerified": True,
+                    "credentials": [{"type": "password", "value": PASSWORD}],
+                },
+            )
 
     def call_admin_api(self, method: str, path: str, **options: Any) -> Any:
         """Call Keycloak's admin API below /admin/realms, and return the JSON of the answer or
         None."""
-        granted = self.get_token("master", "admin-cli", grant_type="password", username=ADMIN,
-            password=PASSWORD)  # fmt: skip
+        granted = self.get_token(
+            "master", "admin-cli", grant_type="password", username=ADMIN, password=PASSWORD
+        )
         answer = requests.request(
             method,
             f"{self.url}/admin/realms{path}",

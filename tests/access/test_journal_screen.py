@@ -31,11 +31,19 @@ API = f"/api/v1/{ENTITY}"
 def add_entry(login: str, minutes: float = 1, **columns: Any) -> None:
     """Add a journal entry that is this many minutes old."""
     fields: dict[str, Any] = {
-        "actor": "person", "address": "203.0.113.7", "request_id": f"r-{login}", "method": "GET",
-        "action": "timeline", "entity": "product-instance", "entity_id": "A1", "application": "A1",
-        "outcome": "shown", "status": 200, "query": API,
+        "actor": "person",
+        "address": "203.0.113.7",
+        "request_id": f"r-{login}",
+        "method": "GET",
+        "action": "timeline",
+        "entity": "product-instance",
+        "entity_id": "A1",
+        "application": "A1",
+        "outcome": "shown",
+        "status": 200,
+        "query": API,
         **dict.fromkeys(("reason", "identity", "path", "moment"), ""),
-    }  # fmt: skip
+    }
     JournalEntry.objects.create(
         login=login, at=datetime.now(UTC) - timedelta(minutes=minutes), **{**fields, **columns}
     )

@@ -11,8 +11,8 @@ import pytest
 import requests
 
 from annals.access.roles import ROLES as ALL_ROLES
-from annals.embedded import process
 from annals.embedded.postgres import EmbeddedPostgres
+from history.common import private_files
 from tests.access.keycloak import PASSWORD, Keycloak
 from tests.access.real_provider import SECRET, ProviderUser
 from tests.access.web import ProductionWeb, is_logged_in
@@ -48,7 +48,7 @@ class ComposeRealm:
         """Return the provider's declaration of docker/compose.yaml with the test's addresses."""
         [provider] = tomllib.loads((DOCKER / "providers.toml").read_text())["provider"]
         issuer = provider["issuer"].replace("http://localhost:8180", self.url)
-        secret = process.write_private_file(folder / "compose.secret", SECRET)
+        secret = private_files.write_private_file(folder / "compose.secret", SECRET)
         return {**provider, "name": self.name, "issuer": issuer, "client_secret_file": str(secret)}
 
     def fill_in_form(self, page: str, login: str) -> dict[str, str]:
@@ -176,8 +176,15 @@ def test_api_refuses_keycloak_tokens_that_were_not_issued_for_the_api(site: Keyc
     poor = site.search_with_token(site.keycloak.request_program_token("openid"))
     assert poor.status_code == 401  # Keycloak adds the audience to a token only with this scope
     assert 'error="invalid_token"' in poor.headers["WWW-Authenticate"]
-    tokens = site.keycloak.get_token("staff", "annals", grant_type="password", username="m.petrov",
-        password=PASSWORD, client_secret=SECRET, scope="openid")  # fmt: skip
+    tokens = site.keycloak.get_token(
+        "staff",
+        "annals",
+        grant_type="password",
+        username="m.petrov",
+        password=PASSWORD,
+        client_secret=SECRET,
+        scope="openid",
+    )
     for kind in ("access_token", "id_token", "refresh_token"):
         answer = site.search_with_token(tokens[kind])
         assert answer.status_code == 401, kind

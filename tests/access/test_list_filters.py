@@ -67,10 +67,15 @@ def test_moments_on_pages_about_logins_are_shown_in_time_zone_of_viewer(root: Cl
 
 
 def test_filter_links_of_lists_work(root: Client) -> None:
-    for address in (f"admin:{app}_changelist" for app in (
-        "auth_user", "history_person",
-        "history_fieldlabel", "ingest_quarantined",
-    )):  # fmt: skip
+    for address in (
+        f"admin:{app}_changelist"
+        for app in (
+            "auth_user",
+            "history_person",
+            "history_fieldlabel",
+            "ingest_quarantined",
+        )
+    ):
         page = root.get(reverse(address))
         (listed,) = [page.context["cl"]]
         links = [

@@ -85,8 +85,12 @@ def test_web_does_not_start_when_its_login_owns_the_tables(
         }
         result = subprocess.run(
             [*GUNICORN, "--bind", "0.0.0.0:0", "annals.wsgi"],
-            cwd=ROOT, env=env, capture_output=True, text=True, timeout=300,
-        )  # fmt: skip
+            cwd=ROOT,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
     assert result.returncode != 0
     assert "Give it a login of its own with `annals grants`" in result.stderr
 

@@ -159,9 +159,19 @@ def objects_by_model(store: Store) -> dict[str, object]:
     store.add("A1", 0, {"rate": "1", "secret": "2"}, 0)
     FieldLabel.objects.create(path="/secret", russian="Тайна", sensitive=True)
     Quarantined.objects.create(
-        id=1, topic="t", topic_id="", partition=0, offset=0, value=b"secret", reason="not_json",
-        detail="", status="new", attempts=0, first_seen="2026-01-01T00:00:00Z", headers=[],
-    )  # fmt: skip
+        id=1,
+        topic="t",
+        topic_id="",
+        partition=0,
+        offset=0,
+        value=b"secret",
+        reason="not_json",
+        detail="",
+        status="new",
+        attempts=0,
+        first_seen="2026-01-01T00:00:00Z",
+        headers=[],
+    )
     label = FieldLabel.objects.create(path="/rate", russian="Ставка", kind="text")
     Person.objects.create(login="m.ivanov", full_name="Иванов", kind="person")
     support = User.objects.get(username="support")

@@ -39,9 +39,15 @@ def quarantine(
 ) -> None:
     """Put a message about this document into quarantine."""
     create_quarantined(
-        topic=entity.topics[0], offset=next(_offsets), entity=entity.name, entity_id=id,
-        version=version, application=application, made_at=minute(7), first_seen=minute(8),
-    )  # fmt: skip
+        topic=entity.topics[0],
+        offset=next(_offsets),
+        entity=entity.name,
+        entity_id=id,
+        version=version,
+        application=application,
+        made_at=minute(7),
+        first_seen=minute(8),
+    )
 
 
 def list_addresses(entity: EntityKind, id: str) -> Iterator[str]:

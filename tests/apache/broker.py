@@ -17,6 +17,7 @@ from annals.configuration import env
 from annals.embedded import process
 from annals.embedded.broker import KafkaConfig, KafkaServer
 from annals.embedded.process import EmbeddedError
+from history.common import private_files
 from tests.apache import certificates, kafka_jars
 
 USER = "annals"
@@ -91,7 +92,7 @@ class Apache(KafkaServer):
 
     def build_command(self, ports: Mapping[str, int]) -> Sequence[str | Path]:
         classpath = f"{kafka_jars.fetch_jars()}/*"
-        process.write_private_file(self.properties, self._render(ports))
+        private_files.write_private_file(self.properties, self._render(ports))
         if not (self.home / "data" / "meta.properties").exists():
             self._format(classpath)
         return (find_java(), *self.java_options, "-cp", classpath, "kafka.Kafka", self.properties)
@@ -158,7 +159,7 @@ class Apache(KafkaServer):
         """Create the storage of the node, with the password of the SASL user."""
         shutil.rmtree(self.home / "data", ignore_errors=True)
         # Also without secured listeners: a later start may add them.
-        password = process.write_private_file(
+        password = private_files.write_private_file(
             self.home / "password", process.generate_password()
         ).read_text()
         words = (
@@ -176,7 +177,7 @@ class Apache(KafkaServer):
             f"{MECHANISM}=[name={USER},password={password}]",
         )
         # The words go through a file, because every user of the machine can read command lines.
-        file = process.write_private_file(
+        file = private_files.write_private_file(
             self.home / "format.arguments", "".join(map(_quote_argument, words))
         )
         try:

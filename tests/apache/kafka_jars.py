@@ -9,8 +9,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from annals.embedded import process
 from annals.embedded.process import EmbeddedError
+from history.common import private_files
 
 SUMS = Path(__file__).with_name("kafka_jars.sha256")
 # docker/compose.yaml has the same version; a test compares them.
@@ -50,7 +50,7 @@ def fetch_jars() -> Path:
         EmbeddedError: The jars are not exactly those of kafka_jars.sha256.
     """
     folder = _get_cache_folder()
-    with process.hold_file_lock(folder.with_name("lock")):
+    with private_files.hold_file_lock(folder.with_name("lock")):
         if not folder.exists():
             _copy_dependencies(folder)
         _check_jars(folder)

@@ -62,22 +62,53 @@ _DOCUMENTS = {
     "long-key": _make_long_key,
 }
 GIANTS = (
-    GiantDocument("100 versions of 3,000 changed items", "items", 100, 20, (
-        f"{API}/items", f"{API}/items?pageSize=500", f"{API}/items/blame",
-        f"{SCREEN}/items/", f"{SCREEN}/items/compare/?from=1&to=9",
-    )),
-    GiantDocument("500 numbers 1e131071", "exponents", 6, 1, (
-        f"{API}/exponents", f"{SCREEN}/exponents/",
-    )),
+    GiantDocument(
+        "100 versions of 3,000 changed items",
+        "items",
+        100,
+        20,
+        (
+            f"{API}/items",
+            f"{API}/items?pageSize=500",
+            f"{API}/items/blame",
+            f"{SCREEN}/items/",
+            f"{SCREEN}/items/compare/?from=1&to=9",
+        ),
+    ),
+    GiantDocument(
+        "500 numbers 1e131071",
+        "exponents",
+        6,
+        1,
+        (
+            f"{API}/exponents",
+            f"{SCREEN}/exponents/",
+        ),
+    ),
     GiantDocument("500 versions of 36 KB", "wide", 500, 50, (f"{API}/wide?pageSize=500",)),
-    GiantDocument("60 versions of 1 MB", "megabyte", 60, 8, (
-        f"{API}/megabyte", f"{API}/megabyte/versions/5", f"{SCREEN}/megabyte/",
-        f"{SCREEN}/megabyte/versions/5/",
-    )),
-    GiantDocument("2,000 fields below a key of 100 KB", "long-key", 3, 2, (
-        f"{API}/long-key/versions/1", f"{API}/long-key/blame",
-    )),
-)  # fmt: skip
+    GiantDocument(
+        "60 versions of 1 MB",
+        "megabyte",
+        60,
+        8,
+        (
+            f"{API}/megabyte",
+            f"{API}/megabyte/versions/5",
+            f"{SCREEN}/megabyte/",
+            f"{SCREEN}/megabyte/versions/5/",
+        ),
+    ),
+    GiantDocument(
+        "2,000 fields below a key of 100 KB",
+        "long-key",
+        3,
+        2,
+        (
+            f"{API}/long-key/versions/1",
+            f"{API}/long-key/blame",
+        ),
+    ),
+)
 
 
 def attack_with_giants(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure]:

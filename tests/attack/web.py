@@ -23,6 +23,7 @@ import psycopg
 import requests
 
 from annals.configuration import env
+from annals.configuration.fields import Settings
 from annals.embedded import process
 from annals.embedded.postgres import EmbeddedPostgres
 from tests import required_programs
@@ -157,7 +158,7 @@ class AttackedSite:
         Args:
             settings: Settings by variable. Unknown ones are left out.
         """
-        known_variables = {env.get_variable_name(field) for field in env.Settings.__struct_fields__}
+        known_variables = {env.get_variable_name(field) for field in Settings.__struct_fields__}
         inherited = {
             name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")
         }
@@ -310,8 +311,11 @@ def run_gunicorn(
     with log.open("w") as file:
         server = subprocess.Popen(
             [*program, "--bind", f"127.0.0.1:{port}", "annals.wsgi"],
-            cwd=root, env=env, stdout=file, stderr=file,
-        )  # fmt: skip
+            cwd=root,
+            env=env,
+            stdout=file,
+            stderr=file,
+        )
     web = AttackedWeb(port, log, env["DATABASE_URL"], server.pid)
     try:
         wait_until(

@@ -110,10 +110,18 @@ def _store_documents(store: Store) -> None:
         id=1, started_at=now, seconds=1, days=3, quarantined=0, removed_before=now.date()
     )
     VersionGap.objects.create(
-        entity=ROOT.name, document="Ш" * 32, first=1, last=2_147_483_646, beginning=False,
-        client_id="w" * 64, since=now - timedelta(days=2), until=now, found_at=now,
-        closed_at=None, outcome="",
-    )  # fmt: skip
+        entity=ROOT.name,
+        document="Ш" * 32,
+        first=1,
+        last=2_147_483_646,
+        beginning=False,
+        client_id="w" * 64,
+        since=now - timedelta(days=2),
+        until=now,
+        found_at=now,
+        closed_at=None,
+        outcome="",
+    )
 
 
 def _list_tables() -> set[str]:

@@ -70,10 +70,12 @@ def running_providers(postgres: EmbeddedPostgres) -> Iterator[LoginSite]:
         partner.write_account(
             "1", preferred_username="a.orlova", name="Орлова Анна", groups=["staff"]
         )
-        web.start([
-            bank.make_declaration(roles) | {"title": BANK},
-            partner.make_declaration(roles) | {"title": PARTNER},
-        ])  # fmt: skip
+        web.start(
+            [
+                bank.make_declaration(roles) | {"title": BANK},
+                partner.make_declaration(roles) | {"title": PARTNER},
+            ]
+        )
         stack.callback(web.stop)
         browser = launch_browser(stack.enter_context(sync_playwright()))
         stack.callback(browser.close)
@@ -86,10 +88,14 @@ def running_providers(postgres: EmbeddedPostgres) -> Iterator[LoginSite]:
         faults: list[str] = []
         page.on(
             "console",
-            lambda message: faults.append(message.text) if message.type == "error"
-            and message.location["url"].startswith(web.url)
-            and "status of" not in message.text else None,
-        )  # fmt: skip
+            lambda message: (
+                faults.append(message.text)
+                if message.type == "error"
+                and message.location["url"].startswith(web.url)
+                and "status of" not in message.text
+                else None
+            ),
+        )
         page.on("pageerror", lambda error: faults.append(str(error)))
         yield LoginSite(web, bank, partner, page, faults)
 

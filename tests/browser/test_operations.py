@@ -13,7 +13,6 @@ from history.common import clock
 from history.kinds.entities import ROOT
 from ingest.models import JobRun, Ledger, Pace, Quarantined
 from tests.browser.conftest import BrowserFaults, Open
-from tests.browser.test_axe import axe_source as axe_source
 from tests.browser.test_axe import find_violations
 from tests.browser.test_screens import UNFOLD, WHOLE, has_no_overflow
 
@@ -39,19 +38,37 @@ def operations_figures(documents: None, django_db_blocker: DjangoDbBlocker) -> N
         now = clock.now()
         for number in range(2):
             Ledger.objects.create(
-                topic=TOPIC, topic_id="t" * 22, partition=number, first_offset=0, next_offset=10**9,
-                read=10**9, stored=10**9, high_watermark=10**9, end_known_at=now, updated_at=now,
-                checked_at=now, halted_at=None if number else now,
+                topic=TOPIC,
+                topic_id="t" * 22,
+                partition=number,
+                first_offset=0,
+                next_offset=10**9,
+                read=10**9,
+                stored=10**9,
+                high_watermark=10**9,
+                end_known_at=now,
+                updated_at=now,
+                checked_at=now,
+                halted_at=None if number else now,
                 halted_why="" if number else "20 bad messages in a row",
-            )  # fmt: skip
+            )
             Quarantined.objects.create(
-                topic=TOPIC, topic_id="t", partition=number, offset=7, reason="not_json",
-                detail="Ш" * 300, client_id="w" * 64 if number else "", first_seen=now,
-            )  # fmt: skip
+                topic=TOPIC,
+                topic_id="t",
+                partition=number,
+                offset=7,
+                reason="not_json",
+                detail="Ш" * 300,
+                client_id="w" * 64 if number else "",
+                first_seen=now,
+            )
             Pace.objects.create(
-                slot=number, at=now - timedelta(minutes=20 - 10 * number), came=900 * number,
-                read=800 * number, stored=800 * number,
-            )  # fmt: skip
+                slot=number,
+                at=now - timedelta(minutes=20 - 10 * number),
+                came=900 * number,
+                read=800 * number,
+                stored=800 * number,
+            )
         JobRun.objects.create(name=JobRun.RETRY, started_at=now, outcome="stored 2")
 
 

@@ -193,9 +193,11 @@ def test_list_of_children_is_not_used_when_search_keys_of_stored_days_were_remov
     assert children.list_children(["A1"]).spans
     for before, is_complete in ((days_ago(8), True), (days_ago(7), False)):
         MaintainRun.objects.create(
-            started_at=NOW, seconds=1, search_keys_before=before.date(),
+            started_at=NOW,
+            seconds=1,
+            search_keys_before=before.date(),
             **dict.fromkeys(("exit_code", "created", "dropped", "held", "busy", "broken"), 0),
-        )  # fmt: skip
+        )
         assert (children.list_children(["A1"]).spans is not None) is is_complete
     MaintainRun.objects.all().delete()
 

@@ -86,12 +86,14 @@ def test_day_cannot_be_created_while_citus_moves_shards(distributed: Citus) -> N
     plain, moving = distributed.connect(), distributed.connect()
     [(shard, host, port)] = distributed.fetch_rows(
         "SELECT shardid, nodename, nodeport FROM citus_shards WHERE table_name = %s::regclass"
-        " ORDER BY 1 LIMIT 1", [TABLE]
-    )  # fmt: skip
+        " ORDER BY 1 LIMIT 1",
+        [TABLE],
+    )
     [(to_host, to_port)] = distributed.fetch_rows(
         "SELECT nodename, nodeport FROM pg_dist_node WHERE shouldhaveshards"
-        " AND (nodename, nodeport) <> (%s, %s) LIMIT 1", [host, port]
-    )  # fmt: skip
+        " AND (nodename, nodeport) <> (%s, %s) LIMIT 1",
+        [host, port],
+    )
     day = TODAY + timedelta(9)
     moving.execute("BEGIN")
     moving.execute(
@@ -142,8 +144,9 @@ def test_filled_table_replaces_empty_day_on_all_nodes(distributed: Citus) -> Non
     days.create_detached_table(plain, new, OLD)
     plain.execute(
         f"INSERT INTO {new.child.as_string(plain)} (id, version, data, updated_at, client_id, type)"
-        " SELECT 'r' || n, n, '{}', %s, 'x', 1 FROM generate_series(1, 100) n", [noon]
-    )  # fmt: skip
+        " SELECT 'r' || n, n, '{}', %s, 'x', 1 FROM generate_series(1, 100) n",
+        [noon],
+    )
     days.replace_table(plain, TABLE, OLD)
     name = days.build_partition_name(TABLE, OLD)
     assert distributed.fetch_rows(f"SELECT count(*), pg_relation_size('{name}') FROM {name}") == [
@@ -153,8 +156,9 @@ def test_filled_table_replaces_empty_day_on_all_nodes(distributed: Citus) -> Non
     plain.execute(f"ANALYZE {name}")
     [(size, shards)] = plain.execute(
         "SELECT citus_total_relation_size(%(name)s), count(*) FROM pg_dist_shard"
-        " WHERE logicalrelid = %(name)s::regclass", {"name": name}
-    ).fetchall()  # fmt: skip
+        " WHERE logicalrelid = %(name)s::regclass",
+        {"name": name},
+    ).fetchall()
     usage = measure_disk_use(plain, [name])[name]
     assert (usage.rows, len(usage.shards)) == (100, shards)
     # The whole counts the empty table of the coordinator too.
@@ -178,8 +182,9 @@ def test_retention_removes_old_search_keys_on_all_nodes(distributed: Citus) -> N
     plain, kind = distributed.connect(), CHILDREN[0].name
     plain.execute(
         "INSERT INTO search_key VALUES ('1', 'n', %(kind)s, 'c1', %(old)s),"
-        " ('2', 'n', %(kind)s, 'c1', %(new)s)", {"kind": kind, "old": OLD, "new": TODAY}
-    )  # fmt: skip
+        " ('2', 'n', %(kind)s, 'c1', %(new)s)",
+        {"kind": kind, "old": OLD, "new": TODAY},
+    )
     before = TODAY - timedelta(1)
     assert remove_old_keys(plain, before) == 1
     assert distributed.fetch_rows("SELECT value FROM search_key") == [("2",)]

@@ -73,8 +73,9 @@ def insert_rows(plain: Connection, entity: EntityKind, day: date) -> None:
         columns["product_instance_id"] = f"'c' || n %% {APPLICATIONS}"
     plain.execute(
         f"INSERT INTO {entity.table} ({', '.join(columns)}) SELECT {', '.join(columns.values())}"
-        " FROM generate_series(1, 300) n", [f"{day} 01:00:00+00"]
-    )  # fmt: skip
+        " FROM generate_series(1, 300) n",
+        [f"{day} 01:00:00+00"],
+    )
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +88,9 @@ def filled(citus: Citus) -> Citus:
             insert_rows(plain, entity, day)
     plain.execute(
         "INSERT INTO search_key SELECT 'v' || n, 'number', %s, 'c1', current_date"
-        " FROM generate_series(1, 50) n", [get_root().name]
-    )  # fmt: skip
+        " FROM generate_series(1, 50) n",
+        [get_root().name],
+    )
     assert plain.execute(NOTED, ["before"]).fetchall() == [(1,)]
     # These days are packed before the distribution, so a trigger guards them.
     for entity in (CHILD, ARCHIVED, CHANGED):
@@ -145,8 +147,10 @@ def test_distribute_says_how_to_register_missing_nodes(filled: Citus) -> None:
 def test_distribute_names_unreachable_worker_before_it_changes_anything(filled: Citus) -> None:
     plain = filled.connect()
     with plain.transaction(force_rollback=True):
-        plain.execute("UPDATE pg_dist_node SET nodeport = 1 WHERE nodeid IN"
-            " (SELECT max(nodeid) FROM pg_dist_node)")  # fmt: skip
+        plain.execute(
+            "UPDATE pg_dist_node SET nodeport = 1 WHERE nodeid IN"
+            " (SELECT max(nodeid) FROM pg_dist_node)"
+        )
         with pytest.raises(needed.NotDistributableError, match=r"the worker .*:1 does not answer"):
             needed.check_cluster(plain, [])
 
@@ -329,18 +333,22 @@ def _assert_distributed(citus: Citus) -> None:
     plain = citus.connect()
     distribution.forget_answer(plain)
     assert distribution.is_distributed(plain)
-    columns = dict(citus.fetch_rows(
-        "SELECT logicalrelid::text, column_to_column_name(logicalrelid, partkey)"
-        " FROM pg_dist_partition WHERE partmethod = 'h'"
-    ))  # fmt: skip
+    columns = dict(
+        citus.fetch_rows(
+            "SELECT logicalrelid::text, column_to_column_name(logicalrelid, partkey)"
+            " FROM pg_dist_partition WHERE partmethod = 'h'"
+        )
+    )
     assert {name: columns[name] for name in DISTRIBUTED_BY} == DISTRIBUTED_BY
     groups = citus.fetch_rows(
         "SELECT DISTINCT colocationid FROM pg_dist_partition WHERE partmethod = 'h'"
     )
     assert len(groups) == 1
-    assert citus.fetch_rows("SELECT DISTINCT shardid_count FROM (SELECT count(*) AS shardid_count"
-                      " FROM pg_dist_shard JOIN pg_dist_partition USING (logicalrelid)"
-                      " WHERE partmethod = 'h' GROUP BY logicalrelid) n") == [(4,)]  # fmt: skip
+    assert citus.fetch_rows(
+        "SELECT DISTINCT shardid_count FROM (SELECT count(*) AS shardid_count"
+        " FROM pg_dist_shard JOIN pg_dist_partition USING (logicalrelid)"
+        " WHERE partmethod = 'h' GROUP BY logicalrelid) n"
+    ) == [(4,)]
     for entity in ENTITIES:
         for day in DAYS:
             name = days.build_partition_name(entity.table, day)

@@ -111,8 +111,12 @@ def test_consumer_writes_through_a_worker(
         *bodies, b"no json", make_value(id="b0", data={"other": 1}, **more), source=source
     )
     assert read_counts(source) == {
-        "next_offset": 42, "read": 42, "stored": 20, "repeated": 20, "quarantined": 2
-    }  # fmt: skip
+        "next_offset": 42,
+        "read": 42,
+        "stored": 20,
+        "repeated": 20,
+        "quarantined": 2,
+    }
     assert find_faults() == []
 
 

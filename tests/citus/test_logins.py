@@ -45,7 +45,11 @@ def test_consumer_login_can_store_new_and_repeated_rows(granted: Citus, node: in
         ingested.write(*bodies, b"no json", source=CHILD_SOURCE)
         ingested.writer.close()
     assert read_counts(CHILD_SOURCE) == {
-        "next_offset": 17, "read": 17, "stored": 8, "repeated": 8, "quarantined": 1
-    }  # fmt: skip
+        "next_offset": 17,
+        "read": 17,
+        "stored": 8,
+        "repeated": 8,
+        "quarantined": 1,
+    }
     assert find_faults() == []
     delete_ingested_rows(granted)

@@ -19,7 +19,7 @@ from history.retention.archive import restore
 from history.retention.archive.store import ArchiveStore
 from history.retention.archive.write import archive_day
 from history.retention.cluster_swap import IdRange
-from history.store.days import days
+from history.store.days import day_locks, days
 from history.store.days.canonical import Connection, stream_versions
 from history.store.days.table_swap import ChangedMeanwhileError
 from tests.citus.cluster import Citus
@@ -36,8 +36,9 @@ pytestmark = pytest.mark.usefixtures("tables")
 def insert(plain: Connection, id: str) -> None:
     plain.execute(
         f"INSERT INTO {ROOT.table} (id, version, data, updated_at, client_id, type)"
-        " VALUES (%s, 1, '{}', %s, 'x', 1)", [id, f"{DAY} 12:00:00+00"]
-    )  # fmt: skip
+        " VALUES (%s, 1, '{}', %s, 'x', 1)",
+        [id, f"{DAY} 12:00:00+00"],
+    )
 
 
 def test_pack_and_unpack_keep_every_version(citus: Citus, plain: Connection) -> None:
@@ -103,8 +104,9 @@ def test_dictionary_samples_come_from_each_shard(
         f"INSERT INTO {ROOT.table} (id, version, data, updated_at, client_id, type)"
         " SELECT 'd' || n, 1, jsonb_build_object('id', 'd' || n, 'text', repeat('x', 1500)),"
         " %s, 'x', 1"
-        " FROM generate_series(1, 800) AS n", [f"{DAY} 12:00:00+00"]
-    )  # fmt: skip
+        " FROM generate_series(1, 800) AS n",
+        [f"{DAY} 12:00:00+00"],
+    )
     monkeypatch.setattr(packing, "SAMPLES", 100)
     rewrite = packing.DayRewrite(plain, ROOT, DAY, 0, lambda _: None)
     sample = rewrite._sample_snapshots(days.locate_day(plain, ROOT.table, DAY))
@@ -112,8 +114,9 @@ def test_dictionary_samples_come_from_each_shard(
     assert 20 < len(ids) <= 100
     [(shards,)] = citus.fetch_rows(
         "SELECT count(DISTINCT get_shard_id_for_distribution_column(%s, id))"
-        " FROM unnest(%s::text[]) AS id", [ROOT.table, ids]
-    )  # fmt: skip
+        " FROM unnest(%s::text[]) AS id",
+        [ROOT.table, ids],
+    )
     assert shards == 4
 
 
@@ -196,7 +199,7 @@ def test_swap_of_packed_table_waits_for_session_that_reads_a_page_or_vacuums(
             "SELECT reltoastrelid::regclass::text FROM pg_class"
             " WHERE relkind = 'r' AND relname LIKE %s ORDER BY relname",
             [f"{days.build_partition_name(ROOT.table, DAY)}_%"],
-        ).fetchall()  # fmt: skip
+        ).fetchall()
         query = f"SELECT count(*) FROM {toast[0]}"
     waiting = "SELECT FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'"
     replace_table = days.replace_distributed_table
@@ -209,7 +212,7 @@ def test_swap_of_packed_table_waits_for_session_that_reads_a_page_or_vacuums(
     with ThreadPoolExecutor(1) as pool:
 
         def replace(*arguments: Any) -> None:
-            monkeypatch.setattr(days, "LOCK_WAIT_S", 0)
+            monkeypatch.setattr(day_locks, "LOCK_WAIT_S", 0)
             other_session.execute("BEGIN")
             other_session.execute(query)
             ended.append(pool.submit(end_reading))

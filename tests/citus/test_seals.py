@@ -11,7 +11,7 @@ from history.kinds.entities import CHILDREN, ENTITIES, get_root
 from history.retention.seals import day_snapshot, late_rows
 from history.retention.seals.seal import seal_day
 from history.retention.seals.verification import verify_days
-from history.store.days import days
+from history.store.days import day_locks, days
 from history.store.days.canonical import Connection
 from tests.citus.cluster import Citus
 from tests.citus.cluster_fixtures import own_labels, set_clock, tables, transactional_db
@@ -75,7 +75,7 @@ def test_seal_waits_for_uncommitted_row_on_any_node(citus: Citus, node: int) -> 
 def test_seal_is_refused_while_a_writing_transaction_stays_open(
     citus: Citus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(days, "LOCK_WAIT_S", 0.1)
+    monkeypatch.setattr(day_locks, "LOCK_WAIT_S", 0.1)
     monkeypatch.setattr(day_snapshot, "WAIT", "200ms")
     table = get_root().table
     with connect_plainly() as plain, psycopg.connect(citus.urls[1]) as writer:
@@ -93,7 +93,7 @@ def test_seal_is_refused_while_a_node_has_a_prepared_transaction(
 ) -> None:
     """The row of the prepared transaction becomes visible later. It would be neither in the seal
     nor noted as late."""
-    monkeypatch.setattr(days, "LOCK_WAIT_S", 0.1)
+    monkeypatch.setattr(day_locks, "LOCK_WAIT_S", 0.1)
     table, worker = get_root().table, citus.connect(1)
     with connect_plainly() as plain:
         days.create_partition(plain, table, OLD)

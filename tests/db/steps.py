@@ -29,9 +29,13 @@ def run_steps(env: Mapping[str, str], *steps: Step) -> list[Any]:
     """Run the steps in a process with this environment, and return their results."""
     finished = subprocess.run(
         [sys.executable, "-m", "tests.db.steps"],
-        cwd=ROOT, env=dict(env), input=json.dumps(steps), capture_output=True, text=True,
+        cwd=ROOT,
+        env=dict(env),
+        input=json.dumps(steps),
+        capture_output=True,
+        text=True,
         timeout=300,
-    )  # fmt: skip
+    )
     assert finished.returncode == 0, finished.stderr
     results: list[Any] = json.loads(finished.stdout.splitlines()[-1])
     return results
@@ -99,8 +103,9 @@ def _ingest(topic: str, *values: Any) -> dict[str, Any]:
     with open_connection() as connection:
         row = connection.execute(
             "SELECT read, stored, repeated, expired, quarantined FROM ingest_ledger"
-            " WHERE topic = %s", [topic]
-        ).fetchone()  # fmt: skip
+            " WHERE topic = %s",
+            [topic],
+        ).fetchone()
     assert row is not None
     return dict(zip(("read", "stored", "repeated", "expired", "quarantined"), row, strict=True))
 

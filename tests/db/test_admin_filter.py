@@ -181,8 +181,10 @@ def test_filter_by_ambiguous_field_name_offers_each_field_with_that_name(
     for number, (rate, base) in enumerate([("1", "1"), ("2", "1"), ("2", "2")]):
         store.add("A1", number, {"rate": rate, "baseRate": base}, number, author="m.ivanov")
     query = {"path": "ставка", "author": "m.ivanov"}
-    offered = re.findall(r'href="([^"]*path=[^"]*)">[^<]*<span class="ident">(/[^<]*)</span>',
-                         support.get(A1, query).content.decode())  # fmt: skip
+    offered = re.findall(
+        r'href="([^"]*path=[^"]*)">[^<]*<span class="ident">(/[^<]*)</span>',
+        support.get(A1, query).content.decode(),
+    )
     versions_by_path = {
         path: list_shown_versions(support.get(html.unescape(url)).content.decode())
         for url, path in offered

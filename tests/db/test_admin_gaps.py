@@ -35,11 +35,18 @@ def open_and_closed_gaps(db: None) -> None:
     record_gap_run(now, quarantined=1)
     for number in range(121):
         VersionGap.objects.create(
-            entity=ROOT.name, document=f"A{number}", first=5, last=7 if number else 5,
-            beginning=False, client_id=f"service-{number % 2}", since=now - timedelta(days=2),
-            until=now, found_at=now, closed_at=now if number == 120 else None,
+            entity=ROOT.name,
+            document=f"A{number}",
+            first=5,
+            last=7 if number else 5,
+            beginning=False,
+            client_id=f"service-{number % 2}",
+            since=now - timedelta(days=2),
+            until=now,
+            found_at=now,
+            closed_at=now if number == 120 else None,
             outcome="arrived" if number == 120 else "",
-        )  # fmt: skip
+        )
     create_quarantined_version("A119", 6, value=b"secret")
 
 

@@ -23,9 +23,17 @@ TOPIC = "top-storage.export.product-instance"
 def bad_message(db: None) -> Quarantined:
     """Store a halted topic partition, and a bad message of it in quarantine."""
     create_ledger_row(
-        partition=2, next_offset=12345, read=12345, stored=12000, repeated=344, quarantined=1,
-        high_watermark=12400, checked_at=NOW, halted_at=NOW, halted_why="too many bad messages",
-    )  # fmt: skip
+        partition=2,
+        next_offset=12345,
+        read=12345,
+        stored=12000,
+        repeated=344,
+        quarantined=1,
+        high_watermark=12400,
+        checked_at=NOW,
+        halted_at=NOW,
+        halted_why="too many bad messages",
+    )
     secret = b'{"secret": "\xff\x00<script>"}'
     return create_quarantined(
         partition=2, key=b"K1", value=secret, reason="not_json", detail="line 1"

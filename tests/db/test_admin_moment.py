@@ -264,9 +264,15 @@ def test_page_of_missing_version_says_that_version_may_be_archived(
 ) -> None:
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, archive_url="/archive")
     ArchivedDay.objects.create(
-        table="product_instance_aud", day=T0.date() - timedelta(days=150), rows=1, table_bytes=1,
-        file_bytes=1, digest="", files=[{"first": "A0", "last": "A9"}], archived_at=T0,
-    )  # fmt: skip
+        table="product_instance_aud",
+        day=T0.date() - timedelta(days=150),
+        rows=1,
+        table_bytes=1,
+        file_bytes=1,
+        digest="",
+        files=[{"first": "A0", "last": "A9"}],
+        archived_at=T0,
+    )
     created = clock.now() - timedelta(days=200)
     store.add("A1", 7, {"createdAt": created.isoformat()}, 0)
     for address, sentence in (

@@ -101,9 +101,10 @@ def test_timeline_links_each_version_to_comparison_with_newest_version(
     page = support.get(A1).content.decode()
     matches = re.findall(r'href="([^"]*)">compare with newest', page)
     page_text = [read_text(support.get(html.unescape(address))) for address in matches]
-    assert [f"Interest rate {old} seven" in page for old, page in zip(
-        ("other seven", "younger", "elder", "five"), page_text, strict=True
-    )] == [True] * 4  # fmt: skip
+    assert [
+        f"Interest rate {old} seven" in page
+        for old, page in zip(("other seven", "younger", "elder", "five"), page_text, strict=True)
+    ] == [True] * 4
 
 
 def test_state_page_links_value_to_version_that_set_it(

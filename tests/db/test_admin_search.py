@@ -32,7 +32,7 @@ def test_search_lists_hits_of_several_ids(documents: Store, support: Client) -> 
 def store_client_number(value: str, id: str) -> None:
     SearchKey.objects.create(
         value=value, name="clientId", entity="participant-role", id=id, day=datetime.now(UTC).date()
-    )  # fmt: skip
+    )
 
 
 def test_search_by_client_number_sorts_applications_by_last_change(
@@ -167,9 +167,12 @@ def test_search_for_more_than_forty_ids_links_to_the_remaining_ids(
 def test_search_key_without_stored_version_finds_nothing(documents: Store, support: Client) -> None:
     """Retention removed the versions with the key, or PostgreSQL refused the only one."""
     SearchKey.objects.create(
-        value="CRM-2", name="realtyCrmId", entity="product-instance", id="gone",
+        value="CRM-2",
+        name="realtyCrmId",
+        entity="product-instance",
+        id="gone",
         day=datetime.now(UTC).date(),
-    )  # fmt: skip
+    )
     page = support.get("/admin/history/", {"q": "CRM-2"})
     assert page.status_code == 200
     assert "CRM-2 : nothing has this id or number in the days that are kept" in read_text(page)

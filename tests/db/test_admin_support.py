@@ -37,9 +37,13 @@ def test_start_page_shows_last_change_of_recently_opened_documents(
     documents: Store, support: Client
 ) -> None:
     documents.add(
-        "R2", 0, {"fullName": "Рожкова Анна", "clientId": "C77"}, 3,
-        entity="participant-role", application="A1",
-    )  # fmt: skip
+        "R2",
+        0,
+        {"fullName": "Рожкова Анна", "clientId": "C77"},
+        3,
+        entity="participant-role",
+        application="A1",
+    )
     documents.add("A1", 2, {"name": "Ипотека", "rate": "16.5"}, 9, author="m.ivanov")
     assert "Opened recently" not in read_text(support.get("/admin/"))
     support.get(WHOLE)
@@ -96,9 +100,13 @@ def test_client_page_shows_changes_in_all_applications_of_the_client_in_one_week
         store.add(f"B{number}", 0, {"name": f"Ипотека {number}"}, number)
         store.add(f"B{number}", 1, {"name": f"Ипотека {number}", "rate": "1"}, 60 + number)
         store.add(
-            f"P{number}", 0, {"fullName": "Рожкова Анна", "clientId": "C77"}, 30 + number,
-            entity="participant-role", application=f"B{number}",
-        )  # fmt: skip
+            f"P{number}",
+            0,
+            {"fullName": "Рожкова Анна", "clientId": "C77"},
+            30 + number,
+            entity="participant-role",
+            application=f"B{number}",
+        )
         SearchKey.objects.create(
             value="C77", name="clientId", entity="participant-role", id=f"P{number}", day=T0.date()
         )
@@ -207,9 +215,15 @@ def test_picture_of_timeline_marks_deletions_missing_versions_and_states_of_days
     SealedDay.objects.create(table=table, day=day, packed_at=T0)
     for back in (0, 40, 50):
         ArchivedDay.objects.create(
-            table=table, day=day - timedelta(days=back), rows=1, table_bytes=1, file_bytes=1,
-            digest="", files=[], archived_at=T0,
-        )  # fmt: skip
+            table=table,
+            day=day - timedelta(days=back),
+            rows=1,
+            table_bytes=1,
+            file_bytes=1,
+            digest="",
+            files=[],
+            archived_at=T0,
+        )
     whole, card = (support.get(item) for item in (WHOLE, A1))
     assert "2 versions, packed day, archived day" in read_text(whole)
     # For each of two days in the picture and in the list.
@@ -253,8 +267,9 @@ def test_each_filter_chip_removes_its_condition(documents: Store, support: Clien
     page = support.get(A1, {"author": "m.ivanov", "type": "CREATE"}).content.decode()
     chips = re.findall(r'<li>([^<]*) <b>([^<]*)</b> <a href="([^"]*)"', page)
     assert [(name, value) for name, value, _ in chips] == [
-        ("Person:", "m.ivanov"), ("What happened:", "created"),
-    ]  # fmt: skip
+        ("Person:", "m.ivanov"),
+        ("What happened:", "created"),
+    ]
     assert chips[0][2] == f"{A1}?type=CREATE"
 
 

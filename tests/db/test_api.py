@@ -307,8 +307,11 @@ def test_api_refuses_request_without_valid_login_or_permission(client: Client) -
     for login in ("support", "auditor", "admin"):
         check_error(client.get(f"{BASE}/A1", headers=make_basic_header(login)), 404, "not_found")
     wrong = base64.b64encode(b"support:wrong").decode()
-    check_error(client.get(f"{BASE}/A1", headers={"Authorization": f"Basic {wrong}"}), 401,
-          "not_authenticated")  # fmt: skip
+    check_error(
+        client.get(f"{BASE}/A1", headers={"Authorization": f"Basic {wrong}"}),
+        401,
+        "not_authenticated",
+    )
 
 
 @pytest.mark.django_db

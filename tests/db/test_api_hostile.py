@@ -112,12 +112,30 @@ def test_every_address_answers_every_method(application: Any, path: str) -> None
 
 
 HEADERS = {
-    "HTTP_AUTHORIZATION": ["Basic", "Basic x", "Basic \xff", "Basic Og==", "Basic gGE6YQ==",
-        "Bearer", "Bearer  ", "Bearer \xe9", "Bearer a.b.c", f"Bearer {'a' * 70_000}", "Digest",
-        "\x00"],
-    "HTTP_COOKIE": ["sessionid=" + "a" * 32, 'sessionid="aaaaaaaa\\000"', "sessionid=\xff" * 9,
-        "sessionid=" + "a" * 8000, "django_language=../x", 'django_language="\\000"', ";=;\x00",
-        'csrftoken="\\000"'],
+    "HTTP_AUTHORIZATION": [
+        "Basic",
+        "Basic x",
+        "Basic \xff",
+        "Basic Og==",
+        "Basic gGE6YQ==",
+        "Bearer",
+        "Bearer  ",
+        "Bearer \xe9",
+        "Bearer a.b.c",
+        f"Bearer {'a' * 70_000}",
+        "Digest",
+        "\x00",
+    ],
+    "HTTP_COOKIE": [
+        "sessionid=" + "a" * 32,
+        'sessionid="aaaaaaaa\\000"',
+        "sessionid=\xff" * 9,
+        "sessionid=" + "a" * 8000,
+        "django_language=../x",
+        'django_language="\\000"',
+        ";=;\x00",
+        'csrftoken="\\000"',
+    ],
     "HTTP_HOST": ["", "evil.example", "localhost:x", "[::1", "a b", "\xff", "localhost\x00"],
     "HTTP_ACCEPT": ["nonsense", "text/html;q=x", "\xff", "application/json;version=9"],
     "HTTP_ACCEPT_LANGUAGE": ["\xff", "x" * 5000, "ru;q=9", "../en", "en\x00", "*", "en_US,ru"],
@@ -132,7 +150,7 @@ HEADERS = {
     "CONTENT_LENGTH": ["x", "-1", "99999999999999999999"],
     "CONTENT_TYPE": ["multipart/form-data", "multipart/form-data; boundary=\xff", "\xff"],
     "REMOTE_ADDR": ["", "x", "::1%eth0", "\xff"],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", HEADERS)

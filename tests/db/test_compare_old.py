@@ -39,8 +39,16 @@ def old_service(store: Store, old: OldServiceServer) -> OldServiceServer:
         add_version("A1", 1, '{"rate": 1.50}', minute(1), author="x.y")
     old.versions = [type(item)(**{**item.__dict__, "client": "top-crm"}) for item in old.versions]
     store.add("R1", 0, {"fullName": VALUE}, minute(2), entity=PERSON)
-    old.add_version("R1", 0, {"fullName": VALUE}, minute(2), kind=PERSON.name, application="A1",
-            client="top-crm", author="m.ivanov")  # fmt: skip
+    old.add_version(
+        "R1",
+        0,
+        {"fullName": VALUE},
+        minute(2),
+        kind=PERSON.name,
+        application="A1",
+        client="top-crm",
+        author="m.ivanov",
+    )
     return old
 
 
@@ -65,8 +73,13 @@ def test_compare_old_reports_every_kind_of_difference(
     code, actual = run_compare_old("--reason", "the switch")
     assert code == 1
     assert actual["versions"] == {
-        "equal": 3, "different": 1, "missingHere": 1, "missingThere": 1, "older": 1, "tooNew": 1
-    }  # fmt: skip
+        "equal": 3,
+        "different": 1,
+        "missingHere": 1,
+        "missingThere": 1,
+        "older": 1,
+        "tooNew": 1,
+    }
     assert actual["otherTimes"] == 1
     listed = {(item["id"], item["version"]): item for item in actual["listed"]}
     assert listed["A1", 2]["paths"] == ["author", "/rate", "/parts/[pid=1]/n"]

@@ -86,8 +86,11 @@ def test_complete_to_is_moment_of_newest_read_message_but_never_in_the_future() 
 
 def read_age_of_end(topic: str = TOPIC) -> float | None:
     """Return how many seconds ago the end of the partition was confirmed, or None."""
-    [row] = query("SELECT extract(epoch FROM now() - end_known_at)::float8 AS age"
-                  " FROM ingest_ledger WHERE topic = %s", topic)  # fmt: skip
+    [row] = query(
+        "SELECT extract(epoch FROM now() - end_known_at)::float8 AS age"
+        " FROM ingest_ledger WHERE topic = %s",
+        topic,
+    )
     return None if row["age"] is None else float(row["age"])
 
 

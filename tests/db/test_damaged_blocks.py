@@ -386,9 +386,12 @@ def test_search_and_application_show_undamaged_documents_when_a_block_is_damaged
     kinds = {"T1": TASK, "T2": TASK, "A2": ROOT}
     for id, kind in kinds.items():
         SearchKey.objects.create(
-            value="4455", name=(kind.search or ROOT.search)[0][0], entity=kind.name, id=id,
+            value="4455",
+            name=(kind.search or ROOT.search)[0][0],
+            entity=kind.name,
+            id=id,
             day=DAY,
-        )  # fmt: skip
+        )
     client = Client()
     client.force_login(User.objects.get(username="auditor"))
     search = client.get("/api/v1/search?q=A1")

@@ -19,7 +19,7 @@ from history.retention.export import run
 from history.retention.export.days import choose_days
 from history.retention.seals import verification
 from history.retention.seals.seal import seal_day
-from history.store.days import canonical, days
+from history.store.days import canonical, day_locks, days
 from history.store.days.canonical import Connection
 from history.store.days.day_reading import open_day
 from history.store.versions import VersionRef
@@ -152,7 +152,7 @@ def test_reading_a_day_is_refused_when_postgresql_snapshot_is_older_than_its_tab
 def test_day_cannot_be_swapped_while_it_is_read(
     reader: Connection, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(days, "LOCK_WAIT_S", 0.2)
+    monkeypatch.setattr(day_locks, "LOCK_WAIT_S", 0.2)
     with open_day(reader, ROOT.table, DAY), pytest.raises(psycopg.errors.LockNotAvailable):
         packing.pack_day(plain, ROOT, DAY)
 

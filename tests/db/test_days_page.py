@@ -64,14 +64,26 @@ def test_calendar_shows_state_of_each_day(tables: None, client: Client, settings
     SealedDay.objects.create(table=TABLE, day=sealed, packed_at=clock.now())
     ingest_rows.create_quarantined(day=pending)
     DaySeal.objects.create(
-        table=TABLE, day=sealed, rows=1, digest="d", ranges=[], previous="p", seal="s",
+        table=TABLE,
+        day=sealed,
+        rows=1,
+        digest="d",
+        ranges=[],
+        previous="p",
+        seal="s",
         sealed_at=clock.now() - timedelta(hours=1),
-    )  # fmt: skip
+    )
     VerifiedTable.objects.create(table=TABLE, started_at=clock.now(), days=1, faults=0)
     ArchivedDay.objects.create(
-        table=TABLE, day=archived, rows=12345, table_bytes=9, file_bytes=1024, digest="",
-        files=[], archived_at=clock.now(),
-    )  # fmt: skip
+        table=TABLE,
+        day=archived,
+        rows=12345,
+        table_bytes=9,
+        file_bytes=1024,
+        digest="",
+        files=[],
+        archived_at=clock.now(),
+    )
     client.force_login(User.objects.get(username="ops"))
     page = client.get("/admin/days/").content.decode()
     for day, state in ((pending, "held"), (archived, "archived"), (get_today(), "missing")):
@@ -104,8 +116,9 @@ def test_days_page_says_on_which_day_an_overdue_step_became_due(
         days.create_partition(plain, TABLE, day)
         plain.execute(
             f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, type)"
-            " SELECT 'A1', n, '{}', %s, 's', 1 FROM generate_series(1, 1000) n", [day],
-        )  # fmt: skip
+            " SELECT 'A1', n, '{}', %s, 's', 1 FROM generate_series(1, 1000) n",
+            [day],
+        )
         plain.execute(f"ANALYZE {TABLE}")
     client.force_login(User.objects.get(username="ops"))
     call_command("grants", apply=True)

@@ -120,8 +120,11 @@ def test_check_command_prints_warnings(
     result = subprocess.run(
         [sys.executable, ROOT / "annals" / "__main__.py", "check", "--deploy"],
         env=plain | {"ANNALS_HOME": str(embedded_home)} | variables,
-        cwd=ROOT, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert result.returncode == 0
     assert re.findall(r"annals\.([WI]1\d\d)", result.stderr) == expected
 

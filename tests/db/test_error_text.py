@@ -52,10 +52,17 @@ def test_error_that_ends_a_command_does_not_quote_the_row(tmp_path: Path, level:
     with add_constraint("history_person", "full_name = 'nobody'"):
         finished = subprocess.run(
             [sys.executable, "manage.py", "people", "import", str(people)],
-            env={**plain, "DATABASE_URL": url, "ANNALS_SECRET_KEY": "k" * 40, "PYTHONUTF8": "1",
-                 "ANNALS_LOG_LEVEL": level},
-            cwd=ROOT, capture_output=True, timeout=300,
-        )  # fmt: skip
+            env={
+                **plain,
+                "DATABASE_URL": url,
+                "ANNALS_SECRET_KEY": "k" * 40,
+                "PYTHONUTF8": "1",
+                "ANNALS_LOG_LEVEL": level,
+            },
+            cwd=ROOT,
+            capture_output=True,
+            timeout=300,
+        )
     text = (finished.stdout + finished.stderr).decode()
     assert finished.returncode == 1
     assert text.rstrip().endswith("CheckViolation: SQLSTATE 23514.")

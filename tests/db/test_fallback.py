@@ -85,9 +85,16 @@ def test_application_timeline_has_children_of_old_service(
     store.add("R1", 1, {"fullName": "new"}, minute(6), entity=PERSON)
     data = get_data(support, WHOLE)
     assert [(item["id"], item["version"]) for item in data["history"]] == [
-        ("R1", 1), ("A1", 5), ("A1", 4), ("A1", 3), ("A1", 2), ("R2", 0), ("R1", 0), ("A1", 1),
+        ("R1", 1),
+        ("A1", 5),
+        ("A1", 4),
+        ("A1", 3),
+        ("A1", 2),
+        ("R2", 0),
+        ("R1", 0),
+        ("A1", 1),
         ("A1", 0),
-    ]  # fmt: skip
+    ]
     state = get_data(support, "/api/v1/applications/A1/at", time=minute(2).isoformat())
     assert state["application"]["version"] == 2
     assert [item["entity"]["fullName"] for item in state["children"][PERSON.name]] == [
@@ -263,8 +270,9 @@ def test_another_annals_can_be_the_old_service(store: Store, support: Client) ->
         support.get(API, {"pageSize": 2}).content, TimelineSubject(ROOT, "A1")
     )
     assert [(version.version, version.data) for version in entity.versions] == [
-        (2, b'{"n": 1.50}'), (1, b'{"n": 1.50}')
-    ]  # fmt: skip
+        (2, b'{"n": 1.50}'),
+        (1, b'{"n": 1.50}'),
+    ]
     assert entity.next_token is not None
     whole = parse_answer_page(support.get(WHOLE).content, TimelineSubject(None, "A1"))
     assert whole.versions[0] == SourceRow(
@@ -284,10 +292,14 @@ def test_another_annals_can_be_the_old_service(store: Store, support: Client) ->
     "address, form", [(API, {}), (API, {"sort": "version", "order": "asc"}), (WHOLE, {})]
 )
 def test_pages_have_each_version_exactly_once_when_old_service_fails_for_one_page(
-    application_in_both_services: OldServiceServer, store: Store, support: Client,
+    application_in_both_services: OldServiceServer,
+    store: Store,
+    support: Client,
     monkeypatch: pytest.MonkeyPatch,
-    address: str, form: dict[str, str], broken: int,
-) -> None:  # fmt: skip
+    address: str,
+    form: dict[str, str],
+    broken: int,
+) -> None:
     """The old service answers again for the next page. tests/oracle compares other sequences of
     requests."""
     # The version in the store has another moment than in the old service.
@@ -380,8 +392,13 @@ def test_field_history_continues_with_its_token_after_old_service_failed_for_a_p
     application_in_both_services.status = 200
     third = get_data(support, f"{API}/fields", path="/rate", pageToken=second["nextPageToken"])
     assert [item["value"] for item in first["values"] + third["values"]] == [
-        "new 5", "new 4", "new 3", "old 2", "old 1", "old 0"
-    ]  # fmt: skip
+        "new 5",
+        "new 4",
+        "new 3",
+        "old 2",
+        "old 1",
+        "old 0",
+    ]
 
 
 def test_page_token_is_accepted_after_last_day_of_old_service(
@@ -432,9 +449,13 @@ def test_trace_asks_need_to_know_rule_about_document_of_old_service(
 
 @pytest.mark.parametrize("more", ["", "&archive=true"])
 def test_viewer_gets_503_when_need_to_know_rule_has_no_snapshot_to_decide_on(
-    store: Store, old: OldServiceServer, support: Client, monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path, more: str,
-) -> None:  # fmt: skip
+    store: Store,
+    old: OldServiceServer,
+    support: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    more: str,
+) -> None:
     """The store has no snapshot of the application, and the old service fails."""
     rule = f"{__name__}.is_open_to_viewer"
     use_old_service(old, monkeypatch, ANNALS_NEED_TO_KNOW=rule, ANNALS_ARCHIVE_URL=str(tmp_path))

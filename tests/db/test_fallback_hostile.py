@@ -245,9 +245,11 @@ def test_log_has_no_ids_or_values_that_old_service_sent(
 
 
 def test_circuit_breaker_opens_after_failures_and_closes_after_a_successful_retry(
-    stored_application: OldServiceServer, support: Client, own_breaker: client.CircuitBreaker,
+    stored_application: OldServiceServer,
+    support: Client,
+    own_breaker: client.CircuitBreaker,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     stored_application.add_version("A1", 0, {"rate": "old"}, minute(0))
     stored_application.status = 503
     for _ in range(5):

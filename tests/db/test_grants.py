@@ -78,31 +78,49 @@ REFUSED = {
         *(f"SELECT {column} FROM ingest_quarantine" for column in ("key", "value", "headers", "*")),
         "SELECT count(*) FROM ingest_quarantine WHERE value = 'x'",
         "COPY ingest_quarantine TO STDOUT",
-        *(f"UPDATE {table} SET {column} = {column}" for table, column in (
-            ("ingest_quarantine", "status"),
-            ("ingest_ledger", "stored"),
-            ("auth_user", "is_superuser"),
-            ("auth_user", "password"),
-            ("auth_group", "name"),
-            ("auth_permission", "codename"),
-            ("access_breakglass", "made"),
-            ("access_identity", "subject"),
-            ("access_identity", "user_id"),
-            ("access_journal", "login"),
-            ("django_admin_log", "user_id"),
-            ("django_migrations", "name"),
-            ("day_seal", "seal"),
-            ("ingest_quarantine_request", "done_at"),
-            ("feed_horizon", "id"),
-            ("late_list", "last_position"),
-            ("late_batch", "ids"),
-        )),
-        *(f"{change} {table}" for change in ("DELETE FROM", "TRUNCATE") for table in (
-            "ingest_ledger", "ingest_quarantine", "search_key", "day_seal", "archived_day",
-            "auth_user", "auth_group", "access_identity", "access_breakglass",
-            "access_journal", "django_admin_log", "ingest_quarantine_request",
-            "feed_horizon", "late_list", "late_batch",
-        )),
+        *(
+            f"UPDATE {table} SET {column} = {column}"
+            for table, column in (
+                ("ingest_quarantine", "status"),
+                ("ingest_ledger", "stored"),
+                ("auth_user", "is_superuser"),
+                ("auth_user", "password"),
+                ("auth_group", "name"),
+                ("auth_permission", "codename"),
+                ("access_breakglass", "made"),
+                ("access_identity", "subject"),
+                ("access_identity", "user_id"),
+                ("access_journal", "login"),
+                ("django_admin_log", "user_id"),
+                ("django_migrations", "name"),
+                ("day_seal", "seal"),
+                ("ingest_quarantine_request", "done_at"),
+                ("feed_horizon", "id"),
+                ("late_list", "last_position"),
+                ("late_batch", "ids"),
+            )
+        ),
+        *(
+            f"{change} {table}"
+            for change in ("DELETE FROM", "TRUNCATE")
+            for table in (
+                "ingest_ledger",
+                "ingest_quarantine",
+                "search_key",
+                "day_seal",
+                "archived_day",
+                "auth_user",
+                "auth_group",
+                "access_identity",
+                "access_breakglass",
+                "access_journal",
+                "django_admin_log",
+                "ingest_quarantine_request",
+                "feed_horizon",
+                "late_list",
+                "late_batch",
+            )
+        ),
         "INSERT INTO access_journal (at) VALUES (now())",
         "INSERT INTO access_breakglass (user_id, made) SELECT id, now() FROM auth_user",
         "INSERT INTO auth_group_permissions (group_id, permission_id) VALUES (1, 1)",
@@ -112,34 +130,56 @@ REFUSED = {
         "CREATE TEMPORARY TABLE history_fieldlabel (path text)",
     ),
     CONSUMER: (
-        *(f"SELECT * FROM {table}" for table in (
-            "auth_user", "django_session", "history_person", "access_journal",
-            "django_admin_log", "access_identity",
-        )),
-        *(f"UPDATE {table} SET {column} = {column}" for table, column in (
-            ("ingest_ledger", "first_offset"),
-            ("ingest_ledger", "lost_acknowledged"),
-            ("ingest_ledger", "topic"),
-            ("ingest_quarantine", '"offset"'),
-            ("ingest_gap", "lost"),
-            ("late_row", "row_hash"),
-            ("version_gap", "last"),
-            ("search_key", "value"),
-            ("feed_horizon", "given_to"),
-            ("late_list", "removed_to"),
-            ("late_batch", "ids"),
-        )),
-        *(f"{change} {table}" for change in ("DELETE FROM", "TRUNCATE") for table in (
-            "ingest_ledger", "ingest_quarantine", "ingest_gap", "search_key", "late_row",
-            "version_gap", "gap_document", "gap_day",
-            "feed_horizon", "late_list", "late_batch",
-        )),
+        *(
+            f"SELECT * FROM {table}"
+            for table in (
+                "auth_user",
+                "django_session",
+                "history_person",
+                "access_journal",
+                "django_admin_log",
+                "access_identity",
+            )
+        ),
+        *(
+            f"UPDATE {table} SET {column} = {column}"
+            for table, column in (
+                ("ingest_ledger", "first_offset"),
+                ("ingest_ledger", "lost_acknowledged"),
+                ("ingest_ledger", "topic"),
+                ("ingest_quarantine", '"offset"'),
+                ("ingest_gap", "lost"),
+                ("late_row", "row_hash"),
+                ("version_gap", "last"),
+                ("search_key", "value"),
+                ("feed_horizon", "given_to"),
+                ("late_list", "removed_to"),
+                ("late_batch", "ids"),
+            )
+        ),
+        *(
+            f"{change} {table}"
+            for change in ("DELETE FROM", "TRUNCATE")
+            for table in (
+                "ingest_ledger",
+                "ingest_quarantine",
+                "ingest_gap",
+                "search_key",
+                "late_row",
+                "version_gap",
+                "gap_document",
+                "gap_day",
+                "feed_horizon",
+                "late_list",
+                "late_batch",
+            )
+        ),
         "INSERT INTO feed_horizon DEFAULT VALUES",
         "INSERT INTO access_journal DEFAULT VALUES",
         "INSERT INTO ingest_retired_topic VALUES ('t', 'why', now())",
         "INSERT INTO sealed_day VALUES ('t', now(), NULL)",
     ),
-}  # fmt: skip
+}
 BOTH = (
     "CREATE TABLE own (a integer)",
     "CREATE TABLE own PARTITION OF product_instance_aud FOR VALUES FROM ('1999-01-01') TO"

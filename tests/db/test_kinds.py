@@ -65,8 +65,12 @@ def env(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     file = tmp_path / "alone.toml"
     file.write_text(ALONE, encoding="utf-8")
     file.with_name("extended.toml").write_text(EXTENDED, encoding="utf-8")
-    file.with_name("turned.toml").write_text(ALONE.replace('"product"', '"product"\nmain = true')
-        .replace('"order"', '"order"\nparent = "p"'), encoding="utf-8")  # fmt: skip
+    file.with_name("turned.toml").write_text(
+        ALONE.replace('"product"', '"product"\nmain = true').replace(
+            '"order"', '"order"\nparent = "p"'
+        ),
+        encoding="utf-8",
+    )
     with psycopg.connect(url, autocommit=True) as plain:
         plain.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
         plain.execute(f"CREATE DATABASE {DATABASE}")
@@ -113,16 +117,24 @@ def test_kind_that_stands_alone_works_from_message_to_archive(env: dict[str, str
         maintained,
     )
     assert "Made the table order_aud (order)" in migrated[1]
-    assert ready == [200, {"status": "ok", "process": "web", "checks": dict.fromkeys(
-        ("database", "rights", "migrations", "partitions"), "ok")}]  # fmt: skip
+    assert ready == [
+        200,
+        {
+            "status": "ok",
+            "process": "web",
+            "checks": dict.fromkeys(("database", "rights", "migrations", "partitions"), "ok"),
+        },
+    ]
     assert stored == {"read": 4, "stored": 3, "repeated": 0, "expired": 0, "quarantined": 1}
     assert bad["quarantined"] == 1
     # The tombstone after the deletion adds no version.
     assert rows == {"read": 4, "stored": 3, "repeated": 1, "expired": 0, "quarantined": 0}
     paid = answers["payment"][1]["data"]["history"]
     assert [(item["version"], item["type"]) for item in paid] == [
-        (2, "DELETE"), (1, "UPDATE"), (0, "CREATE")
-    ]  # fmt: skip
+        (2, "DELETE"),
+        (1, "UPDATE"),
+        (0, "CREATE"),
+    ]
     assert paid[1]["entity"] == {"id": 17, "version": 1, "sum": "12.50"}
     history = answers["timeline"][1]["data"]["history"]
     assert [item["version"] for item in history] == [3, 1, 0]
@@ -276,21 +288,33 @@ def test_declared_child_kind_works_like_a_kind_that_annals_ships(env: dict[str, 
         ["command", "partitions", "maintain"],
         ["api", "/readyz"],
         ["command", "makemigrations", "--check", "--dry-run"],
-        ["ingest", "bank.policies", make_version_message("I1", 0, {"policy": "77"}, loan="A1"),
-         make_version_message("I2", 0, {"policy": "78"})],
-        ["ingest", "bank.policies.old", make_version_message("I1", 1, {"policy": "77"}, loan="A1"),
-         make_version_message("I1", 0, {"policy": "77"}, loan="A1")],
         [
-            "ingest", "top-storage.export.product-instance",
-            make_version_message("A1", 0, {"rate": "17"})],
+            "ingest",
+            "bank.policies",
+            make_version_message("I1", 0, {"policy": "77"}, loan="A1"),
+            make_version_message("I2", 0, {"policy": "78"}),
+        ],
+        [
+            "ingest",
+            "bank.policies.old",
+            make_version_message("I1", 1, {"policy": "77"}, loan="A1"),
+            make_version_message("I1", 0, {"policy": "77"}, loan="A1"),
+        ],
+        [
+            "ingest",
+            "top-storage.export.product-instance",
+            make_version_message("A1", 0, {"rate": "17"}),
+        ],
         ["api", "/api/v1/applications/A1/history"],
         ["api", "/api/v1/search?q=77"],
         ["page", "/admin/applications/A1/"],
         ["sql", "SELECT reason, detail FROM ingest_quarantine WHERE topic = 'bank.policies'"],
-        *(["sql", text.format(table=f"{name}_aud", name=name)]
-          for text in (COLUMNS, INDEXES, CONSTRAINTS, PARTITIONED)
-          for name in ("insurance_policy", "participant_role")),
-    )  # fmt: skip
+        *(
+            ["sql", text.format(table=f"{name}_aud", name=name)]
+            for text in (COLUMNS, INDEXES, CONSTRAINTS, PARTITIONED)
+            for name in ("insurance_policy", "participant_role")
+        ),
+    )
     complete, first, twin, _main, whole, search_answer, page, bad, *catalogue = later_results
     checks = before[1]["checks"]
     assert before == [503, {"status": "unavailable", "process": "web", "checks": checks}]

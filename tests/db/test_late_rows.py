@@ -23,7 +23,7 @@ from history.retention.seals import late_rows
 from history.retention.seals import seal as sealing
 from history.retention.seals.seal import seal_day
 from history.retention.seals.verification import SealVerdict, find_chain_fault, verify_days
-from history.store.days import days
+from history.store.days import day_locks, days
 from history.store.days.canonical import Connection
 from history.store.days.window import Window
 from ingest.quarantine.messages import MessageSelection, retry_messages
@@ -253,7 +253,7 @@ def test_row_that_is_written_while_its_day_is_sealed_is_noted(
 def test_day_is_sealed_by_next_run_when_a_writing_transaction_stays_open(
     unsealed_writer: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(days, "LOCK_WAIT_S", 0.1)
+    monkeypatch.setattr(day_locks, "LOCK_WAIT_S", 0.1)
     with open_connection("test") as open_, open_.transaction():
         copy_rows(open_, ROOT, decode_rows(make_old_message("in flight")))
         code, _, err = run_partitions("seal", str(OLD), "--entity", ROOT.name)

@@ -321,8 +321,10 @@ def test_late_list_refuses_token_after_its_late_versions_were_removed_by_age(
     late_token = read_page(late_since=token).next_token
     ingested.write(make_version_message("B", 0, 1))
     with connect_plainly() as plain:
-        plain.execute("UPDATE late_batch SET noted_at = now() - interval '91 days' WHERE"
-                      " ids = ARRAY['A'::varchar]")  # fmt: skip
+        plain.execute(
+            "UPDATE late_batch SET noted_at = now() - interval '91 days' WHERE"
+            " ids = ARRAY['A'::varchar]"
+        )
         before = datetime.now(UTC) - timedelta(days=90)
         assert late_list.remove_old_batches(plain, before) == 1
         assert late_list.remove_old_batches(plain, before) == 0

@@ -258,8 +258,10 @@ def test_heartbeat_skips_rows_locked_by_a_write(ingested: Ingested) -> None:
             plain.execute("SET lock_timeout = '100ms'")
             ends = {claims[SOURCE]: 5, claims[TWIN_SOURCE]: None, claims[CHILD_SOURCE]: 7}
             ledger.record_heartbeat(plain, ends, time.monotonic())
-    rows = query("SELECT topic, high_watermark, end_known_at IS NOT NULL AS known,"
-                 " checked_at > updated_at AS beaten FROM ingest_ledger")  # fmt: skip
+    rows = query(
+        "SELECT topic, high_watermark, end_known_at IS NOT NULL AS known,"
+        " checked_at > updated_at AS beaten FROM ingest_ledger"
+    )
     assert {row["topic"]: [*row.values()][1:] for row in rows} == {
         SOURCE.topic: [None, False, False],
         TWIN_SOURCE.topic: [None, False, True],
@@ -295,8 +297,10 @@ def test_fenced_consumer_records_neither_heartbeat_nor_halt_nor_resume(ingested:
         ledger.record_heartbeat(plain, {old: 7}, None)
         ledger.record_halts(plain, {old: Explanation(Code.HALTED_BEFORE)})
         ledger.record_resume(plain, old, 99)
-    [row] = query("SELECT high_watermark, halted_at, resume_until FROM ingest_ledger"
-                  " WHERE topic = %s", SOURCE.topic)  # fmt: skip
+    [row] = query(
+        "SELECT high_watermark, halted_at, resume_until FROM ingest_ledger WHERE topic = %s",
+        SOURCE.topic,
+    )
     assert [*row.values()] == [None, None, None]
 
 

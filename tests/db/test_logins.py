@@ -58,8 +58,10 @@ def test_grants_keeps_limits_set_by_administrator() -> None:
         connections, settings = fetch_limits(login)
         assert connections == 200
         assert settings == [
-            "idle_in_transaction_session_timeout=1min", "lock_timeout=10s", "statement_timeout=3s"
-        ]  # fmt: skip
+            "idle_in_transaction_session_timeout=1min",
+            "lock_timeout=10s",
+            "statement_timeout=3s",
+        ]
         out = StringIO()
         call_command("grants", stdout=out)
         assert "ALTER ROLE" not in out.getvalue()

@@ -31,10 +31,13 @@ def url() -> Iterator[str]:
 def run_on_older_server(url: str, *words: str) -> str:
     finished = subprocess.run(
         [sys.executable, *words],
-        cwd=ROOT, capture_output=True, text=True, timeout=300,
-        env=os.environ | {"DATABASE_URL": url, "ANNALS_DEMO": "true",
-            "DJANGO_SETTINGS_MODULE": "annals.settings"},
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ
+        | {"DATABASE_URL": url, "ANNALS_DEMO": "true", "DJANGO_SETTINGS_MODULE": "annals.settings"},
+    )
     assert finished.returncode == 0, finished.stderr
     return finished.stdout
 

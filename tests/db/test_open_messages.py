@@ -295,11 +295,19 @@ def test_list_of_many_quarantined_messages_is_cut_and_the_rest_is_counted(
 ) -> None:
     Quarantined.objects.bulk_create(
         Quarantined(
-            topic=TOPIC, topic_id="t", partition=1, offset=number, reason="bad_type", detail="",
-            entity=ROOT.name, entity_id="A1", version=number + 4, first_seen=clock.now(),
+            topic=TOPIC,
+            topic_id="t",
+            partition=1,
+            offset=number,
+            reason="bad_type",
+            detail="",
+            entity=ROOT.name,
+            entity_id="A1",
+            version=number + 4,
+            first_seen=clock.now(),
         )
         for number in range(1_200)
-    )  # fmt: skip
+    )
     data = json.loads(english.get(OF_A1).content)["data"]
     assert (len(data["quarantined"]), data["quarantinedCount"]) == (100, 1_000)
     page_text = read_text(english.get(PAGE))

@@ -48,7 +48,7 @@ from history.retention.seals import late_rows, verification
 from history.retention.seals.seal import seal_day
 from history.store.blocks import codec, dictionaries, queries
 from history.store.blocks.codec import DamagedBlockError
-from history.store.days import canonical, days
+from history.store.days import canonical, day_locks, days
 from history.store.days.canonical import Connection, stream_versions
 from history.store.days.window import Window
 from history.store.kind_tables import create_missing
@@ -259,7 +259,7 @@ def test_packing_does_not_keep_all_large_snapshots_of_a_document_in_memory() -> 
 def test_pack_is_refused_when_day_is_in_use_or_disk_is_too_full(
     monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
-    monkeypatch.setattr(days, "LOCK_WAIT_S", 0.2)
+    monkeypatch.setattr(day_locks, "LOCK_WAIT_S", 0.2)
     monkeypatch.setattr(packing.DayRewrite, "fill_table", None)
     with connect_plainly() as plain, connect_plainly() as reader:
         fill(plain, 2)

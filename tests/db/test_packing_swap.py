@@ -22,7 +22,7 @@ from history.retention.archive.store import ArchiveError
 from history.retention.archive.store import ArchiveStore as Archive
 from history.retention.archive.write import DayArchiver
 from history.store.blocks import dictionaries
-from history.store.days import days, table_swap
+from history.store.days import day_locks, days, table_swap
 from history.store.days.canonical import Connection, stream_versions
 from tests.consuming import wait_until
 from tests.db.as_role import act_as
@@ -406,7 +406,7 @@ def test_day_with_new_dictionary_is_not_packed_while_older_postgresql_snapshot_i
     for number in range(300):
         text = {"name": f"client {number}", "list": [number] * 5, "state": "APPROVED" * 4}
         store.add(f"d{number}", 0, text, number / 10)
-    monkeypatch.setattr(days, "LOCK_WAIT_S", 0.3)
+    monkeypatch.setattr(day_locks, "LOCK_WAIT_S", 0.3)
     with connect_plainly() as reader, reader.transaction():
         reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         reader.execute("SELECT count(*) FROM pg_class")

@@ -150,9 +150,13 @@ NO_LIMIT = (10**9, 10**9, 10**9)
 @example(TWINS, VersionFilters(), TimelineSort.VERSION, TimelineOrder.DESC, 1, NO_LIMIT)
 @example(TWINS, VersionFilters(), TimelineSort.UPDATED_AT, TimelineOrder.ASC, 1, NO_LIMIT)
 @example(
-    [DrawnVersion(version, 0, "boris", 0) for version in range(9)], VersionFilters(author="anna"),
-    TimelineSort.UPDATED_AT, TimelineOrder.DESC, 1, (1, 1, 0.0),
-)  # fmt: skip
+    [DrawnVersion(version, 0, "boris", 0) for version in range(9)],
+    VersionFilters(author="anna"),
+    TimelineSort.UPDATED_AT,
+    TimelineOrder.DESC,
+    1,
+    (1, 1, 0.0),
+)
 @given(
     HISTORY,
     FILTERS,
@@ -461,8 +465,9 @@ def test_each_version_is_on_one_page_when_versions_arrive_between_pages(
         arrived: set[tuple[int, int]] = set()
         token = None
         while True:
-            query = TimelineQuery(entity=ROOT, id="A1", sort=sort, order=order, page_size=size,
-                          page_token=token)  # fmt: skip
+            query = TimelineQuery(
+                entity=ROOT, id="A1", sort=sort, order=order, page_size=size, page_token=token
+            )
             page = timeline.fetch_page(HOST, query)
             seen += [describe_version(version) for version in page.versions]
             token = page.next_token

@@ -16,7 +16,7 @@ from history.common import clock
 from history.retention import runs
 from history.retention.plan import SPARE_DAYS, build_plans
 from history.retention.runs import StepResult, UnsealedDay, load_statuses
-from history.store.days import days
+from history.store.days import day_locks, days
 from history.store.days.canonical import Connection
 from history.store.days.days import build_partition_name
 from tests.db.commands import run_command
@@ -128,7 +128,7 @@ def test_unattached_tables_with_names_like_partitions_are_not_changed(plain: Con
 
 
 def test_open_transaction_delays_only_drops(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(days, "LOCK_WAIT_S", 0.3)
+    monkeypatch.setattr(day_locks, "LOCK_WAIT_S", 0.3)
     with connect_plainly() as plain:
         for number in (-5, -4):
             days.create_partition(plain, TABLE, get_day(number))

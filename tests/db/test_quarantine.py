@@ -164,8 +164,9 @@ def test_pauses_between_retries_grow_until_message_has_failed(ingested: Ingested
     pauses = []
     for attempt in range(1, messages.MAX_ATTEMPTS + 1):
         [was] = retry_selected().elements()
-        [quarantine_rows] = query("SELECT *, extract(epoch FROM next_attempt - now()) AS pause"
-                       " FROM ingest_quarantine")  # fmt: skip
+        [quarantine_rows] = query(
+            "SELECT *, extract(epoch FROM next_attempt - now()) AS pause FROM ingest_quarantine"
+        )
         assert quarantine_rows["attempts"] == attempt
         assert quarantine_rows["status"] == was
         pauses.append(quarantine_rows["pause"])
@@ -213,8 +214,11 @@ def test_concurrent_retries_do_not_deadlock(
     and of rows, and wait for each other half way."""
     names = [f"{number:03}" for number in range(50)]
     for source, of_source in (
-        (SOURCE, names), (TWIN_SOURCE, names), (TWIN_SOURCE, names[::-1]), (SOURCE, names[::-1]),
-    ):  # fmt: skip
+        (SOURCE, names),
+        (TWIN_SOURCE, names),
+        (TWIN_SOURCE, names[::-1]),
+        (SOURCE, names[::-1]),
+    ):
         ingested.write(*(make_value(id=id) for id in of_source), source=source, window=EARLIER)
     half_way = threading.Barrier(2)
     decoded: Counter[int] = Counter()

@@ -61,8 +61,10 @@ def refuse_rows(table: str, column: str, code: str) -> Iterator[None]:
             f" RAISE EXCEPTION 'said' USING ERRCODE = '{code}', CONSTRAINT = 'of_theirs'; END IF;"
             " RETURN NEW; END $$"
         )
-        plain.execute(f"CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON {table}"
-                      " FOR EACH ROW EXECUTE FUNCTION refuse()")  # fmt: skip
+        plain.execute(
+            f"CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON {table}"
+            " FOR EACH ROW EXECUTE FUNCTION refuse()"
+        )
         try:
             yield
         finally:

@@ -23,7 +23,7 @@ from history.retention.archive.store import ArchiveError, ArchiveStore
 from history.retention.archive.write import DayArchiver
 from history.retention.run_lock import RUN_LOCK
 from history.store import late_list
-from history.store.days import days
+from history.store.days import day_locks, days
 from history.store.days.canonical import Connection
 from history.store.days.days import DayState
 from history.timeline import ChangesQuery, TimelineOrder, VersionFilters
@@ -160,7 +160,7 @@ def test_restore_completes_pending_detach(store: ArchiveStore) -> None:
 def test_restore_gives_up_when_transaction_stays_open(
     store: ArchiveStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(days, "LOCK_WAIT_S", 0.4)
+    monkeypatch.setattr(day_locks, "LOCK_WAIT_S", 0.4)
     with connect_plainly() as plain, connect_plainly() as writer:
         days.create_partition(plain, TABLE, OLD)
         insert_version(plain, NOON, "b")
@@ -234,7 +234,7 @@ def test_restore_release_and_forget_are_refused_during_another_run(
 def test_restore_command_reports_open_transaction_and_table_that_annals_did_not_create(
     with_archive: None, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
-    monkeypatch.setattr(days, "LOCK_WAIT_S", 0.2)
+    monkeypatch.setattr(day_locks, "LOCK_WAIT_S", 0.2)
     words = ["restore", str(OLD), "--entity", PRODUCT.name]
     days.create_partition(plain, TABLE, OLD)
     with connect_plainly() as reader, reader.transaction():

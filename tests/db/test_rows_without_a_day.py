@@ -241,8 +241,12 @@ def test_missing_day_that_consumer_may_not_create_stops_no_other_row(
         assert days.build_partition_name(ROOT.table, missing) in row["detail"]
         assert list_ids() == ["a", "b"]
         assert read_counts() == {
-            "next_offset": 4, "read": 4, "stored": 2, "repeated": 1, "quarantined": 1
-        }  # fmt: skip
+            "next_offset": 4,
+            "read": 4,
+            "stored": 2,
+            "repeated": 1,
+            "quarantined": 1,
+        }
         assert retry_quarantined(consumer) == {"retrying": 1}
         days.create_partition(plain, ROOT.table, missing)
         assert retry_quarantined(consumer) == {"stored": 1}

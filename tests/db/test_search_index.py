@@ -74,11 +74,19 @@ def test_backfill_indexes_every_key_of_every_kind(
 def test_backfill_stores_same_keys_as_ingest(documents_without_keys: Store, capsys: Any) -> None:
     """Some documents are not objects, contain NUL, or have values that cannot be keys."""
     documents = [
-        "null", "[]", '"text"', "17", '{"number": null}', '{"number": true}', '{"number": 1.5}',
-        '{"number": ""}', '{"number": "' + "x" * 101 + '"}', '{"number": "x", "encumbrance": 1}',
+        "null",
+        "[]",
+        '"text"',
+        "17",
+        '{"number": null}',
+        '{"number": true}',
+        '{"number": 1.5}',
+        '{"number": ""}',
+        '{"number": "' + "x" * 101 + '"}',
+        '{"number": "x", "encumbrance": 1}',
         '{"encumbrance": {"submissionId": {"a": 1}}, "realtyCrmId": 12345678901234567890}',
         '"{\\"number\\":\\"n\\\\u0000\\",\\"realtyCrmId\\":\\"with NUL\\"}"',
-    ]  # fmt: skip
+    ]
     expected = keys.NewSearchKeys()
     for version, text in enumerate(documents):
         documents_without_keys.add("B1", version, text, version)

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import Settings
 
 from annals import metrics as annals_metrics
-from annals.configuration import env
+from annals.configuration import fields
 from annals.embedded import process
 from annals.operations.metrics_page import StoreCollector
 from history import metrics as history_metrics
@@ -58,7 +58,7 @@ def add_ledger_row(topic_id: str, **counts: Any) -> Ledger:
 @pytest.fixture
 def no_metrics_token(settings: Settings) -> None:
     """Set up production settings without a metrics token."""
-    settings.ANNALS = env.Settings(demo=False)
+    settings.ANNALS = fields.Settings(demo=False)
 
 
 def test_healthz_runs_no_query(client: Client) -> None:
@@ -107,7 +107,7 @@ def test_metrics_are_refused_without_token(client: Client) -> None:
 
 @pytest.mark.parametrize("values", ["", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x"])
 def test_metrics_refuse_wrong_token(client: Client, settings: Settings, values: str) -> None:
-    settings.ANNALS = env.Settings(demo=True, metrics_token=TOKEN)
+    settings.ANNALS = fields.Settings(demo=True, metrics_token=TOKEN)
     assert client.get("/metrics", headers={"Authorization": values}).status_code == 401
     assert fetch_samples(client, Authorization=f"Bearer {TOKEN}")[("annals_store_up",)] == 1
 

@@ -74,9 +74,11 @@ def is_lock_awaited() -> bool:
 
 def test_stored_row_has_fields_of_the_message(ingested: Ingested) -> None:
     ingested.write(
-        make_value_with_data(b'{"b": 12345678901234567890.10, "a":"\xd1\x8b\\u0041"}',
-                  updatedAt=f"{NOW:%Y-%m-%dT%H:%M:%S}.510186999")
-    )  # fmt: skip
+        make_value_with_data(
+            b'{"b": 12345678901234567890.10, "a":"\xd1\x8b\\u0041"}',
+            updatedAt=f"{NOW:%Y-%m-%dT%H:%M:%S}.510186999",
+        )
+    )
     [row] = list_rows()
     assert row.pop("text") == '{"a": "ыA", "b": 12345678901234567890.10}'
     row = {name: row[name] for name in row if name not in {"data", *BLOCK_COLUMNS}}
@@ -115,8 +117,10 @@ def test_only_needed_days_are_created(ingested: Ingested) -> None:
         *(make_value(id=str(n), updatedAt=moment.isoformat()) for n, moment in enumerate(moments))
     )
     assert sum(written.stored.values()) == 3
-    rows = query("SELECT inhrelid::regclass::text AS name FROM pg_inherits WHERE inhparent ="
-                  " 'product_instance_aud'::regclass")  # fmt: skip
+    rows = query(
+        "SELECT inhrelid::regclass::text AS name FROM pg_inherits WHERE inhparent ="
+        " 'product_instance_aud'::regclass"
+    )
     assert {row["name"] for row in rows} == {
         days.build_partition_name(ROOT.table, moment.date()) for moment in moments
     }
@@ -175,8 +179,10 @@ def test_repeated_version_with_other_content_is_quarantined(
         ingested.write(*bodies)
     [row] = list_quarantined()
     assert (row["offset"], row["reason"], bytes(row["value"])) == (
-        1, "divergent_duplicate", bodies[1],
-    )  # fmt: skip
+        1,
+        "divergent_duplicate",
+        bodies[1],
+    )
     assert list_rows()[0]["data"] == {"rate": "18.4", "amount": 1}
     assert read_counts() == {"next_offset": 3, "read": 3, "stored": 2, "quarantined": 1}
     assert find_faults() == []
@@ -295,8 +301,10 @@ def test_quarantine_keeps_timestamps_of_messages(ingested: Ingested) -> None:
     ingested.write(
         *(KafkaMessage(TOPIC, 0, n, stamp, None, b"bad") for n, stamp in enumerate(stamps))
     )
-    rows = query("SELECT (extract(epoch FROM timestamp) * 1000)::bigint AS ms"
-                  ' FROM ingest_quarantine ORDER BY "offset"')  # fmt: skip
+    rows = query(
+        "SELECT (extract(epoch FROM timestamp) * 1000)::bigint AS ms"
+        ' FROM ingest_quarantine ORDER BY "offset"'
+    )
     assert [row["ms"] for row in rows] == [None, *stamps[1:]]
     assert find_faults() == []
 

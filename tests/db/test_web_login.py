@@ -60,16 +60,23 @@ def test_database_login_of_web_can_show_history(web: str) -> None:
         "/admin/history/product-instance/A1/versions/1/",
         "/admin/history/product-instance/A1/compare/?from=0&to=1",
         "/admin/completeness/",
-        *(f"/api/v1/history/product-instance/A1{call}" for call in (
-            "", "/blame", "/fields?path=/rate", "/versions/0", "/compare?from=0&to=1",
-            "/at?time=2099-01-01",
-        )),
+        *(
+            f"/api/v1/history/product-instance/A1{call}"
+            for call in (
+                "",
+                "/blame",
+                "/fields?path=/rate",
+                "/versions/0",
+                "/compare?from=0&to=1",
+                "/at?time=2099-01-01",
+            )
+        ),
         "/api/v1/applications/A1/history",
         "/api/v1/applications/A1/at?time=2099-01-01",
         "/api/v1/search?q=A1",
         "/api/v1/completeness",
         "/metrics",
-    ):  # fmt: skip
+    ):
         answer = support.get(address)
         assert answer.status_code == 200, (address, answer.content[:300])
     assert support.get("/readyz").json()["checks"]["migrations"] == "ok"

@@ -15,6 +15,7 @@ from django.urls import resolve
 
 from annals.access.oidc import providers
 from annals.configuration import env
+from annals.configuration.fields import Settings
 from history.common import private_files
 from history.kinds import kinds_file
 from history.policy.need_to_know import Application
@@ -124,7 +125,7 @@ WINDOW: Final = Window(date(2026, 1, 1), date(2027, 1, 1))
 
 
 def test_environment_variables_in_documentation_are_settings() -> None:
-    setting_names = {*map(env.get_variable_name, env.Settings.__struct_fields__), "PGPASSFILE"}
+    setting_names = {*map(env.get_variable_name, Settings.__struct_fields__), "PGPASSFILE"}
     variables = [name for _, line in LINES for name in list_settings(line)]
     assert len(variables) >= 10
     assert {item for item in variables if not item.startswith(env.KAFKA_PREFIX)} <= setting_names
@@ -141,8 +142,9 @@ def test_configuration_files_in_documentation_are_readable(block: Block, tmp_pat
     (tmp_path / "file.toml").write_text(text)
     [form] = set(re.findall(r"^\[\[(\w+)\]\]", text, re.MULTILINE))
     readers: dict[str, Callable[[Path], tuple[object, ...]]] = {
-        "provider": providers.read_providers, "kind": kinds_file.read_kinds_file
-    }  # fmt: skip
+        "provider": providers.read_providers,
+        "kind": kinds_file.read_kinds_file,
+    }
     assert len(readers[form](tmp_path / "file.toml")) == 1
 
 
@@ -169,7 +171,7 @@ def test_helm_values_in_documentation_exist_in_chart() -> None:
     chart = yaml.safe_load((ROOT / "docker/helm/annals/values.yaml").read_text())
     example = yaml.safe_load(get_block_text("yaml", "docs/kubernetes.md"))
     of_web = set(example["web"].pop("settings"))
-    assert of_web <= {env.get_variable_name(name) for name in env.Settings.__struct_fields__}
+    assert of_web <= {env.get_variable_name(name) for name in Settings.__struct_fields__}
     assert isinstance(chart["web"]["settings"], dict)
     assert [item for item in list_keys(example) if item not in set(list_keys(chart))] == []
 
@@ -187,8 +189,11 @@ def test_api_addresses_in_documentation_exist() -> None:
     for text in addresses:
         path = re.sub(r"\{\w+\}|\.\.\.$", "product-instance", text[4:].partition("?")[0])
         path = re.sub("^(?!/)", "/api/v1/", path).replace("/order/", "/product-instance/")
-        resolve(path.replace("/applications/product-instance", "/applications/A1/history")
-                if path.endswith("/product-instance") else path)  # fmt: skip
+        resolve(
+            path.replace("/applications/product-instance", "/applications/A1/history")
+            if path.endswith("/product-instance")
+            else path
+        )
 
 
 def execute(text: str, namespace: dict[str, Any]) -> None:

@@ -224,8 +224,14 @@ def insert_version(
 ) -> None:
     """Insert a version of this day, and create the partition of the day."""
     days.create_partition(owner, entity.table, day)
-    values = {"id": "A1", "version": 0, "data": "{}", "client_id": "test", "type": 0,
-              "updated_at": datetime.combine(day, time(12), UTC)}  # fmt: skip
+    values = {
+        "id": "A1",
+        "version": 0,
+        "data": "{}",
+        "client_id": "test",
+        "type": 0,
+        "updated_at": datetime.combine(day, time(12), UTC),
+    }
     if not entity.root:
         values["product_instance_id"] = "A1"
     marks = ", ".join(["%s"] * len(values))

@@ -208,8 +208,10 @@ def run_drill(
         run_successfully(env, "partitions", "verify")
         seals_after = restored_database.query("SELECT count(*) FROM day_seal")[0]["count"]
         require(seals_after == seals, f"{seals_after} seals, {seals} before")
-        print_progress(f"{seals_after} seals verified in {time.monotonic() - began:.0f} s; each of "
-            f"{feed.produced.total()} messages is stored once; the ledger adds up")  # fmt: skip
+        print_progress(
+            f"{seals_after} seals verified in {time.monotonic() - began:.0f} s; each of "
+            f"{feed.produced.total()} messages is stored once; the ledger adds up"
+        )
     finally:
         if consumers is not None:
             consumers.kill_all()
@@ -222,13 +224,24 @@ def run_drill(
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.drill", description=__doc__)
     add = parser.add_argument
-    add("--gb", type=float, default=2,
-        help="size of the database; needs four times this on the disk "
-        "(default: %(default)s)")  # fmt: skip
-    add("--broker", choices=("apache", "embedded"), default="apache",
-        help="apache needs Java and Maven (default: %(default)s)")  # fmt: skip
-    add("--folder", type=Path, default=Path(tempfile.gettempdir()),
-        help="folder for the servers (default: %(default)s)")  # fmt: skip
+    add(
+        "--gb",
+        type=float,
+        default=2,
+        help="size of the database; needs four times this on the disk (default: %(default)s)",
+    )
+    add(
+        "--broker",
+        choices=("apache", "embedded"),
+        default="apache",
+        help="apache needs Java and Maven (default: %(default)s)",
+    )
+    add(
+        "--folder",
+        type=Path,
+        default=Path(tempfile.gettempdir()),
+        help="folder for the servers (default: %(default)s)",
+    )
     options = parser.parse_args(arguments)
     # With this handler SIGTERM ends the drill through `finally`, which stops the servers.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -49,8 +49,12 @@ class SmallInstallation:
         program = words if words[0].endswith(".py") else ("manage.py", *words)
         process = subprocess.run(
             [sys.executable, "-m", "tests.soak.moved", *program],
-            cwd=ROOT, env=self._make_env(login), capture_output=True, text=True, timeout=300,
-        )  # fmt: skip
+            cwd=ROOT,
+            env=self._make_env(login),
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
         assert process.returncode == 0, f"{words}: {process.stdout}{process.stderr}"
         return process.stdout
 
@@ -58,8 +62,11 @@ class SmallInstallation:
         with (self.folder / "consumer.log").open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "tests.soak.moved", "manage.py", "consume"],
-                cwd=ROOT, env=self._make_env(logins.CONSUMER), stdout=log, stderr=log,
-            )  # fmt: skip
+                cwd=ROOT,
+                env=self._make_env(logins.CONSUMER),
+                stdout=log,
+                stderr=log,
+            )
 
     def run_cron_jobs(self) -> dict[str, Any]:
         """Run the cron jobs of docs/first-hour.md, and return the JSON output of `maintain`."""

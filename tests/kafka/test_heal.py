@@ -91,8 +91,9 @@ def test_version_gap_is_requested_once_and_closed_when_its_versions_arrive(
     assert count_requested_versions(consumers) == 0
     closed = database.query("SELECT * FROM version_gap WHERE closed_at IS NOT NULL ORDER BY first")
     assert [(row["first"], row["last"], row["outcome"]) for row in closed] == [
-        (2, 3, "arrived"), (7, 7, "arrived"),
-    ]  # fmt: skip
+        (2, 3, "arrived"),
+        (7, 7, "arrived"),
+    ]
     assert all(row["asked_at"] for row in closed)
     database.execute("UPDATE version_gap SET asked_at = now() - interval '25 hours'")
     assert count_requested_versions(consumers, "--limit", "1") == 2

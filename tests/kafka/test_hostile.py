@@ -57,9 +57,12 @@ def test_message_with_extreme_timestamp_is_read(
     refused: list[object] = []
     for body in (make_value(id="a"), b"bad"):
         producer.produce(
-            TOPIC, body, timestamp=stamp, partition=0,
+            TOPIC,
+            body,
+            timestamp=stamp,
+            partition=0,
             on_delivery=lambda error, _: refused.append(error) if error else None,
-        )  # fmt: skip
+        )
     assert producer.flush(20) == 0
     if refused:  # Apache Kafka refuses timestamps far in the future
         assert stamp > 1

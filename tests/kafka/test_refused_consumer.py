@@ -169,11 +169,16 @@ def allow_rights(broker: Apache, kind: ResourceType, name: str, *operations: Acl
     """Allow the login of the consumer these operations on a topic or a group."""
     rights = [
         AclBinding(
-            kind, name, ResourcePatternType.LITERAL, f"User:{USER}", "*", operation,
+            kind,
+            name,
+            ResourcePatternType.LITERAL,
+            f"User:{USER}",
+            "*",
+            operation,
             AclPermissionType.ALLOW,
         )
         for operation in operations
-    ]  # fmt: skip
+    ]
     client = brokers.make_admin_client(broker)  # must live until the answer is there
     for future in client.create_acls(rights).values():
         future.result(120)

@@ -48,9 +48,12 @@ def test_simulate_creates_missing_topics(broker: KafkaServer, settings: Settings
 def test_simulate_waits_for_delivery_of_sent_messages_at_sigterm(embedded: EmbeddedBroker) -> None:
     with subprocess.Popen(
         [sys.executable, "manage.py", "simulate", "--rps", "300", "--json"],
-        cwd=ROOT, env=os.environ | {"KAFKA_BOOTSTRAP_SERVERS": embedded.get_bootstrap_servers()},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as running:  # fmt: skip
+        cwd=ROOT,
+        env=os.environ | {"KAFKA_BOOTSTRAP_SERVERS": embedded.get_bootstrap_servers()},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
         wait_until(
             lambda: set(TOPICS) <= set(brokers.list_topics(brokers.make_admin_client(embedded))),
             "no topics",

@@ -23,7 +23,7 @@ from history.store.blocks import codec, dictionaries
 from history.store.blocks.dictionaries import Dictionary
 from history.store.blocks.queries import count_versions
 from history.store.database import forms
-from history.store.days import days, table_swap
+from history.store.days import day_locks, days, table_swap
 from history.store.days.canonical import Connection
 from history.store.days.days import DayState
 from history.store.days.window import Window
@@ -102,7 +102,9 @@ def _fill_in_place(replace: Replace) -> None:
         except BaseException:
             connection.execute(sql.SQL("DROP TABLE {}").format(place.child))
             raise
-        days.retry_lock(partial(_attach, connection, place, day_manifest.day), days.LOCK_WAIT_S)
+        day_locks.retry_lock(
+            partial(_attach, connection, place, day_manifest.day), day_locks.LOCK_WAIT_S
+        )
 
     written = transaction.BatchWriter.write
 
@@ -138,7 +140,7 @@ def _make_room(connection: Connection, day_manifest: Manifest) -> days.DayTable:
 
 def _attach(connection: Connection, place: days.DayTable, day: date) -> None:
     with connection.transaction():
-        connection.execute(f"SET LOCAL lock_timeout = {days.LOCK_TIMEOUT_MS}")
+        connection.execute(f"SET LOCAL lock_timeout = {day_locks.LOCK_TIMEOUT_MS}")
         days.attach_table(connection, place, day)
 
 

@@ -71,9 +71,11 @@ def make_and_heal_hole(stand: FaultStand) -> str:
     assert finished.returncode == 0, finished.stderr + finished.stdout
     assert json.loads(finished.stdout)["versions"] == deleted
     answer = processes.start_command(
-        "outbox answer --until-idle 10", stand.shop, stand.home / "answer.log",
+        "outbox answer --until-idle 10",
+        stand.shop,
+        stand.home / "answer.log",
         OUTBOX_TEST_SETTINGS={"KAFKA": stand.broker.make_client_config()},
-    )  # fmt: skip
+    )
     with processes.kill_at_end([answer]):
         relays.wait_until(lambda: _count_missing(stand) == 0, 120)
     seconds = time.monotonic() - began

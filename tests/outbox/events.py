@@ -157,9 +157,11 @@ def check_events(events: EventSender) -> EventReport:
     dead = Waiting.objects.filter(state="dead")
     assert {bytes(message.key or b"").decode() for message in dead} == set(waiting), waiting
     return EventReport(
-        sum(map(len, processed.values())), events.repeated, dead.count(),
+        sum(map(len, processed.values())),
+        events.repeated,
+        dead.count(),
         Waiting.objects.count() - dead.count(),
-    )  # fmt: skip
+    )
 
 
 def _list_dead_keys() -> list[bytes]:

@@ -113,11 +113,25 @@ def test_message_that_can_never_be_processed_becomes_dead_letter_at_the_first_at
 @pytest.mark.parametrize(
     "value",
     [
-        b'{"n": NaN}', b'[Infinity]', b"-Infinity", b"\xef\xbb\xbf{}", '{"n": 1}'.encode("utf-16"),
-        '{"n": 1}'.encode("utf-16-le"), '{"n": 1}'.encode("utf-32-be"), b'"\xff"', b"", b" ",
-        b"01", b"1.", b"+1", b"{'n': 1}", b'{"n": 1}{}', b'"\t"', b"1e9999999999999999999",
+        b'{"n": NaN}',
+        b"[Infinity]",
+        b"-Infinity",
+        b"\xef\xbb\xbf{}",
+        '{"n": 1}'.encode("utf-16"),
+        '{"n": 1}'.encode("utf-16-le"),
+        '{"n": 1}'.encode("utf-32-be"),
+        b'"\xff"',
+        b"",
+        b" ",
+        b"01",
+        b"1.",
+        b"+1",
+        b"{'n': 1}",
+        b'{"n": 1}{}',
+        b'"\t"',
+        b"1e9999999999999999999",
     ],
-)  # fmt: skip
+)
 def test_message_json_rejects_value_that_is_not_json_in_utf_8(value: bytes) -> None:
     with pytest.raises(inbox.Reject, match=r"not JSON|cannot be parsed as JSON"):
         inbox.Message(EVENTS, 0, 1, None, value).json()

@@ -105,9 +105,11 @@ def test_part_is_recorded_only_in_new_document_when_upsert_moves_it_while_it_is_
         lambda: Sheet.objects.create(folder=a, name="s"),
         lambda: Sheet.objects.bulk_create(
             [Sheet(folder=b, name="s")],
-            update_conflicts=True, unique_fields=["name"], update_fields=["folder"],
+            update_conflicts=True,
+            unique_fields=["name"],
+            update_fields=["folder"],
         ),
-    )  # fmt: skip
+    )
 
 
 def test_each_document_has_its_own_snapshot_after_two_documents_swap_ids() -> None:
@@ -377,8 +379,10 @@ def test_row_becomes_another_document_when_its_generated_id_changes() -> None:
     audit.compare_documents()
     Shout.objects.bulk_create(
         [Shout(pk=shout.pk, name="d")],
-        update_conflicts=True, unique_fields=["pk"], update_fields=["name"],
-    )  # fmt: skip
+        update_conflicts=True,
+        unique_fields=["pk"],
+        update_fields=["name"],
+    )
     assert audit.check_numbers()["product-task/C"] == [0, 2]
 
 
@@ -391,8 +395,10 @@ def test_changes_of_a_table_named_with_its_schema_are_recorded() -> None:
     ledger.entries.add(entry)
     Entry.objects.bulk_create(
         [Entry(name="f", ledger=None)],
-        update_conflicts=True, unique_fields=["name"], update_fields=["ledger"],
-    )  # fmt: skip
+        update_conflicts=True,
+        unique_fields=["name"],
+        update_fields=["ledger"],
+    )
     Ledger.objects.filter(number=2).delete()
     assert audit.check_numbers()["product-task/a"][-1] == 2
 
@@ -454,8 +460,10 @@ def write_at_random(random_source: random.Random) -> None:  # noqa: C901 - a lis
         case 9:
             Sheet.objects.bulk_create(
                 [Sheet(folder=folder, name=name) for name in random_source.sample("stuv", 2)],
-                update_conflicts=True, unique_fields=["name"], update_fields=["folder"],
-            )  # fmt: skip
+                update_conflicts=True,
+                unique_fields=["name"],
+                update_fields=["folder"],
+            )
         case 10 if folder:
             folder.tags.set(random_source.sample(list(Tag.objects.all()), Tag.objects.count() // 2))
         case 11:

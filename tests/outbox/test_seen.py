@@ -139,8 +139,9 @@ def test_retry_action_makes_a_failed_document_due(documents: None) -> None:
     assert document.next_attempt_at is not None
     assert document.next_attempt_at < document.recorded_at.replace(year=2100)
     with connection.cursor() as cursor:
-        cursor.execute("SELECT next_attempt_at <= clock_timestamp() FROM outbox_document"
-                       " WHERE attempts > 0")  # fmt: skip
+        cursor.execute(
+            "SELECT next_attempt_at <= clock_timestamp() FROM outbox_document WHERE attempts > 0"
+        )
         assert cursor.fetchone() == (True,)
 
 

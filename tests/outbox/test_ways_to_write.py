@@ -259,10 +259,17 @@ def _() -> None:
         await three.tags.aadd(tag)
 
     with expect_records(
-        "CREATE A", *["UPDATE A"] * 2, "DELETE A",
-        "CREATE B", *["UPDATE B"] * 2, "DELETE B",
-        "CREATE t", "CREATE C", "UPDATE C", "UPDATE t",
-    ):  # fmt: skip
+        "CREATE A",
+        *["UPDATE A"] * 2,
+        "DELETE A",
+        "CREATE B",
+        *["UPDATE B"] * 2,
+        "DELETE B",
+        "CREATE t",
+        "CREATE C",
+        "UPDATE C",
+        "UPDATE t",
+    ):
         write()
 
 
@@ -356,8 +363,10 @@ def _() -> None:
     with expect_records("UPDATE c"):
         Seat.objects.bulk_create(
             [Seat(row=1, place="a", name="c", price=9)],
-            update_conflicts=True, unique_fields=["row", "place"], update_fields=["price"],
-        )  # fmt: skip
+            update_conflicts=True,
+            unique_fields=["row", "place"],
+            update_fields=["price"],
+        )
     with expect_records("DELETE b"):
         Seat.objects.filter(row=1, name="b").delete()
     with expect_records("DELETE c"):
@@ -426,8 +435,10 @@ def _() -> None:
     with expect_records("UPDATE A", "UPDATE B"):
         Sheet.objects.bulk_create(
             [Sheet(folder=None, name="new"), Sheet(folder=folder_a, name="s")],
-            update_conflicts=True, unique_fields=["name"], update_fields=["folder"],
-        )  # fmt: skip
+            update_conflicts=True,
+            unique_fields=["name"],
+            update_fields=["folder"],
+        )
     with expect_records("CREATE 1", "CREATE 2"):
         Account.objects.bulk_create([Account(number="1"), Account(number="2")])
     with expect_records(
@@ -435,13 +446,17 @@ def _() -> None:
     ):  # with primary keys that are made here, and not used
         Account.objects.bulk_create(
             [Account(number="1", sum=5), Account(number="3")],
-            update_conflicts=True, unique_fields=["number"], update_fields=["sum"],
-        )  # fmt: skip
+            update_conflicts=True,
+            unique_fields=["number"],
+            update_fields=["sum"],
+        )
     with expect_records("DELETE 1", "CREATE 1a"):
         Account.objects.bulk_create(
             [Account(id=Account.objects.get(number="1").pk, number="1a")],
-            update_conflicts=True, unique_fields=["pk"], update_fields=["number"],
-        )  # fmt: skip
+            update_conflicts=True,
+            unique_fields=["pk"],
+            update_fields=["number"],
+        )
 
 
 @register_way("`bulk_create(update_conflicts=True)` with an expression in `unique_fields`")
@@ -450,8 +465,10 @@ def _() -> None:
     with expect_refusal("with an expression as ways.Folder.code"):
         Folder.objects.bulk_create(
             [Folder(code=Lower(Value("A")), title="x")],
-            update_conflicts=True, unique_fields=["code"], update_fields=["title"],
-        )  # fmt: skip
+            update_conflicts=True,
+            unique_fields=["code"],
+            update_fields=["title"],
+        )
 
 
 @register_way("`bulk_create(ignore_conflicts=True)`")
@@ -909,11 +926,19 @@ def _() -> None:
                 return ""
 
         for wrong in (
-            PartOf("target"), PartOf("owner"), PartOf("parent"), PartOf("target_id"),
-            PartOf("nothing"), PartOf("owner_id"), Kind("product-task", id="nothing"),
-            Kind("product-task", id="owner"), Kind("product-task", parent="target"),
-            Kind("product-task", id="method"), "product-task", None,
-        ):  # fmt: skip
+            PartOf("target"),
+            PartOf("owner"),
+            PartOf("parent"),
+            PartOf("target_id"),
+            PartOf("nothing"),
+            PartOf("owner_id"),
+            Kind("product-task", id="nothing"),
+            Kind("product-task", id="owner"),
+            Kind("product-task", parent="target"),
+            Kind("product-task", id="method"),
+            "product-task",
+            None,
+        ):
             About.recorded_as = wrong
             assert list_ids(check_recorded_model(About)) == ["outbox.E004"], wrong
         About.recorded_as = Kind("product-task", id="target_id")

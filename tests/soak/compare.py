@@ -58,10 +58,13 @@ def load_stored(url: str, archive: Path) -> StoredContents:
         stored.add_version(
             SentKey(name, fields["id"], fields["version"]),
             SentContent(
-                fields["updated_at"], fields["client_id"], fields["author"] or "", fields["type"],
+                fields["updated_at"],
+                fields["client_id"],
+                fields["author"] or "",
+                fields["type"],
                 hashlib.md5(fields["data"].encode(), usedforsecurity=False).hexdigest(),
             ),
-        )  # fmt: skip
+        )
         stored.archive += 1
     return stored
 
@@ -83,10 +86,7 @@ def describe_differences(sent: Mapping[SentKey, SentContent], stored: StoredCont
     """Return a sentence for each kind of difference, with a few examples."""
     missing = [key for key in sent if key not in stored.versions]
     unsent = [key for key in stored.versions if key not in sent]
-    changed = [
-        key for key, content in sent.items()
-        if stored.versions.get(key, content) != content
-    ]  # fmt: skip
+    changed = [key for key, content in sent.items() if stored.versions.get(key, content) != content]
     return [
         f"{len(keys):,} versions are {difference}: {keys[:EXAMPLE_COUNT]}"
         for difference, keys in (

@@ -74,18 +74,31 @@ def _count_and_compare(soak: Soak) -> None:
     _judge_answers(soak)
     soak.result.facts += [
         ("days that passed", f"{stand.clock.days}; retention {RETENTION}"),
-        ("messages", f"{recorder.messages:,}: {len(recorder.versions):,} versions, "
-         f"{recorder.repeated} repeats, {recorder.bad} bad, {traffic.early} too early"),
+        (
+            "messages",
+            f"{recorder.messages:,}: {len(recorder.versions):,} versions, "
+            f"{recorder.repeated} repeats, {recorder.bad} bad, {traffic.early} too early",
+        ),
         ("ledger", ", ".join(f"{name} {value:,}" for name, value in totals.items())),
-        ("found again", f"{stored_versions.tables:,} versions in the tables, "
-         f"{stored_versions.archive:,} in the archive, "
-         f"{stored_versions.in_both:,} of them in both; every one compared"),
-        ("web", f"{sum(person.logins for person in soak.people)} people logged in; "
-         + ", ".join(f"{kind} {count:,}" for kind, count in sorted(answers.items()))),
-        ("commands", ", ".join(
-            f"{name} {code}: {soak.codes.count((name, code))}"
-            for name, code in sorted(set(soak.codes)))),
-    ]  # fmt: skip
+        (
+            "found again",
+            f"{stored_versions.tables:,} versions in the tables, "
+            f"{stored_versions.archive:,} in the archive, "
+            f"{stored_versions.in_both:,} of them in both; every one compared",
+        ),
+        (
+            "web",
+            f"{sum(person.logins for person in soak.people)} people logged in; "
+            + ", ".join(f"{kind} {count:,}" for kind, count in sorted(answers.items())),
+        ),
+        (
+            "commands",
+            ", ".join(
+                f"{name} {code}: {soak.codes.count((name, code))}"
+                for name, code in sorted(set(soak.codes))
+            ),
+        ),
+    ]
 
 
 def _require_equal(soak: Soak, subject: str, actual: object, expected: object) -> None:

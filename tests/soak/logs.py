@@ -53,28 +53,50 @@ def _make_expected(process_name: str, text: str, during: str | None, reason: str
 EXPECTED = (
     # final_counts.py judges the number of answers with status 503.
     _make_expected("web", r"status=503|Service Unavailable", None, "busy, or the database is away"),
-    _make_expected("web", r"pool|error connecting|discarding closed|unavailable|journal|"
-                   r"metrics of the store were not collected",
-                   "database", "the database is away"),
-    _make_expected("consumer", r"database is not available|not written|no heartbeat|psycopg",
-                   "database", "the write is repeated"),
-    _make_expected("consumer", r"ingest\.kafka\.client|waiting for Kafka|offsets not committed|"
-                   r"claiming all|joining the group|no forecast of losses",
-                   "broker", "the broker is away"),
+    _make_expected(
+        "web",
+        r"pool|error connecting|discarding closed|unavailable|journal|"
+        r"metrics of the store were not collected",
+        "database",
+        "the database is away",
+    ),
+    _make_expected(
+        "consumer",
+        r"database is not available|not written|no heartbeat|psycopg",
+        "database",
+        "the write is repeated",
+    ),
+    _make_expected(
+        "consumer",
+        r"ingest\.kafka\.client|waiting for Kafka|offsets not committed|"
+        r"claiming all|joining the group|no forecast of losses",
+        "broker",
+        "the broker is away",
+    ),
     _make_expected("consumer", r"ERROR: stopped: ", None, "the summary at its end"),
-    _make_expected("simulate", r"Connect|Disconnected|Coordinator load|GETPID|"
-                   r"brokers? (is|are) down|Timed out|request|new leader-?\d* not found in cache",
-                   "broker", "the broker is away"),
-    _make_expected("simulate", r"Coordinator load in progress", None,
-                   "the broker has just started"),
-    _make_expected("postgres", r"FATAL: (terminating connection due to administrator command|"
-                   r"the database system is (starting up|shutting down)|"
-                   r"canceling authentication due to timeout)", "database",
-                   "the restart itself"),
-    _make_expected("postgres", r"ERROR: duplicate key value", None,
-                   "how a repeated message is noticed"),
+    _make_expected(
+        "simulate",
+        r"Connect|Disconnected|Coordinator load|GETPID|"
+        r"brokers? (is|are) down|Timed out|request|new leader-?\d* not found in cache",
+        "broker",
+        "the broker is away",
+    ),
+    _make_expected(
+        "simulate", r"Coordinator load in progress", None, "the broker has just started"
+    ),
+    _make_expected(
+        "postgres",
+        r"FATAL: (terminating connection due to administrator command|"
+        r"the database system is (starting up|shutting down)|"
+        r"canceling authentication due to timeout)",
+        "database",
+        "the restart itself",
+    ),
+    _make_expected(
+        "postgres", r"ERROR: duplicate key value", None, "how a repeated message is noticed"
+    ),
     _make_expected("broker", r"controller event queue overloaded", None, "a busy machine"),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)

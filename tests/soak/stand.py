@@ -107,9 +107,13 @@ class SoakStand:
     def run_command(self, *arguments: str, login: str = logins.OWNER) -> SoakCommandResult:
         """Run a command of manage.py to its end, on the moved clock."""
         finished = subprocess.run(
-            [sys.executable, "-m", "tests.soak.moved", "manage.py", *arguments], cwd=ROOT,
-            env=self._make_environment(login), capture_output=True, text=True, timeout=TIMEOUT_S,
-        )  # fmt: skip
+            [sys.executable, "-m", "tests.soak.moved", "manage.py", *arguments],
+            cwd=ROOT,
+            env=self._make_environment(login),
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+        )
         self.results.append(
             SoakCommandResult(arguments, finished.returncode, finished.stdout, finished.stderr)
         )
@@ -150,11 +154,13 @@ class SoakStand:
         }
         bootstrap = self.broker.get_bootstrap_servers()
         return {
-            **inherited, **SETTINGS,
+            **inherited,
+            **SETTINGS,
             "DATABASE_URL": build_moved_url(self.postgres.build_url(login=login))
-            if (self.home / "clock").exists() else self.postgres.build_url(login=login),
+            if (self.home / "clock").exists()
+            else self.postgres.build_url(login=login),
             "KAFKA_BOOTSTRAP_SERVERS": bootstrap,
             "ANNALS_HOME": str(self.home),
             "ANNALS_ARCHIVE_URL": str(self.archive),
             FILE_VARIABLE: str(self.home / "clock"),
-        }  # fmt: skip
+        }

@@ -65,11 +65,15 @@ def test_commands_of_backup_page_restore_the_database_to_a_moment(
     def as_owner(line: str) -> None:
         path = f"{postgres.find_programs()}:{os.environ['PATH']}"
         subprocess.run(
-            ["bash", "-ec", replace_folder(line)], cwd="/", check=True, timeout=300,
+            ["bash", "-ec", replace_folder(line)],
+            cwd="/",
+            check=True,
+            timeout=300,
             env=postgres.make_environment(PGPASSWORD=PASSWORD, PATH=path),
-            user=owner.pw_uid if owner else None, group=owner.pw_gid if owner else None,
+            user=owner.pw_uid if owner else None,
+            group=owner.pw_gid if owner else None,
             extra_groups=[] if owner else None,
-        )  # fmt: skip
+        )
 
     execute_statements(
         server, *(replace_folder(statement) for statement in read_block("ALTER SYSTEM"))

@@ -280,10 +280,12 @@ def test_sql_and_commands_of_compose_create_its_database_logins(
     for role, timeout in (("owner", "1d"), ("web", "1min"), ("consumer", "5min")):
         assert query_all(build_url(role), "SHOW statement_timeout") == [(timeout,)]
     assert query_all(build_url("web"), "SELECT count(*) FROM product_instance_aud") == [(0,)]
-    assert dict(query_all(postgres_server.build_url(), "SELECT rolname, rolconnlimit FROM pg_roles"
-                    " WHERE rolname LIKE '%_login'")) == {
-        "owner_login": 7, "web_login": 72, "consumer_login": 18
-    }  # fmt: skip
+    assert dict(
+        query_all(
+            postgres_server.build_url(),
+            "SELECT rolname, rolconnlimit FROM pg_roles WHERE rolname LIKE '%_login'",
+        )
+    ) == {"owner_login": 7, "web_login": 72, "consumer_login": 18}
 
     # Only an administrator may change this login, so the command prints the missing statements.
     with psycopg.connect(postgres_server.build_url(), autocommit=True) as plain:

@@ -87,10 +87,14 @@ def test_partition_halts_on_bad_messages_and_resumes_by_itself(
 def test_halt_is_recorded_as_soon_as_the_ledger_accepts_it(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
-    database.execute("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
-                   " $$ BEGIN RAISE 'not now'; END $$")  # fmt: skip
-    database.execute("CREATE TRIGGER refuse BEFORE UPDATE ON ingest_ledger FOR EACH ROW"
-                   " WHEN (NEW.halted_at IS NOT NULL) EXECUTE FUNCTION refuse()")  # fmt: skip
+    database.execute(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE 'not now'; END $$"
+    )
+    database.execute(
+        "CREATE TRIGGER refuse BEFORE UPDATE ON ingest_ledger FOR EACH ROW"
+        " WHEN (NEW.halted_at IS NOT NULL) EXECUTE FUNCTION refuse()"
+    )
     running = consumers.start_consumer(**LOW_LIMIT)
     running.wait_until_reading()
     send_bad(broker, BAD_COUNT)

@@ -59,7 +59,11 @@ def test_annals_script_runs_from_any_folder(tmp_path: Path) -> None:
     }
     finished = subprocess.run(
         [SCRIPTS / "annals", "embedded", "status"],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert finished.stdout.splitlines()[0].endswith(str(SCRIPTS.parent / ".annals" / "postgres"))
     assert list(tmp_path.iterdir()) == [tmp_path / "history"]

@@ -217,9 +217,15 @@ def test_html_in_values_is_escaped(value: ShownValue) -> None:
 
 def test_html_in_rows_of_changes_is_escaped() -> None:
     row = ChangeRow(
-        path=HOSTILE, trail=(HOSTILE,), label=HOSTILE, kind="changed",
-        old=ABSENT, new=HTML[1], note=HOSTILE, filter_url=f"/?{HOSTILE}",
-    )  # fmt: skip
+        path=HOSTILE,
+        trail=(HOSTILE,),
+        label=HOSTILE,
+        kind="changed",
+        old=ABSENT,
+        new=HTML[1],
+        note=HOSTILE,
+        filter_url=f"/?{HOSTILE}",
+    )
     assert row.html.count(ESCAPED) == 7
     assert "<b" not in row.html
 

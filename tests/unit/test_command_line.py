@@ -30,8 +30,12 @@ def run_annals(home: Path, program: str, *words: str) -> subprocess.CompletedPro
     env = {name: value for name, value in os.environ.items() if name not in unset}
     return subprocess.run(
         [sys.executable, *PROGRAMS[program], *words],
-        cwd=ROOT, env=env | {"ANNALS_HOME": str(home)}, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=env | {"ANNALS_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
 
 
 @pytest.mark.parametrize("words, text", REFUSED.items())
@@ -185,8 +189,11 @@ for command in quick:
 def test_help_does_not_start_django() -> None:
     result = subprocess.run(
         [sys.executable, "-c", HELPS, HEAVY, QUICK],
-        cwd=ROOT, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert (result.returncode, result.stderr) == (0, "")
     for command in QUICK.split():
         assert f"usage: manage.py {command}" in result.stdout

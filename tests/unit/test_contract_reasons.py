@@ -20,8 +20,11 @@ from scripts.contract_page import BREACHES, expand_example, make_good_message
 from tests.messages import CHILD_TOPIC, make_message
 
 WINDOW = Window(date(2026, 9, 1), date(2026, 12, 1))
-DECODED = [reason for reason in Reason if BREACHES[reason].example is not None
-           and not BREACHES[reason].by_database]  # fmt: skip
+DECODED = [
+    reason
+    for reason in Reason
+    if BREACHES[reason].example is not None and not BREACHES[reason].by_database
+]
 PAGE = (docs.DOCS / "contract.md").read_text()
 
 

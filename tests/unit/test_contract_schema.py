@@ -86,16 +86,57 @@ TIME_EDGES = [
         *((f"2024-{month:02}-{day}", "00:00", "") for month in range(14) for day in range(27, 34)),
         *((f"2025-{day}", "00:00", "") for day in ("07-00", "7-03", "07-3", "007-03", "W27-4")),
         *((f"{year}-07-03", "00:00", "") for year in ("0000", "0001", "9999", "999", "10000")),
-        *(("2025-07-03", time, "") for time in (
-            "23:59", "24:00", "00:60", "1:00", "23:59:59", "23:59:60", "00:00:00.", "00:00:00,",
-            "00:00:00.123456789", "00:00:00.1234567890", "00:00:00,1", "00:00:00;1", "000000", "00",
-            "", " 00:00", "00:00 ", "00:00:0", "00:00:00.1:", "00:00:00.1234567Z",
-        )),
-        *(("2025-07-03", time, zone) for time in ("00:00", "00:00:00", "00:00:00.123456") for zone
-          in ("Z", "z", "+00", "-00:00", "+23:59", "+24:00", "+23:60", "+2359", "+0", "+000",
-              "+00:00:00", "ZZ", " Z", "[UTC]", "Z[UTC]", "+1.5", "\u2212" + "03:00", "\n")),
+        *(
+            ("2025-07-03", time, "")
+            for time in (
+                "23:59",
+                "24:00",
+                "00:60",
+                "1:00",
+                "23:59:59",
+                "23:59:60",
+                "00:00:00.",
+                "00:00:00,",
+                "00:00:00.123456789",
+                "00:00:00.1234567890",
+                "00:00:00,1",
+                "00:00:00;1",
+                "000000",
+                "00",
+                "",
+                " 00:00",
+                "00:00 ",
+                "00:00:0",
+                "00:00:00.1:",
+                "00:00:00.1234567Z",
+            )
+        ),
+        *(
+            ("2025-07-03", time, zone)
+            for time in ("00:00", "00:00:00", "00:00:00.123456")
+            for zone in (
+                "Z",
+                "z",
+                "+00",
+                "-00:00",
+                "+23:59",
+                "+24:00",
+                "+23:60",
+                "+2359",
+                "+0",
+                "+000",
+                "+00:00:00",
+                "ZZ",
+                " Z",
+                "[UTC]",
+                "Z[UTC]",
+                "+1.5",
+                "\u2212" + "03:00",
+                "\n",
+            )
+        ),
     ]
-]  # fmt: skip
+]
 EDGES: dict[str, list[Any]] = {
     "id": [*LENGTHS, *KINDS],
     "version": [-1, 2**31 - 1, 2**31, 10**30, *KINDS],
@@ -132,17 +173,24 @@ GOOD_TEXTS = st.text(
 TIMES = st.from_regex(re.compile(contract.TIME_PATTERN.replace("$", r"\Z"), re.ASCII))
 NEARLY_TIMES = st.builds(
     lambda time, position, new: time[: position % 36] + new + time[position % 36 + 1 :],
-    TIMES, st.integers(0, 35), st.text(st.sampled_from("0123456789-+:.,TZ "), max_size=2),
-)  # fmt: skip
+    TIMES,
+    st.integers(0, 35),
+    st.text(st.sampled_from("0123456789-+:.,TZ "), max_size=2),
+)
 TYPES = st.sampled_from(["CREATE", "UPDATE", "DELETE", 0, 1, 2, "0", "1", "2"])
 WRONG_TYPES = st.sampled_from(["create", "", "3", 3, -1, True, False, 1.5, [], {}, None, "2 "])
 VERSIONS = st.integers(0, 2**31 - 1)
 ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.integers(-1, 2**32) | st.floats(allow_nan=False,
-    allow_infinity=False) | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner,
-    max_size=2), max_leaves=4,
-)  # fmt: skip
+    st.none()
+    | st.booleans()
+    | st.integers(-1, 2**32)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
 OBJECTS = st.dictionaries(st.text(max_size=3), ANYTHING, max_size=3)
 
 GOOD: dict[str, st.SearchStrategy[Any]] = {

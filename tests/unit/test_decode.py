@@ -218,10 +218,14 @@ SENTENCES: list[tuple[bytes | None, str]] = [
     (None, "the message has no value; a deletion is a message whose `type` is DELETE"),
     (b"<xml/>", "the message is not JSON in UTF-8: invalid character at byte 0, counted from 0"),
     (make_value()[:-9], "the message ends before its JSON does; it was cut off"),
-    (make_value(id="é").replace("é".encode(), b"\xe9"), "a text has bytes that are not UTF-8; the "
-     "message must be JSON in UTF-8"),
-    (b'{"data":{"a":NaN}}', "the message is not JSON in UTF-8: invalid character at byte 13, "
-     "counted from 0"),
+    (
+        make_value(id="é").replace("é".encode(), b"\xe9"),
+        "a text has bytes that are not UTF-8; the message must be JSON in UTF-8",
+    ),
+    (
+        b'{"data":{"a":NaN}}',
+        "the message is not JSON in UTF-8: invalid character at byte 13, counted from 0",
+    ),
     (make_value_with_data(rb'{"a":"\ud800"}'), SURROGATE),
     (b"null", "the message is null; it must be a JSON object with the fields of the contract"),
     (b"[]", "the message is a list; it must be a JSON object with the fields of the contract"),
@@ -239,18 +243,26 @@ SENTENCES: list[tuple[bytes | None, str]] = [
     (make_value(productInstanceId={}), f"`productInstanceId` is an object; {APPLICATION}"),
     (make_value(type=...), f"`type` is missing or another word; {TYPE}"),
     (make_value(type=..., revType=[]), f"`revType` is a list; {TYPE}"),
-    (make_value(updatedAt=...), "`updatedAt` is missing; it must be a text with an ISO 8601 date "
-     "and time, as 2025-07-03T11:42:48.510186Z"),
+    (
+        make_value(updatedAt=...),
+        "`updatedAt` is missing; it must be a text with an ISO 8601 date "
+        "and time, as 2025-07-03T11:42:48.510186Z",
+    ),
     (make_value(updatedAt="yesterday"), TIME),
     (make_value(updatedAt="2025-07-03T11:42:48+24:00"), TIME),
     (make_value(updatedAt="2026-02-30T00:00:00"), NO_SUCH_TIME),
-    (make_value(updatedAt="9999-01-01T00:00:00"), f"`updatedAt` is after {WINDOW.newest} in UTC, "
-     "the last day that is accepted; check the clock and the offset of the service"),
+    (
+        make_value(updatedAt="9999-01-01T00:00:00"),
+        f"`updatedAt` is after {WINDOW.newest} in UTC, "
+        "the last day that is accepted; check the clock and the offset of the service",
+    ),
     (make_value(data=...), DATA),
-    (make_value(id="a\0"), "`id`, `clientId`, `author` or `productInstanceId` has a NUL character; "
-     "only `data` may"),
+    (
+        make_value(id="a\0"),
+        "`id`, `clientId`, `author` or `productInstanceId` has a NUL character; only `data` may",
+    ),
     (make_value_with_data(make_nested(501)), DEEP),
-]  # fmt: skip
+]
 
 
 def get_detail(body: bytes | None, topic: str = TOPIC) -> str:

@@ -449,8 +449,12 @@ def test_changes_and_patch_made_separately_equal_those_of_one_comparison(
 
 
 # A null that moves among other nulls counts as moved, and not as changed.
-@example(([None, {"pid": "d", "s": 1}, {"pid": "c"}, {"pid": 1}],
-          [{"pid": "c"}, None, {"pid": 1}, {"pid": "d", "s": 0}]))  # fmt: skip
+@example(
+    (
+        [None, {"pid": "d", "s": 1}, {"pid": "c"}, {"pid": 1}],
+        [{"pid": "c"}, None, {"pid": 1}, {"pid": "d", "s": 0}],
+    )
+)
 @given(PAIRS)
 def test_path_of_each_change_leads_to_its_value(pair: tuple[Any, Any]) -> None:
     old, new = pair

@@ -10,6 +10,7 @@ import pytest
 
 from annals.access.oidc import providers
 from annals.configuration import env
+from annals.configuration.fields import Settings
 from annals.web import start
 from history.retention.archive.store import ArchiveError, ArchiveStore
 
@@ -69,7 +70,7 @@ def test_unknown_setting_is_refused() -> None:
 
 
 def test_setting_with_empty_value_counts_as_unset() -> None:
-    assert env.read_settings({"ANNALS_RETENTION_DAYS": "", "DATABASE_URL": " "}) == env.Settings()
+    assert env.read_settings({"ANNALS_RETENTION_DAYS": "", "DATABASE_URL": " "}) == Settings()
 
 
 def test_kafka_environment_variables_become_names_of_librdkafka_settings() -> None:
@@ -79,7 +80,7 @@ def test_kafka_environment_variables_become_names_of_librdkafka_settings() -> No
 
 
 def test_secret_key_is_generated_once_with_private_mode(tmp_path: Path) -> None:
-    settings = env.Settings(home=tmp_path / "new")
+    settings = Settings(home=tmp_path / "new")
     first = env.load_secret_key(settings)
     assert len(first) >= 32
     assert env.load_secret_key(settings) == first
@@ -89,7 +90,7 @@ def test_secret_key_is_generated_once_with_private_mode(tmp_path: Path) -> None:
 def test_no_partial_secret_key_is_left_when_disk_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = env.Settings(home=tmp_path)
+    settings = Settings(home=tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(os, "fdopen", lambda *_: Path("/dev/full").open("w"))  # noqa: SIM115
         with pytest.raises(env.SettingError, match="No space left"):

@@ -22,8 +22,15 @@ from ingest.messages.message import KafkaMessage
 WINDOW = Window(date(2025, 1, 1), date(2025, 12, 31))
 TASK = BY_NAME["product-task"]
 TOPIC = TASK.topics[0]
-BODY = {"id": "T1", "version": 1, "type": 0, "updatedAt": "2025-07-03T11:42:48",
-        "clientId": "c", "refs": {"loan": "A1"}, "data": {"rate": 17.9}}  # fmt: skip
+BODY = {
+    "id": "T1",
+    "version": 1,
+    "type": 0,
+    "updatedAt": "2025-07-03T11:42:48",
+    "clientId": "c",
+    "refs": {"loan": "A1"},
+    "data": {"rate": 17.9},
+}
 
 
 @pytest.fixture

@@ -111,10 +111,13 @@ def encode_document(value: Any) -> bytes:
 def make_plain_message(content: dict[str, Any]) -> KafkaMessage:
     moment = datetime.fromisoformat(content["updatedAt"]).replace(tzinfo=UTC) - EPOCH
     meta = {
-        "key": content["id"], "rev": content["version"], "by/service": content["clientId"],
-        "who": content.get("author"), "app": content["productInstanceId"],
+        "key": content["id"],
+        "rev": content["version"],
+        "by/service": content["clientId"],
+        "who": content.get("author"),
+        "app": content["productInstanceId"],
         "at": moment // timedelta(microseconds=1),
-    }  # fmt: skip
+    }
     return make_message(
         encode_document({"meta": meta, "what": WORDS[content["type"]], "after": content["data"]})
     )
@@ -152,10 +155,14 @@ def make_binary_event(content: dict[str, Any]) -> KafkaMessage:
 
 def make_row(content: dict[str, Any]) -> dict[str, Any]:
     return {
-        "task_id": content["id"], "rev": content["version"], "changed_at": content["updatedAt"],
-        "changed_by_service": content["clientId"], "changed_by": content.get("author"),
-        "application_id": content["productInstanceId"], "document": content["data"],
-    }  # fmt: skip
+        "task_id": content["id"],
+        "rev": content["version"],
+        "changed_at": content["updatedAt"],
+        "changed_by_service": content["clientId"],
+        "changed_by": content.get("author"),
+        "application_id": content["productInstanceId"],
+        "document": content["data"],
+    }
 
 
 def make_change_event(content: dict[str, Any]) -> dict[str, Any]:
@@ -197,10 +204,18 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Decoder]:
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
-documents = st.dictionaries(texts, st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(
-        st.characters(exclude_categories=["Cs"])), lambda children: st.lists(children, max_size=3),
-    max_leaves=5), max_size=4)  # fmt: skip
+documents = st.dictionaries(
+    texts,
+    st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers(-(2**63), 2**64 - 1)
+        | st.text(st.characters(exclude_categories=["Cs"])),
+        lambda children: st.lists(children, max_size=3),
+        max_leaves=5,
+    ),
+    max_size=4,
+)
 
 
 @given(
@@ -214,16 +229,29 @@ documents = st.dictionaries(texts, st.recursive(
     without=st.booleans(),
 )
 def test_message_in_any_envelope_form_gives_the_same_record_as_in_the_contract_form(
-    forms: dict[str, Decoder], id: str, version: int, type: str, moment: datetime, client: str,
-    author: str | None, document: dict[str, Any], without: bool,
-) -> None:  # fmt: skip
+    forms: dict[str, Decoder],
+    id: str,
+    version: int,
+    type: str,
+    moment: datetime,
+    client: str,
+    author: str | None,
+    document: dict[str, Any],
+    without: bool,
+) -> None:
     number = b'"\\u0065":' + NUMBER.encode() + b"}"
     text = encode_document(document)[:-1] + (b"," if document else b"") + number
     data = msgspec.Raw(b"null" if without and type == "DELETE" else text)
     page_text = {
-        "id": id, "version": version, "type": type, "updatedAt": moment.isoformat(),
-        "clientId": client, "author": author, "productInstanceId": "A1", "data": data,
-    }  # fmt: skip
+        "id": id,
+        "version": version,
+        "type": type,
+        "updatedAt": moment.isoformat(),
+        "clientId": client,
+        "author": author,
+        "productInstanceId": "A1",
+        "data": data,
+    }
     expected = decode(make_message(encode_document(page_text)), WINDOW)
     for name, (_, _, wrap) in FORMS.items():
         sent = wrap(page_text)
@@ -259,10 +287,15 @@ def _decode_plain(record: Record) -> Any:
 
 
 GOOD: Final = {
-    "id": "T1", "version": 3, "type": "UPDATE", "updatedAt": "2025-07-03T11:42:48.5",
-    "clientId": "crm", "author": "m.p", "productInstanceId": "A1",
+    "id": "T1",
+    "version": 3,
+    "type": "UPDATE",
+    "updatedAt": "2025-07-03T11:42:48.5",
+    "clientId": "crm",
+    "author": "m.p",
+    "productInstanceId": "A1",
     "data": msgspec.Raw(b'{"a": 1.10}'),
-}  # fmt: skip
+}
 
 
 def get_refusal(decoder: Decoder, sent: KafkaMessage) -> tuple[str, str]:
@@ -295,8 +328,12 @@ def test_message_that_breaks_the_contract_is_rejected_in_every_envelope_form(
 
 
 def test_moments_are_read_in_each_declared_unit_of_time(tmp_path: Path) -> None:
-    for unit, number in {"s": 1_751_542_968, "ms": 1_751_542_968_500, "us": 1_751_542_968_500_001,
-                         "ns": 1_751_542_968_500_001_999}.items():  # fmt: skip
+    for unit, number in {
+        "s": 1_751_542_968,
+        "ms": 1_751_542_968_500,
+        "us": 1_751_542_968_500_001,
+        "ns": 1_751_542_968_500_001_999,
+    }.items():
         decoder = Decoder({TOPIC: make_parser(PLAIN.replace('"us"', f'"{unit}"'), tmp_path)})
         value = json.loads(make_plain_message(GOOD).value or b"")
         for given_as in (number, str(number)):
@@ -305,8 +342,12 @@ def test_moments_are_read_in_each_declared_unit_of_time(tmp_path: Path) -> None:
             expected = {"s": 968_000_000, "ms": 968_500_000}.get(unit, 968_500_001)
             assert record == 1_751_542_000_000_000 + expected
         whole = "no whole number"
-        for wrong, sentence in ((True, whole), (1.5, whole), ("2025-07", whole),
-                            (10**30, "out of range")):  # fmt: skip
+        for wrong, sentence in (
+            (True, whole),
+            (1.5, whole),
+            ("2025-07", whole),
+            (10**30, "out of range"),
+        ):
             value["meta"]["at"] = wrong
             assert get_refusal(decoder, make_message(encode_document(value)))[0] == "bad_updated_at"
             assert sentence in get_refusal(decoder, make_message(encode_document(value)))[1]
@@ -382,8 +423,10 @@ def test_invalid_cloudevents_are_refused(forms: dict[str, Decoder]) -> None:
         )
     assert get_refusal(forms["structured"], make_message(None))[0] == "empty_value"
     # The content type decides between both modes, even if the headers occur twice.
-    twice = {**{f"ce_{name}": "other" for name in _make_attributes(GOOD)},
-             "Content-Type": "application/cloudevents+json; charset=UTF-8"}  # fmt: skip
+    twice = {
+        **{f"ce_{name}": "other" for name in _make_attributes(GOOD)},
+        "Content-Type": "application/cloudevents+json; charset=UTF-8",
+    }
     record = forms["binary"](make_message(make_structured_event(GOOD).value, twice), WINDOW)
     assert record.id == "T1"
 
@@ -556,8 +599,11 @@ def test_arbitrary_bytes_raise_no_error_other_than_a_rejection(
 SERVICES: Final = {
     "constant": ('version = "/v"\nclient = "loans"', b'{"id": "a"}', "loans"),
     "constant, no JSON": ('version = "/v"\nclient = "loans"', b"{ no", "loans"),
-    "constant of Debezium": ('form = "debezium"\nid = "/i"\nversion = "/v"\nclient = "loans"',
-                             None, "loans"),
+    "constant of Debezium": (
+        'form = "debezium"\nid = "/i"\nversion = "/v"\nclient = "loans"',
+        None,
+        "loans",
+    ),
     "elsewhere": ('client_id = "/meta/service"', b'{"meta": {"service": "loans"}}', "loans"),
     "of Debezium's source": (
         'form = "debezium"\nid = "/i"\nversion = "/v"',
@@ -567,7 +613,7 @@ SERVICES: Final = {
     "none": ('client_id = "/meta/service"', b'{"meta": {}}', ""),
     "no text": ('client_id = "/meta/service"', b'{"meta": {"service": 7}}', ""),
     "no JSON": ('client_id = "/meta/service"', b"{ no", ""),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("envelope, value, service", SERVICES.values(), ids=SERVICES)

@@ -160,17 +160,25 @@ def test_kinds_file_adds_a_declared_kind_to_the_shipped_kinds(tmp_path: Path) ->
     )
     *shipped, order = kinds_file.read_kinds_file(file)
     assert tuple(shipped) == kinds.load_shipped_kinds()
-    assert repr(order) == repr(kinds.EntityKind(
-        "order", "Order", "Order", ("orders", "orders.old"), parent="loan",
-        search=(("number", "/number"), ("mail", "/mail"), ("mail", "/owner/mail")),
-        list_keys=("sku",), list_places=(("/items", ("line",)),), created_at="placed",
-        closed_at="done",
-        labels=(
-            kinds.DeclaredLabel(
-                path="/state", ru="Состояние", kind="enum", words={"NEW": {"en": "New"}}
+    assert repr(order) == repr(
+        kinds.EntityKind(
+            "order",
+            "Order",
+            "Order",
+            ("orders", "orders.old"),
+            parent="loan",
+            search=(("number", "/number"), ("mail", "/mail"), ("mail", "/owner/mail")),
+            list_keys=("sku",),
+            list_places=(("/items", ("line",)),),
+            created_at="placed",
+            closed_at="done",
+            labels=(
+                kinds.DeclaredLabel(
+                    path="/state", ru="Состояние", kind="enum", words={"NEW": {"en": "New"}}
+                ),
             ),
-        ),
-    ))  # fmt: skip
+        )
+    )
     assert not order.is_standalone
     assert (order.table, order.columns[-2].name) == ("order_aud", "product_instance_id")
 

@@ -666,8 +666,10 @@ class ConsumerMachine(RuleBasedStateMachine):
         expired = [item.message for item in batch.expired]
         places = {}
         for kinds, messages in (
-            ({"good", "giant"}, rows), ({"bad"}, rejects), ({"expired"}, expired),
-        ):  # fmt: skip
+            ({"good", "giant"}, rows),
+            ({"bad"}, rejects),
+            ({"expired"}, expired),
+        ):
             for item in messages:
                 if (item.topic, item.partition) == partition:
                     place = partition, item.leader_epoch, item.offset

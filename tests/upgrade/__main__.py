@@ -74,10 +74,18 @@ def run_upgrade(stand: UpgradeStand, seconds: float) -> None:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.upgrade", description=__doc__)
     add = parser.add_argument
-    add("--earlier", default=earlier.DEFAULT, metavar="REFERENCE",
-        help="a tag or commit of the repository (default: %(default)s)")  # fmt: skip
-    add("--broker", choices=("apache", "embedded"), default="apache",
-        help="apache needs Java and Maven (default: %(default)s)")  # fmt: skip
+    add(
+        "--earlier",
+        default=earlier.DEFAULT,
+        metavar="REFERENCE",
+        help="a tag or commit of the repository (default: %(default)s)",
+    )
+    add(
+        "--broker",
+        choices=("apache", "embedded"),
+        default="apache",
+        help="apache needs Java and Maven (default: %(default)s)",
+    )
     add("--seconds", type=float, default=5, help="length of each phase (default: %(default)s)")
     options = parser.parse_args(arguments)
     # With this handler SIGTERM ends the run through `finally`, which stops the servers.

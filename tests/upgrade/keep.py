@@ -47,9 +47,13 @@ def make_message(version: int) -> dict[str, object]:
     data = {"number": "G-1", "rate": 17 + version}
     kind = "UPDATE" if version else "CREATE"
     return {
-        "id": "G1", "version": version, "type": kind, "updatedAt": moment, "clientId": "kept",
+        "id": "G1",
+        "version": version,
+        "type": kind,
+        "updatedAt": moment,
+        "clientId": "kept",
         "data": data,
-    }  # fmt: skip
+    }
 
 
 def list_addresses(url: str) -> list[str]:
@@ -87,10 +91,18 @@ def main(arguments: list[str]) -> int:
             ),
         }
         dump = subprocess.run(
-            [postgres.find_programs() / "pg_dump", "--no-owner", "--no-privileges", "--inserts",
-             "--rows-per-insert=50", server.build_url()],
-            capture_output=True, text=True, check=True,
-        ).stdout  # fmt: skip
+            [
+                postgres.find_programs() / "pg_dump",
+                "--no-owner",
+                "--no-privileges",
+                "--inserts",
+                "--rows-per-insert=50",
+                server.build_url(),
+            ],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
     finally:
         broker.kill()
         server.stop("immediate")

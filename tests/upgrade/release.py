@@ -62,9 +62,12 @@ class KeptRelease:
     def _run_python(self, *arguments: str) -> str:
         finished = subprocess.run(
             [sys.executable, *arguments],
-            cwd=self.root, env=self.env | {"PYTHONPATH": str(self.root)}, capture_output=True,
-            text=True, timeout=300,
-        )  # fmt: skip
+            cwd=self.root,
+            env=self.env | {"PYTHONPATH": str(self.root)},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
         if finished.returncode:
             raise ReleaseCommandError(f"{arguments}: {finished.stdout}\n{finished.stderr}")
         return finished.stdout

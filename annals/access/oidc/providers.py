@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from annals.access.roles import ROLES
 from annals.configuration import env
+from annals.configuration.fields import Settings
 from history.common.complaints import (
     FileError,
     explain_declaration_error,
@@ -77,7 +78,7 @@ class _ProvidersFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     provider: Annotated[tuple[Provider, ...], Meta(min_length=1)]
 
 
-def load_providers(settings: env.Settings) -> tuple[Provider, ...]:
+def load_providers(settings: Settings) -> tuple[Provider, ...]:
     """Return the providers of ANNALS_OIDC_FILE. Empty if it is unset.
 
     Raises:

@@ -37,9 +37,14 @@ class Command(migrate.Command):
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
         add = parser.add_argument
-        add("--statement-timeout", type=SECONDS, default=STATEMENT_SECONDS, metavar="SECONDS",
+        add(
+            "--statement-timeout",
+            type=SECONDS,
+            default=STATEMENT_SECONDS,
+            metavar="SECONDS",
             help="seconds that a statement may take, with the locks that it has; 0 = no limit "
-            "(default: %(default)s)")  # fmt: skip
+            "(default: %(default)s)",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Apply the migrations, or raise CommandError if a lock or the work takes too long.

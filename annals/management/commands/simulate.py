@@ -37,8 +37,12 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
-        add("--rps", type=make_number_parser(0, 1e6), help="messages per second; "
-            "0 = as fast as possible (default 200; if --days is given, 0)")  # fmt: skip
+        add(
+            "--rps",
+            type=make_number_parser(0, 1e6),
+            help="messages per second; "
+            "0 = as fast as possible (default 200; if --days is given, 0)",
+        )
         add("--seconds", type=make_number_parser(0, MAX_SECONDS), help="stop after N seconds")
         add(
             "--applications",
@@ -46,12 +50,23 @@ class Command(BaseCommand):
             help="number of applications, each produced up to its last version",
         )
         add("--messages", type=make_whole_parser(0, MAX_ID), help="stop after N messages")
-        add("--seed", type=int, help="the same seed and start give the same bytes "
-            "(default: a different one each time)")  # fmt: skip
-        add("--days", type=make_number_parser(0, MAX_DAYS), default=0.0,
-            help="spread updatedAt over the last N days (default 0: now)")  # fmt: skip
-        add("--topics-partitions", type=make_whole_parser(1, 1_000), default=3,
-            help="partitions of missing topics, which are created (default 3)")  # fmt: skip
+        add(
+            "--seed",
+            type=int,
+            help="the same seed and start give the same bytes (default: a different one each time)",
+        )
+        add(
+            "--days",
+            type=make_number_parser(0, MAX_DAYS),
+            default=0.0,
+            help="spread updatedAt over the last N days (default 0: now)",
+        )
+        add(
+            "--topics-partitions",
+            type=make_whole_parser(1, 1_000),
+            default=3,
+            help="partitions of missing topics, which are created (default 3)",
+        )
         add("--json", action="store_true", help="print a summary as JSON")
 
     def handle(self, *_: Any, **options: Any) -> None:

@@ -15,7 +15,6 @@ from history.admin.components.headline import (
     NamedDocument,
     RenderBudget,
     find_shared_names,
-    get_headline,
 )
 from history.admin.components.links import MOST_ROWS, build_rows_url
 from history.admin.components.values import ValueItem, make_items
@@ -24,6 +23,7 @@ from history.documents.record import ChangeType
 from history.kinds.entities import EntityKind
 from history.store.catalogue import labels
 from history.timeline import Absence, Version, VersionNumberRef
+from history.timeline.titles import get_headline
 
 OPEN_ROWS = 12
 CHANGE_TEXTS = {

@@ -14,7 +14,6 @@ from history.store.catalogue import people
 from history.store.catalogue.labels import FieldText, LabelCatalogue
 from history.timeline import HistoryReader
 from history.timeline.titles import HEADLINE_KEYS, MODEL, NUMBER
-from history.timeline.titles import get_headline as get_headline
 
 _MONEY = re.compile(
     r"(amount|sum|price|cost|income|expense|payment|debt|balance|fee|premium|salary)s?$",

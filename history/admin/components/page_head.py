@@ -14,7 +14,6 @@ from history.admin.components.headline import (
     CLIENT,
     NamedDocument,
     find_shared_names,
-    get_headline,
     get_status,
     limit_to_title_fields,
 )
@@ -35,6 +34,7 @@ from history.timeline import (
     TimelineQuery,
     Version,
 )
+from history.timeline.titles import get_headline
 
 OPEN_CHILDREN = 6
 MOST_PARTS = 200  # how many parts of an application a page reads

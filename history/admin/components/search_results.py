@@ -10,7 +10,6 @@ from history.admin.components import links, open_messages
 from history.admin.components.cards import get_kind_title, make_field_names
 from history.admin.components.headline import (
     ROLE,
-    get_headline,
     get_status,
     limit_to_title_fields,
 )
@@ -20,6 +19,7 @@ from history.kinds.entities import ENTITIES, EntityKind
 from history.store.quarantined_messages import OpenMessages
 from history.store.versions import EntityRef
 from history.timeline import HistoryReader, SearchPage, SearchResult
+from history.timeline.titles import get_headline
 
 BY_ID = "id"
 MAX_CARRIERS = 3

@@ -24,7 +24,6 @@ from history.admin.components.headline import (
     NamedDocument,
     RenderBudget,
     find_shared_names,
-    get_headline,
 )
 from history.admin.components.page_head import MOST_PARTS
 from history.admin.components.values import make_items
@@ -44,6 +43,7 @@ from history.timeline import (
     OlderThanRetentionError,
     Version,
 )
+from history.timeline.titles import get_headline
 from history.timeline.version_index import VersionIndex
 
 MOST_ROWS = 30  # how many differences of a part are shown

@@ -19,7 +19,7 @@ from history.admin.components import (
 )
 from history.admin.components.cards import CardBuilder, get_kind_title, group_cards
 from history.admin.components.filter_form import FilterForm, sort_by_name
-from history.admin.components.headline import get_headline, limit_to_title_fields
+from history.admin.components.headline import limit_to_title_fields
 from history.admin.components.links import PAGE, build_page_urls
 from history.admin.pages.permission import require_history_permission
 from history.admin.reading_aids import activity, timeline_export
@@ -29,6 +29,7 @@ from history.kinds.entities import PARTS, EntityKind, get_root
 from history.policy import masking
 from history.timeline import HistoryReader, Include, TimelinePage, Version
 from history.timeline.moments import Members
+from history.timeline.titles import get_headline
 
 PAGE_SIZE = 50
 CHANGES = frozenset({Include.CHANGES})

@@ -15,7 +15,7 @@ from history.admin.components import (
     page_head,
 )
 from history.admin.components.cards import get_change_text, get_kind_title, make_field_names
-from history.admin.components.headline import get_headline, get_status, limit_to_title_fields
+from history.admin.components.headline import get_status, limit_to_title_fields
 from history.admin.components.search_results import make_groups
 from history.admin.reading_aids import sentences
 from history.common import clock
@@ -26,6 +26,7 @@ from history.policy.need_to_know import NeedToKnowError, RuleFailedError
 from history.store.blocks.codec import DamagedBlockError
 from history.store.versions import DamagedRef, EntityRef
 from history.timeline import HistoryReader, Include, OpenMessagesQuestion, Version
+from history.timeline.titles import get_headline
 
 MAX_LINES = 6  # how many documents have a line; the others are links
 # Lines say what changed only in documents up to this size. Comparing larger ones takes too long.

@@ -11,7 +11,8 @@ from history.kinds.entities import BY_TABLE, EntityKind
 from history.models import GapDay
 from history.retention import catalog
 from history.store.blocks.queries import build_versions_query
-from history.store.days.days import ADVISORY_SPACE, DayState
+from history.store.days.day_locks import ADVISORY_SPACE
+from history.store.days.days import DayState
 from history.store.days.window import Window
 from history.store.distribution.disk_use import measure_disk_use
 

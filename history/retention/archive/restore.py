@@ -13,7 +13,7 @@ from history.retention.archive.store import ArchiveError, ArchiveStore
 from history.retention.seals import late_rows
 from history.store import distribution, late_list
 from history.store.blocks.queries import count_versions
-from history.store.days import days, table_swap
+from history.store.days import day_locks, days, table_swap
 from history.store.days.canonical import (
     Connection,
     compute_digest,
@@ -62,7 +62,9 @@ def _restore_rows(
 ) -> None:
     table, day = stored_manifest.table, stored_manifest.day
     if days.locate_day(connection, table, day).state is DayState.PENDING:
-        days.retry_lock(lambda: days.finalize_detach(connection, table, day), days.LOCK_WAIT_S)
+        day_locks.retry_lock(
+            lambda: days.finalize_detach(connection, table, day), day_locks.LOCK_WAIT_S
+        )
     day_table = days.locate_day(connection, table, day)
     has_same_count = (
         day_table.state is not DayState.ABSENT

@@ -13,7 +13,7 @@ from psycopg import errors, sql
 
 from history.retention.seals import late_rows
 from history.store import distribution
-from history.store.days import days
+from history.store.days import day_locks, days
 from history.store.days.canonical import Connection
 from history.store.days.day_reading import open_day
 
@@ -76,7 +76,7 @@ def start_noting(connection: Connection, day_table: days.DayTable, table: str, d
     """
     late_rows.mark_sealed_day(connection, table, day)
     if distribution.is_distributed_table(connection, table):
-        days.retry_lock(lambda: stop_writers(connection, table), days.LOCK_WAIT_S)
+        day_locks.retry_lock(lambda: stop_writers(connection, table), day_locks.LOCK_WAIT_S)
     else:
         late_rows.wait_for_others(connection, [day_table.child], "RowExclusiveLock")
 
@@ -92,7 +92,7 @@ def _load_noted(connection: Connection, table: str, day: date) -> tuple[object, 
             stop_writers(connection, table)
             return connection.execute(_NOTED, [table, day]).fetchone()
 
-    return days.retry_lock(attempt, days.LOCK_WAIT_S)
+    return day_locks.retry_lock(attempt, day_locks.LOCK_WAIT_S)
 
 
 def stop_writers(connection: Connection, table: str) -> None:

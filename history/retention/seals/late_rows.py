@@ -10,7 +10,7 @@ from psycopg import errors, sql
 from history.kinds.entities import EntityKind
 from history.kinds.kind import DayRows
 from history.models import LateRow
-from history.store.days import days
+from history.store.days import day_locks, days
 from history.store.days.canonical import (
     Connection,
     DayDigest,
@@ -84,7 +84,7 @@ def wait_for_others(
     Raises:
         psycopg.errors.LockNotAvailable: One of these transactions stays open.
     """
-    deadline = time.monotonic() + days.LOCK_WAIT_S
+    deadline = time.monotonic() + day_locks.LOCK_WAIT_S
     names = [table.as_string(connection) for table in tables]
     values = [names, mode]
     transactions = set(connection.execute(_HOLDERS_OF_LOCKS, values))
@@ -92,7 +92,7 @@ def wait_for_others(
         if time.monotonic() > deadline:
             raise errors.LockNotAvailable(
                 f"a transaction that uses {', '.join(names)} stays open after "
-                f"{days.LOCK_WAIT_S:g} s: end it (see pg_stat_activity), or try again"
+                f"{day_locks.LOCK_WAIT_S:g} s: end it (see pg_stat_activity), or try again"
             )
         time.sleep(PAUSE_S)
         transactions &= set(connection.execute(_HOLDERS_OF_LOCKS, values))
@@ -104,13 +104,13 @@ def wait_for_transactions(connection: Connection) -> None:
     Raises:
         psycopg.errors.LockNotAvailable: One of these transactions stays open.
     """
-    deadline = time.monotonic() + days.LOCK_WAIT_S
+    deadline = time.monotonic() + day_locks.LOCK_WAIT_S
     transactions = set(connection.execute(_TRANSACTIONS))
     while transactions:
         if time.monotonic() > deadline:
             raise errors.LockNotAvailable(
-                f"a transaction of this database stays open after {days.LOCK_WAIT_S:g} s: end it "
-                "(see pg_stat_activity), or try again"
+                f"a transaction of this database stays open after {day_locks.LOCK_WAIT_S:g} s: "
+                "end it (see pg_stat_activity), or try again"
             )
         time.sleep(PAUSE_S)
         transactions &= set(connection.execute(_TRANSACTIONS))

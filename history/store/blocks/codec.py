@@ -171,25 +171,27 @@ def compute_checksum(
         row: The block's own row. Its snapshot is ignored.
         keys: The column `keys` before the checksum is added to it.
     """
-    name = row[0].encode()
+    id, version, updated_at, client, author, type, *parent, _snapshot = row
+    name = id.encode()
     content = b"".join(
         (
-            _NUMBERS(_FIELDS, _INT4, 4, row[1], _MOMENT, 8, row[2] - _EPOCH, _INT4, 4, row[5],
-                _INT4, 4, unpacked, _TEXT, len(name)),
+            _NUMBERS(_FIELDS, _INT4, 4, version, _MOMENT, 8, updated_at - _EPOCH),
+            _MORE_NUMBERS(_INT4, 4, type, _INT4, 4, unpacked, _TEXT, len(name)),
             name,
-            _encode_text(row[3]),
-            _encode_text(row[4]),
-            _encode_text(row[6] if len(row) > 7 else None),  # the application of a child
+            _encode_text(client),
+            _encode_text(author),
+            _encode_text(parent[0] if parent else None),  # the application of a child
             _HEAD(_BYTES, len(keys)),
             keys,
             _NO_NUMBERS if versions is None else _encode_array(versions),
             _encode_text(names),
         )
-    )  # fmt: skip
+    )
     return hashlib.sha256(content).digest()[:CHECKSUM]
 
 
-_NUMBERS: Final = struct.Struct(">iiiiiiqiiiiiiii").pack
+_NUMBERS: Final = struct.Struct(">iiiiiiq").pack
+_MORE_NUMBERS: Final = struct.Struct(">iiiiiiii").pack
 _HEAD: Final = struct.Struct(">ii").pack
 # The number of columns, and the OIDs of their types, which are constants of PostgreSQL.
 _FIELDS: Final = 11
@@ -280,11 +282,13 @@ def expand_block(
         )
     try:
         keys = struct.unpack(f">{older}q", stored.keys or b"")
-        older_rows = [
-            (id, number, moment - (key >> 24), clients[key >> 8 & 255], authors[key & 255],
-             key >> 16 & 255, *parent, text)
-            for number, key, text in zip(numbers, keys, texts, strict=False)
-        ]  # fmt: skip
+        older_rows = []
+        for number, key, text in zip(numbers, keys, texts, strict=False):
+            older_client, older_author = clients[key >> 8 & 255], authors[key & 255]
+            older_moment, older_type = moment - (key >> 24), key >> 16 & 255
+            older_rows.append(
+                (id, number, older_moment, older_client, older_author, older_type, *parent, text)
+            )
     except (struct.error, IndexError):
         raise DamagedBlockError(
             "the column `keys` has a wrong length, or refers to a name that the column `names` "

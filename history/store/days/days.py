@@ -15,17 +15,16 @@ from psycopg import errors, sql
 from history.common.complaints import ExplainedError
 from history.common.single_row import require_row
 from history.store import distribution
-from history.store.days.day_locks import ADVISORY_SPACE as ADVISORY_SPACE
-from history.store.days.day_locks import LOCK_TIMEOUT_MS as LOCK_TIMEOUT_MS
-from history.store.days.day_locks import LOCK_WAIT_S as LOCK_WAIT_S
+from history.store.days import day_locks
 from history.store.days.day_locks import (
+    LOCK_TIMEOUT_MS,
     exclude_autovacuum,
     hold_day_lock,
     lock_day,
     override_lock_timeout,
+    retry_lock,
     set_short_lock_timeout,
 )
-from history.store.days.day_locks import retry_lock as retry_lock
 
 # Rows stay whole and uncompressed if a page can hold them, because compressing documents is the
 # largest part of storing them (docs/decisions/0031-compression.md).
@@ -166,7 +165,7 @@ def compute_bounds(day: date) -> tuple[str, str]:
 
 
 def create_partition(
-    connection: Connection, table: str, day: date, wait_s: float = LOCK_WAIT_S
+    connection: Connection, table: str, day: date, wait_s: float = day_locks.LOCK_WAIT_S
 ) -> bool:
     """Create the partition of a day. If the table of the day is detached, attach it instead.
 
@@ -227,7 +226,7 @@ def drop_partition(
         ForeignTableError: Annals did not create the partition.
     """
     name, began = build_partition_name(table, day), time.monotonic()
-    wait_s = LOCK_WAIT_S if wait_s is None else wait_s
+    wait_s = day_locks.LOCK_WAIT_S if wait_s is None else wait_s
 
     def attempt() -> bool:
         with hold_day_lock(connection, name):
@@ -449,7 +448,7 @@ def replace_table(
                 connection.execute(lock_table.format(day_table.child))
 
     limit_silence(connection)
-    retry_lock(lock, LOCK_WAIT_S)
+    retry_lock(lock, day_locks.LOCK_WAIT_S)
     # The swap is not in a savepoint: COPY can freeze rows only in the transaction that made their
     # table.
     connection.execute(f"SET LOCAL lock_timeout = {SWAP_TIMEOUT_MS}".encode())
@@ -488,7 +487,7 @@ def replace_distributed_table(
             lock_day(connection, build_partition_name(table, day), next(waits_ms))
             _swap_tables(connection, table, day, merge_locked)
 
-    retry_lock(swap, LOCK_WAIT_S)
+    retry_lock(swap, day_locks.LOCK_WAIT_S)
 
 
 def limit_silence(connection: Connection) -> None:

@@ -23,7 +23,7 @@ from history.kinds.entities import EntityKind
 from history.store import distribution
 from history.store.blocks import queries
 from history.store.blocks.codec import BlockColumns, CanonicalRow
-from history.store.days import days
+from history.store.days import day_locks, days
 from history.store.days.canonical import Connection, list_columns, stream_versions
 from history.store.days.day_locks import (
     exclude_autovacuum,
@@ -203,7 +203,7 @@ def watch_table(connection: Connection, day_table: DayTable) -> Iterator[TableWa
     Raises:
         psycopg.errors.LockNotAvailable: A transaction that wrote to the day stays open.
     """
-    watch = retry_lock(lambda: _begin_watch(connection, day_table), days.LOCK_WAIT_S)
+    watch = retry_lock(lambda: _begin_watch(connection, day_table), day_locks.LOCK_WAIT_S)
     try:
         yield watch
     except Exception:

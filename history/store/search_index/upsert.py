@@ -62,13 +62,14 @@ def insert_distributed(
     for start in range(0, len(rows), _MAX_ROWS):
         # A value that several rows have is sent once for each column.
         parameters: dict[tuple[int, str], int] = {}
-        values = ", ".join(
-            "(" + ", ".join(
+        tuples = []
+        for row in rows[start : start + _MAX_ROWS]:
+            references = ", ".join(
                 f"${parameters.setdefault((number, value), len(parameters) + 1)}"
                 for number, value in enumerate(row)
-            ) + ")"
-            for row in rows[start : start + _MAX_ROWS]
-        )  # fmt: skip
+            )
+            tuples.append(f"({references})")
+        values = ", ".join(tuples)
         statement = f"INSERT INTO search_key ({columns}) VALUES {values} {on_conflict}"  # noqa: S608 - constants and numbers
         with psycopg.RawCursor(connection) as cursor:
             cursor.execute(statement.encode(), [value for _, value in parameters], prepare=False)

@@ -47,25 +47,39 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
-        add("--topics", type=_parse_topics, default=tuple(BY_TOPIC),
-            help="comma-separated topics (default: all, live and migration)")  # fmt: skip
+        add(
+            "--topics",
+            type=_parse_topics,
+            default=tuple(BY_TOPIC),
+            help="comma-separated topics (default: all, live and migration)",
+        )
         add(
             "--group",
             type=_parse_group,
             help="consumer group (default: that of ANNALS_CONSUMER_GROUP)",
         )
-        add("--until-idle", type=make_number_parser(0, MAX_SECONDS), metavar="SECONDS",
+        add(
+            "--until-idle",
+            type=make_number_parser(0, MAX_SECONDS),
+            metavar="SECONDS",
             help="exit after this many seconds without a message, with everything stored. The "
             "exit code is 0; 3 if partitions are halted and so not read to their end; 1 if missing "
             "rights, tables or topics, or a refused login, prevented reading or storing for this "
-            "long (default: run until stopped)")  # fmt: skip
+            "long (default: run until stopped)",
+        )
         add("--json", action="store_true", help="print a summary as one line of JSON at the end")
-        add("--metrics-port", type=make_whole_parser(1, MAX_PORT),
+        add(
+            "--metrics-port",
+            type=make_whole_parser(1, MAX_PORT),
             help="serve Prometheus metrics on this port; if ANNALS_METRICS_TOKEN is set, only to "
-            "clients that send it as Bearer token (default: none)")  # fmt: skip
-        add("--metrics-address", default="127.0.0.1",
+            "clients that send it as Bearer token (default: none)",
+        )
+        add(
+            "--metrics-address",
+            default="127.0.0.1",
             help="the address for --metrics-port; an address that other machines reach, such as "
-            "0.0.0.0, needs ANNALS_METRICS_TOKEN (default: %(default)s)")  # fmt: skip
+            "0.0.0.0, needs ANNALS_METRICS_TOKEN (default: %(default)s)",
+        )
 
     def handle(self, *_: Any, **options: Any) -> None:
         """Consume until the process is stopped, or until no message came for --until-idle."""

@@ -119,9 +119,14 @@ class Nodes:
         # A node that the command starts would keep an output pipe open. OUTLIVES tells
         # tests.reaper to let the node run when the tests end.
         subprocess.run(
-            words, check=True, timeout=300, env={**os.environ, OUTLIVES: "1"},
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            words,
+            check=True,
+            timeout=300,
+            env={**os.environ, OUTLIVES: "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
 
 
 def parse_address(url: str) -> Address:

@@ -76,8 +76,9 @@ class Scenes:
         """
         nodes = self.stand.nodes
         for hanging, outcome in (
-            (nodes.list_workers()[-1], "not committed"), (nodes.coordinator, "committed")
-        ):  # fmt: skip
+            (nodes.list_workers()[-1], "not committed"),
+            (nodes.coordinator, "committed"),
+        ):
             with self._run_scene(f"killed between prepare and commit, {outcome}"):
                 self.stand.wait_for_progress()
                 nodes.alter_system(hanging, _HANG)

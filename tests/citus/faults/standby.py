@@ -40,9 +40,15 @@ class Standby:
         """Run a program of PostgreSQL as the system user of the node."""
         # The program may start a server, which would keep an output pipe open.
         subprocess.run(
-            [self.programs / program, *words], check=True, timeout=300, cwd="/", user=self.user,
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            [self.programs / program, *words],
+            check=True,
+            timeout=300,
+            cwd="/",
+            user=self.user,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
 
 
 @contextmanager

@@ -345,5 +345,17 @@ class Entry(RecordedWay):
 
 
 KINDS: tuple[type[Recorded], ...] = (
-    Tag, Folder, Seat, Loose, Remark, Account, Country, Twin, Measured, Memo, Letter, Shout, Ledger,
-)  # fmt: skip
+    Tag,
+    Folder,
+    Seat,
+    Loose,
+    Remark,
+    Account,
+    Country,
+    Twin,
+    Measured,
+    Memo,
+    Letter,
+    Shout,
+    Ledger,
+)
