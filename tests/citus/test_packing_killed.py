@@ -18,7 +18,6 @@ from history.store.days.canonical import CanonicalRow, Connection
 from tests.citus.cluster import Citus, disconnect
 from tests.citus.cluster_fixtures import own_labels, tables, transactional_db
 from tests.citus.faults.nodes import Address, Nodes
-from tests.citus.faults.scenes import _HANG, _NO_HANG
 from tests.consuming import wait_until
 from tests.db.test_packing import DAY, ROOT, fill, read_blocks, read_rows
 
@@ -153,7 +152,7 @@ def test_day_is_packed_or_unchanged_when_coordinator_dies_during_commit(
 
     def note_and_hang(*arguments: Any) -> None:
         note_form(*arguments)
-        nodes.alter_system(node, _HANG)
+        nodes.make_commits_hang(node)
 
     hang_at_commit.setattr(packing.DayRewrite, "_note_form", note_and_hang)
     try:
@@ -166,7 +165,7 @@ def test_day_is_packed_or_unchanged_when_coordinator_dies_during_commit(
         hang_at_commit.undo()
         if nodes.coordinator in nodes.dead:
             nodes.revive(nodes.coordinator)
-        nodes.alter_system(node, _NO_HANG)
+        nodes.let_commits_return(node)
     assert errors
     nodes.recover_prepared()
     disconnect()

@@ -3,6 +3,7 @@
 import os
 import shlex
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +14,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tests.citus.cluster import Citus
+from tests.consuming import wait_until
 from tests.reaper import OUTLIVES
 
 START_S = 60
@@ -114,6 +116,20 @@ class Nodes:
             plain.execute(statement)
             plain.execute("SELECT pg_reload_conf()")
 
+    def make_commits_hang(self, node: Address) -> None:
+        """Let each commit on a node wait for a standby that does not exist, from now on.
+
+        The commit is written on the node, but the session gets no answer. PostgreSQL reads the
+        setting a moment after it was changed: this method returns when a commit really waits.
+        """
+        self.alter_system(node, "ALTER SYSTEM SET synchronous_standby_names TO 'nobody'")
+        with psycopg.connect(self.get_url(node), autocommit=True) as probe:
+            wait_until(lambda: _is_commit_waiting(probe), f"commits on {node} do not wait")
+
+    def let_commits_return(self, node: Address) -> None:
+        """Undo `make_commits_hang`."""
+        self.alter_system(node, "ALTER SYSTEM RESET synchronous_standby_names")
+
     def _run(self, command: str, node: Address) -> None:
         words = shlex.split(command.format(host=node[0], port=node[1]))
         # A node that the command starts would keep an output pipe open. OUTLIVES tells
@@ -127,6 +143,23 @@ class Nodes:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
+
+
+def _is_commit_waiting(connection: psycopg.Connection[Any]) -> bool:
+    """Commit a transaction, and return whether the commit got no answer within half a second."""
+    answered = threading.Event()
+
+    def cancel_late_commit() -> None:
+        if not answered.wait(0.5):
+            connection.cancel_safe()
+
+    canceller = threading.Thread(target=cancel_late_commit)
+    canceller.start()
+    began = time.monotonic()
+    connection.execute("SELECT pg_logical_emit_message(true, 'probe', '')")
+    answered.set()
+    canceller.join()
+    return time.monotonic() - began >= 0.5
 
 
 def parse_address(url: str) -> Address:

@@ -30,10 +30,6 @@ FROM pg_dist_placement p JOIN pg_dist_shard USING (shardid)
     JOIN pg_dist_node n ON n.groupid = p.groupid AND n.noderole = 'primary'
 WHERE logicalrelid = 'product_instance_aud'::regclass GROUP BY 1, 2 ORDER BY 2
 """
-# With this setting a commit waits for a standby that does not exist. The commit is then written on
-# the node, but the session gets no answer.
-_HANG = "ALTER SYSTEM SET synchronous_standby_names TO 'nobody'"
-_NO_HANG = "ALTER SYSTEM RESET synchronous_standby_names"
 
 
 @dataclass
@@ -81,14 +77,14 @@ class Scenes:
         ):
             with self._run_scene(f"killed between prepare and commit, {outcome}"):
                 self.stand.wait_for_progress()
-                nodes.alter_system(hanging, _HANG)
+                nodes.make_commits_hang(hanging)
                 wait_until(lambda: any(nodes.count_prepared().values()), "nothing is prepared")
                 time.sleep(1)
                 self._kill(nodes.coordinator)
                 prepared = nodes.count_prepared()
                 nodes.revive(nodes.coordinator)
                 self.watch.dead = None
-                nodes.alter_system(hanging, _NO_HANG)
+                nodes.let_commits_return(hanging)
                 still, recovered = nodes.count_prepared(), nodes.recover_prepared()
                 took = self.stand.wait_for_progress()
                 self._report(
