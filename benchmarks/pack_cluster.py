@@ -24,6 +24,7 @@ from benchmarks.harness import create_database, report_figures, run_command, use
 from benchmarks.pack import NAME, ROOT, _generate_day, _simulate_histories, _store_records
 from benchmarks.timeline_data import _make_environment
 from history.retention import packing
+from history.store.database import session
 from history.store.days import days
 
 SHARDS = 32
@@ -75,6 +76,12 @@ def run(coordinator: str, versions: int, as_json: bool) -> int:
     return report_figures("pack", figures, _print_figures, as_json)
 
 
+def _connect(conninfo: str) -> psycopg.Connection[Any]:
+    """Open a session with the settings that Annals gives to each session."""
+    options = session.build_options(session.SESSION)
+    return psycopg.connect(conninfo, options=options, autocommit=True)
+
+
 def _fill_server(conninfo: str, day: date, versions: int, shards: int | None) -> None:
     """Create tables in an empty database, and store versions in a day. Create the days around it.
 
@@ -86,7 +93,7 @@ def _fill_server(conninfo: str, day: date, versions: int, shards: int | None) ->
     if shards is not None:
         run_command(environment, "distribute", "--shards", str(shards))
     use_database(conninfo)
-    with psycopg.connect(conninfo, autocommit=True) as connection:
+    with _connect(conninfo) as connection:
         for number in range(-5, 15):
             days.create_partition(connection, ROOT.table, day - timedelta(days=number))
         records = _generate_day(_simulate_histories(), day, VERSIONS_OF_DOCUMENT, versions)
@@ -106,7 +113,7 @@ def _measure_in_turn(servers: Mapping[str, str], day: date) -> Figures:
     for _ in range(ROUNDS):
         for name, conninfo in servers.items():
             use_database(conninfo)
-            with psycopg.connect(conninfo, autocommit=True) as connection:
+            with _connect(conninfo) as connection:
                 rounds[name].append(_measure_round(connection, day))
     figures: Figures = {}
     for name, conninfo in servers.items():
@@ -115,7 +122,7 @@ def _measure_in_turn(servers: Mapping[str, str], day: date) -> Figures:
             key: max(figures_of_round[key] for figures_of_round in rounds[name])
             for key in rounds[name][0]
         }
-        with psycopg.connect(conninfo, autocommit=True) as connection:
+        with _connect(conninfo) as connection:
             figures[name] = fastest | _measure_beside_packing(connection, conninfo, day)
     return figures
 
@@ -214,7 +221,7 @@ def _time_statements(conninfo: str, name: str, id: str, end: Event, results: Any
     seconds = []
     pause = 1 / (READS_PER_SECOND if name == "read" else WRITES_PER_SECOND)
     moment = datetime.now(UTC)
-    with psycopg.connect(conninfo, autocommit=True) as connection:
+    with _connect(conninfo) as connection:
         results.put(None)
         while not end.wait(pause):
             began = time.perf_counter()

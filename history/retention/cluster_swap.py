@@ -12,10 +12,12 @@ ranges of ids, one after another in the order of the ids.
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import closing, suppress
 from datetime import date
-from itertools import pairwise
-from typing import Any, Final, LiteralString, NamedTuple
+from itertools import islice, pairwise
+from typing import Any, Final, LiteralString, NamedTuple, TypeVar
 
 import psycopg
 from psycopg import sql
@@ -29,6 +31,7 @@ from history.store.days.days import DayTable
 from history.store.distribution.disk_use import DiskUse, measure_disk_use
 
 Connection = psycopg.Connection[Any]
+T = TypeVar("T")
 
 # How many bytes of a table are read and sorted at once.
 RANGE_BYTES: Final = 32 * 1024 * 1024
@@ -120,6 +123,46 @@ def split_table(connection: Connection, table: sql.Identifier) -> list[IdRange]:
 def allow_memory(connection: Connection) -> None:
     """Let this session sort one range of ids in memory."""
     connection.execute("SELECT set_config('work_mem', %s, false)", [_WORK_MEMORY])
+
+
+def chain_streams(readers: Sequence[Connection], streams: Iterator[Generator[T]]) -> Generator[T]:
+    """Yield the items of all streams, one stream after another.
+
+    While one stream is read, a thread already takes the first item of the next stream. So the
+    query of the next stream runs meanwhile, and its rows wait on the server.
+
+    Args:
+        readers: The connections that the streams use. A stream must not use the connection of the
+            stream before it.
+    """
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        upcoming = _begin_next(pool, streams)
+        try:
+            while upcoming is not None:
+                first_items, stream = upcoming.result()
+                with closing(stream):
+                    upcoming = _begin_next(pool, streams)
+                    yield from first_items
+                    yield from stream
+        finally:
+            if upcoming is not None:  # the caller stopped early
+                for reader in readers:
+                    reader.cancel_safe()
+                with suppress(psycopg.Error):
+                    upcoming.result()[1].close()
+
+
+def _begin_next(
+    pool: Executor, streams: Iterator[Generator[T]]
+) -> Future[tuple[list[T], Generator[T]]] | None:
+    """Let a thread take the first item of the next stream. Return None if there is no stream.
+
+    The result of the future is a list with this item, empty if there is none, and the stream.
+    """
+    stream = next(streams, None)
+    if stream is None:
+        return None
+    return pool.submit(lambda: (list(islice(stream, 1)), stream))
 
 
 def create_new_table(connection: Connection, day_table: DayTable, day: date) -> None:

@@ -18,11 +18,11 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from functools import partial
-from itertools import groupby, islice, zip_longest
+from itertools import cycle, groupby, islice, zip_longest
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -479,20 +479,12 @@ class DayRewrite:
         """
         filled = _FilledTable()
         ranges = self._list_id_ranges(day_table)
-        # The day is read in a session of its own. So reading, packing and writing go on at the same
-        # time, and one COPY writes all rows.
-        info = self._connection.info
-        with closing(psycopg.connect(info.dsn, password=info.password, autocommit=True)) as reader:
-            session.remove_time_limit(reader)
-            forms.open_session(reader)
-            if self._is_distributed():
-                cluster_swap.allow_memory(reader)
-            with closing(self._stream_versions(reader, day_table, ranges)) as rows:
-                sent_digest = self._write_rows(
-                    day_table.new,
-                    self._form_day(rows, form_rows, filled),
-                    frozen=not self._is_distributed(),
-                )
+        with closing(self._stream_day(day_table, ranges)) as rows:
+            sent_digest = self._write_rows(
+                day_table.new,
+                self._form_day(rows, form_rows, filled),
+                frozen=not self._is_distributed(),
+            )
         if self._hash_stored_rows(day_table.new, ranges) != sent_digest:
             raise self._build_defect_error()
         return filled
@@ -505,6 +497,35 @@ class DayRewrite:
         if self._is_distributed():
             return cluster_swap.split_table(self._connection, day_table.child)
         return [cluster_swap.ALL_IDS]
+
+    def _stream_day(
+        self, day_table: DayTable, ranges: Sequence[IdRange]
+    ) -> Generator[CanonicalRow]:
+        """Yield the versions of the day, range after range.
+
+        The versions are read in database sessions that do nothing else. So reading, packing and
+        writing go on at the same time, and one COPY writes all rows. Two sessions take turns if
+        there are several ranges: the nodes sort the next range while this one is packed.
+        """
+        with ExitStack() as stack:
+            readers = [stack.enter_context(self._open_reader()) for _ in ranges[:2]]
+            streams = (
+                self._stream_versions(reader, day_table, [id_range])
+                for reader, id_range in zip(cycle(readers), ranges, strict=False)
+            )
+            rows = stack.enter_context(closing(cluster_swap.chain_streams(readers, streams)))
+            yield from rows
+
+    @contextmanager
+    def _open_reader(self) -> Iterator[Connection]:
+        """Open a session that reads the day. Close it when the `with` block ends."""
+        info = self._connection.info
+        with closing(psycopg.connect(info.dsn, password=info.password, autocommit=True)) as reader:
+            session.remove_time_limit(reader)
+            forms.open_session(reader)
+            if self._is_distributed():
+                cluster_swap.allow_memory(reader)
+            yield reader
 
     def _stream_versions(
         self, connection: Connection, day_table: DayTable, ranges: Iterable[IdRange]
