@@ -1,4 +1,4 @@
-"""Every id has an address in the API and on the screens, and every moment is answered."""
+"""The API and the screens accept every id in an address, and every moment in a request."""
 
 import html
 import re
@@ -40,8 +40,10 @@ IDS = [
 
 
 def normalize_address(address: str) -> str:
-    """Return the address that a browser requests: it removes `.` and `..` segments, even if
-    encoded."""
+    """Return the address that a browser requests.
+
+    A browser removes the segments `.` and `..`, even if they are percent-encoded.
+    """
     plain = re.sub("%2e", ".", address, flags=re.IGNORECASE)
     return urljoin("http://annals/here", plain).removeprefix("http://annals")
 

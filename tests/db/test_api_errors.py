@@ -1,4 +1,4 @@
-"""Exact numbers and errors: every answer below /api/ is JSON, and every error has a request id."""
+"""Every answer below /api/ is JSON with exact numbers, and every error has a request id."""
 
 import json
 import re
@@ -49,7 +49,7 @@ def auditor(auditor: Client) -> Client:
 
 
 @pytest.mark.parametrize("number, expected", [*zip(SAME, SAME, strict=True), *OTHERWISE.items()])
-def test_every_call_shows_all_digits_of_number(
+def test_every_api_call_returns_all_digits_of_numbers_in_snapshots(
     auditor: Client, store: Store, number: str, expected: str
 ) -> None:
     for version, rate in enumerate(["3", number]):
