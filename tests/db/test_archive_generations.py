@@ -1,4 +1,4 @@
-"""A day that is archived again is merged with its archived rows: none of them disappears."""
+"""A day that is archived again is merged with the archived rows of the day: no row is lost."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -67,7 +67,7 @@ def make_ids(prefix: str, count: int) -> list[str]:
 
 
 def list_archived_ids(store: ArchiveStore) -> list[str]:
-    """Return the archived ids in the order of the manifest."""
+    """Return the ids of the archived rows of the day OLD, in the order of the manifest."""
     day_manifest = manifest.load_manifest(store, TABLE, OLD)
     return (
         []
@@ -81,7 +81,7 @@ def list_files(store: ArchiveStore) -> list[str]:
 
 
 def list_expected_files(store: ArchiveStore) -> list[str]:
-    """Return the names that the day's folder should have: the manifest and the files in it."""
+    """Return the names of the manifest of the day OLD and of all files that the manifest lists."""
     day_manifest = manifest.load_manifest(store, TABLE, OLD)
     assert day_manifest is not None
     return sorted(["manifest.json", *(Path(file.name).name for file in day_manifest.files)])
@@ -94,7 +94,10 @@ def run_maintain(store: ArchiveStore, keep: int = 3) -> list[str]:
 
 
 def read_failure(store: ArchiveStore, name: str = NAME) -> str:
-    """Run maintain, and return why it can neither archive nor drop the one day that fails."""
+    """Archive and drop days like `maintain`, and return the reason why this fails for one day.
+
+    Check that this day is the partition `name` and was not dropped.
+    """
     outcome = execute_plans(make_policy(), archiver=DayArchiver(store))
     [(failed, reason)] = outcome.broken
     assert failed == name
@@ -103,7 +106,7 @@ def read_failure(store: ArchiveStore, name: str = NAME) -> str:
 
 
 def archive_rows_of_day(store: ArchiveStore, *ids: str) -> None:
-    """Store these rows of the day, and let maintain archive and drop the day."""
+    """Store rows with these ids in the day OLD, then archive and drop this day, like `maintain`."""
     with connect_plainly() as plain:
         fill(plain, *ids)
     assert NAME in run_maintain(store)
