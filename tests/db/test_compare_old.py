@@ -22,8 +22,10 @@ VALUE = "17.9-of-somebody"
 
 
 def run_compare_old(*arguments: str) -> tuple[int, dict[str, Any]]:
-    """Run the command with --json, and return its exit code and output; check that VALUE is not in
-    it."""
+    """Run `annals compare-old --json`, and return the exit code and the output.
+
+    Check that the output does not reveal the stored value VALUE.
+    """
     ended = run_command("compare-old", *arguments, "--json")
     assert VALUE not in ended.out
     return ended.code, parse_shaped("compare-old", ended.out)
@@ -31,7 +33,7 @@ def run_compare_old(*arguments: str) -> tuple[int, dict[str, Any]]:
 
 @pytest.fixture
 def old_service(store: Store, old: OldServiceServer) -> OldServiceServer:
-    """Store A1 and its child, equal in Annals and in the old service."""
+    """Store the application A1 and a child with the same versions in Annals and the old service."""
     for add_version in (store.add, old.add_version):
         add_version(
             "A1", 0, {"rate": VALUE, "parts": [{"pid": "1", "n": 1}]}, minute(0), author=None

@@ -1,4 +1,4 @@
-"""The consumer's connection does not depend on settings that somebody made for its login."""
+"""The consumer's session in PostgreSQL does not depend on defaults of the database login."""
 
 import time
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ SETTINGS = {
 
 @pytest.fixture
 def login_settings(db: None) -> Iterator[None]:
-    """Give the login other defaults in this database, as an administrator can."""
+    """Set the defaults SETTINGS for the database login of the tests, by ALTER ROLE."""
     [row] = query("SELECT current_user AS login, current_database() AS database")
     names = {name: sql.Identifier(text) for name, text in row.items()}
 
@@ -68,7 +68,7 @@ def test_session_of_consumer_overrides_settings_of_its_login() -> None:
 
 @pytest.fixture
 def hour_per_row(ingested: Ingested) -> Iterator[None]:
-    """Create a trigger that takes an hour for each row that the session SLOW inserts."""
+    """Create a trigger that waits an hour after each row that the session named SLOW inserts."""
     with open_connection("test") as plain:
         plain.execute(
             "CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"

@@ -54,8 +54,10 @@ def no_search_keys(tables: None) -> Iterator[None]:
 
 
 def make_moment(number: int) -> datetime:
-    """Return the moment of a version: 0 to 2 are on the day before DAY, 3 to 7 on DAY, 9 and 10
-    after."""
+    """Return the moment of a version.
+
+    Versions up to 2 are on the day before DAY, 3 to 7 on DAY, and from 8 on the day after DAY.
+    """
     return minute(60 * 24 * ((number > 2) + (number > 7) - 1) + number)
 
 

@@ -22,7 +22,11 @@ def load_yaml(name: str) -> Any:
 
 
 def make_environment(**variables: str) -> dict[str, str]:
-    """Return the environment of the web in compose, with docker/.env filled in."""
+    """Return the environment variables that docker/compose.yaml gives to the service `web`.
+
+    Args:
+        variables: Values for docker/.env. Secrets that are not among them get random values.
+    """
     filled = {
         name: secrets.token_hex(32)
         for name in re.findall(r"^(\w+)=$", (DOCKER / "example.env").read_text(), re.MULTILINE)
