@@ -20,7 +20,7 @@ PASSWORD = "secret"
 
 
 def as_role(role: str) -> Plain:
-    """Return a connection of the owner of the tables that has only the rights of `role`."""
+    """Return a connection of the tables' owner, limited to the rights of `role` by SET ROLE."""
     session = open_connection("test-grants")
     session.execute(f"SET ROLE {role}")
     return session
@@ -31,7 +31,7 @@ as_consumer = partial(as_role, CONSUMER)
 
 @contextmanager
 def act_as(role: str) -> Iterator[Plain]:
-    """Yield a connection of as_role(), and close the connection at the end of the block."""
+    """Yield a connection with only the rights of `role`, and close it at the end of the block."""
     with as_role(role) as session:
         yield session
 

@@ -102,7 +102,7 @@ class Ingested:
         return self.writer.write(batch, self.claims, {})
 
     def claim(self) -> dict[TopicPartition, Claim]:
-        """Claim all topic partitions again."""
+        """Claim the topic partitions SOURCES again."""
         self.claims = claim_all()
         return self.claims
 
@@ -169,9 +169,9 @@ def read_counts(source: TopicPartition = SOURCE) -> dict[str, int]:
 
 
 def find_faults() -> list[str]:
-    """Return the faults that `annals ledger` reports, and further faults of counts.
+    """Return the faults that `annals ledger` reports, and tables that differ from the ledger.
 
-    These are the tables with a number of rows that differs from the versions that the ledger counts
+    A table differs if the number of its rows is not the number of versions that the ledger counts
     as stored.
     """
     entries = ledger_rows.load_entries()

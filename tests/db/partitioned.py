@@ -93,7 +93,7 @@ def tables(transactional_db: None) -> None:
 
 @pytest.fixture
 def plain(tables: None) -> Iterator[days.Connection]:
-    """Yield a connection of connect_plainly()."""
+    """Yield a psycopg connection in autocommit mode, on tables without partitions."""
     with connect_plainly() as session:
         yield session
 
@@ -168,7 +168,7 @@ def execute_plans(
     """Create, archive and drop the days of the tables of versions, like a night.
 
     Args:
-        accept_changed: A day that may be dropped although it differs from its seal.
+        accept_changed: A day that may be dropped although the rows differ from the seal.
     """
     context = nightly.NightContext(
         now=NOW,
@@ -199,7 +199,7 @@ def get_day(number: int) -> date:
 def count_advisory_locks() -> int:
     """Return how many advisory locks sessions hold in this database.
 
-    The locks with which sessions announce the form of data that they can read do not count.
+    Locks that announce which form of data a session can read are not counted.
     """
     with connect_plainly() as plain:
         row = plain.execute(
@@ -263,7 +263,7 @@ def record_topic_as_read(topic: str, **fields: Any) -> None:
 
 
 def record_all_topics_as_read() -> None:
-    """Record every topic as read to its end."""
+    """Record every topic of every kind as read to the end."""
     for entity in ENTITIES:
         for topic in entity.topics:
             record_topic_as_read(topic)

@@ -49,7 +49,7 @@ def normalize_address(address: str) -> str:
 
 
 def quote_id(id: str) -> str:
-    """Quote an id for an address of the API, as docs/api.md says."""
+    """Quote an id for an address of the API by the rules of docs/api.md."""
     dots = {".": "." * 33, "..": "." * 34}
     return "%2F".join(quote(dots.get(part, part), safe="") for part in id.split("/"))
 

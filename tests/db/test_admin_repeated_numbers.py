@@ -1,4 +1,4 @@
-"""A producer used one number for two versions: each link leads to the right one of the two."""
+"""If a producer used one number for two versions, each link leads to the right version."""
 
 import html
 import re

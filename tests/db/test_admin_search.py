@@ -165,7 +165,7 @@ def test_search_for_more_than_forty_ids_links_to_the_remaining_ids(
 
 
 def test_search_key_without_stored_version_finds_nothing(documents: Store, support: Client) -> None:
-    """Retention removed the versions with the key, or PostgreSQL refused the only one."""
+    """Retention removed the versions with the key, or PostgreSQL refused the only such version."""
     SearchKey.objects.create(
         value="CRM-2",
         name="realtyCrmId",

@@ -121,8 +121,10 @@ def test_state_page_shows_many_fields_on_several_pages(
 
 @pytest.fixture
 def document_of_fast_clock(store: Store) -> Store:
-    """Store three versions; version 1 is later than version 2, because its service had a fast
-    clock."""
+    """Store three versions. Version 1 has a later moment than version 2.
+
+    The clock of the service that made version 1 was fast.
+    """
     store.add("A1", 0, {"name": "Ипотека", "rate": "10"}, 0)
     store.add("A1", 2, {"name": "Автокредит", "rate": "12"}, 1)
     store.add("A1", 1, {"name": "Ипотека", "rate": "11"}, 5)

@@ -135,8 +135,7 @@ def test_only_methods_of_the_allow_header_are_answered(
 def test_id_of_bytes_that_are_not_utf8_is_refused(
     auditor: Client, store: Store, path: str, status: str
 ) -> None:
-    """Django's test client turns the byte %FF into the text "%FF", so this calls the WSGI
-    handler."""
+    """The test calls the WSGI handler: Django's test client would turn the byte %FF into text."""
     store.add("%FF", 0, {}, 0)
     store.add("ы", 0, {}, 0)
     environ = auditor._base_environ(PATH_INFO=f"/api/v1/{path}", QUERY_STRING="")

@@ -1,4 +1,4 @@
-"""Days go into the archive, are checked there, and are restored row for row."""
+"""Days are written to the archive, checked there, and restored row for row."""
 
 import json
 from collections.abc import Callable, Iterator

@@ -175,11 +175,11 @@ def test_forget_removes_day_from_archive(store: ArchiveStore) -> None:
 
 
 class KilledRunError(BaseException):
-    """Raised by FragileArchiveStore, as if the process was killed."""
+    """Raised by FragileArchiveStore, to simulate a killed process."""
 
 
 class FragileArchiveStore(ArchiveStore):
-    """An archive store that raises KilledRunError after `changes` changes."""
+    """An archive store that makes `changes` changes, and then raises KilledRunError."""
 
     def __init__(self, url: str, changes: int) -> None:
         super().__init__(url)
@@ -251,8 +251,8 @@ def test_forget_completes_when_it_is_repeated_after_interruption(tmp_path: Path)
 def test_run_that_was_frozen_does_not_change_archive_files_of_later_run(
     store: ArchiveStore,
 ) -> None:
-    """The first process freezes during a write. Its session ends, which frees the run lock. A
-    second process archives the day, and then the first one continues."""
+    """The first process freezes during a write. PostgreSQL ends the session of this process, which
+    frees the run lock. A second process archives the day. Then the first process continues."""
 
     class FrozenArchiveStore(ArchiveStore):
         @contextmanager
@@ -293,8 +293,8 @@ def test_archiving_fails_when_archive_lacks_rows_that_were_archived_before(
 def test_archiving_fails_when_archive_lacks_days_that_were_archived_before(
     tmp_path: Path,
 ) -> None:
-    """A volume that is not mounted looks like an empty archive. Files that are written there get
-    lost."""
+    """A volume that is not mounted looks like an empty archive. Files that are written to an empty
+    mount point get lost."""
     folder, away = tmp_path / "archive", tmp_path / "away"
     store, second_day = ArchiveStore(str(folder)), days.build_partition_name(TABLE, get_day(-4))
     with connect_plainly() as plain:
@@ -329,8 +329,7 @@ def test_damaged_archive_files_are_rewritten_when_table_has_all_rows(store: Arch
 def test_recreated_day_is_not_dropped_when_its_archive_files_are_damaged(
     store: ArchiveStore, back: int
 ) -> None:
-    """The table has at most a few of the archived rows, so the files cannot be rewritten from
-    it."""
+    """The table lacks archived rows, so the files cannot be written again from the table."""
     with connect_plainly() as plain:
         archive_rows_of_day(store, *make_ids("b", 25))
         day_manifest = manifest.load_manifest(store, TABLE, OLD)

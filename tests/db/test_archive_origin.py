@@ -101,7 +101,7 @@ def read_refusal(store: ArchiveStore) -> str:
 
 
 def run_and_join_output(*arguments: str) -> tuple[int, str]:
-    """Run `annals partitions`, and return its exit code and everything it prints."""
+    """Run `annals partitions`, and return the exit code and all output of the command."""
     code, out, err = run_partitions(*arguments)
     return code, out + err
 

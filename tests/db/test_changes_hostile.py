@@ -110,9 +110,9 @@ OTHER_WORDS = {
 
 @pytest.fixture
 def ask_raw(store: Store) -> Iterator[Callable[[str], tuple[int, dict[str, str], bytes]]]:
-    """Yield a function that sends any query string as the auditor.
+    """Yield a function that sends any query string as a login with the role auditor.
 
-    It calls the WSGI handler directly, because Django's test client changes such texts.
+    The function calls the WSGI handler directly, because Django's test client changes such texts.
     """
     add_application_of_two_people(store)
     client = Client()

@@ -1,4 +1,4 @@
-"""`annals compare-old` finds and names every kind of difference, and prints no values."""
+"""`annals compare-old` finds and names every type of difference, and prints no stored values."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -127,7 +127,7 @@ def test_compare_old_prints_paths_of_differences_without_values(
 def test_compare_old_masks_marked_values_in_paths(
     old_service: OldServiceServer, store: Store
 ) -> None:
-    """A path can name an item of a list by its id. The id may be a marked field."""
+    """A path can name an item of a list by the id of the item, which can be a marked field."""
     FieldLabel.objects.create(entity="", path="/cards/*/id", sensitive=True)
     store.add("A1", 2, {"cards": [{"id": VALUE, "n": 1}]}, 5, client="top-old")
     old_service.add_version(

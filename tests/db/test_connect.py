@@ -52,8 +52,8 @@ def test_text_is_stored_unchanged_whatever_encoding_the_login_has(ingested: Inge
 
 @pytest.mark.usefixtures("login_settings")
 def test_session_of_consumer_overrides_settings_of_its_login() -> None:
-    """A time limit would make the consumer repeat a slow batch for ever. And only under `read
-    committed` does a writer that waited for the lock of a day see that the day is being sealed."""
+    """A time limit would make the consumer repeat a slow batch for ever. A writer that waited for
+    the lock of a day sees only under `read committed` that the day is being sealed."""
     expected = {
         "transaction_isolation": "read committed",
         "statement_timeout": "0",

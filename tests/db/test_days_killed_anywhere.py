@@ -95,7 +95,7 @@ def kill_everywhere(act: Callable[[], object]) -> Iterator[int]:
 
 
 def fetch_table_rows() -> list[tuple[Any, ...]]:
-    """Return all rows of the old day with all columns."""
+    """Return all rows of the day OLD with all columns."""
     with connect_plainly() as plain:
         return list(stream_versions(plain, PRODUCT, days.locate_day(plain, TABLE, OLD).child))
 

@@ -1,4 +1,4 @@
-"""The calendar of days: the state of each day, why it is held, and its next step."""
+"""The page of days shows the state of each day, why a day is held, and the next step of a day."""
 
 import re
 from datetime import timedelta

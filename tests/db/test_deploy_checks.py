@@ -1,4 +1,4 @@
-"""`annals check --deploy` names what an installation lacks, in the order in which it is set up."""
+"""`annals check --deploy` lists missing settings and steps in the order of the installation."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Annals detects whether the database is distributed, and reports the URL of a Citus worker."""
+"""Annals detects a distributed database, and reports that DATABASE_URL names a Citus worker."""
 
 from collections.abc import Iterator
 
