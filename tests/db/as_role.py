@@ -1,5 +1,4 @@
-"""Connections with the rights of the web or of the consumer, and checks of what PostgreSQL
-refuses."""
+"""Database connections with the rights of the web server or of the consumer."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ PASSWORD = "secret"
 
 
 def as_role(role: str) -> Plain:
-    """Return a connection of the owner that has only the rights of the role."""
+    """Return a connection of the tables' owner, limited to the rights of `role` by SET ROLE."""
     session = open_connection("test-grants")
     session.execute(f"SET ROLE {role}")
     return session
@@ -32,7 +31,7 @@ as_consumer = partial(as_role, CONSUMER)
 
 @contextmanager
 def act_as(role: str) -> Iterator[Plain]:
-    """Yield the connection of as_role(), and close it at the end of the block."""
+    """Yield a connection with only the rights of `role`, and close it at the end of the block."""
     with as_role(role) as session:
         yield session
 
@@ -48,9 +47,9 @@ def is_refused(plain: Plain, statement: str) -> bool:
 
 @contextmanager
 def create_member(role: str) -> Iterator[str]:
-    """Yield the name of a login that is a member of the role, as in production.
+    """Create a database login that is a member of `role`, and yield the name of the login.
 
-    Its password is PASSWORD.
+    The password of the login is PASSWORD.
     """
     login = f"{role}_login"
     with open_connection("test-owner") as owner:
@@ -73,8 +72,10 @@ def build_url(login: str) -> str:
 
 @contextmanager
 def log_in_as(role: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Let Django and the commands of this process log in as a member of the role. Yield its
-    name."""
+    """Let Django and the commands of this process connect with a new database login.
+
+    The login is a member of `role`. Yield the name of the login.
+    """
     settings_dict = connection.settings_dict
     with create_member(role) as login:
         url = build_url(login)

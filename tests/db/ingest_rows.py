@@ -10,7 +10,11 @@ from ingest.models import Ledger, Quarantined
 
 
 def create_ledger_row(topic: str = ROOT.topics[0], **fields: Any) -> Ledger:
-    """Create a ledger row: ten messages, all read and stored unless `fields` say otherwise."""
+    """Create the ledger row of a topic partition with ten messages, all read and stored.
+
+    Args:
+        fields: Columns of the row with different values.
+    """
     now = clock.now()
     columns = {
         "topic_id": "t",
@@ -27,7 +31,11 @@ def create_ledger_row(topic: str = ROOT.topics[0], **fields: Any) -> Ledger:
 
 
 def create_quarantined(**fields: Any) -> Quarantined:
-    """Create a message in quarantine: of the topic of applications, with a wrong time."""
+    """Create a message in quarantine: of the topic of applications, with an invalid `updatedAt`.
+
+    Args:
+        fields: Columns of the row with different values.
+    """
     columns = {
         "topic": ROOT.topics[0],
         "topic_id": "t",

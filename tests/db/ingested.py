@@ -1,4 +1,4 @@
-"""The consumer's writer on the database of the tests, and helpers that read what it stored."""
+"""The consumer's writer on the database of the tests, and helpers that read the stored rows."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -39,8 +39,11 @@ SOURCES = (SOURCE, TWIN_SOURCE, CHILD_SOURCE)
 
 @dataclass
 class Ingested:
-    """A writer that has claimed partition 0 of a topic, of its migration twin, and of a child's
-    topic."""
+    """A writer that has claimed the topic partitions SOURCES.
+
+    They are partition 0 of the topic of applications, of the migration twin of this topic, and of
+    the topic of a child kind.
+    """
 
     writer: BatchWriter
     claims: dict[TopicPartition, Claim]
@@ -54,8 +57,12 @@ class Ingested:
         gap: OffsetGap | None = None,
         window: Window = WINDOW,
     ) -> Batch:
-        """Return a batch of messages, or of values for messages, at the next offsets of a
-        partition."""
+        """Return a batch of messages at the next offsets of a topic partition.
+
+        Args:
+            bodies: Messages, or values from which messages are made.
+            gap: The offset gap before the first message.
+        """
         batch = Batch(Limits(100_000, 1 << 30))
         self.fill(batch, *bodies, source=source, gap=gap, window=window)
         return batch
@@ -68,9 +75,10 @@ class Ingested:
         gap: OffsetGap | None = None,
         window: Window = WINDOW,
     ) -> None:
-        """Add messages, or values for messages, to a batch at the next offsets of a partition.
+        """Add messages at the next offsets of a topic partition to a batch.
 
         Args:
+            bodies: Messages, or values from which messages are made.
             gap: The offset gap before the first message.
         """
         for body in bodies:
@@ -94,7 +102,7 @@ class Ingested:
         return self.writer.write(batch, self.claims, {})
 
     def claim(self) -> dict[TopicPartition, Claim]:
-        """Claim all topic partitions again."""
+        """Claim the topic partitions SOURCES again."""
         self.claims = claim_all()
         return self.claims
 
@@ -105,7 +113,7 @@ def claim_all() -> dict[TopicPartition, Claim]:
 
 
 def query(text: str, *values: Any) -> list[dict[str, Any]]:
-    """Return the rows of a query, run on a connection of its own."""
+    """Run a query on a new connection, and return the rows of the result."""
     with (
         open_connection("test") as plain,
         psycopg.ClientCursor(plain, row_factory=dict_row) as cursor,
@@ -125,8 +133,10 @@ def search_ids(text: str) -> list[str]:
 
 
 def list_rows(entity: EntityKind = ROOT) -> list[dict[str, Any]]:
-    """Return the stored rows of a kind by id, version and moment; `text` is the snapshot as
-    text."""
+    """Return the stored rows of a kind, ordered by id, version and moment.
+
+    The column `text` is the snapshot as JSON text.
+    """
     table = sql.Identifier(entity.table).as_string()
     return query(f"SELECT *, data::text AS text FROM {table} ORDER BY id, version, updated_at")
 
@@ -142,12 +152,12 @@ def list_quarantined() -> list[dict[str, Any]]:
 def retry_quarantined(
     plain: ledger.Connection, window: Callable[[], Window] = lambda: WINDOW, **selected: Any
 ) -> Counter[str]:
-    """Retry the selected messages in quarantine, and return how many got which outcome."""
+    """Retry the selected messages in quarantine, and return the number of messages by outcome."""
     return sum(retry_messages(plain, MessageSelection(**selected), window), Counter())
 
 
 def read_counts(source: TopicPartition = SOURCE) -> dict[str, int]:
-    """Return the next offset and the counts of a ledger row, without the zeros."""
+    """Return the next offset and the counts of a ledger row. Values of zero are left out."""
     [row] = query(
         "SELECT next_offset, read, stored, repeated, expired, quarantined, skipped, lost"
         " FROM ingest_ledger WHERE topic = %s AND topic_id = %s AND partition = %s",
@@ -159,8 +169,11 @@ def read_counts(source: TopicPartition = SOURCE) -> dict[str, int]:
 
 
 def find_faults() -> list[str]:
-    """Return the faults that `annals ledger` reports, and tables with other counts than the
-    ledger."""
+    """Return the faults that `annals ledger` reports, and tables that differ from the ledger.
+
+    A table differs if the number of its rows is not the number of versions that the ledger counts
+    as stored.
+    """
     entries = ledger_rows.load_entries()
     stored: dict[str, int] = {}
     for entry in entries:
@@ -207,10 +220,10 @@ def empty_ingest_tables() -> None:
 
 @pytest.fixture
 def ingested(db: None) -> Iterator[Ingested]:
-    """Yield a writer that has claimed its partitions, on empty tables without days.
+    """Yield a writer that has claimed the topic partitions SOURCES, on empty tables without days.
 
-    The writer commits on a connection of its own, so the fixture deletes the rows itself. Flushing
-    every table, as `transactional_db` does, takes seconds.
+    The writer commits its transactions, so the fixture deletes the rows after the test. To flush
+    every table, like pytest-django's `transactional_db`, would take seconds.
     """
     empty_ingest_tables()
     ingested = Ingested(BatchWriter(open_connection), claim_all())

@@ -47,7 +47,7 @@ TODAY = NOW.date()
 
 
 def connect_plainly(**parameters: Any) -> days.Connection:
-    """Return a psycopg connection to the test's database in autocommit mode, as ingest has one."""
+    """Return a psycopg connection to the test database, in autocommit mode and without Django."""
     settings_dict = connection.settings_dict
     return psycopg.connect(
         host=settings_dict["HOST"],
@@ -76,8 +76,8 @@ def transactional_db(
 ) -> Iterator[None]:
     """Let the test commit its changes, like pytest-django's fixture of this name.
 
-    It empties only the tables that these tests fill. Emptying the whole database would take longer
-    than the tests.
+    The fixture empties only the tables that the tests of partitions fill. To empty the whole
+    database would take longer than the tests.
     """
     with django_db_blocker.unblock():
         delete_rows()
@@ -93,17 +93,17 @@ def tables(transactional_db: None) -> None:
 
 @pytest.fixture
 def plain(tables: None) -> Iterator[days.Connection]:
-    """Yield a connection of connect_plainly()."""
+    """Yield a psycopg connection in autocommit mode, on tables without partitions."""
     with connect_plainly() as session:
         yield session
 
 
 @pytest.fixture
 def set_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[datetime], None]]:
-    """Yield a function that sets the clocks to a moment.
+    """Yield a function that sets two clocks to a moment.
 
-    These are the clock of this process, and now() in Django's connection: PostgreSQL finds our
-    function `clock.now` before its own.
+    The clocks are the clock of this process, and now() in Django's connection. There, PostgreSQL
+    finds the function clock.now() of this fixture before the built-in now().
     """
 
     def set_moment(moment: datetime) -> None:
@@ -124,12 +124,15 @@ def set_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[datetime], 
 
 @pytest.fixture
 def few_days(settings: Any) -> None:
-    """Keep 14 days and accept one ahead, because `maintain` spends most time on creating days."""
+    """Set retention to 14 days, and let `partitions maintain` create only one day ahead.
+
+    With more days, the tests would spend most of their time on the creation of days.
+    """
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, retention_days=14, ahead_days=1)
 
 
 def delete_rows() -> None:
-    """Drop all partitions, and empty the other tables that the tests of partitions fill."""
+    """Drop all partitions of the tables of versions, and delete the other rows of these tests."""
     drop_partitions()
     of_retention = (
         MaintainRun,
@@ -148,7 +151,7 @@ def delete_rows() -> None:
 
 
 def retire_all_topics() -> None:
-    """Retire all topics: no consumer reads them here, and unread messages would hold old days."""
+    """Retire all topics, because no consumer reads them here and unread messages hold old days."""
     for topic in BY_TOPIC:
         RetiredTopic.objects.create(topic=topic, why="a test", retired_at=NOW)
 
@@ -162,10 +165,10 @@ def make_policy(
 def execute_plans(
     policy: PartitionPolicy, archiver: Archiver | None = None, accept_changed: date | None = None
 ) -> StepResult:
-    """Create, archive and drop the days of the tables of versions, as a night does.
+    """Create, archive and drop the days of the tables of versions, like a night.
 
     Args:
-        accept_changed: A day that may be dropped although it differs from its seal.
+        accept_changed: A day that may be dropped although the rows differ from the seal.
     """
     context = nightly.NightContext(
         now=NOW,
@@ -181,7 +184,7 @@ def execute_plans(
 
 
 def pack_finished_days(today: date) -> StepResult:
-    """Pack the days that are due to be packed on `today`, as a night does."""
+    """Pack the days that are due to be packed on `today`, like a night."""
     policy = PartitionPolicy(Window(today, today), today)
     with hold_run_lock():
         context = nightly.NightContext(now=NOW, policy=policy)
@@ -196,7 +199,7 @@ def get_day(number: int) -> date:
 def count_advisory_locks() -> int:
     """Return how many advisory locks sessions hold in this database.
 
-    The locks with which sessions announce the form of data that they can read do not count.
+    Locks that announce which form of data a session can read are not counted.
     """
     with connect_plainly() as plain:
         row = plain.execute(
@@ -249,12 +252,18 @@ def run_partitions(*words: str) -> CommandOutput:
 
 
 def record_topic_as_read(topic: str, **fields: Any) -> None:
-    """Create a ledger row: ten messages of the topic are stored, and the end was just confirmed."""
+    """Create a ledger row for a topic with ten messages, all stored.
+
+    The brokers confirmed the end offset just now.
+
+    Args:
+        fields: Columns of the row with different values.
+    """
     create_ledger_row(topic, **{"end_known_at": clock.now(), **fields})
 
 
 def record_all_topics_as_read() -> None:
-    """Record every topic as read to its end."""
+    """Record every topic of every kind as read to the end."""
     for entity in ENTITIES:
         for topic in entity.topics:
             record_topic_as_read(topic)

@@ -1,6 +1,6 @@
 """A topic that the brokers report as absent holds no days.
 
-If it is not known whether a topic exists, the topic holds old days, because it may have unread
+If it is not known whether a topic exists, this topic holds old days, because it might have unread
 messages.
 """
 
@@ -35,15 +35,14 @@ DAY = clock.now().date() - timedelta(days=4)
 def record_answer_of_brokers(
     present_topics: Sequence[str], absent: Sequence[str], age: float = 0
 ) -> None:
-    """Let a consumer record which topics exist, from an answer of the brokers of this age in
-    seconds."""
+    """Record which topics exist, as if the brokers had told a consumer `age` seconds ago."""
     with open_connection() as plain:
         ledger.record_topics(plain, present_topics, absent, time.monotonic() - age)
 
 
 @pytest.fixture
 def live_topics_as_read(transactional_db: None) -> None:
-    """Record the live topics, those without the migration twins, as read to their end."""
+    """Record all topics except the migration twins as read to the end."""
     for topic in LIVE:
         record_topic_as_read(topic)
 
@@ -54,7 +53,7 @@ def test_days_are_held_when_it_is_not_known_whether_topic_exists(live_topics_as_
     assert complete_to.read_completeness(ENTITIES).complete_to is None
 
 
-def test_days_are_not_held_and_completeness_reaches_now_when_topic_does_not_exist(
+def test_days_are_not_held_and_complete_to_is_recent_when_migration_topics_do_not_exist(
     live_topics_as_read: None,
 ) -> None:
     record_answer_of_brokers(LIVE, MIGRATION)
@@ -73,7 +72,7 @@ def test_days_are_not_held_and_completeness_reaches_now_when_topic_does_not_exis
     ] == {(): 0}
 
 
-def test_days_are_held_and_completeness_ends_in_the_past_when_answer_of_brokers_is_old(
+def test_days_are_held_and_complete_to_is_long_ago_when_brokers_answered_long_ago(
     live_topics_as_read: None,
 ) -> None:
     record_answer_of_brokers(LIVE, MIGRATION, age=2 * 86_400)
@@ -107,7 +106,7 @@ def test_older_answer_of_brokers_is_ignored_when_written_after_newer_answer(
 
 
 def test_days_are_held_after_a_topic_was_read_and_then_deleted(live_topics_as_read: None) -> None:
-    """The topic may have had unread messages when it was deleted."""
+    """The topic might have had unread messages when somebody deleted it."""
     deleted = BY_TOPIC[LIVE[0]].topics[1]
     create_ledger_row(deleted, high_watermark=12, end_known_at=clock.now())
     record_answer_of_brokers(LIVE, MIGRATION)

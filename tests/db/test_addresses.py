@@ -1,4 +1,4 @@
-"""Every id has an address in the API and on the screens, and every moment is answered."""
+"""The API and the screens accept every id in an address, and every moment in a request."""
 
 import html
 import re
@@ -40,14 +40,16 @@ IDS = [
 
 
 def normalize_address(address: str) -> str:
-    """Return the address that a browser requests: it removes `.` and `..` segments, even if
-    encoded."""
+    """Return the address that a browser requests.
+
+    A browser removes the segments `.` and `..`, even if they are percent-encoded.
+    """
     plain = re.sub("%2e", ".", address, flags=re.IGNORECASE)
     return urljoin("http://annals/here", plain).removeprefix("http://annals")
 
 
 def quote_id(id: str) -> str:
-    """Quote an id for an address of the API, as docs/api.md says."""
+    """Quote an id for an address of the API by the rules of docs/api.md."""
     dots = {".": "." * 33, "..": "." * 34}
     return "%2F".join(quote(dots.get(part, part), safe="") for part in id.split("/"))
 

@@ -52,7 +52,7 @@ def read_filter_summary(page: str) -> str:
     ],
 )
 @pytest.mark.parametrize("address", [A1, WHOLE])
-def test_filter_names_wrong_condition_and_keeps_it_in_the_form(
+def test_filter_says_which_condition_is_invalid_and_keeps_the_typed_text_in_the_form(
     documents: Store,
     support: Client,
     address: str,
@@ -108,7 +108,7 @@ NAMES = {"m.ivanov": "Иванов Михаил", "p.semenov": "Семёнов �
 
 @pytest.fixture
 def named_versions(store: Store) -> Store:
-    """Store three versions of A1, each with another rate and by another login of NAMES."""
+    """Store three versions of A1 with different rates, by three people with known full names."""
     for number, (login, name) in enumerate(NAMES.items()):
         Person.objects.update_or_create(login=login, defaults={"full_name": name})
         store.add("A1", number, {"rate": f"{number}.5", "stage": "x"}, number, author=login)

@@ -76,7 +76,7 @@ def test_gap_page_explains_quarantined_versions_and_has_no_document_links_for_op
     assert b"/admin/history/product-instance/A119/" in operator.get(ADDRESS).content
 
 
-def test_gap_page_filters_and_shows_closed_gaps(
+def test_gap_page_can_be_filtered_by_service_and_can_show_closed_gaps(
     open_and_closed_gaps: None, operator: Client
 ) -> None:
     page = operator.get(ADDRESS, {"clientId": "service-1", "entity": ROOT.name}).content.decode()

@@ -1,4 +1,4 @@
-"""A producer used one number for two versions: each link leads to the right one of the two."""
+"""If a producer used one number for two versions, each link leads to the right version."""
 
 import html
 import re
@@ -16,7 +16,7 @@ from tests.db.store import Store, minute
 
 @pytest.fixture
 def document_with_repeated_number(store: Store) -> Store:
-    """Store two versions 6, of minute 30 and of minute 45, between a version 5 and a version 7."""
+    """Store versions 5, 6, 6 and 7 of A1: a producer used number 6 at minute 30 and minute 45."""
     store.add("A1", 5, {"rate": "five"}, 0)
     store.add("A1", 6, {"rate": "elder"}, 30)
     store.add("A1", 6, {"rate": "younger"}, 45)
@@ -28,20 +28,20 @@ JSON = "&as=json"
 
 
 def find_links(page: str, part: str) -> list[str]:
-    """Return the addresses on a page that contain `part`, in their order, without repeats."""
+    """Return the linked addresses that contain `part`, in page order and without repeats."""
     matches = re.findall(r'href="([^"]*)"', page)
     return list(dict.fromkeys(html.unescape(item) for item in matches if part in item))
 
 
-def find_json_urls_of_both(page: HttpResponse) -> list[str]:
-    """Return the addresses of the JSON of the two versions 6."""
+def list_json_urls_of_number_6(page: HttpResponse) -> list[str]:
+    """Return the addresses on a page that lead to the JSON of the two versions with number 6."""
     return [link for link in find_links(page.content.decode(), "as=json") if "/versions/6/" in link]
 
 
 def test_timeline_links_to_snapshot_of_each_of_two_versions_of_one_number(
     document_with_repeated_number: Store, support: Client
 ) -> None:
-    addresses = find_json_urls_of_both(support.get(A1))
+    addresses = list_json_urls_of_number_6(support.get(A1))
     pages = [support.get(address) for address in addresses]
     assert ["younger" in read_text(page) for page in pages] == [True, False]
     assert ["elder" in read_text(page) for page in pages] == [False, True]
@@ -124,7 +124,7 @@ def test_unmasking_shows_value_of_the_right_version_when_two_versions_have_one_n
     labels.forget_catalogue()
     client.force_login(User.objects.get(username="privacy"))
     for address, value in zip(
-        find_json_urls_of_both(client.get(A1)), ("younger", "elder"), strict=True
+        list_json_urls_of_number_6(client.get(A1)), ("younger", "elder"), strict=True
     ):
         page = client.get(address).content.decode()
         (unmask,) = find_links(page, "/unmask/")

@@ -1,4 +1,4 @@
-"""The search on the screens, and what it says when it finds nothing."""
+"""The search on the screens finds ids and business keys, and explains why it finds nothing."""
 
 import unicodedata
 from datetime import UTC, datetime
@@ -88,7 +88,7 @@ def test_search_finds_business_key_that_begins_with_a_space(
         ("77-и\N{COMBINING BREVE}", "77-Й"),
     ],
 )
-def test_search_offers_matches_with_another_spelling(
+def test_search_offers_matches_with_a_different_spelling(
     documents: Store, support: Client, query: str, stored: str
 ) -> None:
     """The stored key differs from the query in letter case, in surrounding signs, in look-alike
@@ -102,7 +102,7 @@ def test_search_offers_matches_with_another_spelling(
 
 
 @pytest.mark.parametrize("form, typed", [("NFC", "NFD"), ("NFD", "NFC")])
-def test_search_offers_id_in_another_unicode_form(
+def test_search_offers_id_in_a_different_unicode_form(
     form: str, typed: str, documents: Store, support: Client
 ) -> None:
     id = unicodedata.normalize(form, "заявка-й")
@@ -111,7 +111,7 @@ def test_search_offers_id_in_another_unicode_form(
     assert "Found with another spelling: " in read_text(page)
 
 
-def test_search_offers_other_spelling_for_each_of_several_texts(
+def test_search_for_several_texts_offers_a_match_with_a_different_spelling_for_each_text(
     documents: Store, support: Client
 ) -> None:
     store_client_number("77-AB", "R1")
@@ -165,7 +165,7 @@ def test_search_for_more_than_forty_ids_links_to_the_remaining_ids(
 
 
 def test_search_key_without_stored_version_finds_nothing(documents: Store, support: Client) -> None:
-    """Retention removed the versions with the key, or PostgreSQL refused the only one."""
+    """Retention removed the versions with the key, or PostgreSQL refused the only such version."""
     SearchKey.objects.create(
         value="CRM-2",
         name="realtyCrmId",

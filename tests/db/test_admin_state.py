@@ -1,4 +1,4 @@
-"""The page of who last changed each field: every link leads to the version that it names."""
+"""On the page that shows who last changed each field, every link leads to the right version."""
 
 import html
 import json
@@ -18,7 +18,7 @@ LINK = re.compile(r'<a href="([^"]*)" title="(.*?) · ')
 
 
 def read_field_links(support: Client) -> dict[str, tuple[str, int]]:
-    """Return, by JSON pointer of each linked field, its link and the version number beside it."""
+    """Return the link and the version number of each linked field, by JSON pointer of the field."""
     page = support.get(f"{A1}state/").content.decode()
     result = {}
     for head, version in LINE.findall(page):
@@ -28,7 +28,11 @@ def read_field_links(support: Client) -> dict[str, tuple[str, int]]:
 
 
 def list_shown_versions(support: Client, values: str) -> list[int]:
-    """Return the versions in the timeline to which the page of a field's values links."""
+    """Follow a link from the page `values` to a timeline, and return the versions shown there.
+
+    Args:
+        values: The address of a page that lists the values of a field.
+    """
     [address] = re.findall(r'toolbar-side"><a href="([^"]*)', support.get(values).content.decode())
     page = support.get(html.unescape(address)).content.decode()
     return [int(version) for version in re.findall(r'id="v(\d+)"', page)]
@@ -117,8 +121,10 @@ def test_state_page_shows_many_fields_on_several_pages(
 
 @pytest.fixture
 def document_of_fast_clock(store: Store) -> Store:
-    """Store three versions; version 1 is later than version 2, because its service had a fast
-    clock."""
+    """Store three versions. Version 1 has a later moment than version 2.
+
+    The clock of the service that made version 1 was fast.
+    """
     store.add("A1", 0, {"name": "Ипотека", "rate": "10"}, 0)
     store.add("A1", 2, {"name": "Автокредит", "rate": "12"}, 1)
     store.add("A1", 1, {"name": "Ипотека", "rate": "11"}, 5)

@@ -1,5 +1,8 @@
-"""The daily work of a clerk: start page, client page, field page, picture of days, exports, time
-zones."""
+"""Screens that support staff use every day, exports of these screens, and time zones.
+
+The screens are the start page, the pages of a client and of a field, and the timeline with a chart
+of days.
+"""
 
 import csv
 import io
@@ -185,7 +188,7 @@ def test_field_page_reports_when_two_services_change_a_value_back_and_forth(
     assert page_text.count("Two services change the value back and forth.") == 1
 
 
-def test_timeline_shows_versions_of_each_day_in_a_picture_and_a_list(
+def test_timeline_shows_number_of_versions_of_each_day_in_a_chart_and_a_list(
     store: Store, support: Client
 ) -> None:
     day = 24 * 60
@@ -204,7 +207,7 @@ def test_timeline_shows_versions_of_each_day_in_a_picture_and_a_list(
     assert re.findall(r'<li class="version[^"]*" id="v(\d+)', shown_text) == ["3"]
 
 
-def test_picture_of_timeline_marks_deletions_missing_versions_and_states_of_days(
+def test_chart_of_days_on_timeline_marks_deletions_and_packed_and_archived_days(
     store: Store, support: Client
 ) -> None:
     store.add("A1", 0, {"n": 0}, 0)
@@ -236,7 +239,7 @@ def test_picture_of_timeline_marks_deletions_missing_versions_and_states_of_days
     assert f"Days in the archive: from {ends[0]} to {ends[1]}." in read_text(whole)
 
 
-def test_day_in_picture_of_moment_page_links_to_state_at_end_of_that_day(
+def test_page_of_application_at_a_moment_links_each_day_to_application_at_end_of_that_day(
     store: Store, support: Client
 ) -> None:
     for number in range(3):
@@ -328,7 +331,7 @@ def test_note_for_client_describes_changes_in_plain_words(
     assert "Time zone: Europe/Moscow" in page_text
 
 
-def test_login_in_a_field_is_shown_as_full_name_when_label_has_kind_person(
+def test_login_in_a_field_is_shown_as_full_name_when_form_of_the_label_is_person(
     documents: Store, support: Client
 ) -> None:
     FieldLabel.objects.create(path="/boss", russian="Начальник", english="Boss", kind="person")

@@ -1,4 +1,4 @@
-"""Exact numbers and errors: every answer below /api/ is JSON, and every error has a request id."""
+"""Every answer below /api/ is JSON with exact numbers, and every error has a request id."""
 
 import json
 import re
@@ -49,7 +49,7 @@ def auditor(auditor: Client) -> Client:
 
 
 @pytest.mark.parametrize("number, expected", [*zip(SAME, SAME, strict=True), *OTHERWISE.items()])
-def test_every_call_shows_all_digits_of_number(
+def test_every_api_call_returns_all_digits_of_numbers_in_snapshots(
     auditor: Client, store: Store, number: str, expected: str
 ) -> None:
     for version, rate in enumerate(["3", number]):
@@ -135,8 +135,7 @@ def test_only_methods_of_the_allow_header_are_answered(
 def test_id_of_bytes_that_are_not_utf8_is_refused(
     auditor: Client, store: Store, path: str, status: str
 ) -> None:
-    """Django's test client turns the byte %FF into the text "%FF", so this calls the WSGI
-    handler."""
+    """The test calls the WSGI handler: Django's test client would turn the byte %FF into text."""
     store.add("%FF", 0, {}, 0)
     store.add("ы", 0, {}, 0)
     environ = auditor._base_environ(PATH_INFO=f"/api/v1/{path}", QUERY_STRING="")

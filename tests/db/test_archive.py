@@ -1,4 +1,4 @@
-"""Days go into the archive, are checked there, and are restored row for row."""
+"""Days are written to the archive, checked there, and restored row for row."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -205,10 +205,10 @@ class LateRowArchiver(DayArchiver):
             )
 
 
-def test_day_with_row_inserted_after_archiving_is_not_dropped_when_archiving_again_fails(
+def test_day_with_row_inserted_after_archiving_is_not_dropped_when_second_archiving_fails(
     store: ArchiveStore,
 ) -> None:
-    """The archive is unreachable at the second attempt."""
+    """The row requires a second archiving, which fails because the archive is unreachable."""
 
     class UnreachableArchiver(LateRowArchiver):
         def archive(self, connection: Connection, table: str, of: Any) -> None:

@@ -54,13 +54,13 @@ def get_evening(of: date) -> datetime:
 
 
 def archive_and_drop_days(archive: ArchiveStore, accept_changed: date | None = None) -> None:
-    """Let `maintain` archive and drop the days before retention."""
+    """Archive and drop the days older than retention, like `partitions maintain`."""
     result = execute_plans(make_policy(keep=3), DayArchiver(archive), accept_changed)
     assert result.exit_code == 0
 
 
 def find_faults(archive: ArchiveStore) -> dict[date, str | None]:
-    """Return the fault of each archived day, or None."""
+    """Check all archived days, and return the fault of each day, or None for a sound day."""
     return {
         verdict.day: verdict.fault for verdict in check_archived_days(archive, list_days_to_check())
     }
@@ -125,7 +125,12 @@ def test_archive_check_names_damaged_day_and_checks_other_days(
 
 
 def forge(archive: ArchiveStore, **changed: Any) -> Manifest:
-    """Change the author of each archived row of MIDDLE, and write a manifest for these rows."""
+    """Give the archived rows of the day MIDDLE a false author, and write a matching manifest.
+
+    Args:
+        changed: Digests for the manifest that do not match the false rows. `digest` is of the day,
+            `file_digest` of the file.
+    """
     day_manifest = manifest.load_manifest(archive, TABLE, MIDDLE)
     assert day_manifest is not None
     (file,) = day_manifest.files
@@ -208,7 +213,9 @@ def test_archive_check_prints_numbers_of_days_and_faults(
     assert TABLE not in err
 
 
-def test_archive_check_skips_day_that_is_forgotten_during_the_check(archive: ArchiveStore) -> None:
+def test_archive_check_skips_day_that_is_removed_from_the_archive_during_the_check(
+    archive: ArchiveStore,
+) -> None:
     verdicts = check_archived_days(archive, list_days_to_check())
     assert next(verdicts).day == FIRST
     ArchivedDay.objects.filter(day=MIDDLE).delete()
@@ -259,7 +266,7 @@ def test_archive_check_accepts_files_that_an_interrupted_run_wrote_but_did_not_r
     assert "the manifest names 5 rows, the database 4" in str(find_faults(archive)[LAST])
 
 
-def test_archive_check_accepts_earlier_seal_while_day_has_newer_rows_in_its_table(
+def test_archive_check_accepts_files_that_match_an_earlier_seal_while_table_has_later_rows(
     archive: ArchiveStore,
 ) -> None:
     fill(FIRST)

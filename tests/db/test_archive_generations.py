@@ -1,4 +1,4 @@
-"""A day that is archived again is merged with its archived rows: none of them disappears."""
+"""A day that is archived again is merged with the archived rows of the day: no row is lost."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -67,7 +67,7 @@ def make_ids(prefix: str, count: int) -> list[str]:
 
 
 def list_archived_ids(store: ArchiveStore) -> list[str]:
-    """Return the archived ids in the order of the manifest."""
+    """Return the ids of the archived rows of the day OLD, in the order of the manifest."""
     day_manifest = manifest.load_manifest(store, TABLE, OLD)
     return (
         []
@@ -81,7 +81,7 @@ def list_files(store: ArchiveStore) -> list[str]:
 
 
 def list_expected_files(store: ArchiveStore) -> list[str]:
-    """Return the names that the day's folder should have: the manifest and the files in it."""
+    """Return the names of the manifest of the day OLD and of all files that the manifest lists."""
     day_manifest = manifest.load_manifest(store, TABLE, OLD)
     assert day_manifest is not None
     return sorted(["manifest.json", *(Path(file.name).name for file in day_manifest.files)])
@@ -94,7 +94,10 @@ def run_maintain(store: ArchiveStore, keep: int = 3) -> list[str]:
 
 
 def read_failure(store: ArchiveStore, name: str = NAME) -> str:
-    """Run maintain, and return why it can neither archive nor drop the one day that fails."""
+    """Archive and drop days like `maintain`, and return the reason why this fails for one day.
+
+    Check that this day is the partition `name` and was not dropped.
+    """
     outcome = execute_plans(make_policy(), archiver=DayArchiver(store))
     [(failed, reason)] = outcome.broken
     assert failed == name
@@ -103,7 +106,7 @@ def read_failure(store: ArchiveStore, name: str = NAME) -> str:
 
 
 def archive_rows_of_day(store: ArchiveStore, *ids: str) -> None:
-    """Store these rows of the day, and let maintain archive and drop the day."""
+    """Store rows with these ids in the day OLD, then archive and drop this day, like `maintain`."""
     with connect_plainly() as plain:
         fill(plain, *ids)
     assert NAME in run_maintain(store)
@@ -172,11 +175,11 @@ def test_forget_removes_day_from_archive(store: ArchiveStore) -> None:
 
 
 class KilledRunError(BaseException):
-    """Raised by FragileArchiveStore, as if the process was killed."""
+    """Raised by FragileArchiveStore, to simulate a killed process."""
 
 
 class FragileArchiveStore(ArchiveStore):
-    """An archive store that raises KilledRunError after `changes` changes."""
+    """An archive store that makes `changes` changes, and then raises KilledRunError."""
 
     def __init__(self, url: str, changes: int) -> None:
         super().__init__(url)
@@ -248,8 +251,8 @@ def test_forget_completes_when_it_is_repeated_after_interruption(tmp_path: Path)
 def test_run_that_was_frozen_does_not_change_archive_files_of_later_run(
     store: ArchiveStore,
 ) -> None:
-    """The first process freezes during a write. Its session ends, which frees the run lock. A
-    second process archives the day, and then the first one continues."""
+    """The first process freezes during a write. PostgreSQL ends the session of this process, which
+    frees the run lock. A second process archives the day. Then the first process continues."""
 
     class FrozenArchiveStore(ArchiveStore):
         @contextmanager
@@ -290,8 +293,8 @@ def test_archiving_fails_when_archive_lacks_rows_that_were_archived_before(
 def test_archiving_fails_when_archive_lacks_days_that_were_archived_before(
     tmp_path: Path,
 ) -> None:
-    """A volume that is not mounted looks like an empty archive. Files that are written there get
-    lost."""
+    """A volume that is not mounted looks like an empty archive. Files that are written to an empty
+    mount point get lost."""
     folder, away = tmp_path / "archive", tmp_path / "away"
     store, second_day = ArchiveStore(str(folder)), days.build_partition_name(TABLE, get_day(-4))
     with connect_plainly() as plain:
@@ -326,8 +329,7 @@ def test_damaged_archive_files_are_rewritten_when_table_has_all_rows(store: Arch
 def test_recreated_day_is_not_dropped_when_its_archive_files_are_damaged(
     store: ArchiveStore, back: int
 ) -> None:
-    """The table has at most a few of the archived rows, so the files cannot be rewritten from
-    it."""
+    """The table lacks archived rows, so the files cannot be written again from the table."""
     with connect_plainly() as plain:
         archive_rows_of_day(store, *make_ids("b", 25))
         day_manifest = manifest.load_manifest(store, TABLE, OLD)

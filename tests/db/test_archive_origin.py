@@ -1,7 +1,7 @@
-"""Who wrote an archived day is proved by the database, not by the archive.
+"""The database, not the archive, proves that Annals wrote an archived day.
 
-Files that somebody else wrote do not enter the history until an operator adopts them. A manifest is
-not trusted: the bytes and rows of a file decide.
+Archived rows that the database does not know enter the history only after an operator has accepted
+them with `partitions adopt`. A manifest is not trusted: Annals checks the bytes and rows of a file.
 """
 
 import json
@@ -67,19 +67,25 @@ def store(archive_path: Path) -> ArchiveStore:
     return ArchiveStore(str(archive_path))
 
 
-def plant(store: ArchiveStore, *ids: str) -> None:
-    """Write a valid archived day without recording it, as somebody with access to the files can."""
+def write_unrecorded_day(store: ArchiveStore, *ids: str) -> None:
+    """Write rows with these ids to the archive for the day OLD, without a record in the database.
+
+    Everybody with access to the files of the archive can do this.
+    """
     with connect_plainly() as plain:
         fill(plain, *ids)
         archive_day(plain, store, PRODUCT, OLD, SOURCE)
         plain.execute(f"DROP TABLE {NAME}")
 
 
-def replant(store: ArchiveStore, *ids: str) -> None:
-    """Replace the archived day by a planted one."""
+def replace_by_unrecorded_day(store: ArchiveStore, *ids: str) -> None:
+    """Replace the archived files of the day OLD by files that have rows with these ids.
+
+    The database has no record of the new files.
+    """
     for name in store.list_names(FOLDER):
         store.delete(name)
-    plant(store, *ids)
+    write_unrecorded_day(store, *ids)
 
 
 def read_files(store: ArchiveStore) -> dict[str, bytes | None]:
@@ -87,7 +93,7 @@ def read_files(store: ArchiveStore) -> dict[str, bytes | None]:
 
 
 def read_refusal(store: ArchiveStore) -> str:
-    """Return why maintain refuses to archive and drop the day, and check that no file changes."""
+    """Return why `maintain` does not archive and drop the day, and check that no file changes."""
     before = read_files(store)
     reason = read_failure(store)
     assert read_files(store) == before
@@ -95,7 +101,7 @@ def read_refusal(store: ArchiveStore) -> str:
 
 
 def run_and_join_output(*arguments: str) -> tuple[int, str]:
-    """Run `annals partitions`, and return its exit code and everything it prints."""
+    """Run `annals partitions`, and return the exit code and all output of the command."""
     code, out, err = run_partitions(*arguments)
     return code, out + err
 
@@ -110,8 +116,10 @@ def list_ids(table: str = NAME) -> list[str]:
         return [id_ for (id_,) in plain.execute(f"SELECT id FROM {table} ORDER BY id")]
 
 
-def test_manifest_that_somebody_planted_is_refused(store: ArchiveStore, plain: Connection) -> None:
-    plant(store, "forged")
+def test_maintain_refuses_archived_day_that_annals_did_not_record(
+    store: ArchiveStore, plain: Connection
+) -> None:
+    write_unrecorded_day(store, "forged")
     fill(plain, *make_ids("b", 12))
     reason = read_refusal(store)
     assert "1 row" in reason
@@ -120,10 +128,10 @@ def test_manifest_that_somebody_planted_is_refused(store: ArchiveStore, plain: C
     assert not ArchivedDay.objects.exists()
 
 
-def test_row_that_somebody_added_to_archived_day_is_refused(store: ArchiveStore) -> None:
+def test_maintain_refuses_archived_day_to_which_somebody_added_a_row(store: ArchiveStore) -> None:
     archive_rows_of_day(store, *make_ids("b", 12))
     recorded = ArchivedDay.objects.get()
-    plant(store, "forged")  # now in the archive, but not recorded in the database
+    write_unrecorded_day(store, "forged")  # now in the archive, but not recorded in the database
     with connect_plainly() as plain:
         fill(plain, "late")
     assert "1 row" in read_refusal(store)
@@ -131,12 +139,13 @@ def test_row_that_somebody_added_to_archived_day_is_refused(store: ArchiveStore)
     assert (again.rows, again.digest) == (recorded.rows, recorded.digest)
 
 
-def test_day_is_not_dropped_when_somebody_replaced_its_archived_rows(
+def test_day_is_not_dropped_when_somebody_replaced_the_archived_rows_of_the_day(
     store: ArchiveStore, plain: Connection
 ) -> None:
-    """The table has the planted rows, too. So a merge would succeed, and lose the archived rows."""
+    """The table has the false archived rows, too. So a merge would succeed, and the rows that were
+    archived before would be lost."""
     archive_rows_of_day(store, "kept")
-    replant(store, "late")
+    replace_by_unrecorded_day(store, "late")
     fill(plain, "late", "later")
     read_refusal(store)
 
@@ -152,7 +161,7 @@ def test_archived_day_is_accepted_when_run_was_killed_before_recording_it(
     assert ArchivedDay.objects.get().rows == 13
 
 
-def test_adopt_records_archived_rows_that_the_restored_database_does_not_know(
+def test_partitions_adopt_command_accepts_archived_rows_unknown_to_the_restored_database(
     store: ArchiveStore,
 ) -> None:
     with connect_plainly() as plain:
@@ -169,17 +178,17 @@ def test_adopt_records_archived_rows_that_the_restored_database_does_not_know(
 
 
 @pytest.mark.parametrize("is_recorded", [False, True])
-def test_day_is_not_dropped_when_manifest_of_forged_rows_has_the_true_digest(
+def test_day_is_not_dropped_when_rows_are_forged_but_manifest_has_digest_of_real_rows(
     store: ArchiveStore, is_recorded: bool
 ) -> None:
-    """Somebody who knows the rows can compute their digest."""
+    """Somebody who knows the real rows can compute the digest of these rows."""
     with connect_plainly() as plain:
         fill(plain, *make_ids("b", 12))
         true = archive_day(plain, store, PRODUCT, OLD, SOURCE)
         if is_recorded:
             provenance.note_archived_day(true)
         plain.execute(f"DROP TABLE {NAME}")
-        replant(store, *make_ids("f", 12))
+        replace_by_unrecorded_day(store, *make_ids("f", 12))
         forged = manifest.load_manifest(store, TABLE, OLD)
         assert forged is not None
         manifest.save_manifest(store, replace(forged, digest=true.digest))
@@ -190,7 +199,9 @@ def test_day_is_not_dropped_when_manifest_of_forged_rows_has_the_true_digest(
             assert list_ids() == [*make_ids("b", 12), *late]
 
 
-def test_adopt_and_forget_are_journaled(store: ArchiveStore) -> None:
+def test_partitions_adopt_restore_and_forget_write_entries_in_the_access_journal(
+    store: ArchiveStore,
+) -> None:
     with connect_plainly() as plain:
         archive_rows_of_day(store, *make_ids("b", 3))
         plain.execute("DELETE FROM access_journal")
@@ -206,7 +217,7 @@ def test_adopt_and_forget_are_journaled(store: ArchiveStore) -> None:
         ]
 
 
-def test_restore_and_forget_do_nothing_when_access_journal_cannot_be_written(
+def test_partitions_restore_and_forget_do_nothing_when_access_journal_cannot_be_written(
     store: ArchiveStore, plain: Connection
 ) -> None:
     archive_rows_of_day(store, *make_ids("b", 3))
@@ -236,10 +247,10 @@ def damage(store: ArchiveStore) -> None:
         (damage, "has changed in the archive"),
     ],
 )
-def test_adopt_refuses_damaged_day(
+def test_partitions_adopt_command_refuses_damaged_archived_day(
     store: ArchiveStore, spoil: Callable[[ArchiveStore], None], says: str
 ) -> None:
-    plant(store, *make_ids("b", 3))
+    write_unrecorded_day(store, *make_ids("b", 3))
     spoil(store)
     code, output = run_for_day("adopt", "--why", "test")
     assert code == 2
@@ -247,21 +258,23 @@ def test_adopt_refuses_damaged_day(
     assert not ArchivedDay.objects.exists()
 
 
-def test_adopt_refuses_archived_day_with_fewer_rows_than_recorded(
+def test_partitions_adopt_command_refuses_archived_day_with_fewer_rows_than_recorded(
     store: ArchiveStore,
 ) -> None:
     archive_rows_of_day(store, *make_ids("b", 12))
     assert "knows these rows" in run_for_day("adopt", "--why", "test")[1]
-    replant(store, *make_ids("b", 3))
+    replace_by_unrecorded_day(store, *make_ids("b", 3))
     code, output = run_for_day("adopt", "--why", "test")
     assert code == 2
     assert "12" in output
     assert ArchivedDay.objects.get().rows == 12
 
 
-def test_restore_and_export_refuse_planted_rows(store: ArchiveStore, tmp_path: Path) -> None:
+def test_partitions_restore_and_export_refuse_archived_rows_that_annals_did_not_record(
+    store: ArchiveStore, tmp_path: Path
+) -> None:
     archive_rows_of_day(store, *make_ids("b", 3))
-    plant(store, "forged")
+    write_unrecorded_day(store, "forged")
     code, output = run_for_day("restore")
     assert code == 2
     assert "1 row" in output
@@ -289,7 +302,7 @@ def test_restore_and_export_refuse_planted_rows(store: ArchiveStore, tmp_path: P
 
 def test_archive_is_read_only_from_files_that_the_database_lists(store: ArchiveStore) -> None:
     archive_rows_of_day(store, *make_ids("b", 3))
-    replant(store, "b001x", *make_ids("b", 3))
+    replace_by_unrecorded_day(store, "b001x", *make_ids("b", 3))
     with pytest.raises(FileNotFoundError):
         read.read_versions(store, PRODUCT, "b001")
 
@@ -297,7 +310,7 @@ def test_archive_is_read_only_from_files_that_the_database_lists(store: ArchiveS
 def test_maintain_does_not_drop_archived_day_when_archive_url_is_not_set(
     store: ArchiveStore, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
-    """The setting may be missing in the environment of one cron job."""
+    """The setting can be missing in the environment of a cron job."""
     archive_rows_of_day(store, *make_ids("b", 3))
     fill(plain, *make_ids("c", 2))
     monkeypatch.setattr(settings, "ANNALS", env.read_settings({"ANNALS_RETENTION_DAYS": "3"}))
@@ -328,8 +341,11 @@ def written(store: ArchiveStore, archive_path: Path, plain: Connection) -> Path:
     return archive_path / FOLDER
 
 
-def forge(folder: Path, **changed: Any) -> None:
-    """Change these values in the manifest of a day, or in the entry of its file."""
+def change_manifest(folder: Path, **changed: Any) -> None:
+    """Change fields of the manifest in a folder.
+
+    A field that is not in the manifest itself is changed in the manifest's entry of the first file.
+    """
     path = folder / "manifest.json"
     content = json.loads(path.read_text())
     for name, value in changed.items():
@@ -357,7 +373,7 @@ def test_forged_manifest_hides_no_archived_row(
     archived_at = ArchivedDay.objects.values_list("archived_at", flat=True).get()
     if not is_recorded:
         ArchivedDay.objects.all().delete()  # as if the run was killed before it recorded the day
-    forge(written, **changed)
+    change_manifest(written, **changed)
     assert NAME in run_maintain(store)
     assert NAME not in list_partition_names()
     assert count_archived_rows(store) == [1, 1, 1]
@@ -380,9 +396,9 @@ def test_manifest_is_refused_when_a_file_is_in_another_folder_or_listed_twice(
 ) -> None:
     if forged is None:
         files = json.loads((written / "manifest.json").read_text())["files"]
-        forge(written, files=files * 2, rows=6)
+        change_manifest(written, files=files * 2, rows=6)
     else:
-        forge(written, name=f"{FOLDER}/{forged}")
+        change_manifest(written, name=f"{FOLDER}/{forged}")
     assert "is in another folder or listed twice" in read_failure(store)
     assert run_for_day("forget", "--why", "nobody can use it")[0] == 0
     assert NAME in run_maintain(store)

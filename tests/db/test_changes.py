@@ -1,4 +1,4 @@
-"""Lists of changes equal those of a simple program over the same versions."""
+"""Lists of changes equal the lists that a simple program makes from the same versions."""
 
 import itertools
 import json
@@ -33,8 +33,11 @@ SERVICES = ["top-crm", "top-robot"]
 HOUR = 60
 
 
-class ModelChange(NamedTuple):
-    """A version of the model; its fields are in the sort order of a list of changes."""
+class ExpectedVersion(NamedTuple):
+    """A version that a test stores and expects in lists of changes.
+
+    The first four fields are the sort key of these lists.
+    """
 
     moment: datetime
     kind: int
@@ -49,17 +52,17 @@ class ModelChange(NamedTuple):
         return ENTITIES[self.kind]
 
 
-def make_changes(seed: int) -> list[ModelChange]:
+def make_versions(seed: int) -> list[ExpectedVersion]:
     """Make versions of 20 documents in three days; many share a moment."""
     random = Random(seed)
-    changes = []
+    versions = []
     for number in range(20):
         entity = random.choice(KINDS)
         minutes = random.randrange(0, 2 * 24 * HOUR)
         for version in range(random.randrange(1, 15)):
             minutes += random.choice([0, 0, 1, 5, 90])
-            changes.append(
-                ModelChange(
+            versions.append(
+                ExpectedVersion(
                     minute(minutes - minutes % random.choice([1, 10])),
                     ENTITIES.index(entity),
                     f"D{number}",
@@ -69,42 +72,42 @@ def make_changes(seed: int) -> list[ModelChange]:
                     ChangeType.UPDATE if version else ChangeType.CREATE,
                 )
             )
-    return changes
+    return versions
 
 
-def store_changes(store: Store, changes: list[ModelChange]) -> None:
-    for change in changes:
+def store_versions(store: Store, versions: list[ExpectedVersion]) -> None:
+    for version in versions:
         store.add(
-            change.id,
-            change.version,
-            {"value": change.version // 3},
-            change.moment,
-            entity=change.entity,
-            type=change.type,
-            author=change.author,
-            client=change.client,
+            version.id,
+            version.version,
+            {"value": version.version // 3},
+            version.moment,
+            entity=version.entity,
+            type=version.type,
+            author=version.author,
+            client=version.client,
         )
 
 
 @pytest.fixture(
     params=itertools.product(range(1), ["plain", "packed", "packed, late", "mixed"]), ids=str
 )
-def changes(request: pytest.FixtureRequest, tables: None) -> list[ModelChange]:
+def stored_versions(request: pytest.FixtureRequest, tables: None) -> list[ExpectedVersion]:
     """Store versions in days that are plain, packed, packed with late rows, or mixed."""
     seed, form = request.param
-    changes = make_changes(seed)
-    places = sorted({(change.entity.table, change.moment.date()) for change in changes})
+    versions = make_versions(seed)
+    table_days = sorted({(version.entity.table, version.moment.date()) for version in versions})
     kinds = {entity.table: entity for entity in KINDS}
-    late = changes[::4] if form == "packed, late" else []
+    late = versions[::4] if form == "packed, late" else []
     with connect_plainly() as plain:
-        for table, day in places:
+        for table, day in table_days:
             days.create_partition(plain, table, day)
-        store_changes(Store(), [change for change in changes if change not in late])
-        for table, day in places:
+        store_versions(Store(), [version for version in versions if version not in late])
+        for table, day in table_days:
             if form != "plain" and not (form == "mixed" and day == T0.date()):
                 pack_day(plain, kinds[table], day)
-    store_changes(Store(), late)
-    return changes
+    store_versions(Store(), late)
+    return versions
 
 
 def generate_filters() -> Iterator[tuple[VersionFilters, EntityKind | None]]:
@@ -125,15 +128,17 @@ def generate_filters() -> Iterator[tuple[VersionFilters, EntityKind | None]]:
     yield VersionFilters(since=minute(600), until=minute(660)), KINDS[0]
 
 
-def is_selected(change: ModelChange, filters: VersionFilters, entity: EntityKind | None) -> bool:
+def is_selected(
+    version: ExpectedVersion, filters: VersionFilters, entity: EntityKind | None
+) -> bool:
     assert filters.since
     assert filters.until
     return (
-        filters.since <= change.moment < filters.until
-        and filters.author in (None, change.author)
-        and filters.client_id in (None, change.client)
-        and filters.type in (None, change.type)
-        and entity in (None, change.entity)
+        filters.since <= version.moment < filters.until
+        and filters.author in (None, version.author)
+        and filters.client_id in (None, version.client)
+        and filters.type in (None, version.type)
+        and entity in (None, version.entity)
     )
 
 
@@ -165,13 +170,13 @@ def list_sort_keys(page: ChangesPage) -> list[tuple[datetime, int, str, int]]:
 
 
 def test_pages_of_changes_equal_those_of_a_simple_reference_program(
-    changes: list[ModelChange],
+    stored_versions: list[ExpectedVersion],
 ) -> None:
     for number, ((filters, entity), order) in enumerate(
         itertools.product(generate_filters(), TimelineOrder)
     ):
         expected = sorted(
-            (change[:4] for change in changes if is_selected(change, filters, entity)),
+            (version[:4] for version in stored_versions if is_selected(version, filters, entity)),
             reverse=order is TimelineOrder.DESC,
         )
         query = ChangesQuery(
@@ -188,11 +193,9 @@ def test_pages_of_changes_equal_those_of_a_simple_reference_program(
 
 
 def test_versions_in_changes_query_are_compared_with_their_previous_versions(
-    changes: list[ModelChange],
+    stored_versions: list[ExpectedVersion],
 ) -> None:
-    numbers = {
-        (change.kind, change.id, change.version): change.version - 1 or 0 for change in changes
-    }
+    numbers = {(version.kind, version.id, version.version) for version in stored_versions}
     query = ChangesQuery(
         filters=VersionFilters(since=minute(-1), until=minute(5 * 24 * HOUR), author="m.ivanov"),
         page_size=500,
@@ -209,16 +212,16 @@ def test_versions_in_changes_query_are_compared_with_their_previous_versions(
 
 
 def test_path_filter_selects_versions_that_changed_the_value_at_path(
-    changes: list[ModelChange],
+    stored_versions: list[ExpectedVersion],
 ) -> None:
     filters = VersionFilters(
         since=minute(-1), until=minute(5 * 24 * HOUR), client_id="top-crm", path="/value"
     )
     expected = sorted(
         (
-            change[:4]
-            for change in changes
-            if change.client == "top-crm" and change.version and change.version % 3 == 0
+            version[:4]
+            for version in stored_versions
+            if version.client == "top-crm" and version.version and version.version % 3 == 0
         ),
         reverse=True,
     )
@@ -227,7 +230,7 @@ def test_path_filter_selects_versions_that_changed_the_value_at_path(
 
 
 class StoredSnapshot(NamedTuple):
-    """A version with a snapshot of any form, as producers may send it."""
+    """A version with a snapshot of any JSON type: producers can send more than JSON objects."""
 
     moment: datetime
     id: str
@@ -256,18 +259,22 @@ def make_snapshots(seed: int) -> list[StoredSnapshot]:
     return snapshots
 
 
-def find_previous(snapshots: list[StoredSnapshot], one: StoredSnapshot) -> StoredSnapshot | None:
-    """Return the version with the next lower number, or None.
+def find_previous(
+    snapshots: list[StoredSnapshot], version: StoredSnapshot
+) -> StoredSnapshot | None:
+    """Return the version of the same document with the next lower number, or None.
 
-    If two versions have that number, return the newest one that is not later than `one`, or else
-    the older one.
+    If two versions have that number, return the later of these two. If the later one was written
+    after `version`, return the earlier of the two.
     """
-    lower = [other for other in snapshots if other.id == one.id and other.version < one.version]
+    lower = [
+        other for other in snapshots if other.id == version.id and other.version < version.version
+    ]
     if not lower:
         return None
     number = max(other.version for other in lower)
     twins = sorted(other for other in lower if other.version == number)
-    return ([twins[0]] + [twin for twin in twins if twin.moment <= one.moment])[-1]
+    return ([twins[0]] + [twin for twin in twins if twin.moment <= version.moment])[-1]
 
 
 @pytest.mark.parametrize("form", ["plain", "packed", "packed, late", "mixed"])
@@ -397,7 +404,7 @@ def test_first_page_of_changes_uses_index_and_sorts_only_few_rows(
 
 @pytest.mark.plain_only("it checks the plan of a single PostgreSQL server")
 def test_path_filter_reads_few_rows_of_a_document_with_many_versions(tables: None) -> None:
-    """Otherwise each of n versions would read all n rows of the document."""
+    """Without a limit, the filter would read all n rows of the document for each of n versions."""
     store, versions = Store(), 2 * field_filter.MOST_ROWS
     for number in range(versions):
         store.add("HOT", number, {"rate": number // (versions // 2)}, number / 100)

@@ -1,4 +1,4 @@
-"""The call `changes`: parameters, pages, the feed, need-to-know, masks and journal entries."""
+"""The API call `changes`: parameters, pages, the feed, need-to-know and journal entries."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -92,7 +92,7 @@ def test_error_names_wrong_parameter_of_changes_call(
     )
 
 
-def test_changes_call_refuses_page_token_of_another_query(
+def test_changes_call_refuses_page_token_of_a_different_query(
     application_of_two_people: Store, auditor: Client
 ) -> None:
     token = read_data(fetch_changes(auditor, author="m.ivanov", pageSize=1))["nextPageToken"]
@@ -112,7 +112,7 @@ def test_changes_call_needs_no_author_for_time_span_of_at_most_one_hour(
     )
 
 
-def test_changes_call_answers_older_than_retention_for_time_span_before_retention(
+def test_changes_call_gives_error_older_than_retention_when_time_span_is_before_retention(
     store: Store, auditor: Client
 ) -> None:
     old = {"from": minute(-1e6).isoformat(), "to": minute(-9e5).isoformat()}
@@ -124,7 +124,7 @@ def test_role_ops_may_not_read_changes(store: Store, client: Client) -> None:
     check_error(fetch_changes(client, author="m.ivanov"), 403, "no_permission")
 
 
-def test_page_of_changes_writes_one_journal_entry_with_author(
+def test_changes_call_filtered_by_author_and_service_writes_one_journal_entry_with_the_filters(
     application_of_two_people: Store, auditor: Client
 ) -> None:
     read_data(fetch_changes(auditor, author="m.ivanov", clientId="top-crm"))
@@ -147,7 +147,7 @@ def test_journal_entry_of_changes_call_has_path_and_default_span(
     assert expected == set(entry.query.partition("?")[2].split("&"))
 
 
-def test_completeness_of_changes_counts_versions_missing_before_entries(
+def test_changes_answer_counts_versions_missing_right_before_the_versions_on_the_page(
     store: Store, auditor: Client
 ) -> None:
     for number in (0, 3, 4):
@@ -178,7 +178,7 @@ def test_changes_answer_omits_hidden_applications_and_journal_counts_them(
     assert entry.reason == "need-to-know: 1 left out of the list"
 
 
-def test_feed_stops_at_complete_to_and_continues_with_its_token_later(
+def test_feed_stops_at_moment_of_completeness_and_page_token_continues_it_later(
     store: Store, auditor: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     completeness = complete_to.read_completeness(ENTITIES)

@@ -1,4 +1,4 @@
-"""Hostile requests for lists of changes are answered in bounded time, and reveal nothing hidden."""
+"""Hostile requests for lists of changes end in bounded time, and reveal no hidden document."""
 
 import base64
 import html
@@ -110,9 +110,9 @@ OTHER_WORDS = {
 
 @pytest.fixture
 def ask_raw(store: Store) -> Iterator[Callable[[str], tuple[int, dict[str, str], bytes]]]:
-    """Yield a function that sends any query string as the auditor.
+    """Yield a function that sends any query string as a login with the role auditor.
 
-    It calls the WSGI handler directly, because Django's test client changes such texts.
+    The function calls the WSGI handler directly, because Django's test client changes such texts.
     """
     add_application_of_two_people(store)
     client = Client()
@@ -189,7 +189,7 @@ def test_changes_call_refuses_long_time_span_without_author(
     assert json.loads(ask_raw(swapped)[2])["error"]["parameter"] == "from"
 
 
-def test_changes_call_refuses_token_that_was_altered_or_belongs_to_another_query(
+def test_changes_call_refuses_token_that_was_altered_or_belongs_to_a_different_query(
     store: Store, auditor: Client
 ) -> None:
     add_application_of_two_people(store)
@@ -222,14 +222,10 @@ def test_changes_call_refuses_token_that_was_altered_or_belongs_to_another_query
         answer = auditor.get(ADDRESS, {**question, **change, "pageToken": token})
         assert check_error(answer, 400, "bad_parameter")["parameter"] == "pageToken", change
     same = read_data(auditor.get(ADDRESS, {**question, "pageToken": token}))["history"]
-    for change in ({"tz": "Asia/Tokyo"}, {"include": "diff"}, {"pageSize": 1, "to": _as_utc()}):
+    end_with_z = minute(600).strftime("%Y-%m-%dT%H:%M:%SZ")  # the moment WINDOW["to"]
+    for change in ({"tz": "Asia/Tokyo"}, {"include": "diff"}, {"pageSize": 1, "to": end_with_z}):
         answer = read_data(auditor.get(ADDRESS, {**question, **change, "pageToken": token}))
         assert [entry["version"] for entry in answer["history"]] == [same[0]["version"]]
-
-
-def _as_utc() -> str:
-    """Return the end of the span in another notation."""
-    return minute(600).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 MANY = 200_000
@@ -314,7 +310,7 @@ def add_hidden(store: Store) -> None:
 
 
 def read_token_values(token: str) -> list[Any]:
-    """Return the values that a viewer can decode from a page token, without its signature."""
+    """Return the values that a viewer can decode from a page token. The signature is left out."""
     text = token.removeprefix("v1:").split(":")[0]
     values: list[Any] = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
     return values
@@ -386,7 +382,7 @@ def test_page_that_ends_at_its_time_limit_does_not_reveal_hidden_documents(
     rule = f"{__name__}.open_only_visible"
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, need_to_know=rule)
     monkeypatch.setattr(budget, "PAGE_SECONDS", 0.0)
-    complete_to_now(monkeypatch)
+    report_store_as_complete(monkeypatch)
     add_application_of_two_people(store)
     add_hidden(store)
     window = {"from": minute(-1).isoformat(), "to": minute(6).isoformat()}
@@ -397,9 +393,11 @@ def test_page_that_ends_at_its_time_limit_does_not_reveal_hidden_documents(
     assert sorted(seen) == [("A1", 0), ("A1", 1), ("A1", 2)]
 
 
-def complete_to_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the store be complete up to the end of the span, so that an ascending list shows all of
-    it."""
+def report_store_as_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Report the store as complete up to minute 6, where the span of the test ends.
+
+    An ascending list of an incomplete store would stop before this moment.
+    """
     known = complete_to.read_completeness(ENTITIES)
     state = replace(known, complete_to=minute(6))
     monkeypatch.setattr(complete_to, "read_completeness", lambda _kinds: state)

@@ -90,7 +90,7 @@ def test_empty_changes_page_says_why_it_is_empty(
 
 
 @pytest.mark.parametrize("address", ["changes/", "history/product-instance/A1/"])
-def test_changes_page_says_that_name_in_field_of_person_is_a_service(
+def test_filter_says_so_when_a_service_is_entered_as_person_or_a_person_as_service(
     application_of_two_people: Store, support: Client, address: str
 ) -> None:
     Person.objects.create(login="top-crm", full_name="CRM", kind="service")
@@ -102,7 +102,7 @@ def test_changes_page_says_that_name_in_field_of_person_is_a_service(
     )
 
 
-def test_journal_entry_of_changes_page_has_the_question_with_resolved_moments(
+def test_journal_entry_of_changes_page_has_login_moments_in_utc_and_path_without_values(
     application_of_two_people: Store, support: Client
 ) -> None:
     open_page(
@@ -182,7 +182,7 @@ def test_export_has_every_change_of_a_version(
 
 
 @pytest.mark.parametrize("form", ["csv", "xlsx", "json"])
-def test_export_says_how_many_changes_are_not_in_it(
+def test_export_says_how_many_changes_are_left_out(
     wide_change: Store, support: Client, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timeline_export, "MAX_FILE_CHANGES", 60)
@@ -195,7 +195,9 @@ def test_export_says_how_many_changes_are_not_in_it(
     )
 
 
-def test_note_says_how_many_changes_are_not_in_it(wide_change: Store, support: Client) -> None:
+def test_note_for_client_says_how_many_changes_are_left_out(
+    wide_change: Store, support: Client
+) -> None:
     note = open_page(support, "history/product-instance/A1/", **{"as": "note"})
     assert note.count("changed from 0 to 1") + note.count(" / field") == 40
     assert "60 more changes are not shown here." in note
@@ -271,7 +273,7 @@ def test_span_in_words_is_resolved_to_moments_in_chips_links_and_files(
 
 
 @pytest.mark.parametrize("choice", ["moscow", "utc"])
-def test_span_stays_the_same_in_another_time_zone(
+def test_span_stays_the_same_in_a_different_time_zone(
     application_of_two_people: Store, support: Client, fixed_clock: datetime, choice: str
 ) -> None:
     application_of_two_people.add("B1", 0, {}, datetime(2026, 11, 23, 22, tzinfo=UTC))
@@ -316,7 +318,9 @@ def test_page_and_file_without_changes_show_the_span_that_was_read(
     assert "Looked at: 20" in open_page(support, "changes/", author="m.ivanov")
 
 
-def test_changes_page_names_unknown_time_zone_at_each_moment(store: Store, support: Client) -> None:
+def test_changes_page_reports_unknown_time_zone_at_both_ends_of_the_span(
+    store: Store, support: Client
+) -> None:
     page = open_page(support, "changes/", **{**MOSCOW, "tz": "Mars/Olympus"})
     assert page.count("There is no time zone “Mars/Olympus”.") == 2
     assert "Wrong: From, Before." in page
@@ -328,7 +332,7 @@ def test_changes_page_explains_span_in_the_future(store: Store, support: Client)
     assert "must not be later" not in page
 
 
-def test_person_page_shows_days_and_services(
+def test_page_about_a_person_shows_days_and_services(
     application_of_two_people: Store, support: Client
 ) -> None:
     application_of_two_people.add("B1", 0, {}, minute(0) - timedelta(days=2), author="m.ivanov")
@@ -339,7 +343,9 @@ def test_person_page_shows_days_and_services(
     assert "clientId=top-crm" in page
 
 
-def test_person_page_counts_versions_ahead_of_the_clock(store: Store, support: Client) -> None:
+def test_page_about_a_person_counts_versions_with_a_moment_in_the_future(
+    store: Store, support: Client
+) -> None:
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     ahead_days = django_settings.ANNALS.ahead_days
     last_accepted = today + timedelta(days=ahead_days + 1, microseconds=-1)
@@ -376,7 +382,7 @@ def test_timeline_links_to_page_of_person_and_to_changes_of_the_day(
     assert "/admin/changes/?author=m.ivanov&amp;from=" in page
 
 
-def test_changes_answer_masks_marked_field_and_refuses_path_below_it(
+def test_api_answer_with_changes_masks_marked_field_and_api_refuses_path_below_the_field(
     application_of_two_people: Store, auditor: Client
 ) -> None:
     FieldLabel.objects.create(path="/rate", russian="rate", sensitive=True)
@@ -434,7 +440,7 @@ def test_changes_csv_has_empty_cell_for_missing_value_and_null_for_json_null(sto
     ]
 
 
-def test_changes_table_names_zone_service_and_application(
+def test_text_output_of_changes_command_has_time_zone_service_name_and_application(
     application_of_two_people: Store,
 ) -> None:
     Person.objects.create(login="top-crm", full_name="CRM", kind="service")
@@ -459,7 +465,7 @@ def test_changes_table_names_zone_service_and_application(
         (("--client-id", "m.ivanov"), "--client-id m.ivanov: this is a person; use --author."),
     ],
 )
-def test_changes_command_explains_requested_name_when_it_lists_nothing(
+def test_changes_command_that_lists_nothing_explains_a_wrong_author_or_client_id(
     application_of_two_people: Store, words: tuple[str, str], sentence: str
 ) -> None:
     Person.objects.create(login="top-crm", full_name="CRM", kind="service")
@@ -475,8 +481,11 @@ def test_changes_command_refuses_blank_login() -> None:
 
 
 @pytest.fixture
-def busy_night(store: Store) -> Store:
-    """Store 12 applications with versions in a day and a half; every third one changes the rate."""
+def twelve_applications(store: Store) -> Store:
+    """Store 12 applications with six versions each, within a day and a half.
+
+    Version 3 of each application changes the rate.
+    """
     for number in range(12):
         for version in range(6):
             document = {"rate": version // 3, "stage": version}
@@ -484,15 +493,18 @@ def busy_night(store: Store) -> Store:
     return store
 
 
-NIGHT = ("--from", minute(-60).isoformat(), "--to", minute(2_900).isoformat())
+LONG_SPAN = ("--from", minute(-60).isoformat(), "--to", minute(2_900).isoformat())
 
 
 def list_entries(lines: str) -> list[tuple[str, int]]:
     return [(entry["id"], entry["version"]) for entry in map(json.loads, lines.splitlines())]
 
 
-def make_short_pages_of_complete_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """End each page after one slice of time, and let an ascending list show all of NIGHT."""
+def use_short_pages_and_complete_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """End each page of changes after one slice of time, and report the store as complete.
+
+    An ascending list of an incomplete store would stop before the end of LONG_SPAN.
+    """
     monkeypatch.setattr(budget, "PAGE_SECONDS", 0)
     state = replace(complete_to.read_completeness(ENTITIES), complete_to=minute(2_900))
     monkeypatch.setattr(complete_to, "read_completeness", lambda _kinds: state)
@@ -501,24 +513,24 @@ def make_short_pages_of_complete_store(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.plain_only("on a cluster its hundreds of short pages take minutes")
 @pytest.mark.parametrize("order", ["desc", "asc"])
 def test_changes_command_accepts_long_time_span_without_author(
-    busy_night: Store, order: str, monkeypatch: pytest.MonkeyPatch
+    twelve_applications: Store, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_short_pages_of_complete_store(monkeypatch)
+    use_short_pages_and_complete_store(monkeypatch)
     expected = [(f"N{number}", 3) for number in range(12)]
-    lines = run(*NIGHT, "--path", "/rate", "--json", "--order", order)
+    lines = run(*LONG_SPAN, "--path", "/rate", "--json", "--order", order)
     assert list_entries(lines) == (expected if order == "asc" else expected[::-1])
-    assert len(run(*NIGHT, "--order", order).splitlines()) == 72
+    assert len(run(*LONG_SPAN, "--order", order).splitlines()) == 72
 
 
 @pytest.mark.plain_only("on a cluster its hundreds of short pages take minutes")
 @pytest.mark.parametrize("order", ["desc", "asc"])
 def test_changes_command_continues_from_printed_token_after_interruption(
-    busy_night: Store, order: str, monkeypatch: pytest.MonkeyPatch
+    twelve_applications: Store, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each run is interrupted in its second page, and prints a token. The next run continues from
-    this token."""
-    make_short_pages_of_complete_store(monkeypatch)
-    words = (*NIGHT, "--path", "/rate", "--json", "--order", order)
+    """Each call of the command is interrupted in its second page, and prints a token. The next call
+    continues from this token."""
+    use_short_pages_and_complete_store(monkeypatch)
+    words = (*LONG_SPAN, "--path", "/rate", "--json", "--order", order)
     fetch, token, entries = timeline.fetch_changes_page, None, []
     interruptions = 0
     while True:
@@ -546,8 +558,8 @@ def test_changes_command_continues_from_printed_token_after_interruption(
     assert interruptions > 2
 
 
-def test_changes_command_shows_progress_in_minutes_of_the_time_span(
-    busy_night: Store, monkeypatch: pytest.MonkeyPatch
+def test_progress_of_changes_command_counts_the_minutes_of_the_span_that_were_read(
+    twelve_applications: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(budget, "PAGE_SECONDS", 0)
     shown: list[tuple[str, int | None]] = []
@@ -559,7 +571,7 @@ def test_changes_command_shows_progress_in_minutes_of_the_time_span(
         yield steps.append
 
     monkeypatch.setattr(change_listing, "show_progress", record)
-    run(*NIGHT, "--path", "/nothing")
+    run(*LONG_SPAN, "--path", "/nothing")
     assert shown == [("changes, minutes of the span", 2_960)]
     assert sum(steps) == 2_960
     assert len(steps) > 3

@@ -1,4 +1,4 @@
-"""`annals compare-old` finds and names every kind of difference, and prints no values."""
+"""`annals compare-old` finds and names every type of difference, and prints no stored values."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -22,8 +22,10 @@ VALUE = "17.9-of-somebody"
 
 
 def run_compare_old(*arguments: str) -> tuple[int, dict[str, Any]]:
-    """Run the command with --json, and return its exit code and output; check that VALUE is not in
-    it."""
+    """Run `annals compare-old --json`, and return the exit code and the output.
+
+    Check that the output does not reveal the stored value VALUE.
+    """
     ended = run_command("compare-old", *arguments, "--json")
     assert VALUE not in ended.out
     return ended.code, parse_shaped("compare-old", ended.out)
@@ -31,7 +33,7 @@ def run_compare_old(*arguments: str) -> tuple[int, dict[str, Any]]:
 
 @pytest.fixture
 def old_service(store: Store, old: OldServiceServer) -> OldServiceServer:
-    """Store A1 and its child, equal in Annals and in the old service."""
+    """Store the application A1 and a child with the same versions in Annals and the old service."""
     for add_version in (store.add, old.add_version):
         add_version(
             "A1", 0, {"rate": VALUE, "parts": [{"pid": "1", "n": 1}]}, minute(0), author=None
@@ -125,7 +127,7 @@ def test_compare_old_prints_paths_of_differences_without_values(
 def test_compare_old_masks_marked_values_in_paths(
     old_service: OldServiceServer, store: Store
 ) -> None:
-    """A path can name an item of a list by its id. The id may be a marked field."""
+    """A path can name an item of a list by the id of the item, which can be a marked field."""
     FieldLabel.objects.create(entity="", path="/cards/*/id", sensitive=True)
     store.add("A1", 2, {"cards": [{"id": VALUE, "n": 1}]}, 5, client="top-old")
     old_service.add_version(

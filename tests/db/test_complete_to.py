@@ -1,4 +1,4 @@
-"""Up to which moment the store is complete, from the confirmed end of every topic partition."""
+"""The confirmed end offsets of all topic partitions give the moment of completeness."""
 
 import json
 import time
@@ -30,7 +30,13 @@ pytestmark = pytest.mark.django_db
 
 
 def add_read_partition(topic: str, partition: int = 0, **columns: Any) -> Ledger:
-    """Create a ledger row: all ten messages are read, and the end was confirmed two minutes ago."""
+    """Create the ledger row of a topic partition with ten messages, all read.
+
+    The brokers last confirmed the end offset two minutes ago.
+
+    Args:
+        columns: Columns of the row with different values.
+    """
     columns.setdefault("end_known_at", NOW - timedelta(minutes=2))
     return create_ledger_row(topic, partition=partition, **columns)
 
@@ -45,7 +51,7 @@ def add_empty_partition(topic: str, partition: int, **columns: Any) -> Ledger:
     return add_read_partition(topic, partition, **{**counts, "high_watermark": 0, **columns})
 
 
-def test_empty_topic_partition_is_complete_to_moment_when_its_end_was_confirmed() -> None:
+def test_empty_topic_partition_is_complete_up_to_last_confirmation_of_its_end_offset() -> None:
     add_read_partition(TOPIC)
     add_empty_partition(TOPIC, 1)
     add_empty_partition(TWIN_TOPIC, 0, end_known_at=NOW - timedelta(minutes=3))
@@ -64,8 +70,8 @@ def test_complete_to_is_unknown_when_a_topic_was_never_read(topic: str) -> None:
     assert get_completeness() == (None, None)
 
 
-def test_topic_without_consumer_holds_complete_to_back_until_topic_is_retired() -> None:
-    """No consumer reads the migration topic any more, so its end was last confirmed long ago."""
+def test_topic_without_consumer_delays_completeness_until_topic_is_retired() -> None:
+    """No consumer reads the migration topic, so its end offset was last confirmed long ago."""
     add_read_partition(TOPIC)
     add_read_partition(TWIN_TOPIC, end_known_at=NOW - timedelta(days=30))
     assert get_completeness() == (NOW - timedelta(days=30), 0)
@@ -85,7 +91,7 @@ def test_complete_to_is_moment_of_newest_read_message_but_never_in_the_future() 
 
 
 def read_age_of_end(topic: str = TOPIC) -> float | None:
-    """Return how many seconds ago the end of the partition was confirmed, or None."""
+    """Return how many seconds ago the end offset of a topic was confirmed, or None if never."""
     [row] = query(
         "SELECT extract(epoch FROM now() - end_known_at)::float8 AS age"
         " FROM ingest_ledger WHERE topic = %s",
@@ -102,7 +108,7 @@ def write_heartbeat(claim: Claim, end: int | None, seen_at: float | None) -> Non
 def test_heartbeat_does_not_confirm_end_offset_while_brokers_do_not_answer(
     ingested: Ingested,
 ) -> None:
-    """The Kafka client still has an end offset then, but it may be out of date."""
+    """Without answers, the Kafka client still has an end offset, which might be out of date."""
     claim = ingested.claims[SOURCE]
     write_heartbeat(claim, 0, None)
     assert read_age_of_end() is None
@@ -118,7 +124,7 @@ def test_heartbeat_does_not_confirm_end_offset_while_brokers_do_not_answer(
 
 
 def test_end_offset_stays_unknown_until_a_heartbeat_reports_it(ingested: Ingested) -> None:
-    """Until then the lag is unknown, not 0, even if a batch was written."""
+    """Before the heartbeat, the lag is unknown and not 0, even after a batch was written."""
     ingested.write(make_value(id="a"))
     [entry] = [item for item in ledger_rows.load_entries() if item.topic == TOPIC]
     assert entry.lag is None
@@ -174,7 +180,7 @@ def test_ledger_command_reports_topics_that_no_consumer_reads() -> None:
 
 
 def test_ledger_command_reports_topic_of_removed_kind_until_topic_is_retired() -> None:
-    """The topic may still get messages, and no consumer reads them."""
+    """The topic might still get messages that no consumer reads."""
     add_read_partition(TOPIC)
     add_read_partition("taken.out", high_watermark=12)
     output = run()

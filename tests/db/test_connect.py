@@ -1,4 +1,4 @@
-"""The consumer's connection does not depend on settings that somebody made for its login."""
+"""The consumer's session in PostgreSQL does not depend on defaults of the database login."""
 
 import time
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ SETTINGS = {
 
 @pytest.fixture
 def login_settings(db: None) -> Iterator[None]:
-    """Give the login other defaults in this database, as an administrator can."""
+    """Set the defaults SETTINGS for the database login of the tests, by ALTER ROLE."""
     [row] = query("SELECT current_user AS login, current_database() AS database")
     names = {name: sql.Identifier(text) for name, text in row.items()}
 
@@ -52,8 +52,8 @@ def test_text_is_stored_unchanged_whatever_encoding_the_login_has(ingested: Inge
 
 @pytest.mark.usefixtures("login_settings")
 def test_session_of_consumer_overrides_settings_of_its_login() -> None:
-    """A time limit would make the consumer repeat a slow batch for ever. And only under `read
-    committed` does a writer that waited for the lock of a day see that the day is being sealed."""
+    """A time limit would make the consumer repeat a slow batch for ever. A writer that waited for
+    the lock of a day sees only under `read committed` that the day is being sealed."""
     expected = {
         "transaction_isolation": "read committed",
         "statement_timeout": "0",
@@ -68,7 +68,7 @@ def test_session_of_consumer_overrides_settings_of_its_login() -> None:
 
 @pytest.fixture
 def hour_per_row(ingested: Ingested) -> Iterator[None]:
-    """Create a trigger that takes an hour for each row that the session SLOW inserts."""
+    """Create a trigger that waits an hour after each row that the session named SLOW inserts."""
     with open_connection("test") as plain:
         plain.execute(
             "CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"

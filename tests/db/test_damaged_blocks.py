@@ -54,8 +54,10 @@ def no_search_keys(tables: None) -> Iterator[None]:
 
 
 def make_moment(number: int) -> datetime:
-    """Return the moment of a version: 0 to 2 are on the day before DAY, 3 to 7 on DAY, 9 and 10
-    after."""
+    """Return the moment of a version.
+
+    Versions up to 2 are on the day before DAY, 3 to 7 on DAY, and from 8 on the day after DAY.
+    """
     return minute(60 * 24 * ((number > 2) + (number > 7) - 1) + number)
 
 
@@ -120,14 +122,14 @@ def flip_names(plain: Connection, id: str = "A1", day: date = DAY) -> None:
 
 
 def list_flips(value: Any) -> list[Any]:
-    """Return variants of the value with one bit flipped, or another value if it is None."""
+    """Return variants of the value with one bit flipped, or a text if the value is None."""
     if value is None:
         return ["somebody"]
     return list(_FLIPS[type(value)](value))
 
 
 def _moments(value: datetime) -> Iterator[datetime]:
-    """Yield variants of the moment on the same day; another day would be in another partition."""
+    """Yield variants of the moment on the same day. A different day has a different partition."""
     for bit in range(36):
         micros = int((value - queries.EPOCH) / timedelta(microseconds=1)) ^ 1 << bit
         moment = queries.EPOCH + timedelta(microseconds=micros)
@@ -246,7 +248,7 @@ def check_answer(name: str, answer: Any, reader: GateReader, correct_answer: Any
 
 
 def stream(plain: Connection) -> Any:
-    """Return the rows of the day as exports and seals read them, or the name of what is damaged."""
+    """Return the rows that exports and seals read from DAY, or the text that names the damage."""
     try:
         return list(
             canonical.stream_versions(plain, ROOT, days.locate_day(plain, ROOT.table, DAY).child)
@@ -328,7 +330,7 @@ def test_blocks_without_a_checksum_are_still_read(
 
 
 def test_checksum_of_a_block_is_the_same_in_every_release() -> None:
-    """Blocks are kept as long as their days, so later releases must be able to check them."""
+    """Later releases must be able to check the blocks that earlier releases wrote."""
     row = ("A1", 7, 1_760_000_000_123_456, "top-crm", None, 1, "P1", b"{}")
     checksum = codec.compute_checksum(row, 431, bytes(range(16)), [3, 5, 7], "m.ivanov\nд")
     assert checksum.hex() == "9049da57"
@@ -459,7 +461,7 @@ def test_other_days_are_verified_sealed_archived_and_indexed_when_a_block_is_dam
 
 
 def hides_all(_user: object, _application: object) -> bool:
-    """Hide every application: a need-to-know rule."""
+    """Answer as a need-to-know rule that hides every application."""
     return False
 
 

@@ -1,6 +1,6 @@
-"""A process that is killed between any two statements loses no row.
+"""No row is lost when `partitions maintain` or `restore` is killed between any two statements.
 
-The next run completes its work.
+The next run of the command completes the work.
 """
 
 import shutil
@@ -54,7 +54,7 @@ POLICY = PartitionPolicy(Window(TODAY, TODAY), TODAY)
 
 
 def reset_days() -> None:
-    """Create today in all tables, without other days and without archived days."""
+    """Drop all days, delete all rows of ArchivedDay, and create the day TODAY in each table."""
     drop_partitions()
     ArchivedDay.objects.all().delete()
     with connect_plainly() as plain:
@@ -63,7 +63,7 @@ def reset_days() -> None:
 
 
 def list_ids_anywhere(store: ArchiveStore) -> set[str]:
-    """Return the ids of all rows in the archive and in the partitions, also detached ones."""
+    """Return the ids of all rows in the archive and in all partitions, including detached ones."""
     ids = set(list_archived_ids(store))
     with connect_plainly() as plain:
         for name in list_partition_names():
@@ -95,7 +95,7 @@ def kill_everywhere(act: Callable[[], object]) -> Iterator[int]:
 
 
 def fetch_table_rows() -> list[tuple[Any, ...]]:
-    """Return all rows of the old day with all columns."""
+    """Return all rows of the day OLD with all columns."""
     with connect_plainly() as plain:
         return list(stream_versions(plain, PRODUCT, days.locate_day(plain, TABLE, OLD).child))
 
@@ -140,7 +140,7 @@ def test_no_row_of_packed_day_is_lost_when_maintain_is_killed_at_any_statement(
 
 
 def test_no_row_is_lost_when_restore_is_killed_at_any_statement(tmp_path: Path) -> None:
-    """The archived day was a packed day."""
+    """The day was packed before it was archived."""
     store = ArchiveStore(str(tmp_path))
     reset_days()
     with connect_plainly() as plain:

@@ -1,4 +1,4 @@
-"""The calendar of days: the state of each day, why it is held, and its next step."""
+"""The page of days shows the state of each day, why a day is held, and the next step of a day."""
 
 import re
 from datetime import timedelta
@@ -194,7 +194,7 @@ def test_reason_why_day_is_held_is_in_language_of_page(
         assert message in translate_all(reasons)
 
 
-def test_reason_is_shown_as_stored_when_its_explanation_is_unknown() -> None:
+def test_stored_text_of_reason_is_shown_when_its_explanation_is_unknown_or_does_not_match() -> None:
     stored = Explanation(Code.BAD_IN_A_ROW, n=3).to_json()
     with translation.override("ru"):
         assert translate_stored("3 bad messages in a row", stored) == "плохих сообщений подряд: 3"

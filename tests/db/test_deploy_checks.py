@@ -1,4 +1,4 @@
-"""`annals check --deploy` names what an installation lacks, in the order in which it is set up."""
+"""`annals check --deploy` lists missing settings and steps in the order of the installation."""
 
 import os
 import re
@@ -63,8 +63,10 @@ def use_production_settings(settings: Settings) -> None:
 
 @pytest.fixture
 def embedded_home() -> Iterator[Path]:
-    """Yield a folder that the user of PostgreSQL can open. Only root can open tmp_path if root runs
-    the tests."""
+    """Yield a folder that the operating system's user of the PostgreSQL server can open.
+
+    If root runs the tests, only root can open tmp_path.
+    """
     with tempfile.TemporaryDirectory(prefix="annals-deploy-") as folder:
         yield Path(folder)
         embedded.get_database_server(folder).stop("immediate")

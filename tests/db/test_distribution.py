@@ -1,4 +1,4 @@
-"""Detecting a distributed database: the tests run on a single server, which is not one."""
+"""Annals detects a distributed database, and reports that DATABASE_URL names a Citus worker."""
 
 from collections.abc import Iterator
 
@@ -46,7 +46,7 @@ def test_database_is_asked_only_once_whether_it_is_distributed(
         other_session.rollback()
 
 
-def test_cached_answer_decides_whether_database_is_distributed(
+def test_is_distributed_returns_cached_answer(
     plain: psycopg.Connection[object],
 ) -> None:
     distribution._answers_by_database[distribution._identify_database(plain)] = True

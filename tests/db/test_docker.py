@@ -22,7 +22,11 @@ def load_yaml(name: str) -> Any:
 
 
 def make_environment(**variables: str) -> dict[str, str]:
-    """Return the environment of the web in compose, with docker/.env filled in."""
+    """Return the environment variables that docker/compose.yaml gives to the service `web`.
+
+    Args:
+        variables: Values for docker/.env. Secrets that are not among them get random values.
+    """
     filled = {
         name: secrets.token_hex(32)
         for name in re.findall(r"^(\w+)=$", (DOCKER / "example.env").read_text(), re.MULTILINE)
@@ -40,7 +44,7 @@ def make_environment(**variables: str) -> dict[str, str]:
 
 
 def run_check(settings: dict[str, str]) -> tuple[int, str]:
-    """Run `check --deploy` with these settings, and return its exit code and output."""
+    """Run `check --deploy` with these environment variables, and return exit code and output."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")}
     result = subprocess.run(
         [sys.executable, "manage.py", "check", "--deploy", "--fail-level", "WARNING"],
@@ -76,7 +80,7 @@ def test_make_env_script_creates_distinct_secrets_and_keeps_existing_file(
 
 
 def test_containers_are_read_only_except_named_folders() -> None:
-    """The demo's Keycloak is excepted, because it builds itself at its start."""
+    """Keycloak of the demo can write everywhere, because Keycloak builds files when it starts."""
     services = load_yaml("compose.yaml")["services"]
     open_ones = {name for name, service in services.items() if not service.get("read_only")}
     assert open_ones == {"postgres", "kafka", "keycloak", "prometheus", "grafana"}
