@@ -269,8 +269,10 @@ def archive(tmp_path: Path) -> Archive:
 
 
 def archive_and_drop_day(archive: Archive | None, accept_changed: date | None = None) -> None:
-    """Run maintain with a retention that ends after the old day; without an archive it only
-    drops."""
+    """Drop the old day as `partitions maintain` drops a day that is older than retention.
+
+    The day is archived before, unless `archive` is None.
+    """
     policy = PartitionPolicy(Window.at(clock.now(), 10, 1), get_today())
     archiver = DayArchiver(archive) if archive else None
     outcome = execute_plans(policy, archiver, accept_changed)

@@ -321,13 +321,14 @@ TOLERANCE = Tolerance(consecutive=50, ratio=0.5, window=100)
 
 
 def run_probe(ahead: str, claim: Claim) -> int | None:
-    """Read the next messages of a topic partition that is halted at offset 10, as a consumer does.
+    """Probe a topic partition that is halted at offset 10, as a consumer does.
 
     Args:
         ahead: The next messages: good (.), bad (x) or expired (e).
 
     Returns:
-        The offset up to which bad messages no longer halt it, or None if it stays halted.
+        The offset before which bad messages do not halt the topic partition again, or None if the
+        topic partition stays halted.
     """
     bodies = {".": make_value(), "x": b"bad", "e": EXPIRED}
     present: list[KafkaMessage] = [

@@ -1,4 +1,4 @@
-"""Packed days: packing loses, doubles and changes no version, and damage is found."""
+"""Packing a day does not lose, repeat or change a version, and damage to a packed day is found."""
 
 import io
 import json
@@ -136,8 +136,7 @@ def read_blocks(plain: Connection, entity: EntityKind = ROOT) -> list[tuple[Any,
 
 @pytest.mark.parametrize("seed", [*range(3), None], ids=str)
 def test_pack_and_unpack_keep_every_version(seed: int | None, plain: Connection) -> None:
-    """With a seed the versions are random. With None they are those of the simulator, of all
-    kinds."""
+    """If `seed` is None, the simulator makes versions of all kinds; otherwise they are random."""
     if seed is None:
         fill_simulated(plain)
     else:
