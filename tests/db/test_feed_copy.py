@@ -149,7 +149,7 @@ class Simulation:
     ) -> None:
         """Write two batches in each round: messages to store, and then messages to quarantine.
 
-        A message goes to quarantine because the window of the batch ends before the day of the version.
+        A message goes to quarantine if the window of the batch ends before the day of the version.
         """
         narrow = Window(WINDOW.oldest, (START - timedelta(days=1)).date())
         for number, versions in enumerate(rounds):

@@ -70,7 +70,7 @@ def test_maintain_creates_days_of_the_window_once() -> None:
     assert execute_plans(make_policy()) == StepResult()
 
 
-def test_adding_step_results_keeps_every_field() -> None:
+def test_sum_of_two_step_results_includes_every_field() -> None:
     step = StepResult(
         created=["created"],
         dropped=["dropped"],
@@ -245,7 +245,7 @@ def test_status_of_table_counts_days_ahead_missing_days_and_overdue_days(plain: 
     assert load_statuses(make_policy())[1].ahead == -1
 
 
-def test_partitions_command_lists_plans_and_maintains(small_window: Any) -> None:
+def test_partitions_plan_and_maintain_and_list_report_the_days(small_window: Any) -> None:
     retire_all_topics()
     code, out, _ = run_partitions("plan", "--json")
     planned = json.loads(out)
