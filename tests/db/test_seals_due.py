@@ -1,4 +1,4 @@
-"""Which days maintain seals: finished days with rows and without outstanding messages."""
+"""`partitions maintain` seals a finished day that has rows and no unread or open messages."""
 
 import json
 from datetime import date, datetime, timedelta
@@ -53,10 +53,10 @@ def get_noon_ago(number: int) -> datetime:
     return clock.now().replace(hour=12, minute=0, second=0, microsecond=0) - timedelta(days=number)
 
 
-def fill(*numbers: int) -> None:
-    """Store one application on each of the days."""
+def fill(*days_ago: int) -> None:
+    """Store one application on each UTC day that is one of `days_ago` days before today."""
     with connect_plainly() as plain:
-        for number in numbers:
+        for number in days_ago:
             days.create_partition(plain, TABLE, get_noon_ago(number).date())
             insert_version(plain, get_noon_ago(number))
 
