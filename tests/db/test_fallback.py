@@ -262,7 +262,7 @@ def test_old_service_is_trusted_only_when_its_certificate_authority_is_known(
         assert list_numbers(get_data(support, API)) == [1, 0]
 
 
-def test_another_annals_can_be_the_old_service(store: Store, support: Client) -> None:
+def test_second_annals_installation_can_be_the_old_service(store: Store, support: Client) -> None:
     """Annals' own API has the form that Annals expects of an old service."""
     for version in range(3):
         store.add("A1", version, '{"n": 1.50}', minute(version))

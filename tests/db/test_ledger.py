@@ -45,7 +45,7 @@ def print_ledger_json() -> tuple[int, dict[str, Any]]:
 
 
 def run_on_own_thread(*words: str) -> None:
-    """Run a command in a thread of its own, and so outside of the test's transaction."""
+    """Run a command in a new thread, and so outside of the test's transaction."""
 
     def run() -> None:
         call_command(*words, stdout=StringIO())
@@ -206,7 +206,7 @@ def test_ledger_command_exits_1_when_counts_do_not_add_up(
     assert complaint in "".join(figures["faults"])
 
 
-def test_recreated_topic_gets_its_own_ledger_row(ingested: Ingested) -> None:
+def test_recreated_topic_gets_a_new_ledger_row(ingested: Ingested) -> None:
     ingested.write(make_value(id="a"), make_value(id="b"))
     again = TopicPartition(SOURCE.topic, "made-again", 0)
     with open_connection() as plain:

@@ -163,7 +163,7 @@ def test_log_entry_is_one_line_whatever_text_it_contains(
     assert all(item.isprintable() and item.startswith("  ") for item in remainder)
 
 
-def test_logged_value_cannot_look_like_another_field() -> None:
+def test_logged_value_cannot_look_like_a_second_field() -> None:
     actual = format_line(ConsoleFormatter(), "GET /x", user="a status=200", status=401)
     assert actual.endswith('GET /x user="a status=200" status=401')
 

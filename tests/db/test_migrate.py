@@ -183,7 +183,7 @@ def test_migration_that_replaces_applied_migrations_does_not_count_as_missing(
     assert schema.find_missing_migrations(query_applied()) == [("history", now)]
 
 
-def test_consumer_refuses_tables_of_another_release(ingested: Ingested) -> None:
+def test_consumer_refuses_tables_of_a_different_release(ingested: Ingested) -> None:
     refuse_incompatible_tables()
     forget_migrations_from(WITH_A_LOCK)
     with pytest.raises(CommandError, match=f"{WITH_A_LOCK[1]}.*Run `annals migrate`"):
@@ -196,7 +196,7 @@ def test_consumer_refuses_tables_of_another_release(ingested: Ingested) -> None:
     ingested.write(make_value(id="a"))
 
 
-def test_command_refuses_tables_of_another_release(
+def test_command_refuses_tables_of_a_different_release(
     db: None,
 ) -> None:
     with pytest.raises(DatabaseError) as caught, connection.cursor() as cursor:

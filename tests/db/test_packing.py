@@ -186,7 +186,9 @@ def test_versions_in_a_block_have_one_application_and_ascending_moments(plain: C
 
 
 @pytest.mark.plain_only("a cluster does not pack a day that changes meanwhile")
-def test_pack_keeps_row_that_is_inserted_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pack_keeps_row_that_is_inserted_while_the_day_is_packed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     fill_new = packing.DayRewrite.fill_table
 
     def add_late_row(self: Any, *args: Any) -> Any:
@@ -273,7 +275,7 @@ def test_pack_is_refused_when_day_is_in_use_or_disk_is_too_full(
 
 
 def test_pack_is_not_subject_to_time_limits_of_its_login(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Packing a large day takes longer than each of the limits."""
+    """Packing a large day takes longer than any time limit of the login."""
     limits = []
 
     def note_limits(reader: Connection, *args: Any, **options: Any) -> Any:

@@ -43,7 +43,7 @@ def test_reading_small_version_does_not_read_large_snapshot_of_same_moment(store
     fetch_one(VersionKey(2, minute(0)))
 
 
-def test_reading_one_version_reads_only_its_own_block_when_blocks_overlap_in_time(
+def test_reading_one_version_reads_only_one_block_when_blocks_overlap_in_time(
     store: Store,
 ) -> None:
     """Higher numbers have earlier moments here, so the spans of twenty blocks overlap."""

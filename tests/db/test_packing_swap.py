@@ -84,8 +84,8 @@ def unpack_root(plain: Connection) -> packing.RewriteResult:
 
 @contextmanager
 def act_meanwhile(monkeypatch: pytest.MonkeyPatch, act: Act) -> Iterator[None]:
-    """Call `act` after the versions of the day were copied, and before the new table is swapped
-    in."""
+    """Call `act` after the versions of the day were copied, and before the new table replaces the
+    old one."""
     fill = packing.DayRewrite.fill_table
 
     def fill_and_act(self: Any, *args: Any) -> Any:
@@ -135,7 +135,7 @@ def is_being_vacuumed(plain: Connection) -> bool:
 
 
 @pytest.mark.plain_only("autovacuum works on the nodes of a cluster")
-def test_day_is_packed_although_autovacuum_works_on_it(
+def test_day_is_packed_while_autovacuum_is_processing_it(
     filled: list[tuple[str, int]], autovacuum_of_the_day: None
 ) -> None:
     with connect_plainly() as plain:
@@ -158,7 +158,7 @@ WRITERS = {
 @pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.parametrize("rewrite", [pack_root, unpack_root])
 @pytest.mark.plain_only("only a single server notes rows by triggers during the swap")
-def test_swap_keeps_rows_that_any_writer_inserts_meanwhile(
+def test_swap_keeps_rows_that_any_writer_inserts_before_the_swap(
     writer: str,
     rewrite: Callable[[Connection], object],
     filled: list[tuple[str, int]],
@@ -251,7 +251,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.plain_only("only a single server notes rows by triggers during the swap")
-def test_day_is_not_swapped_when_its_rows_were_changed_or_deleted_meanwhile(
+def test_day_is_not_swapped_when_its_rows_were_changed_or_deleted_before_the_swap(
     change: str,
     filled: list[tuple[str, int]],
     monkeypatch: pytest.MonkeyPatch,
@@ -363,10 +363,10 @@ def test_table_is_unlocked_when_packing_process_freezes_during_swap(
 
 
 @pytest.mark.plain_only("only a single server notes rows by triggers during the swap")
-def test_packing_notes_of_a_dropped_day_are_removed(
+def test_changes_noted_by_swap_trigger_are_removed_when_the_day_was_dropped(
     filled: list[tuple[str, int]], plain: Connection
 ) -> None:
-    """A run was killed. The day was dropped before a later run packed it."""
+    """A run that packs the day is killed, and the day is dropped before a later run packs it."""
     with (
         pytest.raises(KeyboardInterrupt),
         table_swap.watch_table(plain, days.locate_day(plain, TABLE, DAY)),
@@ -417,7 +417,7 @@ def test_day_with_new_dictionary_is_not_packed_while_older_postgresql_snapshot_i
     assert PackDictionary.objects.count() == 1
 
 
-def test_day_that_fails_to_pack_stops_no_other_day_and_is_retried_last(
+def test_day_that_fails_to_pack_does_not_stop_other_days_and_is_retried_last(
     monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     store = Store()
@@ -535,8 +535,8 @@ def make_sent_message(version: int) -> bytes:
 def test_consumer_with_wrong_clock_stores_nothing_twice(
     days_ahead: int, ingested: Ingested, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
-    """An earlier release looked for packed days only among the days before today, by its own
-    clock."""
+    """An earlier release looked for packed days only among the days before today, by the clock
+    of the consumer."""
     ingested.write(*map(make_sent_message, range(6)))
     packing.pack_day(plain, ROOT, MOMENT.date())
     # Reset before the test ends, because the cleanup creates days of the journal by this clock.

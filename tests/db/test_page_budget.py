@@ -274,7 +274,7 @@ def test_size_of_page_and_of_each_query_result_stays_within_budget(
     ][::-1]
 
 
-def test_version_larger_than_the_budget_is_a_page_of_its_own(store: Store) -> None:
+def test_version_larger_than_the_limit_of_a_page_is_alone_on_a_page(store: Store) -> None:
     for version, size in enumerate([10, 5_000, 10, 10]):
         store.add("A1", version, {"n": version, "text": "x" * size}, version)
     with limit_pages(1_000, 1_000, 10**9):

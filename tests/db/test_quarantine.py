@@ -76,7 +76,9 @@ def test_retry_stores_and_counts_message_that_has_become_valid(ingested: Ingeste
     assert retry_selected() == {"retrying": 1}
 
 
-def test_retry_counts_message_stored_meanwhile_as_repeated(ingested: Ingested) -> None:
+def test_retry_counts_message_as_repeated_when_its_version_was_stored_before_the_retry(
+    ingested: Ingested,
+) -> None:
     quarantine_messages_from_the_future(ingested, make_value(id="a"))
     ingested.write(make_value(id="a"))
     assert retry_selected() == {"repeated": 1}
@@ -92,7 +94,7 @@ def test_retry_keeps_message_that_differs_from_stored_version(ingested: Ingested
     assert find_faults() == []
 
 
-def test_first_reason_is_kept_when_retry_fails_for_another_reason(
+def test_first_reason_is_kept_when_retry_fails_for_a_different_reason(
     ingested: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingested.write(make_value_with_data(b"[]", id="a"))

@@ -90,7 +90,7 @@ def test_restore_keeps_row_of_transaction_that_commits_during_restore(store: Arc
         assert plain.execute(query, [NAME]).fetchone() == (["toast_tuple_target=8160"],)
 
 
-def test_restore_blocks_no_writer_or_reader_while_it_loads_rows(
+def test_restore_does_not_block_writers_or_readers_while_it_loads_rows(
     store: ArchiveStore, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     """The writer creates the day that is being restored, and inserts into it."""

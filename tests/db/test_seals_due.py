@@ -65,7 +65,7 @@ def list_sealed_days() -> list[Any]:
     return sorted(DaySeal.objects.values_list("day", flat=True))
 
 
-def test_maintain_seals_no_empty_day_and_seals_day_filled_by_a_backfill() -> None:
+def test_maintain_does_not_seal_empty_days_and_seals_day_filled_by_a_backfill() -> None:
     assert run_partitions("maintain")[0] == 0
     assert list_sealed_days() == []
     record_all_topics_as_read()
@@ -173,7 +173,7 @@ def make_document_too_large(number: int) -> None:
         assert changed.rowcount == 1
 
 
-def test_day_with_document_too_large_to_read_stops_no_other_day(plain: Connection) -> None:
+def test_day_with_document_too_large_to_read_does_not_stop_other_days(plain: Connection) -> None:
     record_all_topics_as_read()
     fill(8, 7, 6)
     make_document_too_large(7)
@@ -199,7 +199,7 @@ def test_day_with_document_too_large_to_read_stops_no_other_day(plain: Connectio
     assert TOO_LARGE in err
 
 
-def test_lost_connection_while_one_day_is_sealed_stops_no_other_day(
+def test_lost_connection_while_one_day_is_sealed_does_not_stop_other_days(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The connection is lost as if PostgreSQL had killed its backend because of one document."""
@@ -282,7 +282,9 @@ def test_maintain_completes_all_steps_when_connection_is_lost_between_steps(
     assert count_advisory_locks() == 0
 
 
-def test_step_that_fails_is_named_and_stops_no_other_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_that_fails_is_named_and_does_not_stop_other_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     record_all_topics_as_read()
     fill(8)
 

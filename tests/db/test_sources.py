@@ -128,7 +128,7 @@ def store_in_old_service(history: list[ExpectedVersion]) -> OldServiceSource:
 
 
 def store_in_blocks(store: Store, history: list[ExpectedVersion]) -> None:
-    """Store these versions, and pack their days."""
+    """Store these versions in the tables, and pack the days of the versions."""
     places = {(version.entity, version.key.updated_at.date()) for version in history}
     with connect_plainly() as plain:
         for entity, day in places:

@@ -376,7 +376,8 @@ def test_rows_of_a_batch_are_stored_sorted_by_id_then_by_offset(ingested: Ingest
 
 
 def test_two_writers_of_same_rows_store_each_row_once(ingested: Ingested) -> None:
-    """One process reads the topic and another one its migration twin, in different orders."""
+    """One process reads a topic, a second one reads the migration twin of the topic, and the orders
+    of the versions differ."""
     bodies = [make_value(id=f"{number:04}") for number in range(600)]
     shuffled = random.Random(5).sample(bodies, len(bodies))
     claims = ingested.claims
