@@ -74,7 +74,7 @@ def test_retention_removes_quarantined_messages_and_keeps_counts(ingested: Inges
 @pytest.mark.parametrize(
     "moment, version, removed_after",
     [
-        # As in a backfill: the version is old, so its day leaves soon, plus the days of a hold.
+        # As in a backfill: the version is old, so its day is dropped soon; a hold adds days.
         (-80, -1, 18),
         ("2001-01-01T00:00:00", -1, 7),  # older than retention: kept for the days of a hold
         ("9999-01-01T00:00:00", 1, 98),  # in the future: kept like a version of today
