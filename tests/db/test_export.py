@@ -297,7 +297,7 @@ def test_export_of_archived_day_equals_export_of_table(
 
 
 def read_versions(file: Path) -> list[Any]:
-    """Return the versions of an exported file, in the order of the archive."""
+    """Return the versions in an exported file, sorted so that two files can be compared."""
     if file.suffix == ".jsonl":
         return sorted(file.read_bytes().splitlines())
     with file.open("rb") as opened:

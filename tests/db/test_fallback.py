@@ -232,12 +232,13 @@ def test_old_service_is_not_called_after_its_last_day(
     assert ("fallback" in data) == bool(calls)
 
 
-def test_token_is_sent_to_old_service(
+def test_calls_to_old_service_carry_bearer_token_from_token_file(
     application_in_both_services: OldServiceServer,
     support: Client,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
+    """A new token in the file is used without a restart."""
     file = tmp_path / "token"
     file.write_text("first\n")
     file.chmod(0o600)
@@ -261,7 +262,7 @@ def test_old_service_is_trusted_only_when_its_certificate_authority_is_known(
         assert list_numbers(get_data(support, API)) == [1, 0]
 
 
-def test_another_annals_can_be_the_old_service(store: Store, support: Client) -> None:
+def test_second_annals_installation_can_be_the_old_service(store: Store, support: Client) -> None:
     """Annals' own API has the form that Annals expects of an old service."""
     for version in range(3):
         store.add("A1", version, '{"n": 1.50}', minute(version))
@@ -381,7 +382,7 @@ def test_later_pages_omit_old_service_when_it_failed_for_first_page(
     assert list_numbers(get_data(support, API)) == [5, 4, 3, 2, 1, 0]
 
 
-def test_field_history_continues_with_its_token_after_old_service_failed_for_a_page(
+def test_field_history_pages_have_every_value_after_old_service_failed_for_one_page(
     application_in_both_services: OldServiceServer, support: Client
 ) -> None:
     first = get_data(support, f"{API}/fields", path="/rate", pageSize=2)
@@ -437,7 +438,7 @@ def children_of_old_applications(old_service_with_rule: OldServiceServer, store:
         store.add(id, 1, {"fullName": "x"}, minute(1), entity=PERSON, application=application)
 
 
-def test_trace_asks_need_to_know_rule_about_document_of_old_service(
+def test_trace_applies_need_to_know_to_application_that_only_old_service_has(
     children_of_old_applications: None, support: Client
 ) -> None:
     create_quarantined_version("A1", 5)
@@ -474,7 +475,7 @@ def test_viewer_gets_503_when_need_to_know_rule_has_no_snapshot_to_decide_on(
     assert support.get(child).status_code == 200
 
 
-def test_search_asks_need_to_know_rule_about_document_of_old_service(
+def test_search_applies_need_to_know_to_application_that_only_old_service_has(
     children_of_old_applications: None, support: Client
 ) -> None:
     assert get_data(support, "/api/v1/search", q="R1")["results"] == []

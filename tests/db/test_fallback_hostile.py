@@ -1,4 +1,5 @@
-"""A slow, broken or hostile old service costs at most its time limit, and shows nothing wrong."""
+"""A slow, broken or hostile old service delays an answer by at most the configured time limit, and
+cannot put false data into the answer."""
 
 import gzip
 import json

@@ -53,8 +53,8 @@ ROUND = timedelta(days=1) / ROUNDS
 
 
 class SimulatedVersion(NamedTuple):
-    """A version that a writer stores in one of its rounds. Its moment may be long before the
-    round."""
+    """A version that a writer stores in one round. The moment of the version can be long before
+    the round."""
 
     id: str
     version: int
@@ -74,8 +74,10 @@ class SimulatedVersion(NamedTuple):
 
 
 def simulate_day(random: Random, prefix: str) -> list[list[SimulatedVersion]]:
-    """Return the versions of one writer for each round. A quarter of them are minutes to hours
-    late."""
+    """Return the versions that one writer stores in a simulated day: one list for each round.
+
+    A quarter of the versions are stored minutes to hours after their moments.
+    """
     rounds: list[list[SimulatedVersion]] = [[] for _ in range(ROUNDS)]
     for document in range(12):
         moment = START + random.uniform(0, 0.3) * timedelta(days=1)
@@ -93,10 +95,11 @@ def simulate_day(random: Random, prefix: str) -> list[list[SimulatedVersion]]:
 
 
 class Simulation:
-    """A day of changes by three concurrent writers, while the store reports a complete-to moment.
+    """A simulated day in which three concurrent writers store changes.
 
-    This moment follows the simulated clock and not the writers, so versions are late also by
-    accident.
+    The store reports that it is complete up to the simulated clock, which does not wait for the
+    writers. So besides the versions that the test stores late on purpose, others are late by
+    chance.
     """
 
     def __init__(self, seed: int) -> None:
@@ -144,7 +147,10 @@ class Simulation:
         rounds: list[list[SimulatedVersion]],
         random: Random,
     ) -> None:
-        """Store the versions of each round; the bad messages are a batch of their own."""
+        """Write two batches in each round: messages to store, and then messages to quarantine.
+
+        A message goes to quarantine if the window of the batch ends before the day of the version.
+        """
         narrow = Window(WINDOW.oldest, (START - timedelta(days=1)).date())
         for number, versions in enumerate(rounds):
             while self.round < number:
@@ -196,7 +202,7 @@ class Simulation:
         return claim.next_offset != before
 
     def _retry(self) -> None:
-        """Retry the quarantined messages, and pack the day once after half of the rounds."""
+        """Retry quarantined messages until the last round, and pack the day in the middle round."""
         is_packed = False
         with open_connection() as plain:
             while self.round < ROUNDS:
@@ -241,7 +247,7 @@ def count_files(copy: Path) -> int:
 
 
 def read_copy(copy: Path) -> dict[str, object]:
-    """Return the snapshots of the copy by the names of their files."""
+    """Return the snapshots in the files of the copy, by file name."""
     return {
         file.name: json.loads(file.read_text())["entity"]
         for file in copy.iterdir()
@@ -250,7 +256,10 @@ def read_copy(copy: Path) -> dict[str, object]:
 
 
 def read_store() -> dict[str, object]:
-    """Return the snapshots of the store, by the names of the files in the documented copy."""
+    """Unpack the day, and return all snapshots in the tables.
+
+    The keys are the names of the files in which the program of docs/api.md stores the snapshots.
+    """
     with connect_plainly() as owner:
         unpack_day(owner, get_root(), START.date())
     return {
@@ -267,7 +276,7 @@ def test_documented_program_keeps_a_copy_equal_to_the_store(
     served_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Writers that are killed again and again store the changes of a day, a quarter of them late.
-    The program is also killed and restarted. At the end its copy equals the store."""
+    The program is also killed and restarted. At the end, the copy equals the store."""
     simulation, most_files = Simulation(7), itertools.cycle([1, 1, 20, None])
     known = complete_to.read_completeness(ENTITIES)
     monkeypatch.setattr(

@@ -37,14 +37,14 @@ NEWER = f"form_{forms.FORM + 1}_needs_stop"
 
 @pytest.fixture(autouse=True)
 def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait only shortly for announcements, because a session of an earlier release never makes
-    one."""
+    """Shorten the wait for sessions to announce their form of data: an earlier release never
+    does."""
     monkeypatch.setattr(forms, "ANNOUNCED_S", 0.3)
 
 
 @pytest.fixture(autouse=True)
 def no_mark(tables: None) -> Iterator[None]:
-    """Remove the marks of packed days before and after the test, as if no day was ever packed."""
+    """Remove the mark that the database has packed days, before and after the test."""
     forget_marks()
     yield
     forget_marks()
@@ -103,10 +103,10 @@ def test_maintain_reports_that_packing_waits_and_does_everything_else(filled: Co
 
 
 @pytest.mark.parametrize("role", [grants.WEB, grants.CONSUMER])
-def test_session_without_announced_form_is_found_by_role_of_its_login(
+def test_session_of_earlier_release_is_found_by_database_role_of_web_or_consumer(
     role: str, filled: Connection
 ) -> None:
-    """The session is found whatever its application name is."""
+    """The session is found even though its application name does not begin with `annals`."""
     read_output("grants", "--apply")
     with (
         create_member(role) as login,
@@ -191,11 +191,11 @@ def test_pack_waits_for_new_session_to_announce_its_form(
         assert len(slept) == 1
 
 
-def test_mark_for_packed_days_is_withdrawn_when_earlier_release_connects_meanwhile(
+def test_database_does_not_stay_marked_as_packed_when_earlier_release_connects_during_pack(
     filled: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The earlier release connects after `pack` has listed the sessions, and before it commits the
-    mark."""
+    """A process of an earlier release connects after `pack` has listed the sessions, and before
+    `pack` marks the database with the form of packed days."""
     real, opened = forms.find_mark, []
 
     def connect_meanwhile(plain: Any) -> int | None:

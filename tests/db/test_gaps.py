@@ -1,4 +1,4 @@
-"""Version gaps: finding, explaining and closing them, day by day, and compared with a model."""
+"""How `annals gaps` finds, explains and closes version gaps, also in random histories."""
 
 import json
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ def _django_db_marker() -> None:
 @pytest.fixture
 def committed(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[Store]:
     """Yield an empty store that commits its rows, because PostgreSQL's statistics count only
-    these."""
+    committed rows."""
     with django_db_blocker.unblock():
         clear_gaps()
         yield Store()
@@ -69,7 +69,7 @@ def clear_gaps() -> None:
 
 
 def run_gaps(now: datetime | None = None) -> GapsOutcome:
-    """Search for version gaps, after PostgreSQL has counted the new rows."""
+    """Flush PostgreSQL's statistics so that they count new rows, and search for version gaps."""
     moment = now or clock.now()
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_stat_force_next_flush()")
@@ -137,10 +137,10 @@ def test_version_that_arrives_in_the_middle_of_a_version_gap_splits_it(committed
     assert list_closed_gaps() == [(1, 2, "arrived"), (3, 3, "arrived"), (4, 4, "arrived")]
 
 
-def test_gap_run_searches_first_version_of_a_document_only_until_it_is_found(
+def test_later_gap_runs_do_not_search_again_for_first_version_that_was_found(
     committed: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For each document with a gap the search reads every day, so it must not be repeated."""
+    """The search for the first version of a document reads every day."""
     read_rows: list[tuple[int, ...]] = []
     beginnings = judge._judge_beginnings
 
@@ -274,10 +274,10 @@ def test_two_concurrent_gap_runs_read_each_day_once(committed: Store) -> None:
 
 
 @pytest.mark.parametrize("ahead", [85, 200])
-def test_version_gaps_are_right_after_one_run_with_a_later_window(
+def test_one_run_with_a_later_window_does_not_make_version_gaps_wrong(
     committed: Store, ahead: int
 ) -> None:
-    """In the run with the later window, the clock was ahead or retention was shorter."""
+    """A window can be too late for one run if the clock is ahead or retention is set shorter."""
     created = {"createdAt": T0.isoformat()}
     for id in ("A1", "B1"):
         for number in (0, 1):
@@ -354,7 +354,7 @@ STEPS = st.lists(
 
 
 class GapModel:
-    """The version gaps that a run must report, computed from all versions that runs could see.
+    """The gaps that a gap run must report, computed from all versions that gap runs could see.
 
     The model forgets a document that has no version in the window. A gap is a number that is
     missing between two versions if both were made inside the window.
@@ -382,7 +382,7 @@ class GapModel:
         return sorted(gaps)
 
     def forget(self, oldest: date) -> None:
-        """Forget the documents without a version in the window, as the end of a run does."""
+        """Forget the documents without a version in the window, as a gap run does at its end."""
         recent_ids = {id for id, number in self.seen if self.moments[id, number].date() >= oldest}
         self.seen = {key for key in self.seen if key[0] in recent_ids}
 
@@ -407,7 +407,7 @@ class GapModel:
     days={},
     created=2,
 )
-def test_gaps_match_model_for_any_order_of_arrival(
+def test_gap_run_finds_expected_gaps_for_any_order_in_which_versions_arrive(
     committed: Store, steps: list[Any], days: dict[tuple[str, int], int], created: int
 ) -> None:
     clear_gaps()

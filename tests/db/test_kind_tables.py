@@ -20,7 +20,7 @@ def create_table(name: str) -> None:
 
 
 def list_columns(name: str) -> dict[str, str]:
-    """Return how PostgreSQL stores each column."""
+    """Return `pg_attribute.attstorage`, the storage strategy, of each column of a table."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT attname, attstorage::text FROM pg_attribute WHERE attnum > 0"

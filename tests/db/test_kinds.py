@@ -60,7 +60,10 @@ DATABASE = "kinds"
 
 @pytest.fixture(scope="module")
 def env(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Yield an environment with a database for this module, and with the kinds of ALONE."""
+    """Yield environment variables with a database for this module and a file of declared kinds.
+
+    The kinds are `order`, `product` and `payment`. All of them stand alone.
+    """
     url, tmp_path = os.environ["DATABASE_URL"], tmp_path_factory.mktemp("kinds")
     file = tmp_path / "alone.toml"
     file.write_text(ALONE, encoding="utf-8")

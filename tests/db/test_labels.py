@@ -131,5 +131,5 @@ def test_error_names_entry_and_mistake_in_labels_file(text: str, sentence: str) 
 
 
 @pytest.mark.django_db
-def test_label_of_unmarked_field_may_name_one_item_of_a_list() -> None:
+def test_path_of_label_can_point_to_one_list_item_when_field_is_not_marked() -> None:
     assert labels.load_labels(b'[{"path": "/phones/0/number", "russian": "A"}]') == 1

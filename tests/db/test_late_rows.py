@@ -57,7 +57,7 @@ def make_old_message(id: str, **changes: Any) -> bytes:
 
 
 def decode_rows(*bodies: bytes) -> list[DecodedRow]:
-    """Return decoded rows, for a test that writes them in a transaction of its own."""
+    """Return decoded rows, for a test that writes them in a separate transaction."""
     batch = Ingested(None, {}).make_batch(*bodies)  # type: ignore[arg-type]
     return batch.rows[ROOT.name]
 
@@ -169,7 +169,7 @@ def test_batch_with_only_versions_of_today_does_not_query_seals(
 
 @pytest.fixture
 def unsealed_writer(writer: Ingested, plain: Connection) -> Ingested:
-    """Return the writer with its day not yet sealed."""
+    """Delete the seal of the old day, and return the writer that has stored three rows of it."""
     plain.execute("DELETE FROM day_seal")
     plain.execute("DELETE FROM sealed_day")
     return writer
@@ -269,8 +269,10 @@ def archive(tmp_path: Path) -> Archive:
 
 
 def archive_and_drop_day(archive: Archive | None, accept_changed: date | None = None) -> None:
-    """Run maintain with a retention that ends after the old day; without an archive it only
-    drops."""
+    """Drop the old day as `partitions maintain` drops a day that is older than retention.
+
+    The day is archived before, unless `archive` is None.
+    """
     policy = PartitionPolicy(Window.at(clock.now(), 10, 1), get_today())
     archiver = DayArchiver(archive) if archive else None
     outcome = execute_plans(policy, archiver, accept_changed)

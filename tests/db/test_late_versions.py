@@ -52,9 +52,9 @@ FEED = ChangesQuery(
 )
 
 
-def make_version_message(id: str, version: int, number: float, **more: Any) -> bytes:
-    """Return the message of a version of the moment `number` minutes after T0."""
-    moment = minute(number).replace(tzinfo=None).isoformat()
+def make_version_message(id: str, version: int, minutes: float, **more: Any) -> bytes:
+    """Return the message of a version that is dated `minutes` minutes after T0."""
+    moment = minute(minutes).replace(tzinfo=None).isoformat()
     return make_value(id=id, version=version, updatedAt=moment, **more)
 
 
@@ -94,7 +94,9 @@ def test_version_stored_after_the_feed_passed_its_moment_is_in_the_late_list_onc
     assert list_late(after.next_token) == []
 
 
-def test_late_list_of_a_feed_begins_at_the_first_page_of_the_feed(ingested: Ingested) -> None:
+def test_late_list_of_a_feed_has_versions_stored_since_first_page_of_the_feed_was_read(
+    ingested: Ingested,
+) -> None:
     first = read_page()
     ingested.write(make_version_message("A", 0, 1))
     second = read_page(page_token=first.next_token, complete_to=minute(70))
@@ -252,7 +254,7 @@ def test_late_list_has_the_order_of_commits_when_writers_overlap(
     assert [batch.position - start.position for batch in batches] == [0, 1, 2]
 
 
-def test_page_of_the_feed_waits_for_an_open_writer_that_has_read_the_old_horizon(
+def test_feed_page_waits_until_writer_that_read_the_old_horizon_has_committed(
     ingested: Ingested,
 ) -> None:
     ingested.write(make_version_message("A", 0, 1))
@@ -269,7 +271,7 @@ def test_page_of_the_feed_waits_for_an_open_writer_that_has_read_the_old_horizon
         assert list_versions(page.result()) == [("A", 0), ("A", 1)]
 
 
-def test_page_of_the_feed_ends_at_the_horizon_when_a_writer_does_not_commit(
+def test_feed_page_ends_at_the_horizon_when_a_writer_does_not_commit(
     ingested: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingested.write(make_version_message("A", 0, 1), make_version_message("A", 1, 65))
@@ -313,7 +315,7 @@ def test_refused_batch_adds_nothing_to_the_late_list(ingested: Ingested) -> None
     assert list_late(token) == []
 
 
-def test_late_list_refuses_token_after_its_late_versions_were_removed_by_age(
+def test_late_list_refuses_token_if_late_versions_after_the_token_were_removed_as_too_old(
     ingested: Ingested,
 ) -> None:
     token = read_page().next_token
@@ -344,10 +346,10 @@ def test_token_of_the_late_list_is_refused_after_database_was_restored_to_earlie
 
 @pytest.fixture
 def ingested(tables: None) -> Iterator[Ingested]:
-    """Yield a writer for tests in which readers commit.
+    """Yield a writer for tests without an enclosing transaction, so that reads of a feed commit.
 
-    Inside one test transaction, reader and writer would block each other at the horizon of the
-    feed.
+    A read of a feed locks the horizon until the transaction of the read ends. A writer waits for
+    this lock.
     """
     empty_ingest_tables()
     ingested = Ingested(BatchWriter(open_connection), claim_all())
@@ -402,9 +404,9 @@ def note_late_versions(*versions: tuple[EntityKind, str, int, float]) -> None:
 def fetch_feed_page(
     store: Store, auditor: Client, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Any]:
-    """Return a function that requests a page of a feed with these parameters.
+    """Return a function that requests a page of a feed, with keyword arguments as query parameters.
 
-    The store is complete up to an hour after T0.
+    The store reports that it is complete up to an hour after T0.
     """
     state = replace(complete_to.read_completeness(ENTITIES), complete_to=minute(60))
     monkeypatch.setattr(complete_to, "read_completeness", lambda _: state)

@@ -45,7 +45,7 @@ def print_ledger_json() -> tuple[int, dict[str, Any]]:
 
 
 def run_on_own_thread(*words: str) -> None:
-    """Run a command in a thread of its own, and so outside of the test's transaction."""
+    """Run a command in a new thread, and so outside of the test's transaction."""
 
     def run() -> None:
         call_command(*words, stdout=StringIO())
@@ -206,7 +206,7 @@ def test_ledger_command_exits_1_when_counts_do_not_add_up(
     assert complaint in "".join(figures["faults"])
 
 
-def test_recreated_topic_gets_its_own_ledger_row(ingested: Ingested) -> None:
+def test_recreated_topic_gets_a_new_ledger_row(ingested: Ingested) -> None:
     ingested.write(make_value(id="a"), make_value(id="b"))
     again = TopicPartition(SOURCE.topic, "made-again", 0)
     with open_connection() as plain:
@@ -321,13 +321,14 @@ TOLERANCE = Tolerance(consecutive=50, ratio=0.5, window=100)
 
 
 def run_probe(ahead: str, claim: Claim) -> int | None:
-    """Read the next messages of a topic partition that is halted at offset 10, as a consumer does.
+    """Probe a topic partition that is halted at offset 10, as a consumer does.
 
     Args:
         ahead: The next messages: good (.), bad (x) or expired (e).
 
     Returns:
-        The offset up to which bad messages no longer halt it, or None if it stays halted.
+        The offset before which bad messages do not halt the topic partition again, or None if the
+        topic partition stays halted.
     """
     bodies = {".": make_value(), "x": b"bad", "e": EXPIRED}
     present: list[KafkaMessage] = [

@@ -61,7 +61,7 @@ def test_partition_log_that_was_truncated_is_read_from_its_start(
     assert ledger_rows.find_faults(entries) == []
 
 
-def test_each_truncation_of_a_partition_log_gets_its_own_ledger_row(
+def test_each_truncation_of_a_partition_log_gets_a_new_ledger_row(
     plain_connection: psycopg.Connection,
 ) -> None:
     for end in (100, 50, 20, 10):
@@ -88,7 +88,7 @@ def test_truncated_partition_log_is_read_from_its_start_once(
     ]
 
 
-def test_claim_has_last_read_message_until_broker_deletes_it(
+def test_claim_identifies_last_read_message_until_broker_deletes_the_message(
     plain_connection: psycopg.Connection,
 ) -> None:
     claim = ledger.claim_partition(plain_connection, SOURCE, 0)

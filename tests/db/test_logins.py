@@ -50,7 +50,7 @@ def test_each_database_login_gets_its_connection_limit_and_settings(role: str) -
         assert fetch_limits(login) == (expected.connections, settings)
 
 
-def test_grants_keeps_limits_set_by_administrator() -> None:
+def test_grants_command_keeps_limits_set_by_administrator() -> None:
     with create_member(WEB) as login:
         alter_login(login, "SET statement_timeout = '3s'")
         alter_login(login, "CONNECTION LIMIT 200")
@@ -71,7 +71,7 @@ def test_connection_limits_of_all_logins_leave_connections_for_administrator() -
     assert sum(limit.connections for limit in grants.LIMITS.values()) <= 97
 
 
-def test_grants_creates_logins_and_changes_passwords(tmp_path: Path) -> None:
+def test_grants_command_creates_logins_and_changes_passwords(tmp_path: Path) -> None:
     file = tmp_path / "password"
     try:
         for password in ("first", "second"):

@@ -147,8 +147,8 @@ FORGED = (
 def test_log_entry_is_one_line_whatever_text_it_contains(
     formatter: logging.Formatter, text: str
 ) -> None:
-    """The text can be an argument, a field or part of an error, as names, paths, headers and Kafka
-    keys can."""
+    """The text is the message, an argument, an extra field or part of an error. Such texts can come
+    from outside, for example names, paths, headers and Kafka keys."""
     for actual in (
         format_line(formatter, text),
         format_line(formatter, "key %s", text),
@@ -163,7 +163,7 @@ def test_log_entry_is_one_line_whatever_text_it_contains(
     assert all(item.isprintable() and item.startswith("  ") for item in remainder)
 
 
-def test_logged_value_cannot_look_like_another_field() -> None:
+def test_logged_value_cannot_look_like_a_second_field() -> None:
     actual = format_line(ConsoleFormatter(), "GET /x", user="a status=200", status=401)
     assert actual.endswith('GET /x user="a status=200" status=401')
 

@@ -1,5 +1,5 @@
-"""The forecast when unread messages will be lost: in the ledger, on its page, in the API and in
-metrics."""
+"""The `annals ledger` command, the completeness page, the API and the metrics show when unread
+messages will be lost."""
 
 import json
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,5 @@
-"""`annals migrate` waits only shortly for locks, so that processes can use the tables meanwhile."""
+"""`annals migrate` waits only briefly for locks, so that other processes can go on using the
+tables."""
 
 import threading
 import time
@@ -36,7 +37,7 @@ WRITE = (
 
 @pytest.fixture(autouse=True)
 def restored_migrations() -> Iterator[None]:
-    """Restore the list of applied migrations after the test."""
+    """Restore the rows of the table `django_migrations` after the test."""
     before = query("SELECT app, name FROM django_migrations")
     yield
     with open_connection("test") as plain:
@@ -52,13 +53,14 @@ def _insert_migration(
 
 
 def forget_migration(name: schema.MigrationName) -> None:
-    """Remove this migration from the list of applied migrations."""
+    """Delete the row of a migration from the table `django_migrations`."""
     with open_connection("test") as plain:
         plain.execute("DELETE FROM django_migrations WHERE app = %s AND name = %s", name)
 
 
 def forget_migrations_from(name: schema.MigrationName) -> None:
-    """Remove this migration and all later ones of its app from the list."""
+    """Delete the rows of a migration and of all later ones of the same app from the table
+    `django_migrations`."""
     with open_connection("test") as plain:
         plain.execute("DELETE FROM django_migrations WHERE app = %s AND name >= %s", name)
 
@@ -73,7 +75,7 @@ def is_applied(name: schema.MigrationName) -> bool:
 
 @contextmanager
 def hold_lock(table: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
-    """Read the table in a transaction that stays open until the end of the block."""
+    """Read a table in a transaction that stays open until the end of the `with` block."""
     with open_connection("a-long-report") as plain:
         plain.execute("SET idle_in_transaction_session_timeout = 0")
         plain.execute("BEGIN")
@@ -83,7 +85,10 @@ def hold_lock(table: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
 
 @contextmanager
 def write_meanwhile(insert: str) -> Iterator[list[float]]:
-    """Insert rows all the time during the block. Yield how many seconds each statement took."""
+    """Execute `insert` again and again during the `with` block.
+
+    Yields a list that gets the duration of each INSERT, in seconds.
+    """
     stop, took = threading.Event(), []
 
     def write() -> None:
@@ -178,7 +183,7 @@ def test_migration_that_replaces_applied_migrations_does_not_count_as_missing(
     assert schema.find_missing_migrations(query_applied()) == [("history", now)]
 
 
-def test_consumer_refuses_tables_of_another_release(ingested: Ingested) -> None:
+def test_consumer_refuses_tables_of_a_different_release(ingested: Ingested) -> None:
     refuse_incompatible_tables()
     forget_migrations_from(WITH_A_LOCK)
     with pytest.raises(CommandError, match=f"{WITH_A_LOCK[1]}.*Run `annals migrate`"):
@@ -191,7 +196,7 @@ def test_consumer_refuses_tables_of_another_release(ingested: Ingested) -> None:
     ingested.write(make_value(id="a"))
 
 
-def test_command_refuses_tables_of_another_release(
+def test_command_refuses_tables_of_a_different_release(
     db: None,
 ) -> None:
     with pytest.raises(DatabaseError) as caught, connection.cursor() as cursor:

@@ -1,4 +1,4 @@
-"""Packed days: packing loses, doubles and changes no version, and damage is found."""
+"""Packing a day does not lose, repeat or change a version, and damage to a packed day is found."""
 
 import io
 import json
@@ -136,8 +136,7 @@ def read_blocks(plain: Connection, entity: EntityKind = ROOT) -> list[tuple[Any,
 
 @pytest.mark.parametrize("seed", [*range(3), None], ids=str)
 def test_pack_and_unpack_keep_every_version(seed: int | None, plain: Connection) -> None:
-    """With a seed the versions are random. With None they are those of the simulator, of all
-    kinds."""
+    """If `seed` is None, the simulator makes versions of all kinds; otherwise they are random."""
     if seed is None:
         fill_simulated(plain)
     else:
@@ -187,7 +186,9 @@ def test_versions_in_a_block_have_one_application_and_ascending_moments(plain: C
 
 
 @pytest.mark.plain_only("a cluster does not pack a day that changes meanwhile")
-def test_pack_keeps_row_that_is_inserted_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pack_keeps_row_that_is_inserted_while_the_day_is_packed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     fill_new = packing.DayRewrite.fill_table
 
     def add_late_row(self: Any, *args: Any) -> Any:
@@ -274,7 +275,7 @@ def test_pack_is_refused_when_day_is_in_use_or_disk_is_too_full(
 
 
 def test_pack_is_not_subject_to_time_limits_of_its_login(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Packing a large day takes longer than each of the limits."""
+    """Packing a large day takes longer than any time limit of the login."""
     limits = []
 
     def note_limits(reader: Connection, *args: Any, **options: Any) -> Any:

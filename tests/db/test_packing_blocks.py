@@ -1,4 +1,4 @@
-"""Packed days with large documents, overlapping blocks, and documents that change their form."""
+"""Packed days with large documents, with blocks that overlap in time, and with new field names."""
 
 from datetime import timedelta
 from random import Random
@@ -18,7 +18,7 @@ DAY = T0.date()
 
 
 def fetch_one(key: VersionKey) -> None:
-    """Read this version, and check that one statement returns it."""
+    """Fetch a version by version key, and check that one SQL statement returns it."""
     rows, unread = TableSource().fetch_versions([VersionRef(get_root(), "A1", key)])
     assert ([row.key for row in rows], unread) == ([key], [])
 
@@ -43,7 +43,7 @@ def test_reading_small_version_does_not_read_large_snapshot_of_same_moment(store
     fetch_one(VersionKey(2, minute(0)))
 
 
-def test_reading_one_version_reads_only_its_own_block_when_blocks_overlap_in_time(
+def test_reading_one_version_reads_only_one_block_when_blocks_overlap_in_time(
     store: Store,
 ) -> None:
     """Higher numbers have earlier moments here, so the spans of twenty blocks overlap."""
@@ -54,7 +54,7 @@ def test_reading_one_version_reads_only_its_own_block_when_blocks_overlap_in_tim
     fetch_one(VersionKey(58, minute(119)))
 
 
-def test_day_with_documents_of_another_shape_gets_its_own_dictionary(store: Store) -> None:
+def test_packed_day_gets_new_dictionary_when_documents_have_new_field_names(store: Store) -> None:
     draw, next_day = Random(1), DAY + timedelta(days=1)
     with connect_plainly() as plain:
         days.create_partition(plain, get_root().table, next_day)

@@ -1,4 +1,5 @@
-"""A packed day in which a version is stored twice is refused, and `partitions repair` mends it."""
+"""`partitions repair` mends a packed day in which a version is stored twice. Before that, the day
+cannot be sealed, packed or unpacked."""
 
 from datetime import timedelta
 

@@ -49,7 +49,7 @@ def bind_to_day(rewrite: Rewrite) -> Callable[[], None]:
 
 
 def is_packed() -> bool:
-    """Return whether the table has blocks, and check that the mark of the day says the same."""
+    """Return whether the table has blocks, and check that `SealedDay.packed_at` says the same."""
     with connect_plainly() as plain:
         cursor = plain.execute(f"SELECT EXISTS (SELECT 1 FROM {NAME} WHERE packed IS NOT NULL)")
         blocks = cursor.fetchone() == (True,)

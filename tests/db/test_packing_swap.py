@@ -1,4 +1,4 @@
-"""The swap of a day's table loses and doubles no version, whoever writes meanwhile."""
+"""The swap of a day's table does not lose or repeat a version, even if others write to the day."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -46,7 +46,7 @@ Rewrite = Callable[[], object]
 
 
 def list_versions() -> list[tuple[str, int]]:
-    """Return the versions of the day, by id and number."""
+    """Return the id and the number of each version of the day."""
     with connect_plainly() as plain:
         rows = stream_versions(plain, ROOT, days.locate_day(plain, TABLE, DAY).child)
         return [(row[0], row[1]) for row in rows]
@@ -84,8 +84,8 @@ def unpack_root(plain: Connection) -> packing.RewriteResult:
 
 @contextmanager
 def act_meanwhile(monkeypatch: pytest.MonkeyPatch, act: Act) -> Iterator[None]:
-    """Call `act` after the versions of the day were copied, and before the new table is swapped
-    in."""
+    """Call `act` after the versions of the day were copied, and before the new table replaces the
+    old one."""
     fill = packing.DayRewrite.fill_table
 
     def fill_and_act(self: Any, *args: Any) -> Any:
@@ -100,7 +100,7 @@ def act_meanwhile(monkeypatch: pytest.MonkeyPatch, act: Act) -> Iterator[None]:
 
 @pytest.fixture
 def autovacuum_of_the_day(filled: list[tuple[str, int]]) -> Iterator[None]:
-    """Have autovacuum work on the day for half a minute: it sleeps after each page."""
+    """Have autovacuum process the day's table for half a minute, with a pause after each page."""
     with connect_plainly() as plain:
         plain.execute(
             f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, type)"
@@ -116,15 +116,15 @@ def autovacuum_of_the_day(filled: list[tuple[str, int]]) -> Iterator[None]:
         plain.execute("ALTER SYSTEM SET autovacuum_naptime = 1")
         plain.execute("SELECT pg_reload_conf()")
         try:
-            wait_until(lambda: is_vacuumed(plain), "autovacuum does not begin")
+            wait_until(lambda: is_being_vacuumed(plain), "autovacuum does not begin")
             yield
         finally:
             plain.execute("ALTER SYSTEM RESET autovacuum_naptime")
             plain.execute("SELECT pg_reload_conf()")
 
 
-def is_vacuumed(plain: Connection) -> bool:
-    """Return whether autovacuum works on the day."""
+def is_being_vacuumed(plain: Connection) -> bool:
+    """Return whether an autovacuum worker is processing the day's table now."""
     return bool(
         plain.execute(
             "SELECT true FROM pg_locks JOIN pg_stat_activity USING (pid)"
@@ -135,7 +135,7 @@ def is_vacuumed(plain: Connection) -> bool:
 
 
 @pytest.mark.plain_only("autovacuum works on the nodes of a cluster")
-def test_day_is_packed_although_autovacuum_works_on_it(
+def test_day_is_packed_while_autovacuum_is_processing_it(
     filled: list[tuple[str, int]], autovacuum_of_the_day: None
 ) -> None:
     with connect_plainly() as plain:
@@ -158,7 +158,7 @@ WRITERS = {
 @pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.parametrize("rewrite", [pack_root, unpack_root])
 @pytest.mark.plain_only("only a single server notes rows by triggers during the swap")
-def test_swap_keeps_rows_that_any_writer_inserts_meanwhile(
+def test_swap_keeps_rows_that_any_writer_inserts_before_the_swap(
     writer: str,
     rewrite: Callable[[Connection], object],
     filled: list[tuple[str, int]],
@@ -251,7 +251,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.plain_only("only a single server notes rows by triggers during the swap")
-def test_day_is_not_swapped_when_its_rows_were_changed_or_deleted_meanwhile(
+def test_day_is_not_swapped_when_its_rows_were_changed_or_deleted_before_the_swap(
     change: str,
     filled: list[tuple[str, int]],
     monkeypatch: pytest.MonkeyPatch,
@@ -306,11 +306,11 @@ def test_swap_is_refused_when_old_and_new_table_have_different_numbers_of_versio
 
 
 @pytest.mark.plain_only("only a single server notes rows by triggers during the swap")
-def test_trigger_left_by_killed_run_stops_no_insert_and_is_removed_by_next_run(
+def test_trigger_left_by_killed_run_does_not_stop_inserts_and_is_removed_by_next_run(
     filled: list[tuple[str, int]], plain: Connection
 ) -> None:
-    """The consumer's login can insert, although it may neither write the trigger's notes nor read a
-    partition."""
+    """The trigger notes each insert in the table of ChangedRow. The consumer's login can insert,
+    although it has no right to write that table or to read a partition of the table of versions."""
     call_command("grants", "--apply", verbosity=0)
     with (
         pytest.raises(KeyboardInterrupt),
@@ -363,10 +363,10 @@ def test_table_is_unlocked_when_packing_process_freezes_during_swap(
 
 
 @pytest.mark.plain_only("only a single server notes rows by triggers during the swap")
-def test_packing_notes_of_a_dropped_day_are_removed(
+def test_changes_noted_by_swap_trigger_are_removed_when_the_day_was_dropped(
     filled: list[tuple[str, int]], plain: Connection
 ) -> None:
-    """A run was killed. The day was dropped before a later run packed it."""
+    """A run that packs the day is killed, and the day is dropped before a later run packs it."""
     with (
         pytest.raises(KeyboardInterrupt),
         table_swap.watch_table(plain, days.locate_day(plain, TABLE, DAY)),
@@ -417,7 +417,7 @@ def test_day_with_new_dictionary_is_not_packed_while_older_postgresql_snapshot_i
     assert PackDictionary.objects.count() == 1
 
 
-def test_day_that_fails_to_pack_stops_no_other_day_and_is_retried_last(
+def test_day_that_fails_to_pack_does_not_stop_other_days_and_is_retried_last(
     monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     store = Store()
@@ -450,7 +450,7 @@ def test_day_that_fails_to_pack_stops_no_other_day_and_is_retried_last(
 
 
 @pytest.mark.parametrize("refusals", [1, 2])
-def test_busy_day_is_packed_again_after_other_days(
+def test_packing_of_busy_day_is_tried_again_after_other_days(
     monkeypatch: pytest.MonkeyPatch, plain: Connection, refusals: int
 ) -> None:
     store = Store()
@@ -484,21 +484,20 @@ def test_busy_day_is_packed_again_after_other_days(
 def test_packed_day_refuses_second_row_of_a_version(
     version: int, table: str, filled: list[tuple[str, int]], plain: Connection
 ) -> None:
-    """The error names the primary key of the partition, whether a block or a plain row has the
-    version."""
+    """A block has the version. The error names the primary key of the partition of the table."""
     pack_root(plain)
     with pytest.raises(errors.UniqueViolation) as raised:
         insert(plain, "a", version, version, table)
     assert raised.value.diag.table_name == PARTITION
     assert str(raised.value.diag.constraint_name).startswith(PARTITION)
-    insert(plain, "a", version, version + 0.5, table)  # a row of another moment is another version
+    insert(plain, "a", version, version + 0.5, table)  # a second version of the number
     assert list_versions() == sorted([*filled, ("a", version)])
     unpack_root(plain)
     assert list_triggers(plain) == []
 
 
 @pytest.mark.plain_only("only a single server refuses versions of blocks by a trigger")
-def test_packed_day_refuses_existing_version_from_replication_or_update(
+def test_packed_day_refuses_replicated_or_updated_row_with_a_version_that_it_already_has(
     filled: list[tuple[str, int]], plain: Connection
 ) -> None:
     pack_root(plain)
@@ -536,8 +535,8 @@ def make_sent_message(version: int) -> bytes:
 def test_consumer_with_wrong_clock_stores_nothing_twice(
     days_ahead: int, ingested: Ingested, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
-    """An earlier release looked for packed days only among the days before today, by its own
-    clock."""
+    """An earlier release looked for packed days only among the days before today, by the clock
+    of the consumer."""
     ingested.write(*map(make_sent_message, range(6)))
     packing.pack_day(plain, ROOT, MOMENT.date())
     # Reset before the test ends, because the cleanup creates days of the journal by this clock.
@@ -570,14 +569,14 @@ def run_quietly(*words: str) -> None:
 
 
 @pytest.mark.plain_only("only a single server notes rows by triggers during the swap")
-def test_restore_keeps_rows_that_are_written_meanwhile(
+def test_restore_keeps_rows_that_are_inserted_during_the_restore(
     filled: list[tuple[str, int]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     plain: Connection,
 ) -> None:
-    """During the first restore one row is deleted and one is inserted, so that their number stays
-    the same. This restore is refused."""
+    """During the first restore, one row is inserted and one is deleted, so that the number of rows
+    stays the same. The first restore is refused, and the second one succeeds."""
     archive = Archive(str(tmp_path))
     DayArchiver(archive).archive(plain, TABLE, DAY)
     plain.execute(f"DELETE FROM {TABLE} WHERE id <> 'a'")

@@ -1,6 +1,7 @@
-"""Pages lose and repeat nothing, wherever their budget ends them and whatever arrives meanwhile.
+"""Pages together have each version, value or change exactly once, whatever limit ends a page.
 
-A masked value does not influence where a page ends.
+This also holds if versions arrive between two pages. A masked value does not influence where a page
+ends.
 """
 
 import itertools
@@ -39,7 +40,7 @@ from tests.db.store import HOST, Store, minute
 
 @dataclass(frozen=True)
 class DrawnVersion:
-    """A random version of the document."""
+    """A random version of the document A1."""
 
     version: int
     minute: int  # of few values, so that versions share a moment
@@ -69,7 +70,7 @@ FILTERS = st.builds(
 
 @contextmanager
 def store_history(store: Store, history: list[DrawnVersion]) -> Iterator[None]:
-    """Store this history, and remove it and all later rows at the end of the block."""
+    """Store a history of A1 in a transaction that is rolled back at the end of the `with` block."""
     with transaction.atomic():
         for change in history:
             write(store, change)
@@ -118,7 +119,7 @@ def limit_pages(page_bytes: float, read_bytes: int, seconds: float) -> Iterator[
 
 
 def fetch_pages(fetch_page: Any, query: Any) -> list[TimelinePage]:
-    """Return all pages; `fetch_page` returns the page of a query."""
+    """Return all pages of a query, each fetched with the page token of the page before."""
     answers = [fetch_page(HOST, query)]
     while answers[-1].next_token is not None:
         assert len(answers) < 1_000, "the page tokens form a circle"
@@ -131,7 +132,7 @@ def check_tokens_lead_on(timeline_pages: Sequence[TimelinePage]) -> None:
 
 
 def list_versions(timeline_pages: Sequence[TimelinePage]) -> list[Version]:
-    """Return all versions, without the fields that depend on the budget."""
+    """Return the versions on all pages, without values that depend on the limits of a page."""
     versions = (version for page in timeline_pages for version in page.versions)
     return [
         msgspec.structs.replace(version, listed_count=0, answer_bytes=0) for version in versions
@@ -273,7 +274,7 @@ def test_size_of_page_and_of_each_query_result_stays_within_budget(
     ][::-1]
 
 
-def test_version_larger_than_the_budget_is_a_page_of_its_own(store: Store) -> None:
+def test_version_larger_than_the_limit_of_a_page_is_alone_on_a_page(store: Store) -> None:
     for version, size in enumerate([10, 5_000, 10, 10]):
         store.add("A1", version, {"n": version, "text": "x" * size}, version)
     with limit_pages(1_000, 1_000, 10**9):

@@ -99,7 +99,7 @@ def test_ledger_with_wrong_sums_holds_all_old_days() -> None:
     assert find_holds() == {of: f"the ledger of {TOPIC}[0] does not add up" for _, of in OLD}
 
 
-def test_unread_messages_hold_days_since_the_newest_read_message() -> None:
+def test_unread_messages_hold_days_from_the_day_of_the_newest_message_that_was_read() -> None:
     seen = timezone.now()
     ledger = add_ledger_row(
         high_watermark=25, newest_timestamp=NOW - timedelta(days=4), end_known_at=seen
@@ -110,7 +110,7 @@ def test_unread_messages_hold_days_since_the_newest_read_message() -> None:
     assert sorted(find_holds()) == [get_day(-5), get_day(-4)]
 
 
-def test_messages_that_brokers_deleted_unread_hold_no_day() -> None:
+def test_no_day_is_held_for_messages_that_brokers_deleted_before_annals_read_them() -> None:
     add_ledger_row(read=7, lost=3)
     assert find_holds() == {}
 

@@ -51,7 +51,7 @@ def build_names(numbers: Iterator[int] | range, table: str = TABLE) -> list[str]
 def small_window(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Set a window of 3 days back and 2 ahead.
 
-    Return a function that sets another number of days of retention.
+    Return a function that changes the number of days of retention.
     """
 
     def set_retention(retention: str = "3") -> None:
@@ -70,7 +70,7 @@ def test_maintain_creates_days_of_the_window_once() -> None:
     assert execute_plans(make_policy()) == StepResult()
 
 
-def test_adding_step_results_keeps_every_field() -> None:
+def test_sum_of_two_step_results_includes_every_field() -> None:
     step = StepResult(
         created=["created"],
         dropped=["dropped"],
@@ -141,7 +141,7 @@ def test_open_transaction_delays_only_drops(monkeypatch: pytest.MonkeyPatch) -> 
     assert execute_plans(make_policy()).dropped == build_names(range(-5, -3))
 
 
-def test_failure_of_one_day_is_reported_and_stops_no_other_day(plain: Connection) -> None:
+def test_failure_of_one_day_is_reported_and_does_not_stop_other_days(plain: Connection) -> None:
     name = build_partition_name(TABLE, TODAY)
     plain.execute(f"CREATE TABLE {name} (id text)")
     try:
@@ -153,7 +153,9 @@ def test_failure_of_one_day_is_reported_and_stops_no_other_day(plain: Connection
     assert len(outcome.created) == 6 * len(TABLES) - 1
 
 
-def test_connection_lost_while_archiving_one_day_stops_no_other_day(plain: Connection) -> None:
+def test_connection_lost_while_archiving_one_day_does_not_stop_other_days(
+    plain: Connection,
+) -> None:
     """The connection is lost as if PostgreSQL had killed its backend because of one document."""
 
     class FatalArchiver:
@@ -245,7 +247,7 @@ def test_status_of_table_counts_days_ahead_missing_days_and_overdue_days(plain: 
     assert load_statuses(make_policy())[1].ahead == -1
 
 
-def test_partitions_command_lists_plans_and_maintains(small_window: Any) -> None:
+def test_partitions_plan_and_maintain_and_list_report_the_days(small_window: Any) -> None:
     retire_all_topics()
     code, out, _ = run_partitions("plan", "--json")
     planned = json.loads(out)

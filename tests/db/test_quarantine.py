@@ -43,8 +43,10 @@ EARLIER = Window.at(NOW - timedelta(days=30), 30, 1)
 
 
 def quarantine_messages_from_the_future(ingested: Ingested, *bodies: bytes) -> None:
-    """Put messages into quarantine that are dated after the newest accepted day. Later they are
-    valid."""
+    """Quarantine messages because they are dated after the last day of an earlier window.
+
+    In the current window they are valid, so that a retry can store them.
+    """
     ingested.write(*bodies, window=EARLIER)
     assert {message_row["reason"] for message_row in list_quarantined()} == {"in_the_future"}
 
@@ -55,7 +57,7 @@ def retry_selected(**selected: Any) -> Counter[str]:
 
 
 def select_message(id: int) -> dict[str, Any]:
-    """Return the selection of one unsettled message, whatever its status is."""
+    """Return the filter for one message in quarantine that was neither stored nor discarded."""
     return {"ids": (id,), "statuses": UNSETTLED}
 
 
@@ -74,7 +76,9 @@ def test_retry_stores_and_counts_message_that_has_become_valid(ingested: Ingeste
     assert retry_selected() == {"retrying": 1}
 
 
-def test_retry_counts_message_stored_meanwhile_as_repeated(ingested: Ingested) -> None:
+def test_retry_counts_message_as_repeated_when_its_version_was_stored_before_the_retry(
+    ingested: Ingested,
+) -> None:
     quarantine_messages_from_the_future(ingested, make_value(id="a"))
     ingested.write(make_value(id="a"))
     assert retry_selected() == {"repeated": 1}
@@ -90,7 +94,7 @@ def test_retry_keeps_message_that_differs_from_stored_version(ingested: Ingested
     assert find_faults() == []
 
 
-def test_first_reason_is_kept_when_retry_fails_for_another_reason(
+def test_first_reason_is_kept_when_retry_fails_for_a_different_reason(
     ingested: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingested.write(make_value_with_data(b"[]", id="a"))
@@ -210,8 +214,8 @@ def test_two_workers_never_lock_the_same_message(ingested: Ingested) -> None:
 def test_concurrent_retries_do_not_deadlock(
     ingested: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each retry takes 100 messages of two topics. The two retries have opposite orders of topics
-    and of rows, and wait for each other half way."""
+    """Two retries take 100 messages each, with topics and rows in opposite orders. The test lets
+    them go on only when both have decoded 50 messages."""
     names = [f"{number:03}" for number in range(50)]
     for source, of_source in (
         (SOURCE, names),
@@ -338,8 +342,10 @@ BODIES = [
 
 
 def quarantine_first_reading(ingested: Ingested) -> dict[int, int]:
-    """Read BODIES for the first time, settle two messages, and return the quarantine ids by
-    offset."""
+    """Ingest BODIES, discard one quarantined message, retry two, and return the ids in quarantine.
+
+    The keys of the result are the offsets of the messages.
+    """
     batch = ingested.make_batch(*BODIES[:3])
     ingested.fill(batch, *BODIES[3:], window=EARLIER)
     ingested.store(batch)
@@ -408,10 +414,10 @@ def test_resolved_message_is_open_again_when_it_is_refused_on_rereading_the_topi
     assert [fault for fault in find_faults() if "versions, the table has" not in fault] == []
 
 
-def test_retry_of_message_that_recreated_ledger_has_not_read_changes_no_count(
+def test_retry_changes_no_count_when_recreated_ledger_has_not_counted_the_message_yet(
     ingested: Ingested,
 ) -> None:
-    """The ledger counts such a message only when the consumer reads it."""
+    """The ledger counts the message when the consumer reads the message again."""
     result = quarantine_first_reading(ingested)
     restart_reading(ingested)
     ingested.write(*BODIES[:2])

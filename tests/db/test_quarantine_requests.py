@@ -1,6 +1,7 @@
 """Groups of quarantined messages, and requests to retry or discard them.
 
-The web records the requests, and the consumer's login executes them.
+An operator makes a request on a page. The cron job `annals quarantine retry` carries it out, with
+the database rights of the consumer.
 """
 
 import re
@@ -42,7 +43,10 @@ def web_and_consumer_roles(django_db_setup: None, django_db_blocker: DjangoDbBlo
 
 
 def make_group_query(**query: Any) -> dict[str, Any]:
-    """Return the query of a group: messages of one service with a wrong version."""
+    """Return form fields that select a group: messages of one service with a wrong version number.
+
+    They ask to discard the messages, unless `query` has a different `action`.
+    """
     [topic] = {message_row["topic"] for message_row in list_quarantined()}
     wrong = {"reason": "bad_field", "client_id": "crm", "field": "version", "topic": topic}
     return {"action": "discard", **wrong, **query}

@@ -1,5 +1,5 @@
-"""Rows that PostgreSQL refuses: a bad row goes to quarantine, and any other error only takes
-time."""
+"""A row that PostgreSQL refuses as bad goes to quarantine. After an error with a different cause,
+the batch is written again, and nothing is lost."""
 
 import logging
 import os
@@ -53,7 +53,7 @@ ROLE_SOURCE = TopicPartition(PARTICIPANT_TOPIC, "id-of-participants", 0)
 
 @contextmanager
 def refuse_rows(table: str, column: str, code: str) -> Iterator[None]:
-    """Refuse rows with the text "refused" in this column, with this SQLSTATE."""
+    """Let a trigger refuse rows with the text "refused" in `column`, with the SQLSTATE `code`."""
     with open_connection("test") as plain:
         plain.execute(
             "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"

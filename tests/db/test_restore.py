@@ -1,5 +1,5 @@
-"""A restore loses no row that arrives meanwhile, stops no other session, and leaves nothing if it
-fails."""
+"""A restore keeps rows that are inserted during the restore, and does not stop other sessions. A
+restore that fails changes nothing."""
 
 import time
 from collections.abc import Iterator
@@ -90,7 +90,7 @@ def test_restore_keeps_row_of_transaction_that_commits_during_restore(store: Arc
         assert plain.execute(query, [NAME]).fetchone() == (["toast_tuple_target=8160"],)
 
 
-def test_restore_blocks_no_writer_or_reader_while_it_loads_rows(
+def test_restore_does_not_block_writers_or_readers_while_it_loads_rows(
     store: ArchiveStore, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     """The writer creates the day that is being restored, and inserts into it."""
@@ -216,7 +216,7 @@ def index_names(plain: Connection) -> list[str]:
 
 
 @pytest.mark.parametrize("action", ["restore", "release", "forget"])
-def test_restore_release_and_forget_are_refused_during_another_run(
+def test_commands_restore_and_release_and_forget_are_refused_while_run_lock_is_held(
     with_archive: None, action: str
 ) -> None:
     more = ["--why", "a test"] if action == "forget" else []
@@ -257,8 +257,8 @@ FEED = ChangesQuery(
 
 
 def read_feed(**changes: Any) -> tuple[list[str], str]:
-    """Return the ids of all versions on the remaining pages of a feed or its late list, and the
-    last token."""
+    """Return the ids of all versions on the remaining pages of a feed or of a late list, and the
+    token of the last page."""
     ids: list[str] = []
     query = replace(FEED, page_size=7, **changes)
     while True:
@@ -286,7 +286,7 @@ def test_restored_day_is_in_late_list_of_feed_that_passed_it(
     assert read_feed(page_token=late_token)[0] == []
 
 
-def test_restored_day_is_in_late_list_before_feed_position_and_in_feed_after_it(
+def test_restored_versions_are_in_late_list_if_feed_passed_their_moments_and_else_in_feed(
     store: ArchiveStore, plain: Connection
 ) -> None:
     early = replace(FEED, complete_to=NOON + timedelta(seconds=4))

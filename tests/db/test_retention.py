@@ -29,8 +29,7 @@ def get_moment_after(days_later: int) -> datetime:
 
 
 def remove_old_messages(days_later: int) -> int:
-    """Remove old messages from quarantine as maintain does in this number of days. Return the
-    count."""
+    """Remove old messages from quarantine as if `days_later` days had passed; return how many."""
     window = Window.at(NOW + timedelta(days=days_later), 90, 14)
     with open_connection() as plain:
         return messages.remove_old_messages(plain, window, HOLD, get_moment_after(days_later))
@@ -73,9 +72,9 @@ def test_retention_removes_quarantined_messages_and_keeps_counts(ingested: Inges
 
 
 @pytest.mark.parametrize(
-    "moment, version, leaves",
+    "moment, version, removed_after",
     [
-        # As in a backfill: the version is old, so its day leaves soon, plus the days of a hold.
+        # As in a backfill: the version is old, so its day is dropped soon; a hold adds days.
         (-80, -1, 18),
         ("2001-01-01T00:00:00", -1, 7),  # older than retention: kept for the days of a hold
         ("9999-01-01T00:00:00", 1, 98),  # in the future: kept like a version of today
@@ -83,14 +82,14 @@ def test_retention_removes_quarantined_messages_and_keeps_counts(ingested: Inges
     ],
 )
 def test_quarantined_message_is_removed_with_day_of_its_version(
-    ingested: Ingested, moment: str | int, version: int, leaves: int
+    ingested: Ingested, moment: str | int, version: int, removed_after: int
 ) -> None:
-    """`moment` is the moment of the version, or its distance from now in days. The message is
-    removed after `leaves` days."""
+    """`moment` is the moment of the version: a text, or a number of days from now that is negative
+    for the past. The message is removed `removed_after` days from now."""
     updated_at = moment if isinstance(moment, str) else (NOW + timedelta(days=moment)).isoformat()
     ingested.write(make_value(updatedAt=updated_at, version=version))
-    assert remove_old_messages(leaves - 1) == 0
-    assert remove_old_messages(leaves) == 1
+    assert remove_old_messages(removed_after - 1) == 0
+    assert remove_old_messages(removed_after) == 1
     assert find_faults() == []
 
 

@@ -37,8 +37,8 @@ def test_demo_login_that_exists_already_is_not_changed() -> None:
     assert User.objects.get(username="ops").check_password("changed manually")
 
 
-def test_production_switches_off_demo_logins_with_fast_password_hash(settings: Any) -> None:
-    """A login counts as a demo login if its password is its name."""
+def test_production_deactivates_demo_logins_that_have_a_fast_password_hash(settings: Any) -> None:
+    """A login is a demo login if the password of the login equals the name of the login."""
     settings.PASSWORD_HASHERS = ["annals.access.local_logins.DemoHasher"]
     user = User.objects.get(username="ops")
     user.set_password("ops")
@@ -52,7 +52,7 @@ def test_production_switches_off_demo_logins_with_fast_password_hash(settings: A
 @pytest.mark.parametrize("requested", [has_permission, has_explicit_permission])
 def test_permission_is_cached_until_it_changes(requested: Any) -> None:
     def answer() -> tuple[bool, bool]:
-        """Return the permission of a freshly loaded login, and whether more queries were run."""
+        """Load the login, and return the permission and whether the check ran SQL queries."""
         user = User.objects.get(username="ops")
         with CaptureQueriesContext(connection) as queries:
             actual = requested(user, HISTORY)

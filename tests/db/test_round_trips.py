@@ -49,17 +49,20 @@ def count_trips(store: Store, client: Client, tmp_path: Path) -> Callable[..., i
     return ask
 
 
-def test_api_page_with_password_takes_four_round_trips(count_trips: Callable[..., int]) -> None:
-    """The round trips read the login, the ledger, and the versions with their people, and write the
-    access journal."""
+def test_api_page_takes_four_round_trips_when_request_has_a_password(
+    count_trips: Callable[..., int],
+) -> None:
+    """The round trips read the login, the ledger, and the versions with the names of their authors,
+    and write the access journal."""
     trips = count_trips("/api/v1/history/product-instance/A1", authorization=f"Basic {SECRET}")
     assert trips == 4
 
 
-def test_api_page_with_session_takes_five_round_trips(
+def test_api_page_takes_five_round_trips_when_request_has_a_session(
     count_trips: Callable[..., int], client: Client
 ) -> None:
-    """The first round trip reads the session. The other four are the same as with a password."""
+    """A request with a session takes one round trip more than a request with a password: it reads
+    the session."""
     client.force_login(User.objects.get(username="support"))
     assert count_trips("/api/v1/history/product-instance/A1") == 5
 
@@ -67,14 +70,14 @@ def test_api_page_with_session_takes_five_round_trips(
 def test_timeline_screen_takes_seven_round_trips(
     count_trips: Callable[..., int], client: Client
 ) -> None:
-    """The page and its heading read versions, and the picture of days reads all version keys.
+    """The timeline and its heading read versions. The bar chart of days reads all version keys.
     Permissions are cached for 5 seconds."""
     client.force_login(User.objects.get(username="support"))
     assert count_trips("/admin/history/product-instance/A1/") == 7
 
 
 def list_child(application: str, id: str) -> None:
-    """Add a task to the list of children that calls read on a cluster."""
+    """Add a task to the rows by which a cluster finds the children of an application."""
     plain, day = connection.connection, minute(0).date().toordinal() - date(1970, 1, 1).toordinal()
     children.upsert_children(plain, [children.ChildRow(application, TASK.name, id, day, day)])
     children.mark_complete(plain)

@@ -45,7 +45,7 @@ TOMORROW = Window.at(NOW + timedelta(days=1), 90, 14)
 
 
 def make_noon_message(day: date, **fields: Any) -> bytes:
-    """Return a message of noon of this day."""
+    """Return the message of a version that is dated at noon of a day."""
     return make_value(updatedAt=f"{day}T12:00:00", **fields)
 
 
@@ -223,7 +223,7 @@ def restrict_rights(ingested: Ingested) -> Iterator[Connection]:
     "Citus would log in to its nodes as the role of SET ROLE, which is not a login"
 )
 @pytest.mark.django_db(transaction=True)
-def test_missing_day_that_consumer_may_not_create_stops_no_other_row(
+def test_rows_of_other_days_are_stored_when_consumer_may_not_create_a_missing_day(
     ingested: Ingested, plain: Connection
 ) -> None:
     missing = TODAY + timedelta(days=14)
@@ -318,7 +318,7 @@ def spoil_bounds(plain: Connection, name: str) -> None:
 
 
 @pytest.mark.parametrize("spoil", [spoil_columns, spoil_bounds])
-def test_day_that_cannot_be_attached_stops_no_other_row(
+def test_rows_of_other_days_are_stored_when_one_day_cannot_be_attached(
     ingested: Ingested, plain: Connection, spoil: Any
 ) -> None:
     name = days.build_partition_name(ROOT.table, TODAY)

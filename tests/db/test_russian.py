@@ -67,7 +67,7 @@ def read_visible_text(page: str) -> str:
 
 @cache
 def collect_english_words() -> frozenset[str]:
-    """Return the words of the English texts that are in no Russian text, so not "Kafka"."""
+    """Return the words that are in English texts only. "Kafka" is also in Russian texts."""
     english: set[str] = set()
     russian: set[str] = set()
     for path in FILES:
@@ -86,8 +86,10 @@ def russian(client: Client) -> Client:
 
 @pytest.fixture
 def application_with_gap(store: Store) -> Store:
-    """Store an application with the versions 0 and 2, by a known and an unknown login, and its
-    child."""
+    """Store an application and its child.
+
+    The application has version 0, by a known author, and version 2, by an unknown author.
+    """
     Person.objects.create(login="m.ivanov", full_name="Иванов Михаил", kind="person")
     Person.objects.create(login="top-crm", full_name="Фронт-офис", kind="service")
     FieldLabel.objects.update_or_create(

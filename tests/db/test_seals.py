@@ -279,9 +279,10 @@ def test_changed_sealed_day_is_neither_dropped_nor_resealed(
     assert (code, "fewer" in out or "differ" in out) == (1, True)
 
 
-def test_verify_still_reports_accepted_day_that_was_dropped_without_archive(
+def test_verify_still_reports_accepted_change_after_the_day_was_dropped_without_archive(
     make_changed_day: Callable[[str | None], date],
 ) -> None:
+    """An operator accepts the change of the sealed day with `maintain --accept-changed`."""
     old = make_changed_day(None)
     assert run_partitions("maintain", "--accept-changed", str(old), "--why", "known")[0] == 0
     assert run_partitions("verify", str(old), "--entity", "product-instance")[0] == 1

@@ -1,4 +1,4 @@
-"""Which days maintain seals: finished days with rows and without outstanding messages."""
+"""`partitions maintain` seals a finished day that has rows and no unread or open messages."""
 
 import json
 from datetime import date, datetime, timedelta
@@ -53,10 +53,10 @@ def get_noon_ago(number: int) -> datetime:
     return clock.now().replace(hour=12, minute=0, second=0, microsecond=0) - timedelta(days=number)
 
 
-def fill(*numbers: int) -> None:
-    """Store one application on each of the days."""
+def fill(*days_ago: int) -> None:
+    """Store one application on each UTC day that is one of `days_ago` days before today."""
     with connect_plainly() as plain:
-        for number in numbers:
+        for number in days_ago:
             days.create_partition(plain, TABLE, get_noon_ago(number).date())
             insert_version(plain, get_noon_ago(number))
 
@@ -65,7 +65,7 @@ def list_sealed_days() -> list[Any]:
     return sorted(DaySeal.objects.values_list("day", flat=True))
 
 
-def test_maintain_seals_no_empty_day_and_seals_day_filled_by_a_backfill() -> None:
+def test_maintain_does_not_seal_empty_days_and_seals_day_filled_by_a_backfill() -> None:
     assert run_partitions("maintain")[0] == 0
     assert list_sealed_days() == []
     record_all_topics_as_read()
@@ -173,7 +173,7 @@ def make_document_too_large(number: int) -> None:
         assert changed.rowcount == 1
 
 
-def test_day_with_document_too_large_to_read_stops_no_other_day(plain: Connection) -> None:
+def test_day_with_document_too_large_to_read_does_not_stop_other_days(plain: Connection) -> None:
     record_all_topics_as_read()
     fill(8, 7, 6)
     make_document_too_large(7)
@@ -199,7 +199,7 @@ def test_day_with_document_too_large_to_read_stops_no_other_day(plain: Connectio
     assert TOO_LARGE in err
 
 
-def test_lost_connection_while_one_day_is_sealed_stops_no_other_day(
+def test_lost_connection_while_one_day_is_sealed_does_not_stop_other_days(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The connection is lost as if PostgreSQL had killed its backend because of one document."""
@@ -282,7 +282,9 @@ def test_maintain_completes_all_steps_when_connection_is_lost_between_steps(
     assert count_advisory_locks() == 0
 
 
-def test_step_that_fails_is_named_and_stops_no_other_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_that_fails_is_named_and_does_not_stop_other_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     record_all_topics_as_read()
     fill(8)
 

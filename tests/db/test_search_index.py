@@ -108,7 +108,9 @@ def test_backfill_stores_same_keys_as_ingest(documents_without_keys: Store, caps
 
 
 @pytest.mark.plain_only("a cluster lists children")
-def test_index_command_lists_no_children_on_a_single_server(ingested: Ingested) -> None:
+def test_search_index_command_adds_no_search_keys_for_children_on_a_single_server(
+    ingested: Ingested,
+) -> None:
     ingested.write(make_value(id="t1", productInstanceId="a1"), source=CHILD_SOURCE)
     call_command("search", "index", stdout=io.StringIO())
     assert query("SELECT id FROM search_key WHERE name = %s", children.KEY_NAME) == []

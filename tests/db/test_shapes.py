@@ -1,4 +1,4 @@
-"""The --json output of commands has the shape that docs/schema/commands.json shows."""
+"""The --json output of commands has the format that docs/schema/commands.json describes."""
 
 from argparse import ArgumentParser, _SubParsersAction
 from collections.abc import Iterator
@@ -60,7 +60,7 @@ def test_every_command_with_json_output_is_in_commands_json() -> None:
     assert list_json_commands() == command_names
 
 
-def test_every_shape_in_commands_json_is_compared_by_a_test() -> None:
+def test_every_output_format_in_commands_json_is_checked_by_a_test() -> None:
     tests = Path(__file__).resolve().parents[1]
     for words, file in ELSEWHERE.items():
         assert f'shaped("{words}", ' in (tests / file).read_text()
@@ -79,7 +79,7 @@ def filled(ingested: Ingested, monkeypatch: pytest.MonkeyPatch) -> int:
     return int(list_quarantined()[0]["id"])
 
 
-def test_json_output_of_commands_has_shape_in_commands_json(filled: int) -> None:
+def test_json_output_of_commands_has_the_format_in_file_commands_json(filled: int) -> None:
     command_words = {
         "capacity": ("capacity", "--rps", "10"),
         "gaps": ("gaps",),

@@ -1,4 +1,4 @@
-"""Every source of versions answers like a model in memory.
+"""Every source of versions returns the versions that a test generated and stored.
 
 The tables are tested alone, and together with other sources that have some or all of the versions.
 """
@@ -53,8 +53,8 @@ SORT_KEYS: dict[TimelineSort, Callable[[VersionKey], Any]] = {
 AUTHORS = ["m.ivanov", "m.prygunov"]
 
 
-class ModelVersion(NamedTuple):
-    """A version of the model."""
+class ExpectedVersion(NamedTuple):
+    """A generated version, which every source must return."""
 
     entity: EntityKind
     id: str
@@ -67,14 +67,14 @@ class ModelVersion(NamedTuple):
         return (self.key.updated_at, kind, self.id, self.key.version)
 
 
-def make_history(seed: int) -> list[ModelVersion]:
-    """Return versions of an application and its two tasks.
+def make_history(seed: int) -> list[ExpectedVersion]:
+    """Return random versions of an application and its two tasks.
 
     Some moments do not follow the numbers, and some numbers are used twice.
     """
     random = Random(seed)
     return [
-        ModelVersion(
+        ExpectedVersion(
             kind,
             id,
             VersionKey(version, minute(version * 10 + random.randrange(25) + 30 * twin)),
@@ -87,12 +87,12 @@ def make_history(seed: int) -> list[ModelVersion]:
     ]
 
 
-def drop_repeated_numbers(history: list[ModelVersion]) -> list[ModelVersion]:
+def drop_repeated_numbers(history: list[ExpectedVersion]) -> list[ExpectedVersion]:
     """Keep one version of each number, because the old service has only one."""
     return list({(version.id, version.key.version): version for version in history}.values())
 
 
-def store_in_tables(store: Store, history: list[ModelVersion]) -> None:
+def store_in_tables(store: Store, history: list[ExpectedVersion]) -> None:
     for version in history:
         data = {"of": version.id, "version": version.key.version}
         store.add(
@@ -106,8 +106,8 @@ def store_in_tables(store: Store, history: list[ModelVersion]) -> None:
         )
 
 
-def store_in_old_service(history: list[ModelVersion]) -> OldServiceSource:
-    """Return an old service with these versions that has already read the application."""
+def store_in_old_service(history: list[ExpectedVersion]) -> OldServiceSource:
+    """Return a source that has fetched these versions of the application A1 from an old service."""
     rows = [
         SourceRow(
             *version.key,
@@ -127,8 +127,8 @@ def store_in_old_service(history: list[ModelVersion]) -> OldServiceSource:
     return old
 
 
-def store_in_blocks(store: Store, history: list[ModelVersion]) -> None:
-    """Store these versions, and pack their days."""
+def store_in_blocks(store: Store, history: list[ExpectedVersion]) -> None:
+    """Store these versions in the tables, and pack the days of the versions."""
     places = {(version.entity, version.key.updated_at.date()) for version in history}
     with connect_plainly() as plain:
         for entity, day in places:
@@ -138,7 +138,7 @@ def store_in_blocks(store: Store, history: list[ModelVersion]) -> None:
             pack_day(plain, entity, day)
 
 
-def store_in_archive(store: Store, history: list[ModelVersion], folder: Path) -> ArchiveSource:
+def store_in_archive(store: Store, history: list[ExpectedVersion], folder: Path) -> ArchiveSource:
     """Store these versions, archive and drop their days, and return the archive."""
     with connect_plainly() as plain:
         for version in history:
@@ -152,7 +152,7 @@ def store_in_archive(store: Store, history: list[ModelVersion], folder: Path) ->
 
 
 @pytest.fixture(params=range(4))
-def history(request: pytest.FixtureRequest) -> list[ModelVersion]:
+def history(request: pytest.FixtureRequest) -> list[ExpectedVersion]:
     return make_history(request.param)
 
 
@@ -173,12 +173,12 @@ SOURCES = (
 def source(
     request: pytest.FixtureRequest,
     tables: None,
-    history: list[ModelVersion],
+    history: list[ExpectedVersion],
     tmp_path: Path,
 ) -> MergedSource:
-    """Return a source in which the history is spread over the named sources.
+    """Return a source that merges the sources named in the parameter.
 
-    Each version is in one or two of them.
+    Each version of the history is in one or two of these sources.
     """
     store, supplements = Store(), list[SupplementSource]()
     if "old" in request.param or request.param == "all":
@@ -211,8 +211,8 @@ def unseal(answer: SourceAnswer[Any]) -> Any:
     return answer.unreleased
 
 
-def test_pages_of_document_equal_the_model_for_every_source(
-    source: MergedSource, history: list[ModelVersion]
+def test_every_source_returns_expected_pages_of_a_document(
+    source: MergedSource, history: list[ExpectedVersion]
 ) -> None:
     filters = [
         VersionFilters(),
@@ -235,13 +235,13 @@ def test_pages_of_document_equal_the_model_for_every_source(
         assert keys == expected
 
 
-def is_selected(filters: VersionFilters, version: ModelVersion) -> bool:
+def is_selected(filters: VersionFilters, version: ExpectedVersion) -> bool:
     since, until = filters.since or FIRST.updated_at, filters.until or LAST.updated_at
     return since <= version.key.updated_at < until and filters.author in (None, version.author)
 
 
-def test_version_keys_and_versions_equal_the_model_for_every_source(
-    source: MergedSource, history: list[ModelVersion]
+def test_every_source_returns_expected_version_keys_and_versions(
+    source: MergedSource, history: list[ExpectedVersion]
 ) -> None:
     for kind, id in KINDS:
         own_keys = sorted(version.key for version in history if version.id == id)
@@ -263,8 +263,10 @@ def test_version_keys_and_versions_equal_the_model_for_every_source(
 
 
 def select_newest(keys: list[VersionKey], below: list[VersionKey], count: int) -> set[VersionKey]:
-    """Return the newest `count` keys at or below each of the limits `below`, by number and
-    moment."""
+    """Return the newest `count` keys at or below each limit in `below`, so up to `count` per limit.
+
+    A key is at or below a limit if the number and the moment of the key are not higher.
+    """
     return {
         key
         for limit in below
@@ -281,8 +283,8 @@ OF_APPLICATIONS = [name for name in SOURCES if "archive" not in name and name !=
 
 # The archive cannot read whole applications.
 @pytest.mark.parametrize("source", OF_APPLICATIONS, indirect=True)
-def test_application_pages_equal_the_model_for_every_source(
-    source: MergedSource, history: list[ModelVersion]
+def test_every_source_returns_expected_pages_of_an_application(
+    source: MergedSource, history: list[ExpectedVersion]
 ) -> None:
     every = {
         (kind, id): sorted(version.key for version in history if version.id == id)

@@ -40,7 +40,11 @@ def client() -> Client:
 
 
 def fetch_samples(client: Client, **headers: str) -> dict[tuple[str, ...], float]:
-    """Return the values by metric name and label values, in the order of the label names."""
+    """Return the value of each sample of `/metrics`.
+
+    A key is the name of the metric, followed by the values of the labels in the order of label
+    names.
+    """
     text = client.get("/metrics", headers=headers).content.decode()
     assert list(faults_of(text_string_to_metric_families(text), REGISTERS)) == []
     return {
@@ -150,7 +154,7 @@ def test_missing_quarantine_row_counts_as_a_ledger_fault() -> None:
     assert get_faults(StoreCollector()) == 0
 
 
-def test_settled_messages_are_counted_only_at_first_scrape() -> None:
+def test_only_first_metrics_scrape_queries_messages_that_were_stored_or_discarded() -> None:
     add_quarantined("not_json", "new", "resolved")
     collector = StoreCollector()
     with CaptureQueriesContext(connection) as first:

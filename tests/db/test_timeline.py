@@ -134,7 +134,8 @@ def test_timelines_with_different_filters_share_prepared_statements(seven_versio
 
 @pytest.fixture
 def run_after_statement(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Return a function that runs an action once, after the nth statement with a text."""
+    """Return a function that lets an action run once, right after the nth SQL statement that
+    contains a given text."""
 
     def arrange(text: str, action: Callable[[], None], number: int = 1) -> None:
         plain, seen = statements.fetch_rows, [0]
@@ -212,7 +213,8 @@ def test_version_is_answered_when_its_day_is_dropped_after_version_keys_were_rea
 def test_comparison_fails_when_day_is_dropped_before_large_snapshots_were_read(
     loan_application: Store, run_after_statement: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The query for the version keys returns only one of the two snapshots."""
+    """The query for the version keys also returns one of the two snapshots. The day is
+    dropped before a second query reads the missing snapshot."""
     monkeypatch.setattr(statements, "READ_BYTES", 1)
     run_after_statement(KEYS, drop_day(ROOT))
     with pytest.raises(OlderThanRetentionError):

@@ -57,11 +57,11 @@ def test_recreated_document_still_reports_removed_older_versions(store: Store) -
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_no_older_versions_are_reported_below_version_that_created_the_document(
+def test_timeline_reports_no_missing_versions_before_the_version_that_created_the_document(
     store: Store, first: int
 ) -> None:
-    """Some producers begin with number 1. The version that creates a document again has at least
-    number 2."""
+    """Some producers give the first version number 1. A version that creates a deleted document
+    again has at least number 2."""
     store.add("A1", first, {}, 0, type=ChangeType.CREATE)
     assert fetch_lowest().nothing_older_reason is None
     with pytest.raises(NoVersionError):
@@ -81,14 +81,14 @@ def test_no_older_versions_are_reported_below_version_that_created_the_document(
         (2 * DAY, Absence.NEVER_ARRIVED),
     ],
 )
-def test_reason_of_absence_is_unknown_when_creation_is_near_start_of_retention(
+def test_reason_for_missing_versions_is_unknown_when_creation_is_near_start_of_retention(
     store: Store, created: timedelta, expected: Absence
 ) -> None:
     store.add("A1", 4, {"createdAt": (absence.get_retention_start() + created).isoformat()}, 0)
     assert fetch_lowest().nothing_older_reason is expected
 
 
-def test_reason_of_absence_is_unknown_when_higher_numbers_have_earlier_moments(
+def test_reason_for_missing_versions_is_unknown_when_higher_numbers_have_earlier_moments(
     store: Store,
 ) -> None:
     store.add("A1", 4, {"createdAt": RECENTLY}, 0)
@@ -105,7 +105,7 @@ def test_reason_of_absence_is_unknown_when_higher_numbers_have_earlier_moments(
 # Versions between two stored versions.
 
 
-def test_missing_version_never_arrived_when_version_before_it_is_not_about_to_expire(
+def test_timeline_says_never_arrived_when_version_before_the_missing_one_is_far_from_expiry(
     store: Store,
 ) -> None:
     store.add("A1", 0, {}, 0)
@@ -119,10 +119,11 @@ def test_missing_version_never_arrived_when_version_before_it_is_not_about_to_ex
         timeline.fetch_version(HOST, ROOT, "A1", 2)
 
 
-def test_reason_of_absence_is_unknown_when_version_before_the_gap_is_about_to_expire(
+def test_reason_for_missing_version_is_unknown_when_version_before_it_is_about_to_expire(
     store: Store,
 ) -> None:
-    """Version 1 may have been dated a little earlier than version 0, and removed with its day."""
+    """The missing version 1 can be dated a little before version 0, on a day that retention has
+    removed. So version 1 either expired or never arrived."""
     store.add("A1", 0, {}, absence.get_retention_start() + HOUR)
     store.add("A1", 2, {}, 1)
     assert (list(fetch_newest().missing), fetch_newest().missing_reason) == ([1], Absence.UNKNOWN)
@@ -136,7 +137,7 @@ def test_version_number_above_the_newest_version_is_not_found(store: Store) -> N
         timeline.fetch_version(HOST, ROOT, "A1", 7)
 
 
-def test_screen_distinguishes_certain_and_uncertain_reasons_of_absence(
+def test_screen_distinguishes_certain_and_uncertain_reasons_for_missing_versions(
     store: Store, support: Client
 ) -> None:
     store.add("A1", 0, {}, absence.get_retention_start() + HOUR)
@@ -187,9 +188,10 @@ def test_state_at_moment_says_which_children_lack_a_version_and_why(store: Store
     assert timeline.fetch_application_at(HOST, "A1", minute(90)).missing == ()
 
 
-def test_state_at_moment_lists_removed_application_as_missing_when_child_is_stored(
+def test_state_at_moment_reports_application_as_missing_when_retention_removed_its_version(
     store: Store,
 ) -> None:
+    """The store has a later version of the application, and a version of a child."""
     store.add("A1", 5, {"createdAt": LONG_AGO}, 60)
     store.add("P1", 0, {}, 1, entity=PERSON)
     state = timeline.fetch_application_at(HOST, "A1", minute(30))
@@ -251,9 +253,9 @@ FIRST_HOUR, LAST_HOUR = -150, 50  # hours from the start of retention
 
 @dataclass(frozen=True)
 class PlannedEvent:
-    """A change of the document that a test plans; times are in hours."""
+    """A change of the document that a test plans. Numbers are hours."""
 
-    after: int  # since the change before
+    after: int  # hours since the change before
     skew: int  # how wrong the clock of its service is
     born: int  # how wrong the clock is that gives createdAt
     arrives: bool
@@ -262,7 +264,7 @@ class PlannedEvent:
 
 @dataclass(frozen=True)
 class PlannedVersion:
-    """A version as it was really made."""
+    """A version that a producer made, whether or not the store has it."""
 
     number: int
     moment: datetime  # the true one
@@ -315,7 +317,7 @@ def select_kept(change: PlannedVersion, start: datetime) -> bool:
     st.integers(-MAX_SKEW_HOURS, MAX_SKEW_HOURS) | st.integers(FIRST_HOUR, LAST_HOUR),
     st.booleans(),
 )
-def test_reason_of_absence_is_true_for_any_history(
+def test_reason_for_missing_versions_is_correct_for_any_history(
     store: Store, events: list[PlannedEvent], begin: int, with_created_at: bool
 ) -> None:
     start = absence.get_retention_start()
@@ -327,7 +329,7 @@ def test_reason_of_absence_is_true_for_any_history(
                 store.add("A1", change.number, data, change.dated, type=change.type)
         if any(select_kept(change, start) for change in history):
             _check_timeline(history, start)
-            for moment in _find_undisputed_moments(history):
+            for moment in _find_moments_far_from_changes(history):
                 _check_moment(history, start, moment, with_created_at)
         transaction.set_rollback(True)
 
@@ -348,8 +350,8 @@ def _check_timeline(history: list[PlannedVersion], start: datetime) -> None:
             assert version.version <= 1
 
 
-def _find_undisputed_moments(history: list[PlannedVersion]) -> Iterator[datetime]:
-    """Yield moments so far from every change that no wrong clock matters."""
+def _find_moments_far_from_changes(history: list[PlannedVersion]) -> Iterator[datetime]:
+    """Yield moments so far from each change that a wrong clock cannot alter the correct answer."""
     far = 2 * CLOCK_TOLERANCE
     yield history[0].moment - far
     for change, later in zip(history, [*history[1:], None], strict=True):
@@ -360,7 +362,7 @@ def _find_undisputed_moments(history: list[PlannedVersion]) -> Iterator[datetime
 def _check_moment(
     history: list[PlannedVersion], start: datetime, moment: datetime, with_created_at: bool
 ) -> None:
-    """Check that the answer about an undisputed moment is true."""
+    """Check the answer for a moment that is far from every change."""
     before = [change for change in history if change.moment < moment]
     not_found: NotFoundError | None = None
     try:

@@ -1,4 +1,4 @@
-"""A timeline with archive=true equals the timeline before its days left the store."""
+"""A timeline with archive=true equals the timeline before days were archived and dropped."""
 
 import dataclasses
 from datetime import UTC, datetime, timedelta
@@ -61,8 +61,8 @@ def fill_store() -> None:
 
 
 def list_all_pages(**fields: Any) -> list[Version]:
-    """Return the versions on all pages of the timeline of A1, without the reason for older
-    versions."""
+    """Return the versions on all pages of the timeline of A1, with `nothing_older_reason` set to
+    None."""
     versions: list[Version] = []
     token = None
     while True:
@@ -84,7 +84,7 @@ def store(tmp_path: Path) -> ArchiveStore:
 
 @pytest.fixture
 def timeline_before_archiving(tables: None) -> list[Version]:
-    """Return the timeline while the store has all versions."""
+    """Store all versions, and return the timeline of A1 before any day is archived."""
     fill_store()
     return list_all_pages()
 
@@ -96,7 +96,7 @@ def half_archived(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> list[Version]:
-    """Archive and drop half of the days, and return the timeline from before."""
+    """Archive and drop half of the days, and return the timeline of A1 from before the drop."""
     use_archive(monkeypatch, retention_days="5", archive_url=str(tmp_path))
     outcome = execute_plans(PartitionPolicy.at(NOW), archiver=DayArchiver(store))
     assert len(outcome.dropped) > 5

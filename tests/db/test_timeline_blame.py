@@ -43,7 +43,7 @@ def test_blame_works_for_deleted_document_and_for_deeply_nested_snapshot(store: 
         timeline.blame_leaves(HOST, ROOT, "nobody")
 
 
-def test_field_history_continues_when_version_after_the_token_was_removed(
+def test_next_page_of_field_history_is_correct_when_first_version_of_the_page_was_removed(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for version in range(4):

@@ -31,8 +31,8 @@ def index_key(name: str, value: str, entity: str, id: str) -> None:
 def client_with_four_applications(store: Store) -> Store:
     """Store a client with four applications.
 
-    In the order of their last changes they are A3, A1 and A2. Of A4 the store has only the client.
-    In A1 the client is both borrower and guarantor.
+    By last change, newest first, they are A3, A1 and A2. For A4, the store has only the participant
+    role of the client, and not the application. A1 has two participant roles of the client.
     """
     for number, minutes in ((1, 20), (2, 10), (3, 30)):
         store.add(f"A{number}", 0, {"name": "Ипотека"}, 0)

@@ -74,8 +74,8 @@ VERSION = ("--entity", ROOT.name, "--id", "A1", "--version")
 
 @pytest.fixture(autouse=True)
 def unlocked(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Roll back what the test has read, so that its locks do not keep the days from being
-    dropped."""
+    """Roll back the transaction of the test, because the locks of the transaction would keep days
+    from being dropped."""
     request.getfixturevalue("db")
     if "ingested" in request.fixturenames:
         request.getfixturevalue("ingested")
@@ -396,7 +396,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def resent_versions() -> None:
-    """Quarantine TIMES messages with version 1 of A1, and one message with version 3.
+    """Quarantine many messages with version 1 of A1 (TIMES says how many), and one with version 3.
 
     The last five messages with version 1 and the message with version 3 are discarded.
     """

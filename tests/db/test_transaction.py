@@ -93,9 +93,10 @@ def test_stored_row_has_fields_of_the_message(ingested: Ingested) -> None:
     assert read_counts() == {"next_offset": 1, "read": 1, "stored": 1}
 
 
-def test_snapshot_is_stored_when_its_written_out_numbers_have_the_most_digits(
+def test_snapshot_is_stored_when_numbers_have_as_many_digits_as_postgresql_allows(
     ingested: Ingested,
 ) -> None:
+    """PostgreSQL stores 1e131071 with 131,072 digits."""
     ingested.write(make_value_with_data(b'{"a":[' + b"1e131071," * 500 + b"0]}"))
     [row] = query("SELECT length(data::text) AS length FROM product_instance_aud")
     assert row["length"] > 500 * 131_071
@@ -322,9 +323,9 @@ def test_search_keys_are_stored_with_their_rows(ingested: Ingested) -> None:
 
 
 def test_no_search_key_is_stored_for_refused_row(ingested: Ingested) -> None:
-    """The refused row is a divergent repeat. Its batch waits for another writer, who inserts one of
-    its rows. Meanwhile the lane reads the next version, which has the search key of the refused
-    row."""
+    """The refused row is a divergent repeat, with the search key N-2. While the batch of this row
+    waits for a second writer, the lane reads a version that has the same search key. Only this
+    version stores the search key."""
     ingested.write(make_value(id="a", data={"number": "N-1"}))
     lane = Lane(0)
     lane.begin(Limits(1_000, 1 << 30))
@@ -375,7 +376,8 @@ def test_rows_of_a_batch_are_stored_sorted_by_id_then_by_offset(ingested: Ingest
 
 
 def test_two_writers_of_same_rows_store_each_row_once(ingested: Ingested) -> None:
-    """One process reads the topic and another one its migration twin, in different orders."""
+    """One process reads a topic, a second one reads the migration twin of the topic, and the orders
+    of the versions differ."""
     bodies = [make_value(id=f"{number:04}") for number in range(600)]
     shuffled = random.Random(5).sample(bodies, len(bodies))
     claims = ingested.claims

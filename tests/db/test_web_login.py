@@ -26,7 +26,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def web(ingested: Ingested, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Let Django use a login of the web, and yield its name.
+    """Connect Django to PostgreSQL as a login with only the rights of the web, and yield its name.
 
     The store has the application A1, and one message in quarantine.
     """
@@ -141,7 +141,7 @@ def test_database_login_of_web_can_edit_people_and_labels(web: str) -> None:
     assert admin.post(f"{page}/delete/", {"post": "yes"}).status_code == 302
 
 
-def test_database_login_of_web_can_switch_off_login_of_a_person(web: str) -> None:
+def test_database_login_of_web_can_deactivate_a_django_user(web: str) -> None:
     admin, support = log_in("admin"), log_in("support")
     user = User.objects.get(username="support")
     page = f"/admin/auth/user/{user.pk}/change/"
