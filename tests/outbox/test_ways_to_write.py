@@ -462,7 +462,7 @@ def _() -> None:
 @register_way("`bulk_create(update_conflicts=True)` with an expression in `unique_fields`")
 def _() -> None:
     create_folder("a")
-    with expect_refusal("with an expression as ways.Folder.code"):
+    with expect_refusal("if ways.Folder.code is an expression"):
         Folder.objects.bulk_create(
             [Folder(code=Lower(Value("A")), title="x")],
             update_conflicts=True,
