@@ -27,7 +27,7 @@ _SHOWN_VERSIONS = 100
 
 
 class DocumentStateFilter(admin.SimpleListFilter):
-    """The filter of documents by their state."""
+    """A filter of documents by state: New, Processing or Failed."""
 
     title = _("state")
     parameter_name = "state"
@@ -80,7 +80,7 @@ class DocumentAdmin(ReadOnlyAdmin):
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Document]:
-        """Return the documents with unsent versions, each with whether a relay is sending it."""
+        """Return the documents with unsent versions, and whether a relay is sending them."""
         waits = Q(waiting_since__isnull=False, attempts=0) | Q(attempts__gt=0)
         processing = RawSQL(IS_IN_HAND, [])  # noqa: S611 - our own constant
         documents: QuerySet[Document] = super().get_queryset(request)
@@ -114,7 +114,7 @@ class DocumentAdmin(ReadOnlyAdmin):
 
     @admin.action(description=_("Try again now"), permissions=["change"])
     def retry(self, request: HttpRequest, documents: QuerySet[Document]) -> None:
-        """Make the next attempt of the selected failed documents due at once."""
+        """Let the relays try at once to send the selected failed documents again."""
         retried = retry_documents(
             [document.key for document in documents], router.db_for_write(Document)
         )
@@ -127,7 +127,7 @@ class DocumentAdmin(ReadOnlyAdmin):
         description=_("Discard the next version: consumers will miss it"), permissions=["change"]
     )
     def discard(self, request: HttpRequest, queryset: QuerySet[Document]) -> None:
-        """Discard the next version of each selected document that failed."""
+        """Discard the next unsent version of each selected failed document."""
         documents = {document.key: document for document in queryset}
         discarded = discard_next_versions(list(documents), router.db_for_write(Document))
         for key, version in discarded.items():

@@ -7,7 +7,11 @@ from django.utils.translation import gettext_lazy as _
 
 
 class OutboxConfig(AppConfig):
-    """The app. It connects system checks, signals of recorded models, and Celery if installed."""
+    """The Django app of the outbox.
+
+    It registers the system checks, and connects the signals of recorded models, and of Celery
+    if Celery is installed.
+    """
 
     name = "outbox"
     label = "outbox"

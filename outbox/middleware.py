@@ -35,9 +35,9 @@ def _find_user_name(request: HttpRequest) -> str | None:
 
 
 def _act_for_user_while_streaming(response: StreamingHttpResponse, find_author: FindAuthor) -> None:
-    """Make the user also the author of versions that are recorded while the response is streamed.
+    """Keep the user of the request as the author of versions while the response is streamed.
 
-    The response is streamed after the middleware has returned.
+    Django streams the response after the middleware has returned.
     """
     if getattr(response, "file_to_stream", None) is not None:
         return  # a file, which the web server may send by itself

@@ -183,8 +183,8 @@ class RecordedQuerySet(models.QuerySet[Row]):
             for name, value in values.items():
                 if hasattr(value, "resolve_expression") and name != self.model._meta.pk.name:
                     raise OutboxError(
-                        "bulk_create(update_conflicts=True) with an expression as"
-                        f" {self.model._meta.label}.{name} cannot be recorded: the changed rows are"
+                        "bulk_create(update_conflicts=True) cannot be recorded if"
+                        f" {self.model._meta.label}.{name} is an expression: the changed rows are"
                         " unknown"
                     )
             if any(hasattr(value, "resolve_expression") for value in values.values()):
@@ -387,7 +387,7 @@ class OneVersion:
 
 
 def is_recording_all_rows(manager: BaseManager[Any]) -> bool:
-    """Return whether a manager records bulk changes such as `update()`, and returns all rows."""
+    """Return whether a manager hides no rows and records bulk changes such as `update()`."""
     is_unfiltered = type(manager).get_queryset is BaseManager.get_queryset
     return is_unfiltered and issubclass(manager._queryset_class, RecordedQuerySet)  # type: ignore[attr-defined]
 

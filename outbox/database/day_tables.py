@@ -1,4 +1,8 @@
-"""Keeps the rows of each day in a table: 32 tables form a ring, and old ones are truncated."""
+"""Stores rows in 32 tables by day.
+
+The tables are used in turn: day n since 1970 is stored in table n modulo 32. A table with rows
+of an old day is truncated before the table is used again.
+"""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -10,7 +14,7 @@ import psycopg
 logger = logging.getLogger(__name__)
 
 TABLE_COUNT = 32
-# A table must be empty before the ring reaches it again. This limit leaves two days to empty it.
+# A table must be empty before it is used again. This limit leaves two days to empty it.
 MOST_KEEP_DAYS = TABLE_COUNT - 4
 _SECONDS = 86_400
 
@@ -30,7 +34,8 @@ def select_slots(oldest: datetime, newest: datetime) -> list[int]:
 def select_expired_slots(now: datetime, keep_days: int) -> Iterable[int]:
     """Return the numbers of the tables for days that ended more than `keep_days` days ago.
 
-    The ring uses such a table again for a later day. The table for tomorrow is left out.
+    The tables are used in turn, so the table for tomorrow was also the table for the day 31 days
+    ago. That table is left out, because rows of tomorrow can soon be written to it.
     """
     today = _count_days(now)
     return [(today - age) % TABLE_COUNT for age in range(keep_days + 1, TABLE_COUNT - 1)]
@@ -54,9 +59,9 @@ def truncate_expired_tables(
     needed_query: str,
     show_life: Callable[[], None] = lambda: None,
 ) -> list[str]:
-    """Truncate the tables for days that ended more than `keep_days` days ago. Return their names.
+    """Truncate the tables for days that ended more than `keep_days` days ago.
 
-    A table that is in use is skipped until the next call.
+    A table that is locked, or that has needed rows, is skipped until the next call.
 
     Args:
         ring: The common prefix of the tables' names.
@@ -64,6 +69,9 @@ def truncate_expired_tables(
             rows that are needed.
         show_life: Called before each table that is not empty, to show that the process is alive: a
             table can take a second.
+
+    Returns:
+        The names of the truncated tables.
     """
     row = connection.execute("SELECT clock_timestamp()").fetchone()
     tables = (

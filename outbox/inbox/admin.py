@@ -70,7 +70,7 @@ class WaitingAdmin(ReadOnlyAdmin):
 
     @admin.action(description=_("Try again now"), permissions=["change"])
     def retry(self, request: HttpRequest, queryset: QuerySet[Waiting]) -> None:
-        """Make the next attempt of the selected failed messages and dead letters due at once."""
+        """Let a consumer try the selected failed messages and dead letters again at once."""
         count = len(
             retry_messages([message.id for message in queryset], router.db_for_write(Waiting))
         )
@@ -79,7 +79,7 @@ class WaitingAdmin(ReadOnlyAdmin):
 
     @admin.action(description=_("Discard: the message counts as processed"), permissions=["change"])
     def discard(self, request: HttpRequest, queryset: QuerySet[Waiting]) -> None:
-        """Discard the selected messages that failed."""
+        """Discard the selected failed messages and dead letters."""
         messages_by_id = {message.id: message for message in queryset}
         discarded = discard_messages(list(messages_by_id), router.db_for_write(Waiting))
         for id in discarded:

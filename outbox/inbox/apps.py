@@ -1,4 +1,4 @@
-"""The Django app of the inbox, with its check."""
+"""The Django app of the inbox, and the system check of settings.INBOX."""
 
 from typing import Any
 
@@ -20,9 +20,10 @@ def check_settings(**_: Any) -> Problems:
 
 
 class InboxConfig(AppConfig):
-    """The app. It connects the check, and imports the module `inbox` of each app.
+    """The Django app of the inbox.
 
-    These modules define the handlers.
+    It registers the system check of settings.INBOX, and imports the module `inbox` of each
+    installed app. These modules define the handlers.
     """
 
     name = "outbox.inbox"

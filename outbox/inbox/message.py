@@ -80,9 +80,9 @@ class Message:
 
     @property
     def chain(self) -> str:
-        """The topic and the key. Messages with the same chain are processed in order.
+        """The topic and the Kafka key. Messages with equal topic and key are processed in order.
 
-        A message without a key is a chain of its own.
+        For a message without a key, this is `topic/partition/offset`.
         """
         return self.place if self.key is None else f"{self.topic} {format_name(self.key)}"
 
@@ -125,15 +125,15 @@ def format_name(name: bytes | str) -> str:
 # Calls headers() of a message. For a direct call Python skips a check of the result. An error that
 # the client has set would then appear in a later statement.
 _call_headers: Final = methodcaller("headers")
-# Stands for headers that the client cannot read.
+# Stands for headers that the Kafka client library cannot read.
 NOT_READABLE: Final = "(not readable)"
 
 
 def read_headers(raw: Raw) -> Headers:
     """Return the headers as pairs of a name and a value.
 
-    If a name is not UTF-8, the client cannot read any header. The only pair is then
-    (NOT_READABLE, None).
+    If the name of a header is not UTF-8, the Kafka client library cannot read any header of the
+    message. The result is then the single pair (NOT_READABLE, None).
     """
     try:
         return tuple((name, as_bytes(value)) for name, value in _call_headers(raw) or ())
@@ -158,11 +158,12 @@ class MessageHandler:
         name: The name under which messages for this handler are stored.
         topics: The topics of the messages.
         function: Called with each message.
-        key: Returns a text that identifies a message. None: `Message.identity` is used.
+        key: A function that returns a text that identifies a message. None: `Message.identity` is
+            used.
         attempts: After how many failed attempts a message becomes a dead letter. None: as in
             settings.INBOX.
         seconds: How many seconds an attempt may take. None: as in settings.INBOX.
-        stop_key: Whether a dead letter stops later messages with the same key.
+        stop_key: Whether a dead letter stops later messages with the same topic and Kafka key.
     """
 
     name: str
@@ -187,21 +188,21 @@ def handler(
 ) -> Callable[[FunctionType], FunctionType]:
     """Decorate a function so that it processes the messages of the topics.
 
-    The function runs in a transaction of the database. A message may be tried several times, but
+    The function runs in a transaction of the database. A message can be tried several times, but
     only one transaction is committed, so its changes are made exactly once.
 
     Args:
         topics: The names of the topics.
         name: The name of the handler; by default, its module and function. A handler with a new
             name does not know which messages were processed before.
-        key: Returns a text that identifies a message. By default, this is the header
-            idempotency-key, or else `topic/partition/offset`.
+        key: A function that returns a text that identifies a message. By default, the text is the
+            header idempotency-key, or else `topic/partition/offset`.
         attempts: After how many failed attempts a message becomes a dead letter.
         seconds: How many seconds an attempt may take.
-        stop_key: Whether a dead letter stops later messages with the same key.
+        stop_key: Whether a dead letter stops later messages with the same topic and Kafka key.
 
     Raises:
-        ValueError: There is no topic, or another handler has the name.
+        ValueError: There is no topic, or a different handler has the name.
     """
     if not topics or not all(isinstance(topic, str) for topic in topics):
         raise ValueError("inbox.handler needs the names of topics: @inbox.handler('shop.order')")

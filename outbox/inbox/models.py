@@ -13,7 +13,8 @@ class WaitingState(models.TextChoices):
     """The state of a message that is not processed yet.
 
     New: the message waits for its turn. Processing: an attempt has begun. Failed: the last attempt
-    failed, and another will follow. Dead: no attempt will follow until a person asks for one.
+    failed, and a further attempt will follow. Dead: no attempt follows until a person retries the
+    message.
     """
 
     NEW = "new", pgettext_lazy("message", "New")
@@ -26,10 +27,11 @@ class Waiting(models.Model):
     """A message that one handler has not processed yet.
 
     Attributes:
-        chain: The topic and the key. Messages of a chain are processed in the order of their ids.
-        due_at: When the next attempt may begin. None if the message waits for another message or,
-            as a dead letter, for a person.
-        holds: Whether later messages of the chain wait for this one.
+        chain: The topic and the Kafka key. For each handler, messages with equal topic and key are
+            processed in the order of `id`.
+        due_at: When the next attempt can begin. None if the message waits for an earlier message
+            or, as a dead letter, for a person.
+        holds: Whether later messages with the same chain wait for this message.
     """
 
     id = models.BigAutoField(primary_key=True)

@@ -234,7 +234,9 @@ WHERE due_at > clock_timestamp() + %(most)s * interval '2 seconds'
 
 @dataclass(frozen=True, slots=True)
 class LockedInboxMessage:
-    """A due message whose chain is locked, so that only this session processes the message.
+    """A due message that only this session processes, because it holds an advisory lock.
+
+    The lock is on the handler, the topic and the Kafka key of the message.
 
     Attributes:
         id: The primary key of the message.
@@ -244,7 +246,7 @@ class LockedInboxMessage:
         attempts: How many attempts have begun.
         crashed: Whether the previous attempt ended without a result, such as by a kill.
         last_error: The error of the previous attempt, or empty.
-        lock: The key of the advisory lock on the chain, which this session holds.
+        lock: The key of the advisory lock.
     """
 
     id: int
@@ -268,13 +270,13 @@ class LockedInboxMessage:
 
 
 def lock_next_message(handlers: Collection[str], alias: str) -> LockedInboxMessage | None:
-    """Lock the chain of the due message that has waited longest, and return that message.
+    """Return the due message that has waited longest, and lock its Kafka key for this session.
 
-    Chains that other sessions have locked are passed over.
+    Messages with keys that other sessions have locked are passed over.
 
     Returns:
-        The message. None if no message is due, or if other sessions have locked the chains of all
-        due messages.
+        The message. None if no message is due, or if other sessions have locked the keys of all due
+        messages.
     """
     with connections[alias].cursor() as cursor:
         cursor.execute(_TAKE, [list(handlers)])
@@ -291,14 +293,14 @@ def lock_next_message(handlers: Collection[str], alias: str) -> LockedInboxMessa
 def begin_attempt(
     locked_message: LockedInboxMessage, pause: float, alias: str
 ) -> tuple[LockedInboxMessage, Message] | None:
-    """Record the start of an attempt.
+    """Record that an attempt to process a locked message begins.
 
     Args:
         pause: Seconds until the next attempt, if this attempt ends without a result.
 
     Returns:
         `locked_message` with `attempts` raised by one, and the message for the handler. None if
-        another consumer processed the message just before `lock_next_message` locked the chain.
+        a different consumer tried the message just before `lock_next_message` got the lock.
     """
     with connections[alias].cursor() as cursor:
         cursor.execute(_BEGIN, {**locked_message.parameters, "pause": pause})
@@ -319,7 +321,7 @@ def begin_attempt(
 
 
 def unlock_chain(lock: int, alias: str) -> None:
-    """Release the advisory lock of a chain."""
+    """Release an advisory lock that `lock_next_message` took on a handler, topic and Kafka key."""
     _execute("SELECT pg_advisory_unlock(%s)", [lock], alias)
 
 
@@ -334,10 +336,10 @@ def set_time_limit(seconds: float, alias: str) -> None:
 def mark_processed(locked_message: LockedInboxMessage, alias: str) -> bool:
     """Mark the message as processed, in the transaction in which the handler made its changes.
 
-    The next message of the chain becomes due.
+    The next message with the same topic and key becomes due.
 
     Returns:
-        False if another consumer has taken over the message. The caller must then roll back.
+        False if a different consumer has taken over the message. The caller must then roll back.
     """
     return _execute(_DONE, {**locked_message.parameters, "state": "processing"}, alias) == 1
 
@@ -354,18 +356,20 @@ WHERE id = %(id)s AND state = %(state)s AND attempts = %(attempts)s
 
 
 def retry_messages(ids: Collection[int], alias: str) -> list[int]:
-    """Make dead letters and failed messages due at once, and return their ids.
+    """Make dead letters and failed messages due at once, and return the ids of these messages.
 
-    Messages in another state, and messages whose chain a consumer has locked, are left out.
+    A message is left out if its state is different, or if a consumer processes a message with the
+    same topic and key.
     """
     return _change_unlocked_messages(_RETRY, ids, alias)
 
 
 def discard_messages(ids: Collection[int], alias: str) -> list[int]:
-    """Discard dead letters and failed messages, and return their ids.
+    """Discard dead letters and failed messages, and return the ids of these messages.
 
     Discarded messages count as processed, so later messages with the same keys can be processed.
-    Messages in another state, and messages whose chain a consumer has locked, are left out.
+    A message is left out if its state is different, or if a consumer processes a message with the
+    same topic and key.
     """
     return _change_unlocked_messages(_DONE, ids, alias)
 
@@ -390,11 +394,13 @@ def mark_failed(locked_message: LockedInboxMessage, error: str, pause: float, al
 def mark_dead(locked_message: LockedInboxMessage, error: str, *, holds: bool, alias: str) -> bool:
     """Make the message a dead letter.
 
-    Returns False if the message is already dead or processed, or if another consumer has begun an
-    attempt.
-
     Args:
-        holds: Whether later messages of the chain wait until a person settles this message.
+        holds: Whether later messages with the same topic and key wait until a person retries or
+            discards this message.
+
+    Returns:
+        False if the message is already dead or processed, or if a different consumer has begun an
+        attempt.
     """
     with transaction.atomic(using=alias, durable=True):
         is_written = (
@@ -407,7 +413,7 @@ def mark_dead(locked_message: LockedInboxMessage, error: str, *, holds: bool, al
 
 
 def withdraw_attempt(locked_message: LockedInboxMessage, alias: str) -> None:
-    """Subtract the attempt from the count, because the message did not cause its failure."""
+    """Reduce the attempts of a message by one, because a database outage ended the last attempt."""
     _execute(_WITHDRAW, locked_message.parameters, alias)
 
 
@@ -420,13 +426,14 @@ def drop_connection(alias: str) -> None:
 
 
 def repair_due_times(longest_pause: float, alias: str) -> None:
-    """Repair the times from which messages are due.
+    """Correct the times from which messages are due.
 
-    A new message that must wait for an earlier message loses its time, so that the search for due
-    messages does not find it. Its time comes back when the earlier message is processed.
+    If a new message must wait for an earlier message with the same topic and key, its due time is
+    removed, so that the search for due messages skips it. The message becomes due when the earlier
+    message is processed.
 
-    If the clock was set back, a retry can be too far away. A retry that is more than twice
-    `longest_pause` seconds away becomes due after `longest_pause` seconds.
+    If the clock was set back, a retry can be due too late. A retry that is due in more than twice
+    `longest_pause` seconds becomes due in `longest_pause` seconds.
     """
     with transaction.atomic(using=alias, durable=True), connections[alias].cursor() as cursor:
         # The session may still have the time limit of a handler.
@@ -456,7 +463,7 @@ SELECT EXISTS (
 
 
 def truncate_expired_identities(keep_days: int, alias: str) -> list[str]:
-    """Truncate the expired tables of identities, and return their names."""
+    """Truncate the expired tables of identities. Return the names of the truncated tables."""
     with connect(alias) as connection:
         return day_tables.truncate_expired_tables(
             connection, "inbox_done", keep_days, _HAS_RECENT.format(keep_days=keep_days)

@@ -21,7 +21,7 @@ class Process(Protocol):
     stop: Event
 
     def run(self) -> None:
-        """Work until stopped.
+        """Work until the event `stop` is set.
 
         Raises:
             WrongSettingsError: The settings are wrong. Raised before any work.
@@ -29,13 +29,13 @@ class Process(Protocol):
 
 
 class Command(BaseCommand):
-    """The base of both commands.
+    """The base of the commands `outbox` and `inbox`.
 
     Attributes:
-        processes: The description and the class of the process, by the name of the action.
-        conf: Loads the settings.
-        status: Reads the status of a database.
-        model: A model. The command's default database is the one to which this model is written.
+        processes: The subcommands that run a process: by name, a description and the process class.
+        conf: A function that loads the settings.
+        status: A function that returns the status of the outbox or inbox in a database.
+        model: By default, the command uses the database to which the router writes this model.
     """
 
     processes: ClassVar[Mapping[str, tuple[str, Callable[..., Process]]]]
@@ -44,7 +44,7 @@ class Command(BaseCommand):
     model: ClassVar[type[models.Model]]
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add the actions and their options."""
+        """Add the subcommands and their options."""
         actions = parser.add_subparsers(dest="action", required=True)
         for name, (description, _) in self.processes.items():
             process = actions.add_parser(name, help=f"{description}, until stopped")
@@ -60,7 +60,7 @@ class Command(BaseCommand):
             action.add_argument("--database", help="alias of the database (default: by the router)")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        """Run the chosen action."""
+        """Run the chosen subcommand."""
         alias = options["database"] or router.db_for_write(self.model)
         if options["action"] == "status":
             values = type(self).status(alias)

@@ -119,7 +119,7 @@ IS_IN_HAND = (
 
 
 class DocumentState(TextChoices):
-    """The state of a document that waits.
+    """The state of a document with unsent versions.
 
     New: the document waits for a relay. Processing: a relay has handed its next version to Kafka.
     Failed: the last attempt to send that version failed, and the relay will try again.
@@ -159,7 +159,7 @@ SELECT key, sent, pg_notify(%s, bucket::text) FROM discarded
 
 
 def retry_documents(keys: Collection[str], using: str) -> list[str]:
-    """Make failed documents due at once, and return their keys."""
+    """Let relays retry the failed documents among `keys` at once. Return the retried keys."""
     with connections[using].cursor() as cursor:
         cursor.execute(_RETRY, [list(keys), CHANNEL])
         return [key for key, _ in cursor.fetchall()]
@@ -168,7 +168,10 @@ def retry_documents(keys: Collection[str], using: str) -> list[str]:
 def discard_next_versions(keys: Collection[str], using: str) -> dict[str, int]:
     """Discard the next version of failed documents, so that the following version is sent.
 
-    Consumers will miss the discarded versions. Returns their numbers by document.
+    Consumers will miss the discarded versions.
+
+    Returns:
+        The number of the discarded version by document.
     """
     with connections[using].cursor() as cursor:
         cursor.execute(_DISCARD, [list(keys), CHANNEL])

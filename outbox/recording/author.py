@@ -16,7 +16,10 @@ _find_author: ContextVar[FindAuthor | None] = ContextVar("outbox_author", defaul
 
 
 def get_current_author() -> str | None:
-    """Return the author of versions recorded now, shortened to the 64 characters of a message."""
+    """Return the author for a version that is recorded now.
+
+    The text is cut to 64 characters, the limit of the message contract.
+    """
     find_author = _find_author.get()
     name = _name_command() if find_author is None else find_author()
     return name[:NAME_LENGTH] if name else None
@@ -24,16 +27,16 @@ def get_current_author() -> str | None:
 
 @contextmanager
 def acting_as(author: str | None) -> Iterator[None]:
-    """Record changes in the `with` block with this author. Also usable as a decorator."""
+    """Make `author` the author of versions recorded in the block. Also usable as a decorator."""
     with use_author_of(lambda: author):
         yield
 
 
 @contextmanager
 def use_author_of(find_author: FindAuthor) -> Iterator[None]:
-    """Record changes in the `with` block with the author that `find_author` returns.
+    """Let `find_author` return the author of versions that are recorded in the `with` block.
 
-    `find_author` is called each time something is recorded.
+    `find_author` is called each time versions are recorded.
     """
     token = _find_author.set(find_author)
     try:
@@ -56,7 +59,10 @@ _tokens: dict[str, Token[FindAuthor | None]] = {}
 
 
 def connect_celery_signals() -> None:
-    """Make Celery tasks record with the author who sent the task, or else the task's own name."""
+    """Let versions that a Celery task records have the author who sent the task.
+
+    If no author is known, the author is the name of the task.
+    """
     from celery import signals
 
     signals.before_task_publish.connect(_add_author_header, dispatch_uid="outbox.recording.author")

@@ -16,7 +16,10 @@ _using: ContextVar[str | None] = ContextVar("outbox_using", default=None)
 
 
 class _PrimaryRouter:
-    """A database router that comes before the routers of the service."""
+    """A database router that sends reads to the primary database while versions are recorded.
+
+    Django asks this router before the routers of the service.
+    """
 
     def db_for_read(self, model: type[models.Model], **hints: object) -> str | None:
         """Return the database of the transaction, if the model is written to this database."""
@@ -33,7 +36,7 @@ _primary_router = _PrimaryRouter()
 def read_from_primary(using: str) -> Iterator[None]:
     """Send reads to the database `using` instead of its replicas while the block runs.
 
-    This concerns only models that are written to `using`.
+    Only reads of models that are written to `using` are affected.
     """
     if _primary_router not in router.routers:  # tests replace the list
         router.routers.insert(0, _primary_router)

@@ -94,8 +94,8 @@ class RecordingBlock:
     def note_created(self, model: Model, keys: Collection[Any]) -> None:
         """Note that these rows were created.
 
-        If an earlier state of a row is noted already, the earlier state is kept: the row was
-        deleted and created again, for example.
+        If an earlier state of a row is noted already, that state is kept. This happens, for
+        example, if the row was deleted and created again in this block.
         """
         model = get_concrete_model(model)
         if not isinstance(get_kind(model), PartOf):
@@ -104,7 +104,7 @@ class RecordingBlock:
         self.note_after(model, keys)
 
     def note_deleted_earlier(self, instance: models.Model, key: Any) -> None:
-        """Note a deletion that has happened already. The instance shows what the row was."""
+        """Note that a row was deleted before this call. `instance` has the values of the row."""
         model = get_concrete_model(type(instance))
         kind = get_kind(model)
         if isinstance(kind, PartOf):
@@ -178,7 +178,7 @@ class RecordingBlock:
         record_many(deleted, using=self.using)
 
     def _replace_parts_by_wholes(self) -> None:
-        """Replace the noted rows of parts by the rows of the documents that they belong to."""
+        """Replace the keys of parts in `rows` by the keys of the documents with these parts."""
         while parts := [model for model in self.rows if isinstance(get_kind(model), PartOf)]:
             for model in parts:
                 kind = cast(PartOf, get_kind(model))
@@ -197,8 +197,8 @@ _blocks: WeakKeyDictionary[BaseDatabaseWrapper, RecordingBlock] = WeakKeyDiction
 def as_one(using: str | None = None) -> Iterator[None]:
     """Record the changes in the `with` block as one version for each document, in one transaction.
 
-    The versions are recorded at the end of the `with` block. A block inside another one is part of
-    the outer one. Also usable as a decorator.
+    The versions are recorded at the end of the outermost `with as_one()` block. Also usable as a
+    decorator.
     """
     with open_block(using or router.db_for_write(apps.get_model("outbox", "Document"))):
         yield
@@ -229,7 +229,7 @@ def get_current_block(using: str) -> RecordingBlock | None:
 
 
 def get_concrete_model(model: Model) -> Model:
-    """Return the model that has the table. For a proxy, this is the model behind it."""
+    """Return the model itself, or for a proxy the model that has the table."""
     return cast(Model, model._meta.concrete_model)
 
 

@@ -129,9 +129,10 @@ def _warn_of_fixture(sender: Model, raw: bool, **_: Any) -> None:
 
 
 def _list_updated_foreign_keys(model: Model) -> Iterator[tuple[models.Field[Any, Any], Model]]:
-    """Yield the foreign keys that Django updates when a row to which they refer is deleted.
+    """Yield the foreign keys of `model` that Django updates when their target row is deleted.
 
-    An example is a foreign key with SET_NULL. It is yielded with each model to which it refers.
+    An example is a foreign key with SET_NULL. A foreign key is yielded once with the model to which
+    it refers, and once with each proxy of that model.
     """
     for field in model._meta.concrete_fields:
         relation = field.remote_field
@@ -141,7 +142,7 @@ def _list_updated_foreign_keys(model: Model) -> Iterator[tuple[models.Field[Any,
 
 
 def _list_models_of_table(model: Model) -> Iterator[Model]:
-    """Yield the model and its proxies, because each of them sends its own signals."""
+    """Yield all models with the same table, because Django sends separate signals for proxies."""
     return (
         candidate
         for candidate in apps.get_models()

@@ -153,7 +153,7 @@ def record_many(
 
 
 def compute_bucket(key: str) -> int:
-    """Return the bucket of a new document."""
+    """Return the bucket of a document (0 to 63). One relay sends all documents of a bucket."""
     return crc32(key.encode()) % BUCKETS
 
 

@@ -74,7 +74,7 @@ def parse_request(value: bytes | None) -> VersionRequest | None:
 
 @dataclass(slots=True)
 class RequestAnswerer:
-    """The process that answers requests with the versions of one database.
+    """The process that sends versions from the outbox again when Annals requests them.
 
     Attributes:
         conf: The settings of the service.
@@ -90,7 +90,9 @@ class RequestAnswerer:
     until_idle: float | None = None
 
     def run(self) -> None:
-        """Answer requests until stopped. The loop survives outages of the database and of Kafka.
+        """Read requests for versions, and send these versions again, until `stop` is set.
+
+        The loop survives outages of the database and of Kafka.
 
         Raises:
             WrongSettingsError: Kafka's client refuses its settings. Raised before anything is read.
@@ -121,7 +123,8 @@ class RequestAnswerer:
     def _answer_request(self, request: VersionRequest, sender: VersionSender) -> bool:
         """Send the requested versions, and retry after outages.
 
-        Returns False if the process was asked to stop before the end.
+        Returns:
+            False if `stop` was set before all versions were sent.
         """
         first, sent, failures = request.first, 0, 0
         while not self.stop.is_set():

@@ -70,7 +70,9 @@ class RelayLoop:
         )
 
     def run(self) -> None:
-        """Send versions until stopped. The loop survives outages of the database and of Kafka.
+        """Send versions until `stop` is set.
+
+        The loop survives outages of the database and of Kafka.
 
         Raises:
             WrongSettingsError: Kafka's client refuses its settings. Raised before anything is sent.
@@ -83,7 +85,8 @@ class RelayLoop:
                     return
             except LeaseLostError:
                 logger.warning(
-                    "this relay was silent for too long, so other relays took over; joining again"
+                    "this relay wrote no heartbeat for too long, so other relays took over; joining"
+                    " again"
                 )
                 self._sender.abandon_sends()
                 self._member.reset_identity()
@@ -111,7 +114,10 @@ class RelayLoop:
         self._member.leave_relays(connection)
 
     def _settle_before_leaving(self, connection: Connection) -> None:
-        """Write the remaining outcomes. If writers have locked the rows, wait up to a lease."""
+        """Write the outcomes of sending that are not in the database yet.
+
+        If writers have locked the rows, retry for at most OUTBOX["LEASE_SECONDS"].
+        """
         until = monotonic() + self.conf.lease_seconds
         self._settle_outcomes(connection, [*self._unsettled])
         while self._unsettled and monotonic() < until:
@@ -185,9 +191,11 @@ class RelayLoop:
         ]
 
     def _list_skipped_versions(self) -> dict[str, int]:
-        """Return, by document, the newest version that must not be sent now.
+        """Return, by document, the number up to which versions must not be sent now.
 
-        Either Kafka already has this version, or its failure is not written to the database yet.
+        Only documents with an outcome that is not in the database yet are listed. After a success,
+        the number is that of the newest version that Kafka has confirmed. After a failure, the
+        number is higher than all version numbers.
         """
         return {
             key: _SKIP_DOCUMENT if outcome.failure else outcome.sent
@@ -240,17 +248,17 @@ class RelayLoop:
         self._error = errors[0].text if errors else ""
         if errors:
             logger.warning(
-                "Kafka does not accept versions: %s (%s documents wait)",
+                "Kafka does not accept messages from the outbox: %s (%s documents wait)",
                 errors[0].text,
                 len(errors),
             )
             self._paused_until = monotonic() + _OUTAGE.choose_pause(self._outages)
 
     def _settle_outcomes(self, connection: Connection, documents: Iterable[str]) -> None:
-        """Write the outcomes of these documents to the database.
+        """Write the outcomes of sending these documents to the database.
 
-        If a writer has locked a document, the outcome of the document is not written now. It is
-        tried again after the other unwritten outcomes.
+        If a writer has locked a document, the outcome of the document is not written now. A later
+        call writes this outcome.
         """
         settled = {key: self._unsettled[key] for key in documents if key in self._unsettled}
         if settled and self._member.id is not None:
@@ -263,7 +271,7 @@ class RelayLoop:
     def _keep_lease(self, connection: Connection) -> bool:
         """Write the beat while versions are being sent, and return whether to go on sending.
 
-        If the database is down, sending goes on until half a lease after the last beat.
+        If the database is down, sending goes on until the last beat is half of LEASE_SECONDS old.
         """
         if self._member.is_beat_due:
             try:

@@ -38,7 +38,7 @@ _RELEASE_BUCKETS = (
 
 
 class LeaseLostError(Exception):
-    """Raised if other relays took over because this relay was silent for longer than its lease."""
+    """Raised if other relays took over because this relay wrote no heartbeat for a whole lease."""
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class RelayMembership:
         lease: After how many seconds without a beat other relays take over its buckets.
         id: The primary key of this relay's row; None before it joins.
         buckets: The buckets that only this relay sends.
-        relays_changed: Whether another relay joined or left. Buckets must then be balanced at once.
+        relays_changed: Whether a relay joined or left. Buckets must then be balanced at once.
     """
 
     name: str
@@ -70,12 +70,12 @@ class RelayMembership:
 
     @property
     def is_balancing_due(self) -> bool:
-        """Whether it is time to balance the buckets with the other relays."""
+        """Whether it is time to share the buckets (groups of documents) out again among relays."""
         return self.relays_changed or monotonic() - self._balanced_at > self.lease / 5
 
     @property
     def has_safe_lease(self) -> bool:
-        """Whether this relay surely keeps its buckets for another half of a lease.
+        """Whether this relay surely keeps its buckets for at least half a lease (`lease` / 2).
 
         Other relays take the buckets only when the last beat of this relay is a whole lease old.
         """
@@ -103,7 +103,7 @@ class RelayMembership:
         return self.id
 
     def leave_relays(self, connection: Connection) -> None:
-        """Leave the relays, and release all buckets, so that other relays take them at once."""
+        """End the membership of this relay, so that other relays take over its buckets at once."""
         connection.execute("DELETE FROM outbox_relay WHERE id = %s", [self.id])
         self._notify_relays(connection)
         self.reset_identity()
@@ -132,7 +132,7 @@ class RelayMembership:
         self._beat_at = began
 
     def balance_buckets(self, connection: Connection, kept_buckets: Collection[int]) -> None:
-        """Remove dead relays, release surplus buckets, and claim free ones.
+        """Remove dead relays, release surplus buckets, and claim buckets without a relay.
 
         Args:
             kept_buckets: The buckets that this relay must not release now.
@@ -141,7 +141,7 @@ class RelayMembership:
             LeaseLostError: Other relays have taken over.
         """
         self._balanced_at, self.relays_changed = monotonic(), False
-        relays = self._remove_silent_relays(connection)
+        relays = self._remove_dead_relays(connection)
         if self.id not in relays:
             raise LeaseLostError
         rows = connection.execute("SELECT number, owner FROM outbox_bucket ORDER BY number")
@@ -171,8 +171,8 @@ class RelayMembership:
         self.buckets = frozenset(number for (number,) in rows)
         logger.info("this relay has %s of the buckets", len(self.buckets))
 
-    def _remove_silent_relays(self, connection: Connection) -> list[int]:
-        """Remove relays that were silent for a lease, and return the ids of the others."""
+    def _remove_dead_relays(self, connection: Connection) -> list[int]:
+        """Remove relays without a heartbeat for `lease` seconds. Return the ids of the rest."""
         beats: dict[int, int] = dict(
             connection.execute("SELECT id, beat FROM outbox_relay ORDER BY id").fetchall()
         )
@@ -192,7 +192,9 @@ class RelayMembership:
             )
             if deleted.rowcount:
                 logger.warning(
-                    "relay %s was silent for %s s; its buckets go to the others", relay, self.lease
+                    "relay %s wrote no heartbeat for %s s; other relays take over its buckets",
+                    relay,
+                    self.lease,
                 )
                 del beats[relay]
         return list(beats)

@@ -32,7 +32,7 @@ class DueDocument:
 
 @dataclass(frozen=True, slots=True)
 class VersionChain:
-    """The next unsent versions of a document, without a gap."""
+    """The next unsent versions of a document, with consecutive numbers."""
 
     due: DueDocument
     versions: Sequence[RecordedVersion]
@@ -47,8 +47,8 @@ class SendFailure:
         text: The error in words.
         outage: Whether Kafka could not be reached, so that the version is not to blame.
         late: Whether Kafka did not answer in time.
-        shared: Whether Kafka refuses whole batches for this reason, so that another version of the
-            batch may be to blame.
+        shared: Whether Kafka refuses whole batches for this reason, so that a different version of
+            the batch can be the cause.
     """
 
     reason: str
@@ -170,12 +170,12 @@ class DueReader:
         *,
         retries: bool = True,
     ) -> list[DueDocument]:
-        """Return documents whose next version may be sent now, the longest waiting first.
+        """Return documents whose next version can be sent now, the longest waiting first.
 
         Args:
             buckets: The buckets of this relay.
-            skipped: By document, the newest version that must not be sent now.
-            retries: Whether to include documents that failed.
+            skipped: By document, the number up to which versions must not be sent now.
+            retries: Whether to include documents with a failed last attempt.
         """
         if not buckets:
             return []
@@ -232,8 +232,8 @@ def settle_outcomes(
 ) -> set[str]:
     """Write outcomes to the database, and return the documents whose outcome was written.
 
-    The outcome of a document that a writer has locked is not written. If the relay has lost its
-    buckets, nothing is written.
+    The outcome of a document that a writer has locked is not written. If other relays have taken
+    over the documents of this relay, nothing is written.
 
     Args:
         relay: The id of the relay.
@@ -264,14 +264,18 @@ def settle_outcomes(
 def limit_next_attempts(
     connection: Connection, buckets: Collection[int], longest_pause: float
 ) -> None:
-    """Move retries that are too far in the future to `longest_pause` seconds from now."""
+    """Bring retries that are due too late forward, to `longest_pause` seconds from now.
+
+    A retry is due too late if it is due in more than twice `longest_pause` seconds. This happens if
+    the clock was set back.
+    """
     connection.execute(_LIMIT_NEXT_ATTEMPTS, {"buckets": list(buckets), "most": longest_pause})
 
 
 def truncate_expired_messages(
     connection: Connection, keep_days: int, show_life: Callable[[], None]
 ) -> list[str]:
-    """Truncate the expired tables of sent versions, and return their names."""
+    """Truncate the expired tables of sent versions. Return the names of the truncated tables."""
     return day_tables.truncate_expired_tables(
         connection, "outbox_message", keep_days, _UNSENT, show_life
     )

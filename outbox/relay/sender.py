@@ -69,7 +69,7 @@ KeepSending = Callable[[], bool]
 
 @dataclass(slots=True)
 class _ChainProgress:
-    """A chain that is being sent. The first `sent_count` of its versions are confirmed."""
+    """The progress of sending versions of a document: Kafka confirmed the first `sent_count`."""
 
     chain: VersionChain
     sent_count: int = 0
@@ -102,11 +102,11 @@ class VersionSender:
     def send_chains(
         self, chains: Sequence[VersionChain], keep_sending: KeepSending
     ) -> list[SendOutcome]:
-        """Send the chains, and return an outcome for each.
+        """Send chains (unsent versions of one document each), and return an outcome for each chain.
 
-        Waits at most half a lease until Kafka has confirmed or refused all versions. If
-        `keep_sending` raises an exception, sending ends. Kafka may then have versions without a
-        known outcome.
+        Waits until Kafka has confirmed or refused the versions, at most half of LEASE_SECONDS for
+        each. If `keep_sending` raises an exception, sending ends. Kafka can then have versions
+        without a known outcome.
         """
         outcomes = self._send_together(chains, keep_sending)
         if len(chains) > 1:
@@ -114,7 +114,7 @@ class VersionSender:
         return outcomes
 
     def start_client(self) -> None:
-        """Start the client.
+        """Start the Kafka client.
 
         Raises:
             WrongSettingsError: librdkafka refuses the settings. The message quotes librdkafka.
@@ -135,7 +135,7 @@ class VersionSender:
         return True
 
     def abandon_sends(self) -> None:
-        """Drop all versions that the client has not sent yet."""
+        """Drop all versions that the Kafka client has not sent yet."""
         if self._producer is not None:
             self._producer.purge()
             self._producer = None
@@ -169,7 +169,7 @@ class VersionSender:
         outcomes: list[SendOutcome],
         keep_sending: KeepSending,
     ) -> None:
-        """Send the remaining versions of the chains at these indexes."""
+        """Send the unconfirmed versions of the chains at `indexes` again, and update `outcomes`."""
         remaining_chains = []
         for index in indexes:
             earlier = outcomes[index]
@@ -208,7 +208,7 @@ class VersionSender:
         return [progress.make_outcome() for progress in progresses]
 
     def _hand_over_next(self, progress: _ChainProgress) -> bool:
-        """Hand the next version of a chain to the client. Return False if the client refuses it."""
+        """Hand the next version of a document to Kafka's client. Return False if this fails."""
         version = progress.chain.versions[progress.sent_count]
         topic = self.conf.topics.get(version.entity)
         if topic is None:

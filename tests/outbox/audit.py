@@ -38,7 +38,7 @@ def load_actual() -> SnapshotByDocument:
 
 
 def compare_documents() -> None:
-    """Assert that the recorded documents are exactly those of the rows, with equal snapshots."""
+    """Assert that the newest recorded snapshots equal the snapshots computed from the rows."""
     actual_documents, recorded_documents = load_actual(), load_recorded()
     wrong = {
         name: {"recorded": recorded_documents.get(name), "actual": actual_documents.get(name)}

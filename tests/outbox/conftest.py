@@ -1,4 +1,4 @@
-"""Fixtures that run the test service in this process in the place of Annals."""
+"""Fixtures that replace Annals in this process by the test service: its settings and tables."""
 
 from collections.abc import Iterator
 
@@ -31,7 +31,7 @@ def database_name() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def installed(database_name: str, django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
-    """The URL of the service's database. The service runs in this process, and has its tables."""
+    """Run the test service in this process, create its tables, and yield its database URL."""
     with (
         django_db_blocker.unblock(),
         service_in_process.run_service(settings, database_name, SITE) as url,

@@ -39,7 +39,7 @@ def store_messages(*messages: Message) -> dict[tuple[str, str], int]:
 
 
 def make_processor(**changes: Any) -> MessageProcessor:
-    """Return a processor for all handlers.
+    """Return a MessageProcessor for all handlers of the test service.
 
     Args:
         changes: Changed keys of settings.INBOX.
@@ -50,7 +50,7 @@ def make_processor(**changes: Any) -> MessageProcessor:
 
 
 def process_due(**changes: Any) -> MessageProcessor:
-    """Process the messages that are due now, with a new processor."""
+    """Process the messages that are due now with a new MessageProcessor, and return it."""
     processor = make_processor(**changes)
     while processor.process_next():
         pass
@@ -58,7 +58,7 @@ def process_due(**changes: Any) -> MessageProcessor:
 
 
 def list_effects(handler: str = "shop") -> list[tuple[str, int]]:
-    """Return key and number of each effect, in the order of the commits."""
+    """Return key and field `n` of the messages that the handler processed, in commit order."""
     rows = Effect.objects.filter(handler=handler).order_by("id")
     return list(rows.values_list("key", "n"))
 

@@ -32,9 +32,9 @@ print(answer.content.decode())
 def make_and_heal_hole(stand: FaultStand) -> str:
     """Delete some unread messages, and get their versions back with `gaps heal`.
 
-    Annals reads three versions of each document. Of the next seven Kafka deletes some. Then Annals
-    reads the last one. `gaps` finds the missing versions, and `gaps heal` requests them from the
-    outbox through Kafka.
+    Annals reads the first three versions of each document. Kafka deletes some of the next seven
+    versions before Annals reads them. Then Annals reads the eleventh version. `gaps` finds the
+    missing versions, and `gaps heal` requests them from the outbox through Kafka.
     """
 
     def read_totals() -> dict[str, int]:
@@ -88,7 +88,7 @@ def make_and_heal_hole(stand: FaultStand) -> str:
 
 
 def _check_timeline(stand: FaultStand, id: str) -> None:
-    """Assert that all eleven versions are there, each compared with the previous one."""
+    """Assert that the timeline has all eleven versions, with the changes of each version."""
     web = stand.consumers.env | {"DATABASE_URL": stand.database.build_url(logins.WEB)}
     finished = run_command(web, "shell", "--no-imports", "-c", TIMELINE_PROGRAM.format(id=id))
     assert finished.returncode == 0, finished.stderr
@@ -98,9 +98,7 @@ def _check_timeline(stand: FaultStand, id: str) -> None:
 
 
 def _record_versions(first: int, end: int) -> None:
-    """Record the versions of each document in a range of numbers, one transaction for each
-    number.
-    """
+    """Record the versions `first` to `end - 1` of each document, one transaction a number."""
     for n in range(first, end):
         changes = [Change("product-instance", f"H{id}", {"n": n}) for id in range(DOCUMENTS)]
         with transaction.atomic():

@@ -20,7 +20,8 @@ from tests.outbox.shop.inbox import EVENTS
 
 KEYS = 40
 _OFFSETS = count()
-# Each of these keys has one bad message: it kills its process, always raises, or hangs once.
+# Each of these keys has one bad message. Its handler kills the process, always raises, or hangs
+# once.
 KILLER, BAD, SLOW = "K0", "K1", "K2"
 
 
@@ -65,7 +66,7 @@ class EventSender:
 
 
 def make_topic_delivery(broker: KafkaServer) -> Callable[[str, bytes, bytes], None]:
-    """Return a delivery through Kafka."""
+    """Return a function that produces a message with key, value and identity to the topic."""
     producer = Producer({**broker.make_client_config(), "enable.idempotence": True, "linger.ms": 1})
 
     def deliver(key: str, value: bytes, identity: bytes) -> None:
@@ -76,20 +77,20 @@ def make_topic_delivery(broker: KafkaServer) -> Callable[[str, bytes, bytes], No
 
 
 def deliver_to_table(key: str, value: bytes, identity: bytes) -> None:
-    """Store a message in the inbox as a consumer that has read it."""
+    """Store a message in the inbox, as a consumer does after it has read a message from Kafka."""
     headers = [("idempotency-key", identity)]
     consumers.store_messages(Message(EVENTS, 0, next(_OFFSETS), key.encode(), value, headers))
 
 
 @dataclass(frozen=True, slots=True)
 class EventReport:
-    """How many events had which fate.
+    """The numbers of events that were processed, sent twice, or not processed.
 
     Attributes:
-        events: Events that had their effect.
-        repeats: Events that the topic had more than once.
-        dead: Dead letters.
-        behind: Messages that wait for a dead letter.
+        events: How many events were processed.
+        repeats: How many messages repeated an earlier event.
+        dead: How many messages are dead letters.
+        behind: How many messages wait, because a dead letter has the same key.
     """
 
     events: int
@@ -101,11 +102,12 @@ class EventReport:
 def kill_consumers_under_load(
     events: EventSender, start: Callable[[], Process], times: int, size: int = 100
 ) -> EventReport:
-    """Run two consumers under load, and kill one at random moments.
+    """Run two consumers under load, and kill one of the two at random moments.
 
-    A message of one key kills its process each time, one of another key always raises, one hangs
-    once. In the end each message has had its effect once, in the order of its key, except those
-    behind dead letters.
+    Three keys have a bad message: the first kills the consumer in each attempt, the second raises
+    an error in each attempt, and the third hangs once. Assert that each message is processed once
+    and that the messages of a key are processed in order, except dead letters and the messages that
+    wait for them.
     """
     random_source = random.Random(events.seed)
     bad_events: Mapping[str, Mapping[str, Any]]
@@ -134,7 +136,7 @@ def kill_consumers_under_load(
 
 
 def is_finished(events: EventSender) -> bool:
-    """Return whether every message is processed, dead, or behind a dead letter."""
+    """Return whether every message is processed, is dead, or waits for a dead letter."""
     # All messages must have arrived, because one that arrives later could be in any state.
     present = len(consumers.list_effects()) + Waiting.objects.count()
     if present < sum(map(len, events.numbers.values())):
@@ -143,7 +145,10 @@ def is_finished(events: EventSender) -> bool:
 
 
 def check_events(events: EventSender) -> EventReport:
-    """Assert that each event had its effect once, in order, or is dead or behind a dead letter."""
+    """Assert that the events of a key were processed once, in order, up to the first dead letter.
+
+    Return the numbers of these events.
+    """
     processed: dict[str, list[int]] = {}
     for key, n in consumers.list_effects():
         processed.setdefault(key, []).append(n)
@@ -169,7 +174,10 @@ def _list_dead_keys() -> list[bytes]:
 
 
 def _restart_ended(consumer_processes: list[Process], start: Callable[[], Process]) -> bool:
-    """Restart the consumers that have ended. Return True, for use in a condition."""
+    """Restart the consumers that have ended.
+
+    Always return True, so that a condition can include the call.
+    """
     for index, process in enumerate(consumer_processes):
         if process.poll() is not None:
             consumer_processes[index] = start()

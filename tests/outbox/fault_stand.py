@@ -26,7 +26,10 @@ from tests.kafka import brokers
 
 @dataclass(slots=True)
 class FaultStand:
-    """The running servers and processes. One PostgreSQL has the databases of service and Annals."""
+    """The running servers and processes. One PostgreSQL server has the databases of both services.
+
+    The services are Annals, and the test service that has the outbox.
+    """
 
     home: Path
     broker: Apache
@@ -62,7 +65,7 @@ class FaultStand:
             client.close()
 
     def restart_database(self, mode: StopMode, pause: float) -> None:
-        """Stop the server, and start it after this many seconds."""
+        """Stop PostgreSQL, and start PostgreSQL again after `pause` seconds."""
         self.database.server.stop(mode)
         time.sleep(pause)
         self.database.server.start()
@@ -70,7 +73,10 @@ class FaultStand:
 
 @contextmanager
 def run_stand(*, relays: int = 2) -> Iterator[FaultStand]:
-    """Run the servers, relays and the consumer, with Django set up as the service."""
+    """Run PostgreSQL, Kafka, relays and Annals' consumer.
+
+    In this process, Django gets the settings of the service that has the outbox.
+    """
     with tempfile.TemporaryDirectory(prefix="annals-test-", ignore_cleanup_errors=True) as folder:
         home = Path(folder)
         home.chmod(0o755)

@@ -6,12 +6,12 @@ each document in order, and the counts of both sides must be equal. `--only rela
 some of the faults:
 
 relays: relays are killed at many moments.
-frozen: a relay is frozen until another one has its documents, and then wakes.
+frozen: a relay is frozen until a second relay has taken over its documents, and then wakes.
 broker: Kafka is stopped and started.
 database: PostgreSQL is stopped and started.
 both: PostgreSQL is stopped, and soon afterwards Kafka.
 hole: Kafka deletes messages before Annals reads them, and `gaps heal` gets them back.
-inbox: consumers of the inbox are killed under load. Some messages come twice, kill their process,
+inbox: consumers of the inbox are killed under load. Some messages come twice, kill the consumer,
     raise an error or hang.
 """
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class FaultRunner:
-    """Makes the faults. Each method makes one kind, and returns a sentence about what it did."""
+    """Makes the faults. A public method makes one kind of fault, and returns a report sentence."""
 
     stand: FaultStand
     kills: int
@@ -52,7 +52,10 @@ class FaultRunner:
         return f"{self.kills} relays killed"
 
     def database(self, load: WriteLoad) -> str:
-        """Restart the server of the service and of Annals. Every second stop is a crash."""
+        """Stop and start PostgreSQL six times, every second time by a crash. Return a report.
+
+        The service and Annals have their databases on this PostgreSQL server.
+        """
         for number in range(6):
             self._record_more(load, 50)
             time.sleep(self.random.uniform(0.0, 0.3))
@@ -62,7 +65,7 @@ class FaultRunner:
         return "PostgreSQL stopped and started 6 times"
 
     def broker(self, load: WriteLoad) -> str:
-        """Stop or kill Kafka in turn, and start it again."""
+        """Stop and start Kafka four times. Every second time, Kafka is killed. Return a report."""
         for number in range(4):
             self._record_more(load, 50)
             if number % 2:
@@ -88,7 +91,7 @@ class FaultRunner:
         return "PostgreSQL and soon after Kafka killed and started 4 times"
 
     def frozen(self, load: WriteLoad) -> str:
-        """Freeze a relay until another one has its documents, and wake it."""
+        """Freeze one of two relays until the second relay has taken over, then wake the first."""
         from tests.outbox import relays
 
         for number in range(5):
@@ -104,7 +107,11 @@ class FaultRunner:
         return "5 relays frozen until others had their documents"
 
     def kill_inbox_consumers(self) -> str:
-        """Kill consumers of the inbox. Each message must have its effect once, in key order."""
+        """Kill consumers of the inbox, and return a sentence with the counts of messages.
+
+        Assert that each message is processed once, and that the messages of a key are processed in
+        order.
+        """
         from tests.kafka import brokers
         from tests.outbox import consumers, events
         from tests.outbox.shop.inbox import EVENTS
@@ -134,7 +141,7 @@ class FaultRunner:
 
 
 def compare_with_annals(stand: FaultStand, missing: int = 0) -> str:
-    """Assert that the topic has all recorded versions in order, and Annals has each of them once.
+    """Assert that all recorded versions are in the topic in order, and in Annals exactly once.
 
     Args:
         missing: How many messages Kafka has deleted before Annals read them.
@@ -176,9 +183,12 @@ def compare_with_annals(stand: FaultStand, missing: int = 0) -> str:
 
 
 def _wait_for_annals(stand: FaultStand, messages: int) -> str:
-    """Wait until Annals has read so many messages.
+    """Wait until Annals has read the number `messages` of messages.
 
-    If its consumer does not continue by itself, start another one, and return a sentence about it.
+    If the consumer of Annals does not continue by itself, start a new consumer.
+
+    Returns:
+        A sentence that a new consumer was started, or an empty text.
     """
     from tests.outbox import relays
 

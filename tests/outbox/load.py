@@ -39,7 +39,7 @@ class WriteLoad:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def record_version(self, id: str) -> None:
-        """Record one version."""
+        """Record one version of the document `id`, and count it."""
         with transaction.atomic():
             version = outbox.record("product-instance", id, {"n": self.recorded, "t": time.time()})
         assert version is not None
@@ -48,7 +48,7 @@ class WriteLoad:
             self.recorded += 1
 
     def record_slowly(self, id: str, is_open: threading.Event, may_commit: threading.Event) -> None:
-        """Record a version in a transaction that stays open until the event is set."""
+        """Record a version, set `is_open`, and wait for `may_commit` before the commit."""
         with transaction.atomic():
             outbox.record("product-instance", id, {})
             is_open.set()

@@ -1,4 +1,4 @@
-"""Runs commands of the test service as processes of their own."""
+"""Runs the commands `outbox` and `inbox` of the test service in processes or threads."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def start_command(
 
 @contextmanager
 def run_in_thread(process: RunnableProcess) -> Iterator[RunnableProcess]:
-    """Run a process of the outbox in a thread, and stop it at the end."""
+    """Run a process of the outbox in a thread, and stop the process after the `with` block."""
 
     def run() -> None:
         process.run()
@@ -64,7 +64,7 @@ def run_in_thread(process: RunnableProcess) -> Iterator[RunnableProcess]:
 
 @contextmanager
 def kill_at_end(processes: list[Process]) -> Iterator[list[Process]]:
-    """Kill the processes at the end of the block."""
+    """Kill the processes at the end of the `with` block."""
     try:
         yield processes
     finally:

@@ -49,7 +49,11 @@ def start_relay(broker: KafkaServer, database: str, log: Path, **changes: Any) -
 
 
 def run_relay(broker: KafkaServer, **changes: Any) -> AbstractContextManager[RelayLoop]:
-    """Run a relay in a thread, and stop it at the end."""
+    """Run a relay in a thread, and stop the relay after the `with` block.
+
+    Args:
+        changes: Changed keys of settings.OUTBOX.
+    """
     setting = {
         **settings.OUTBOX,
         "KAFKA": broker.make_client_config(),

@@ -1,6 +1,6 @@
-"""Runs another Django service in this process, instead of Annals.
+"""Runs a Django service with an outbox in this process, instead of Annals.
 
-The service has its own settings, apps and database. Annals itself does not install the outbox.
+The service has other settings, apps and database than Annals. Annals does not install the outbox.
 """
 
 import importlib
@@ -28,7 +28,7 @@ from psycopg.conninfo import make_conninfo
 
 @contextmanager
 def create_database(prefix: str) -> Iterator[str]:
-    """Create a database, yield its name, and drop it."""
+    """Create a database with a random name, yield the name, and drop the database."""
     name = f"{prefix}_{secrets.token_hex(4)}"
     _execute_on_server("CREATE DATABASE {}", name)
     try:
@@ -39,10 +39,12 @@ def create_database(prefix: str) -> Iterator[str]:
 
 @contextmanager
 def run_service(settings: ModuleType, database: str, site: admin.AdminSite) -> Iterator[str]:
-    """Run the service, migrated, and yield the address of its database.
+    """Run a service in this process, migrate its database, and yield the URL of the database.
 
     Args:
-        site: The service's admin site.
+        settings: The module with the settings of the service.
+        database: The name of the service's database.
+        site: The admin site of the service.
     """
     own_connection = connections["default"]
     url = make_conninfo(os.environ["DATABASE_URL"], dbname=database)
@@ -56,7 +58,7 @@ def run_service(settings: ModuleType, database: str, site: admin.AdminSite) -> I
     # Secure password hashes, which are slow on purpose, would take most of the time.
     changed_settings["PASSWORD_HASHERS"] = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     del changed_settings["DATABASES"]
-    with _keep_own_checks(), _use_admin_site(site), override_settings(**changed_settings):
+    with _restore_system_checks(), _use_admin_site(site), override_settings(**changed_settings):
         del connections["default"]
         connections.settings["default"] = database_settings
         _register_pages(site)
@@ -85,8 +87,11 @@ def _select_settings(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def _keep_own_checks() -> Iterator[None]:
-    """Restore the registered checks: apps register theirs when they are loaded."""
+def _restore_system_checks() -> Iterator[None]:
+    """After the `with` block, remove the system checks that were registered in the block.
+
+    Apps of the service register system checks when Django loads these apps.
+    """
     checks = set(registry.registered_checks)
     try:
         yield
@@ -96,10 +101,10 @@ def _keep_own_checks() -> Iterator[None]:
 
 @contextmanager
 def _use_admin_site(site: admin.AdminSite) -> Iterator[None]:
-    """Use this admin site in the process.
+    """Use `site` as Django's default admin site in the `with` block.
 
-    Each module of screens registers once in a process, so Annals' screens register now, on their
-    own site.
+    The admin pages of Annals register at the default site when `annals.urls` is first imported. So
+    this function imports `annals.urls` first: otherwise, these pages could register at `site`.
     """
     importlib.import_module("annals.urls")
     lazy: Any = admin.site
@@ -111,7 +116,11 @@ def _use_admin_site(site: admin.AdminSite) -> Iterator[None]:
 
 
 def _register_pages(site: admin.AdminSite) -> None:
-    """Register the outbox's pages again if another service's admin has them."""
+    """Register the admin pages of outbox and inbox at `site`.
+
+    The modules with these pages run only once in a process. If an earlier service of this process
+    has imported these modules, the pages are missing at `site`, and the modules are reloaded.
+    """
     for app in filter(apps.is_installed, ("outbox", "outbox.inbox")):
         pages = sys.modules[f"{app}.admin"]
         if all(type(page).__module__ != pages.__name__ for page in site._registry.values()):

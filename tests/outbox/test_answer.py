@@ -1,4 +1,4 @@
-"""`outbox answer` sends requested versions again: with the same bytes, and only after the relay."""
+"""The command `outbox answer` sends requested versions again that a relay has already sent."""
 
 import json
 from contextlib import AbstractContextManager
@@ -54,8 +54,8 @@ def send_requests(broker: KafkaServer, *values: bytes | None) -> None:
     assert producer.flush(20) == 0
 
 
-def run_answerer(broker: KafkaServer) -> AbstractContextManager[Any]:
-    """Run an answerer in a thread of this process, and stop it after the block."""
+def run_outbox_answer(broker: KafkaServer) -> AbstractContextManager[Any]:
+    """Run the process of `outbox answer` in a thread, and stop the process after the block."""
     conf = OutboxConf.from_setting({**settings.OUTBOX, "KAFKA": broker.make_client_config()})
     return processes.run_in_thread(RequestAnswerer(conf, "default"))
 
@@ -64,10 +64,10 @@ def list_sent_versions(broker: KafkaServer) -> list[tuple[str, int]]:
     return [(message.key, message.version) for message in relays.read_sent(broker)]
 
 
-def test_outbox_answer_resends_only_versions_that_were_sent_before(
+def test_outbox_answer_command_resends_only_versions_that_were_sent_before(
     service: str, broker: KafkaServer, topic: str
 ) -> None:
-    """The relay sends the other versions. A version that is sent again has the same bytes."""
+    """A version has the same bytes when it is sent again. The relay sends the unsent versions."""
     record_versions("A1", 5, sent=4)
     record_versions("B", 2, sent=2)
     invalid_requests = (
@@ -80,7 +80,7 @@ def test_outbox_answer_resends_only_versions_that_were_sent_before(
         make_request(1, 2, id=""),
     )
     unknown_documents = (make_request(1, 2, kind="of-others"), make_request(1, 2, id="nobody"))
-    with run_answerer(broker):
+    with run_outbox_answer(broker):
         send_requests(
             broker,
             *invalid_requests,
@@ -101,18 +101,18 @@ def test_outbox_answer_resends_only_versions_that_were_sent_before(
         message.idempotency_key: message.value for message in messages
     }.items() <= recorded.items()
     # The next process does not answer the same requests again.
-    with run_answerer(broker):
+    with run_outbox_answer(broker):
         send_requests(broker, make_request(3, 3))
         relays.wait_until(lambda: len(list_sent_versions(broker)) == 5)
 
 
 @pytest.mark.one_broker
-def test_outbox_answer_sends_all_requested_versions_when_they_need_several_reads(
+def test_outbox_answer_command_sends_all_requested_versions_when_they_need_several_reads(
     service: str, broker: KafkaServer, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("outbox.relay.answer.VERSIONS_AT_A_TIME", 7)
     record_versions("A1", 20, sent=20)
-    with run_answerer(broker):
+    with run_outbox_answer(broker):
         send_requests(broker, make_request(1, 20))
         relays.wait_until(lambda: len(list_sent_versions(broker)) == 20)
     expected = [("A1", n) for n in range(1, 21)]
@@ -120,7 +120,7 @@ def test_outbox_answer_sends_all_requested_versions_when_they_need_several_reads
 
 
 @pytest.mark.one_broker
-def test_request_is_answered_by_next_process_when_outbox_answer_was_killed(
+def test_request_is_answered_by_next_process_when_answering_process_was_killed(
     service: str, broker: KafkaServer, topic: str, database_name: str, tmp_path: Path
 ) -> None:
     record_versions("A1", 300, sent=300)
@@ -142,10 +142,10 @@ def test_request_is_answered_by_next_process_when_outbox_answer_was_killed(
         relays.wait_until(lambda: len({*list_sent_versions(broker)}) == 300, 120)
 
 
-def test_outbox_answer_processes_waiting_requests_before_it_ends_when_idle(
+def test_outbox_answer_command_does_not_end_as_idle_while_requests_wait(
     service: str, apache: KafkaServer
 ) -> None:
-    """Kafka gives a new group its partitions only after three seconds."""
+    """Kafka assigns topic partitions to a new consumer group only after three seconds."""
     brokers.create_topics(apache, [TOPIC, answer.GAPS_TOPIC])
     record_versions("A1", 3, sent=3)
     send_requests(apache, make_request(1, 3))
@@ -154,12 +154,12 @@ def test_outbox_answer_processes_waiting_requests_before_it_ends_when_idle(
     assert len(list_sent_versions(apache)) == 3
 
 
-def test_command_outbox_answer_waits_until_brokers_are_up(
+def test_outbox_answer_command_waits_until_brokers_are_up(
     service: str, embedded: KafkaServer
 ) -> None:
     record_versions("A1", 3, sent=3)
     embedded.kill()
-    with run_answerer(embedded):
+    with run_outbox_answer(embedded):
         embedded.start()  # without topics
         brokers.create_topics(embedded, [TOPIC, answer.GAPS_TOPIC])
         send_requests(embedded, make_request(1, 3))

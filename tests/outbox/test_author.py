@@ -96,7 +96,7 @@ def test_long_login_is_cut_to_the_length_of_an_author(service: str) -> None:
     assert list_authors() == ["x" * 64]
 
 
-def test_author_is_the_name_given_to_the_innermost_acting_as_block(service: str) -> None:
+def test_author_is_the_name_from_the_innermost_block_of_acting_as(service: str) -> None:
     @acting_as("night")
     def make(number: str) -> None:
         Order.objects.create(number=number, rate=1)

@@ -1,4 +1,4 @@
-"""The day tables of the outbox: which table has a moment, and when a table is truncated."""
+"""The day tables of the outbox: which table stores a version, and when a table is truncated."""
 
 import secrets
 from datetime import UTC, datetime, timedelta
@@ -42,8 +42,8 @@ def test_sql_and_python_select_the_same_day_table_for_a_moment(service: str, mom
 
 
 def test_version_and_its_waiting_document_are_recorded_with_one_moment(service: str) -> None:
-    """With two moments, before and after midnight, they would belong to different days. The relay
-    reads only one table."""
+    """With two moments, before and after midnight, the relay would search for the version in the
+    table of the wrong day."""
     for n in range(2):
         with transaction.atomic():
             outbox.record("product-instance", "A1", {"n": n})
@@ -62,7 +62,7 @@ def test_expired_day_tables_exclude_kept_days_and_tomorrow() -> None:
 
 
 def record_old_version(id: str, age: int, *, sent: bool) -> str:
-    """Record a version as if this number of days ago, and return its table."""
+    """Record a version, date it back by `age` days, and return the name of its day table."""
     with transaction.atomic():
         outbox.record("product-instance", id, {})
     with connection.cursor() as cursor:
@@ -132,9 +132,9 @@ def test_relay_continues_when_it_lacks_the_right_to_truncate(service: str) -> No
     assert len(recorded_versions.load_versions()) == 1
 
 
-def test_relay_writes_a_beat_for_each_table_that_it_truncates(service: str) -> None:
-    """Truncating a table can take a second. Without a beat, other relays would take the buckets
-    over."""
+def test_relay_writes_a_heartbeat_for_each_table_that_it_truncates(service: str) -> None:
+    """Truncating a table can take a second. Without a heartbeat, other relays would take over the
+    buckets of this relay."""
     for age in range(8, 12):
         record_old_version(f"A{age}", age, sent=True)
     beats: list[None] = []

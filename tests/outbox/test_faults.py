@@ -37,8 +37,8 @@ def test_killed_relays_lose_no_version_and_keep_the_order(
 def test_relay_that_was_frozen_sends_nothing_new_when_it_wakes(
     service: str, database_name: str, embedded: EmbeddedBroker, tmp_path: Path
 ) -> None:
-    """Other relays take its buckets over while it is frozen. When it wakes, it notices this and
-    joins again."""
+    """While a relay is frozen, other relays take over its buckets. When the frozen relay wakes, it
+    notices this and joins again."""
     brokers.create_topics(embedded, [TOPIC])
     load = WriteLoad(documents=50, seed=2)
     log = tmp_path / "log"
@@ -136,8 +136,7 @@ def test_relay_sends_versions_of_other_documents_while_thousands_of_documents_ar
 
 
 def test_uncommitted_version_is_not_sent(service: str, embedded: EmbeddedBroker) -> None:
-    """Its sequence number may be lower than that of a version that another transaction has
-    committed."""
+    """A version that a different transaction records later and commits earlier is sent first."""
     brokers.create_topics(embedded, [TOPIC])
     load = WriteLoad(documents=2, seed=6)
     is_open, may_commit = threading.Event(), threading.Event()

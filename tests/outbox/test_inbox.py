@@ -1,4 +1,4 @@
-"""Each message of the inbox has its effect once, in key order. A bad message stops only its key."""
+"""The inbox processes messages once, and in order by key. A bad message stops only its key."""
 
 import logging
 import signal
@@ -208,7 +208,7 @@ def test_attempt_fails_when_handler_exits_or_takes_too_long(service: str, do: st
     store_messages(make_message(1, do=do, times=1), make_message(2), make_message(3, "B"))
     processor = make_processor(SECONDS=0.3)
     began = time.monotonic()
-    relays.wait_until(lambda: process_over_outages(processor) and not Waiting.objects.exists())
+    relays.wait_until(lambda: process_until_outage(processor) and not Waiting.objects.exists())
     assert time.monotonic() - began < 30
     assert [n for key, n in list_effects() if key == "A"] == [1, 2]
     reason = "SystemExit" if do == "exit" else "TimeLimit"
@@ -231,13 +231,13 @@ def test_interrupt_of_a_handler_at_any_moment_does_not_prevent_commit_of_next_me
         for n in range(250):
             processor.handlers = {"shop": replace(shop, function=interrupt_soon)}
             store_messages(make_message(2 * n, None))
-            process_over_outages(processor)
+            process_until_outage(processor)
             processor.handlers = {"shop": shop}
             store_messages(make_message(2 * n + 1, None))
             newest = other_session.execute('SELECT max("offset") FROM inbox_message').fetchone()
             assert newest == (2 * n + 1,)
             relays.wait_until(
-                lambda: process_over_outages(processor) and not Waiting.objects.exists()
+                lambda: process_until_outage(processor) and not Waiting.objects.exists()
             )
     assert sorted(list_effects()) == [("", n) for n in range(500)]
     assert processor.counts["shop", "failure TimeLimit"]
@@ -257,7 +257,7 @@ def test_lost_connection_counts_as_failure_of_message_only_after_all_attempts(se
         pass
     assert list_effects() == [("A", 1), ("A", 2)]
     store_messages(make_message(3, do="cut"))
-    relays.wait_until(lambda: process_over_outages(processor) and map_states() == {3: "dead"})
+    relays.wait_until(lambda: process_until_outage(processor) and map_states() == {3: "dead"})
 
 
 def test_attempt_is_counted_when_its_process_ends_during_the_attempt(service: str) -> None:
@@ -274,7 +274,7 @@ def test_attempt_is_counted_when_its_process_ends_during_the_attempt(service: st
     first_message_again = locked_again if locked_again.place[2] == 1 else None
     connection.close()
     Waiting.objects.filter(offset=1).update(attempts=2)
-    relays.wait_until(lambda: process_over_outages(processor) and map_states() == {1: "dead"})
+    relays.wait_until(lambda: process_until_outage(processor) and map_states() == {1: "dead"})
     assert first_message_again is None or first_message_again.crashed
     assert Waiting.objects.get().last_error == "the process ended during the attempt"
     assert list_effects() == [("B", 2)]
@@ -298,8 +298,8 @@ def test_later_message_of_a_key_waits_while_another_message_of_the_key_is_proces
 
 
 def test_frozen_consumer_does_not_stop_other_consumers(service: str) -> None:
-    """PostgreSQL ends the transaction of the frozen consumer. The test runs this consumer in a
-    second thread: there Python's time limit does not work, as in a frozen process."""
+    """PostgreSQL ends the transaction of the frozen consumer. The test simulates this
+    consumer by a thread: Python's time limit for a handler works only in the main thread."""
     store_messages(make_message(1, do="sleep", seconds=1, times=1), make_message(2))
     errors: list[BaseException] = []
 
@@ -313,7 +313,7 @@ def test_frozen_consumer_does_not_stop_other_consumers(service: str) -> None:
     thread = threading.Thread(target=process_frozen)
     thread.start()
     relays.wait_until(lambda: 1 in map_states() and map_states()[1] == "processing")
-    relays.wait_until(lambda: process_over_outages(make_processor(SECONDS=5)) and not map_states())
+    relays.wait_until(lambda: process_until_outage(make_processor(SECONDS=5)) and not map_states())
     thread.join()
     assert ["idle-in-transaction" in str(error) for error in errors] == [True]
     assert list_effects() == [("A", 1), ("A", 2)]
@@ -354,7 +354,7 @@ def test_retry_of_a_message_is_not_delayed_when_the_clock_goes_back(service: str
     Waiting.objects.update(due_at=F("due_at") + timedelta(days=1))
     queue.repair_due_times(0.01, "default")
     relays.wait_until(
-        lambda: process_over_outages(make_processor()) and not Waiting.objects.exists()
+        lambda: process_until_outage(make_processor()) and not Waiting.objects.exists()
     )
 
 
@@ -432,14 +432,17 @@ def process_until_nothing_is_due(**changes: Any) -> None:
     processor = make_processor(**changes)
     relays.wait_until(
         lambda: (
-            process_over_outages(processor)
+            process_until_outage(processor)
             and not Waiting.objects.filter(due_at__isnull=False).exists()
         )
     )
 
 
-def process_over_outages(processor: MessageProcessor) -> bool:
-    """Process messages as a consumer does after an outage. Return True, for use in a condition."""
+def process_until_outage(processor: MessageProcessor) -> bool:
+    """Process due messages until none is left or the connection to the database is lost.
+
+    Then repair the due times. Always return True, so that a condition can include the call.
+    """
     try:
         while processor.process_next():
             pass
@@ -450,7 +453,10 @@ def process_over_outages(processor: MessageProcessor) -> bool:
 
 
 def process_failed_now() -> bool:
-    """Process messages whose retry is due later. Return True, for use in a condition."""
+    """Process failed messages now, without waiting until their retries are due.
+
+    Always return True, so that a condition can include the call.
+    """
     Waiting.objects.filter(state="failed").update(due_at=datetime(1970, 1, 1, tzinfo=UTC))
     process_due()
     return True

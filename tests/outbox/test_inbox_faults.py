@@ -77,7 +77,7 @@ def test_message_is_identified_by_its_offset_when_a_header_name_is_not_utf_8(
 
 
 def test_partition_is_read_when_it_is_assigned_again(service: str, apache: Apache) -> None:
-    """This holds even if the consumer was busy, and read nothing, while the partition was away."""
+    """The reader had paused the topic partition before it was assigned to a second reader."""
     brokers.create_topics(apache, [EVENTS])
     setting = {"GROUP": "back", "KAFKA": {**apache.make_client_config(), **consumers.SESSION}}
     reader = TopicReader(InboxConf.from_setting(setting), "back", [EVENTS], 10)

@@ -1,7 +1,7 @@
 """Each change of a recorded model is recorded as a version.
 
-This includes changes of many rows at once. A change of a part changes its document. Inside as_one()
-all changes of a document make one version.
+This includes changes of many rows at once. A change of a part is a change of the document. In a
+`with as_one()` block, all changes of a document become one version.
 """
 
 import json
@@ -95,7 +95,7 @@ def test_bulk_change_records_one_version_for_each_row(service: str) -> None:
     assert sorted(notes) == sorted([*changed, ("N0", 4, 2), ("N1", 4, 2)])
 
 
-def test_bulk_create_records_updated_conflicts_and_refuses_ignore_conflicts(
+def test_bulk_create_records_rows_updated_on_conflict_and_refuses_ignore_conflicts(
     service: str,
 ) -> None:
     Order.objects.create(number="N1", rate="1")
@@ -123,14 +123,14 @@ def test_change_is_rolled_back_when_its_version_is_refused(service: str) -> None
 
 
 def list_basket_versions() -> list[tuple[str, int, int, Any]]:
-    """Return id, number, type and the counts of the lines of each version."""
+    """Return id, number and type of each version, and the field `count` of lines by line name."""
     return [
-        (version.id, version.version, version.type, count_lines(json.loads(version.data)))
+        (version.id, version.version, version.type, map_line_counts(json.loads(version.data)))
         for version in recorded_versions.load_versions()
     ]
 
 
-def count_lines(data: Any) -> Any:
+def map_line_counts(data: Any) -> Any:
     return data and {line["name"]: line["count"] for line in data["lines"]}
 
 
@@ -158,7 +158,7 @@ def test_change_of_a_part_is_recorded_as_a_version_of_its_document(service: str)
     ]
 
 
-def test_thread_that_copies_the_context_gets_a_recording_block_of_its_own(service: str) -> None:
+def test_thread_that_copies_the_context_gets_a_separate_recording_block(service: str) -> None:
     """The thread commits over its own connection. The transaction of the test is rolled back."""
 
     def write_in_thread() -> None:
@@ -172,7 +172,7 @@ def test_thread_that_copies_the_context_gets_a_recording_block_of_its_own(servic
     assert list_basket_versions() == [("B2", 1, 0, {"saw": 1})]
 
 
-def test_changes_of_a_document_inside_as_one_become_one_version(service: str) -> None:
+def test_changes_of_a_document_in_an_as_one_block_become_one_version(service: str) -> None:
     basket = create_basket("B1", nail=1, saw=1)
     with as_one():
         with as_one():
@@ -183,7 +183,7 @@ def test_changes_of_a_document_inside_as_one_become_one_version(service: str) ->
     assert list_basket_versions()[1:] == [("B1", 2, 1, {"nail": 5, "bolt": 1})]
 
 
-def test_as_one_records_nothing_when_its_block_raises(service: str) -> None:
+def test_nothing_is_recorded_when_an_as_one_block_raises(service: str) -> None:
     @as_one()
     def make_one_twice() -> None:
         create_basket("B1", nail=1)
@@ -290,7 +290,9 @@ def test_deletion_rolled_back_to_a_savepoint_is_not_recorded(service: str) -> No
     assert [version.type for version in recorded_versions.load_versions()] == [0, 1]
 
 
-def test_as_one_records_nothing_when_its_transaction_is_rolled_back(service: str) -> None:
+def test_nothing_is_recorded_when_transaction_of_an_as_one_block_is_rolled_back(
+    service: str,
+) -> None:
     with as_one():
         Order.objects.create(number="N1", rate=1)
         transaction.set_rollback(True)

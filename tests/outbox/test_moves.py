@@ -42,7 +42,7 @@ from tests.outbox.ways.models import (
 
 @pytest.fixture(autouse=True)
 def checked_documents(service: str) -> Iterator[None]:
-    """Assert after the test that all documents match their rows, and empty the tables."""
+    """Assert after the test that all recorded documents match their rows, and empty the tables."""
     try:
         yield
         audit.compare_documents()
@@ -57,7 +57,7 @@ def create_folder(code: str, **columns: Any) -> Folder:
     return Folder.objects.create(code=code, **columns)
 
 
-def test_part_moved_by_two_transactions_is_only_in_the_document_of_the_last_move() -> None:
+def test_part_moved_by_two_transactions_is_only_in_the_document_it_was_last_moved_to() -> None:
     a, b, c = (create_folder(code) for code in "ABC")
     sheet = Sheet.objects.create(folder=a, name="s")
     run_overlapping(
@@ -99,7 +99,7 @@ def test_document_is_deleted_under_both_ids_when_renamed_during_its_deletion() -
     assert audit.load_recorded() == {}
 
 
-def test_part_is_recorded_only_in_new_document_when_upsert_moves_it_while_it_is_created() -> None:
+def test_part_moved_by_upsert_during_its_creation_is_recorded_only_in_new_document() -> None:
     a, b = create_folder("A"), create_folder("B")
     run_overlapping(
         lambda: Sheet.objects.create(folder=a, name="s"),
@@ -165,7 +165,7 @@ def test_change_that_a_signal_handler_makes_to_the_row_is_recorded() -> None:
         post_save.disconnect(save_again, Folder)
 
 
-def test_change_that_fails_inside_as_one_is_not_recorded() -> None:
+def test_failed_change_in_an_as_one_block_is_not_recorded() -> None:
     folder = create_folder("A")
     create_folder("B")
     with as_one():
@@ -209,7 +209,7 @@ def test_update_is_recorded_whatever_the_queryset_is(
     assert any(snapshot.get("title") == "x" for snapshot in audit.load_recorded().values())
 
 
-def test_change_that_django_refuses_for_a_queryset_raises_the_same_error_with_recording() -> None:
+def test_queryset_change_that_django_refuses_raises_djangos_error_when_model_is_recorded() -> None:
     create_folder("A")
     rows = Folder.objects.all()
     for error, change in (
@@ -268,7 +268,8 @@ def test_changes_through_related_managers_are_recorded() -> None:
     owner.delete()
 
 
-def test_row_is_recorded_when_its_default_foreign_key_had_no_target_at_first() -> None:
+def test_part_is_recorded_in_its_default_document_when_that_document_is_created_later() -> None:
+    """The foreign key of the part has a default value, and no database constraint."""
     pin = Pin.objects.create(folder=create_folder("A"), name="p")
     Folder.objects.filter(code="A").delete()
     Folder.objects.create(pk=1, code="first")
@@ -278,18 +279,18 @@ def test_row_is_recorded_when_its_default_foreign_key_had_no_target_at_first() -
 
 
 def undo_change(change: Callable[[], object]) -> None:
-    """Make a change in a savepoint, and roll back to it."""
+    """Make a change in a savepoint, and roll back to the savepoint."""
     with transaction.atomic():
         change()
         transaction.set_rollback(True)
 
 
 def commit_elsewhere(change: Callable[[], object]) -> None:
-    """Make a change in another transaction, and commit it before returning."""
+    """Make a change in a second database session, and commit the change before returning."""
     run_in_threads([change])
 
 
-def test_document_is_right_after_a_rollback_and_a_rename_by_another_session() -> None:
+def test_document_matches_its_row_after_savepoint_rollback_and_rename_by_second_session() -> None:
     folder = create_folder("A")
 
     def rename() -> None:
@@ -303,14 +304,15 @@ def test_document_is_right_after_a_rollback_and_a_rename_by_another_session() ->
         folder.save()
 
 
-def test_document_is_right_after_a_rollback_and_a_creation_by_another_session() -> None:
+def test_document_matches_its_row_after_savepoint_rollback_and_creation_by_second_session() -> None:
     with as_one():
         undo_change(lambda: create_folder("A", pk=77))
         commit_elsewhere(lambda: create_folder("M", pk=77))
         Folder.objects.update(code="C")
 
 
-def test_part_is_only_in_document_of_last_move_when_another_move_was_rolled_back() -> None:
+def test_deleted_part_leaves_new_document_when_deletion_of_old_document_was_rolled_back() -> None:
+    """A second session moves the part after the rollback and before the part is deleted."""
     folder_a, folder_b = create_folder("A"), create_folder("B")
     Label.objects.create(folder=folder_a, name="l")
     with as_one():
@@ -319,7 +321,7 @@ def test_part_is_only_in_document_of_last_move_when_another_move_was_rolled_back
         Label.objects.get().delete()
 
 
-def test_row_changed_before_a_savepoint_is_recorded_after_rollback_to_it() -> None:
+def test_change_made_before_a_savepoint_is_recorded_despite_rollback_to_the_savepoint() -> None:
     create_folder("A")
     with as_one():
         Folder.objects.update(code="B")
@@ -331,9 +333,9 @@ def test_row_changed_before_a_savepoint_is_recorded_after_rollback_to_it() -> No
 
 
 class ReplicaRouter:
-    """A database router that sends all reads to another connection.
+    """A database router that sends all reads to a second connection, as if to a replica.
 
-    This connection does not see uncommitted changes, as a replica does not.
+    Like a replica, the second connection does not see uncommitted changes.
     """
 
     def db_for_read(self, *_: object, **__: object) -> str:
@@ -403,7 +405,7 @@ def test_changes_of_a_table_named_with_its_schema_are_recorded() -> None:
     assert audit.check_numbers()["product-task/a"][-1] == 2
 
 
-def test_document_created_and_deleted_inside_as_one_is_not_recorded() -> None:
+def test_document_created_and_deleted_in_the_same_as_one_block_is_not_recorded() -> None:
     folder = create_folder("A")
     with as_one():
         folder.pk = None
@@ -431,7 +433,7 @@ def test_relation_cleared_by_a_signal_during_another_clear_is_recorded() -> None
 
 
 def write_at_random(random_source: random.Random) -> None:  # noqa: C901 - a list
-    """Make a random change, which may violate a constraint."""
+    """Make a random change, which can violate a constraint."""
 
     def choose_row(model: Any) -> Any:
         return random_source.choice(list(model.objects.all()) or [None])

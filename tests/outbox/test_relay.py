@@ -1,4 +1,4 @@
-"""A relay sends every version soon and in order. A bad version stops only its own document."""
+"""A relay sends every version soon and in order. A bad version delays only its document."""
 
 import secrets
 import time
@@ -58,7 +58,7 @@ def test_relay_sends_each_version_once_and_in_order(
 
 
 def test_sleeping_relay_is_woken_by_a_commit(service: str, broker: KafkaServer, topic: str) -> None:
-    """Without the notification the version would wait for the next beat, in twenty minutes."""
+    """Without the notification the version would wait for the next heartbeat, in twenty minutes."""
     with relays.run_relay(broker, LEASE_SECONDS=6_000):
         for n in range(5):
             record_version("A0", n=n)
@@ -128,9 +128,9 @@ def test_missing_topic_delays_only_versions_of_its_kind(service: str, apache: Ka
 
 
 class SenderWithoutLeader(VersionSender):
-    """A sender whose Kafka has no leader for the partitions of one topic.
+    """A sender that reports timeouts for one topic, as if its topic partitions had no leader.
 
-    The broker of the tests cannot do this: it is a single node, which leads all partitions.
+    The broker of the tests cannot lose a leader: it is a single node, which leads all partitions.
     """
 
     def send_chains(self, chains: Sequence[VersionChain], pulse: KeepSending) -> list[SendOutcome]:
@@ -159,7 +159,7 @@ def test_topic_without_leader_delays_only_versions_of_its_kind(
 
 
 class SlowSenderWithoutLeader(SenderWithoutLeader):
-    """A SenderWithoutLeader that needs a while until a version times out."""
+    """A SenderWithoutLeader that reports the timeout of a version only after 0.1 seconds."""
 
     def send_chains(self, chains: Sequence[VersionChain], pulse: KeepSending) -> list[SendOutcome]:
         outcomes = super().send_chains(chains, pulse)
@@ -172,8 +172,8 @@ def test_failed_document_is_retried_although_new_documents_keep_timing_out(
     service: str, embedded: KafkaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
-    def record_another() -> bool:
-        """Record another version. Return True, for use in a condition."""
+    def record_new_document() -> bool:
+        """Record a version of a new document. Always return True, for use in a condition."""
         with transaction.atomic():
             outbox.record("product-task", secrets.token_hex(8), {})
         return True
@@ -182,14 +182,14 @@ def test_failed_document_is_retried_although_new_documents_keep_timing_out(
     monkeypatch.setattr("outbox.relay.loop.VersionSender", SlowSenderWithoutLeader)
     failed = Document.objects.filter(key__startswith="product-task/", attempts__gt=0)
     with relays.run_relay(embedded):
-        relays.wait_until(lambda: record_another() and failed.exists())
+        relays.wait_until(lambda: record_new_document() and failed.exists())
         with transaction.atomic():
             outbox.record(KIND, "A1", {})
             Document.objects.filter(pk=f"{KIND}/A1").update(
                 attempts=1, next_attempt_at=F("recorded_at")
             )
         relays.wait_until(
-            lambda: record_another() and Document.objects.get(pk=f"{KIND}/A1").sent, 120
+            lambda: record_new_document() and Document.objects.get(pk=f"{KIND}/A1").sent, 120
         )
 
 
@@ -229,7 +229,7 @@ def test_failed_documents_do_not_delay_new_documents(service: str) -> None:
         assert [document.document for document in new_documents] == [f"{KIND}/NEW"]
 
 
-def test_stopping_relay_waits_for_locked_document_to_mark_its_version_as_sent(
+def test_stopping_relay_waits_for_locked_document_and_then_marks_version_as_sent(
     service: str, embedded: KafkaServer
 ) -> None:
     """Otherwise the next relay would send the version again."""
@@ -267,8 +267,11 @@ def test_relays_share_buckets_and_take_over_the_buckets_of_a_relay_that_ends(
         relays.wait_until(lambda: relays.list_shares() == [64])
 
 
-def test_beats_of_busy_relay_do_not_delay_balancing_of_buckets(service: str) -> None:
-    """A relay that is always busy writes beats only while versions are on their way."""
+def test_heartbeats_of_busy_relay_do_not_delay_balancing_of_buckets_among_relays(
+    service: str,
+) -> None:
+    """A busy relay writes heartbeats while it sends versions. After such a heartbeat, the
+    balancing must still be due."""
     member = RelayMembership("busy", lease=1.0)
     with sessions.connect("default") as session:
         member.join_relays(session)

@@ -73,7 +73,11 @@ tests: dict[str, Way] = {}
 
 
 def register_way(name: str) -> Callable[[Way], Way]:
-    """Register a function as the test of the table row with this text in its first cell."""
+    """Register a function as the test of a way to write, a row of the table in docs/outbox.md.
+
+    Args:
+        name: The text in the first cell of the row.
+    """
 
     def register(test: Way) -> Way:
         assert name not in tests
@@ -106,11 +110,13 @@ TYPES = ("CREATE", "UPDATE", "DELETE")
 
 @contextmanager
 def expect_records(*expected: str, exact: bool = True) -> Iterator[None]:
-    """Assert that the block records these versions, and that documents match rows afterwards.
+    """Assert that the block records these versions.
+
+    Afterwards, the newest recorded snapshot of each document must match the rows of the service.
 
     Args:
         expected: Versions such as `CREATE A`, in any order.
-        exact: Whether the block may record no other versions.
+        exact: Whether the block must not record further versions.
     """
     earlier = {(version.document, version.version) for version in recorded_versions.load_versions()}
     yield
@@ -462,7 +468,7 @@ def _() -> None:
 @register_way("`bulk_create(update_conflicts=True)` with an expression in `unique_fields`")
 def _() -> None:
     create_folder("a")
-    with expect_refusal("with an expression as ways.Folder.code"):
+    with expect_refusal("if ways.Folder.code is an expression"):
         Folder.objects.bulk_create(
             [Folder(code=Lower(Value("A")), title="x")],
             update_conflicts=True,

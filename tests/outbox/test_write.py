@@ -159,7 +159,7 @@ def test_record_many_numbers_the_versions_of_each_document_consecutively(service
 
 
 def test_versions_by_concurrent_writers_have_consecutive_numbers(service: str) -> None:
-    """Each writer records the documents in an order of its own, one document in a transaction."""
+    """Each writer records the documents in a different order, one document in a transaction."""
 
     def write(writer: int) -> None:
         for n in random.Random(writer).sample(range(50), 50):

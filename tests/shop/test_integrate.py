@@ -1,4 +1,4 @@
-"""The commands of docs/integrate.md run in their order, and its code is that of the shop."""
+"""The commands of docs/integrate.md work in order, and examples/shop has the code of that page."""
 
 import os
 import re
@@ -40,9 +40,9 @@ BLOCKS = [
 def environments(
     embedded: EmbeddedBroker, server: EmbeddedPostgres, tmp_path: Path
 ) -> Iterator[dict[str, dict[str, str]]]:
-    """The environments of the commands, by `service` and `Annals`.
+    """The environment variables of the commands, with the keys `service` and `Annals`.
 
-    Each has its own database. They share a broker.
+    The service and Annals have different databases and share one broker.
     """
     brokers.create_topics(embedded, ["shop.order", "shop.product"])
     wrapper = tmp_path / "annals"

@@ -1,4 +1,4 @@
-"""Products with prices, and orders with items. Each change of them becomes a version in Annals."""
+"""Models of products and orders. Each change of a product or order is a version in Annals."""
 
 from decimal import Decimal
 from typing import Any

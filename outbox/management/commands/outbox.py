@@ -1,4 +1,4 @@
-"""`manage.py outbox`: sends recorded versions, sends them again on request, or shows what waits."""
+"""`manage.py outbox`: sends recorded versions to Kafka, or shows the status of the outbox."""
 
 from outbox.conf import conf
 from outbox.models import Document
@@ -8,9 +8,12 @@ from outbox.relay.loop import RelayLoop
 
 
 class Command(process.Command):
-    """The command of the outbox."""
+    """`manage.py outbox`, which sends recorded versions to Kafka or shows the status of the outbox.
 
-    help = "Send recorded versions to Kafka, send them again on request, or show what waits"
+    Versions are sent by `relay` for the first time, and by `answer` again on request.
+    """
+
+    help = "Send recorded versions to Kafka, or show which versions wait or failed"
     processes = {
         "relay": ("send recorded versions to Kafka", RelayLoop),
         "answer": ("send versions again that Annals misses", RequestAnswerer),

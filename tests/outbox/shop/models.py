@@ -103,7 +103,7 @@ class Note(Recorded):
 
 
 class Effect(models.Model):
-    """The effect of a handler: one row for each processed message, in the order of the commits."""
+    """A row that a handler creates for each message that it processes."""
 
     handler = models.CharField(max_length=100)
     key = models.CharField(max_length=100)

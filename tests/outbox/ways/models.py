@@ -1,6 +1,7 @@
 """Recorded models with every kind of key and relation.
 
-A folder is a document. Sheets, labels and other models are parts of a folder.
+A folder is a document. The rows of Sheet, Label and other models are recorded as parts of the
+document of a folder.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Tag(RecordedWay):
 
 
 class Folder(RecordedWay):
-    """A document whose id is its code. Foreign keys can refer to its code or to its number."""
+    """A document whose id is the field `code`. Foreign keys can refer to `code` or to `number`."""
 
     code = models.CharField(max_length=32, unique=True)
     number = models.IntegerField(unique=True, null=True)
@@ -91,7 +92,7 @@ class OpenFolder(Folder):
 
 
 class Reading(RecordedWay):
-    """A row of a many-to-many relation, recorded as a part of the folder."""
+    """A row of a many-to-many relation, recorded as part of the document of a folder."""
 
     recorded_as = PartOf("folder")
 
@@ -101,7 +102,7 @@ class Reading(RecordedWay):
 
 
 class Sheet(RecordedWay):
-    """A part that can exist without a folder."""
+    """A row that is recorded as part of the document of a folder, if it has a folder."""
 
     recorded_as = PartOf("folder")
 
@@ -110,7 +111,7 @@ class Sheet(RecordedWay):
 
 
 class Cell(RecordedWay):
-    """A part of a part."""
+    """A row that is part of a sheet. The sheet is part of the document of a folder."""
 
     recorded_as = PartOf("sheet")
 
@@ -119,7 +120,7 @@ class Cell(RecordedWay):
 
 
 class Label(RecordedWay):
-    """A part that refers to the code of its folder."""
+    """A part of a folder's document. The foreign key refers to the folder's field `code`."""
 
     recorded_as = PartOf("folder")
 
@@ -130,7 +131,7 @@ class Label(RecordedWay):
 
 
 class Box(RecordedWay):
-    """A part that refers to the number of its folder."""
+    """A part of a folder's document. The foreign key refers to the folder's field `number`."""
 
     recorded_as = PartOf("folder")
 
@@ -141,7 +142,7 @@ class Box(RecordedWay):
 
 
 class Ticket(RecordedWay):
-    """A part with a composite key."""
+    """A part of the document of a folder, with a composite primary key."""
 
     recorded_as = PartOf("folder")
 
@@ -152,7 +153,7 @@ class Ticket(RecordedWay):
 
 
 class Seat(RecordedWay):
-    """A document with a composite key."""
+    """A document whose row has a composite primary key."""
 
     recorded_as = Kind("product-task", id="name")
 
@@ -175,9 +176,10 @@ class Step(RecordedWay):
 
 
 class Pin(RecordedWay):
-    """A part that moves to the folder with key 1 if its folder is deleted.
+    """A part of the document of a folder.
 
-    The foreign key has no constraint in the database.
+    If the folder is deleted, the pin moves to the folder with the primary key 1. This folder can be
+    missing, because the foreign key has no constraint in the database.
     """
 
     recorded_as = PartOf("folder")
@@ -201,7 +203,7 @@ class Limited(RecordedWay):
 
 
 class Loose(RecordedWay):
-    """A document whose foreign key has no constraint, so that its folder may not exist."""
+    """A document with a foreign key to a folder that can be missing: there is no constraint."""
 
     recorded_as = Kind("product-task", id="name")
 
@@ -276,7 +278,7 @@ class VisibleMemoManager(models.Manager.from_queryset(VisibleMemos)):  # type: i
 
 
 class Memo(RecordedWay):
-    """A document whose default manager leaves rows out."""
+    """A document whose default manager hides some rows."""
 
     recorded_as = Kind("product-task", id="name")
 
@@ -288,7 +290,7 @@ class Memo(RecordedWay):
 
 
 class NotedWay(RecordedWay):
-    """An abstract base with a column that its subclasses record."""
+    """An abstract base with a column that the subclasses record."""
 
     note = models.TextField(default="")
 
@@ -318,7 +320,7 @@ class Shout(RecordedWay):
 
 
 class Ledger(RecordedWay):
-    """A document whose table name contains a schema."""
+    """A document in a table whose name contains a schema."""
 
     recorded_as = Kind("product-task", id="name")
 
@@ -332,7 +334,7 @@ class Ledger(RecordedWay):
 
 
 class Entry(RecordedWay):
-    """A part whose table name contains a schema."""
+    """A part of the document of a ledger, in a table whose name contains a schema."""
 
     recorded_as = PartOf("ledger")
 

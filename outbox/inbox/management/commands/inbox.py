@@ -1,4 +1,4 @@
-"""`manage.py inbox`: processes messages, or shows what waits."""
+"""`manage.py inbox`: processes messages from Kafka, or shows the status of the inbox."""
 
 from outbox.inbox import status
 from outbox.inbox.conf import conf
@@ -8,9 +8,9 @@ from outbox.operations import process
 
 
 class Command(process.Command):
-    """The command of the inbox."""
+    """`manage.py inbox`, which processes messages from Kafka or shows the status of the inbox."""
 
-    help = "Process messages from Kafka, or say what waits"
+    help = "Process messages from Kafka, or show which messages wait or failed"
     processes = {"consume": ("process messages", InboxConsumer)}
     conf = conf
     status = status.read_status
