@@ -230,7 +230,7 @@ def parse_whole(value: Any) -> Any:
 def test_nesting_depth_is_measured_at_the_deepest_bracket(
     turns: list[tuple[int, int]], levels: int
 ) -> None:
-    """A turn (limit, up) closes up to `limit` of the open brackets and opens `up` brackets."""
+    """A turn (limit, up) closes at most `limit` open brackets and then opens `up` brackets."""
     text, now, deepest = "", 0, 0
     for limit, up in turns:
         down = min(limit, now)

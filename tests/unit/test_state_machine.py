@@ -205,7 +205,7 @@ class ConsumerMachine(RuleBasedStateMachine):
                 member.reset.add(partition)
 
     def is_truncation_noticeable(self, partition: KafkaPartition, end: int) -> bool:
-        """Return whether consumers can notice that the broker cuts a log at the offset `end`.
+        """Return whether consumers can notice that the log of a partition now ends at `end`.
 
         Consumers compare the last message that they have read with the log. They cannot do that if
         the broker has deleted all messages that were read.
@@ -414,7 +414,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         return True
 
     def redeliver_message(self, member: ModelledConsumer, partition: KafkaPartition) -> None:
-        """Let the client deliver a message again that the consumer did not take."""
+        """Let the Kafka client deliver a message again that the consumer did not take."""
         claimed = member.machine.positions.claimed[partition]
         if claimed.unverified_last is None:
             member.offsets[partition] = claimed.expected
