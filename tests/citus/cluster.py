@@ -32,7 +32,7 @@ WHERE noderole = 'primary' AND groupid <> 0 AND isactive ORDER BY nodeport
 
 @dataclass(frozen=True, slots=True)
 class Citus:
-    """The database of a test on all nodes of a cluster."""
+    """A database that a test created on every node of a Citus cluster."""
 
     urls: list[str]  # of the coordinator, then of each worker
     _open: list[Plain] = field(default_factory=list)
@@ -61,7 +61,10 @@ class Citus:
 
 @contextmanager
 def create_database(coordinator: str) -> Iterator[Citus]:
-    """Create an empty database on a cluster, join its nodes there, and drop it after the block.
+    """Create an empty database on every node of a Citus cluster.
+
+    The workers are registered in the database of the coordinator. After the block the databases are
+    dropped, and so are the roles `annals_*` that the block created.
 
     Args:
         coordinator: A URL of the coordinator.
@@ -102,7 +105,7 @@ def create_database(coordinator: str) -> Iterator[Citus]:
 
 @contextmanager
 def use_database(url: str) -> Iterator[None]:
-    """Let Django, ingest and commands use this database while the block runs in this process."""
+    """Let Django, the consumer and commands in this process use a database during the block."""
     parts = conninfo_to_dict(url)
     settings_dict = django_connection.settings_dict
     disconnect()
@@ -126,7 +129,7 @@ def disconnect() -> None:
 def end_session(plain: Plain) -> None:
     """Close a connection to the coordinator, and wait until its sessions on the nodes have ended.
 
-    Each node counts the rows that a session has inserted when the session ends, at the latest.
+    Afterwards the statistics of PostgreSQL on each node count all rows that the sessions inserted.
     """
     [(number,)] = plain.execute("SELECT citus_backend_gpid()").fetchall()
     url = make_conninfo(plain.info.dsn, password=plain.info.password)
@@ -164,7 +167,7 @@ def _drop_roles(node: str, names: set[str]) -> None:
 
 def _execute_on_node(node: str, statement: str, name: str) -> None:
     with psycopg.connect(node, autocommit=True) as plain:
-        # Each node gets its database by a statement of its own.
+        # The database is created on this node only. The caller repeats the statement on each node.
         plain.execute("SET citus.enable_create_database_propagation TO off")
         for attempt in reversed(range(TRIES)):
             try:

@@ -1,4 +1,4 @@
-"""Fixtures of tests/db with distributed tables, for tests that both folders have."""
+"""Fixtures of tests/db for tests on a cluster: here the tables are distributed."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ __all__ = ["own_labels", "set_clock", "tables", "transactional_db"]
 
 @pytest.fixture
 def transactional_db(distributed: Citus) -> Iterator[None]:
-    """Empty tables of a distributed installation; changes are committed."""
+    """Delete the rows of distributed tables before and after a test that commits changes."""
     delete_rows()
     yield
     delete_rows()

@@ -37,16 +37,19 @@ class StoreWithKnownDays(Store):
 
 
 @pytest.fixture(scope="module")
-def filled(distributed: Citus) -> Store:
-    """The tables with all days. The list of children in search_key is marked as complete."""
-    store = StoreWithKnownDays()
-    make_days(store)
+def store(distributed: Citus) -> Store:
+    """The tables, with a partition for each day that the histories use.
+
+    The mark that search_key lists all children is set.
+    """
+    tables = StoreWithKnownDays()
+    make_days(tables)
     mark_complete(connection.connection)
-    return store
+    return tables
 
 
 @pytest.fixture
-def api(filled: Store, client: Client, monkeypatch: pytest.MonkeyPatch) -> OracleApi:
+def api(store: Store, client: Client, monkeypatch: pytest.MonkeyPatch) -> OracleApi:
     return make_api(client, monkeypatch)
 
 
@@ -60,6 +63,6 @@ def api(filled: Store, client: Client, monkeypatch: pytest.MonkeyPatch) -> Oracl
 )
 @given(history=generate_histories(), data=st.data())
 def test_every_answer_from_distributed_tables_equals_reference(
-    filled: Store, api: OracleApi, history: list[GeneratedVersion], data: st.DataObject
+    store: Store, api: OracleApi, history: list[GeneratedVersion], data: st.DataObject
 ) -> None:
-    compare_all(filled, api, history, data)
+    compare_all(store, api, history, data)

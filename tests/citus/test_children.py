@@ -1,7 +1,6 @@
-"""The children of an application on a cluster.
+"""On a cluster, the list of children in search_key gives the same answers as all shards.
 
-The table search_key lists them, so each child is read from one shard. The answers must be the same
-as without the list, when statements ask all shards.
+With the list, each child of an application is read from one shard.
 """
 
 import io
@@ -68,7 +67,10 @@ def add_versions(store: Store) -> None:
 
 @pytest.fixture(scope="module")
 def loans(distributed: Citus) -> Iterator[Citus]:
-    """Applications with children. One child moved, one day is packed, and has a late version."""
+    """Applications with children. One child moves to a second application and back.
+
+    One day is packed, and one of its versions was stored later, as a plain row.
+    """
     store, plain, packed_day = Store(), distributed.connect(), days_ago(5).date()
     for entity in (TASK, PERSON):
         partitions.create_partition(plain, entity.table, packed_day)
@@ -185,10 +187,10 @@ def test_application_with_many_children_is_read_from_all_shards(
     assert list_answers() == expected
 
 
-def test_list_of_children_is_not_used_when_search_keys_of_stored_days_were_removed(
+def test_children_are_searched_in_all_shards_when_a_stored_day_lost_its_search_keys(
     loans: Citus, unlisted: None
 ) -> None:
-    """A restored day, for example, has no search keys."""
+    """`partitions maintain` removes search keys of old days. Such a day can be restored later."""
     search_rows.mark_complete(loans.connect())
     assert children.list_children(["A1"]).spans
     for before, is_complete in ((days_ago(8), True), (days_ago(7), False)):

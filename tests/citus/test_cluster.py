@@ -19,13 +19,13 @@ def test_roles_and_databases_that_a_test_created_are_dropped_on_all_nodes() -> N
             plain.execute(f"CREATE ROLE {ROLE}")  # on all nodes
             plain.execute(f"CREATE TABLE marks (id int); GRANT SELECT ON marks TO {ROLE}")
         for url in nodes:
-            assert list_named(url, name) == [name, ROLE]
+            assert list_existing(url, name) == [name, ROLE]
     for url in nodes:
-        assert list_named(make_conninfo(url, dbname="postgres"), name) == []
+        assert list_existing(make_conninfo(url, dbname="postgres"), name) == []
 
 
-def list_named(url: str, name: str) -> list[str]:
-    """Return the database and the role of the test that a node has."""
+def list_existing(url: str, name: str) -> list[str]:
+    """Return `name` if a node has this database, and ROLE if the node has this role."""
     with psycopg.connect(url, autocommit=True) as plain:
         rows = plain.execute(
             "SELECT datname FROM pg_database WHERE datname = %(name)s"

@@ -108,7 +108,7 @@ def test_day_cannot_be_created_while_citus_moves_shards(distributed: Citus) -> N
 
 
 @pytest.mark.parametrize("node", [0, 1])
-def test_drop_of_a_day_waits_for_queries_on_any_node_and_does_not_block_others(
+def test_drop_of_a_day_waits_for_transactions_on_any_node_and_does_not_block_new_queries(
     distributed: Citus, node: int
 ) -> None:
     plain, reader = distributed.connect(), distributed.connect(node)

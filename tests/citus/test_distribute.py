@@ -80,7 +80,7 @@ def insert_rows(plain: Connection, entity: EntityKind, day: date) -> None:
 
 @pytest.fixture(scope="module")
 def filled(citus: Citus) -> Citus:
-    """Two days of each table with rows."""
+    """Tables before the distribution, with rows on two days. Three tables have a packed day."""
     plain = citus.connect()
     for entity in ENTITIES:
         for day in DAYS:
@@ -168,7 +168,7 @@ def test_migrate_refuses_to_run_on_a_worker(filled: Citus) -> None:
     ["partitions maintain", "distribute", "grants --apply", "ledger --offline", "gaps", "capacity"],
 )
 def test_commands_refuse_to_run_on_a_worker(filled: Citus, words: str) -> None:
-    """The test sets up the refusal as the command `annals` does. A worker has no tables yet."""
+    """Like the command `annals`, the test calls refuse_workers(). A worker has no tables yet."""
     with use_database(filled.urls[1]):
         refuse_workers()
         try:
@@ -239,7 +239,7 @@ def test_day_packed_before_distribution_can_be_unpacked(filled: Citus) -> None:
 
 
 def test_day_packed_before_distribution_can_be_restored(filled: Citus, tmp_path: Path) -> None:
-    """A dropped day can be restored. A day that lost a row must be unpacked before that."""
+    """A day that was not dropped but lost a row must be unpacked before it can be restored."""
     plain, before, store = filled.connect(), fetch_versions(filled), ArchiveStore(str(tmp_path))
     source = days.locate_day(plain, ARCHIVED.table, PACKED).child
     archived = archive_day(plain, store, ARCHIVED, PACKED, source)
@@ -260,7 +260,7 @@ def test_day_packed_before_distribution_can_be_restored(filled: Citus, tmp_path:
 def test_changed_day_that_was_packed_before_distribution_can_be_accepted_and_dropped(
     filled: Citus,
 ) -> None:
-    """The day was changed by SQL after it was sealed. It must be unpacked first."""
+    """SQL changed the sealed day. It must be unpacked before the change can be accepted."""
     plain, before = filled.connect(), fetch_versions(filled)
     seal_day(plain, CHANGED, PACKED)
     child = days.locate_day(plain, CHANGED.table, PACKED).child

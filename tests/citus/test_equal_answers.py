@@ -93,7 +93,7 @@ class Installation:
             yield
 
     def fill(self, delivery: Delivery) -> None:
-        """Store the first messages, pack two days, and store the others."""
+        """Store `first` of a delivery, pack two days, and store `after_packing`."""
         with connect_plainly() as plain:
             for entity in ENTITIES:
                 for day in DAYS:
@@ -127,14 +127,14 @@ class Installation:
         writer.close()
 
     def get_answer(self, address: str) -> tuple[int, bytes]:
-        """Return the status and the body of an answer."""
+        """Return the status and the body of an answer, without the parts that always differ."""
         response = self.client.get(f"/api/v1/{address}")
         body = OF_THE_MOMENT.sub(b'""', response.content)
         return response.status_code, OF_A_FATE.sub(b"0", body) if "trace?" in address else body
 
 
 class InstallationPair(NamedTuple):
-    """Two installations that got the same messages."""
+    """A single server and a cluster that stored the same messages."""
 
     one_server: Installation
     cluster: Installation
@@ -143,7 +143,11 @@ class InstallationPair(NamedTuple):
 
 @pytest.fixture(scope="module")
 def installation_pair(distributed: Citus) -> Iterator[InstallationPair]:
-    """Both have packed and plain days, late versions, gaps, and repeated and bad messages."""
+    """A single server and a cluster that stored the same messages.
+
+    Each of the two has packed and plain days, late versions, version gaps, and repeated and bad
+    messages.
+    """
     step = SPAN / VERSIONS
     messages = list(islice(generate_messages(37, NOW - SPAN, step=step), VERSIONS))
     delivery = deliver(messages, Random(37))
@@ -164,7 +168,7 @@ def installation_pair(distributed: Citus) -> Iterator[InstallationPair]:
 
 
 def generate_addresses(messages: Sequence[SimulatedMessage], chance: Random) -> Iterator[str]:
-    """Yield API addresses about these messages, one call of the API after the other."""
+    """Yield API addresses without end: for one random message after another, all kinds of calls."""
     numbers = [
         number
         for message in messages

@@ -68,7 +68,7 @@ def test_consumer_transaction_opens_only_one_connection_to_each_node(
 def test_batch_is_stored_once_although_its_writer_is_killed_before_each_statement(
     distributed: Citus, ingested: Ingested
 ) -> None:
-    """Each batch is stored twice: first as new rows (fast path), then as repeats (slow path)."""
+    """Each batch is written twice: first as new rows (fast path), then as repeated (slow path)."""
     body = [make_value(id=f"a{n}", version=0) for n in range(8)]
     ends = 0
     for source_rows, source in (

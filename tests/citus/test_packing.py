@@ -67,8 +67,8 @@ def test_pack_and_unpack_keep_every_version(citus: Citus, plain: Connection) -> 
 def test_day_is_packed_and_unpacked_in_ranges_of_document_ids(
     plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Citus then never collects a whole day on one node. The test sets its limit for intermediate
-    results to the minimum."""
+    """Citus must not collect the rows of a day as an intermediate result on one node. The test sets
+    the limit of Citus for intermediate results to the minimum."""
     fill(plain)
     before = read_rows(plain, ROOT)
     monkeypatch.setattr(cluster_swap, "RANGE_BYTES", 16 * 1024)

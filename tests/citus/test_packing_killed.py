@@ -56,7 +56,7 @@ def day(citus: Citus) -> list[CanonicalRow]:
 
 
 def kill_when_filled(monkeypatch: pytest.MonkeyPatch, kill: Kill) -> None:
-    """Call `kill` when the new table has its rows, before they are compared."""
+    """Let the packing call `kill` after it filled the new table, before it checks the rows."""
     write_rows = packing.DayRewrite._write_rows
 
     def write_and_kill(self: Any, *arguments: Any, **options: Any) -> bytes:
@@ -68,7 +68,7 @@ def kill_when_filled(monkeypatch: pytest.MonkeyPatch, kill: Kill) -> None:
 
 
 def kill_before_swap(monkeypatch: pytest.MonkeyPatch, kill: Kill) -> None:
-    """Call `kill` when writers are locked out and the keys of the old table are compared."""
+    """Let the packing call `kill` just before the swap, when writers are locked out."""
     digest_keys = cluster_swap.digest_keys
     digests = []
 
@@ -82,7 +82,7 @@ def kill_before_swap(monkeypatch: pytest.MonkeyPatch, kill: Kill) -> None:
 
 
 def kill_in_swap(monkeypatch: pytest.MonkeyPatch, kill: Kill) -> None:
-    """Call `kill` when the old table is dropped and the new table has its name."""
+    """Let the packing call `kill` when the old table is dropped and the new one is renamed."""
     rename_indexes = days._rename_indexes
 
     def kill_and_rename(*arguments: Any) -> None:
@@ -93,7 +93,7 @@ def kill_in_swap(monkeypatch: pytest.MonkeyPatch, kill: Kill) -> None:
 
 
 def kill_before_commit(monkeypatch: pytest.MonkeyPatch, kill: Kill) -> None:
-    """Call `kill` when the new table has replaced the old one, before the commit."""
+    """Let the packing call `kill` after the swap of the tables, before its commit."""
     note_form = packing.DayRewrite._note_form
 
     def note_and_kill(*arguments: Any) -> None:
@@ -134,8 +134,11 @@ def test_pack_and_unpack_change_nothing_when_a_worker_dies(
 def test_day_is_packed_or_unchanged_when_coordinator_dies_during_commit(
     hanging: str, citus: Citus, nodes: Nodes, day: list[CanonicalRow]
 ) -> None:
-    """The workers have prepared the swap. If a worker hangs, the coordinator has not decided on the
-    commit yet. If the coordinator hangs, it has already recorded the commit."""
+    """The coordinator is killed after the workers have prepared the swap.
+
+    If a worker hangs in the commit, the coordinator has not recorded the commit yet. If the
+    coordinator hangs, it has recorded the commit.
+    """
     node = nodes.coordinator if hanging == "coordinator" else nodes.list_workers()[-1]
     packing_connection = citus.connect()
     errors: list[BaseException] = []
@@ -177,7 +180,7 @@ def test_day_is_packed_or_unchanged_when_coordinator_dies_during_commit(
 
 
 def restart(nodes: Nodes, node: Address) -> None:
-    """Start a node, and let the nodes end their prepared transactions."""
+    """Start a node, and let Citus commit or roll back the prepared transactions."""
     nodes.revive(node)
     nodes.recover_prepared()
     disconnect()
@@ -185,7 +188,7 @@ def restart(nodes: Nodes, node: Address) -> None:
 
 
 def is_packed(plain: Connection) -> bool:
-    """Return whether the day has blocks; the mark must say the same."""
+    """Return whether the day has blocks. Assert that days.is_packed() returns the same."""
     has_blocks = read_blocks(plain) != []
     assert days.is_packed(plain, ROOT.table, DAY) is has_blocks
     return has_blocks

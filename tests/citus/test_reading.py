@@ -33,7 +33,7 @@ def loans(distributed: Citus) -> Citus:
 
 
 def make_moment(number: float) -> datetime:
-    """Return the moment so many minutes after a noon whose day exists."""
+    """Return the moment `number` minutes after noon of a day that has a partition."""
     return T0 + timedelta(days=9, minutes=number)
 
 
@@ -46,7 +46,7 @@ class RecordedStatement(NamedTuple):
 def record_statements(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[Callable[[], object]], list[RecordedStatement]]:
-    """A function that calls another one and returns its statements on distributed tables."""
+    """A function that makes a call and returns the statements on distributed tables it executed."""
 
     def listen(call: Callable[[], object]) -> list[RecordedStatement]:
         statements: list[RecordedStatement] = []

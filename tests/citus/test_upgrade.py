@@ -37,7 +37,7 @@ PACKED = (clock.now() - timedelta(days=3)).date()
 
 @pytest.fixture
 def empty_cluster(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[Citus]:
-    """A database without tables on all nodes. The commands of this process use it."""
+    """An empty database on every node of a cluster. Commands in this process use the database."""
     with (
         create_database(os.environ["ANNALS_TEST_CITUS"]) as cluster,
         django_db_blocker.unblock(),
@@ -47,7 +47,7 @@ def empty_cluster(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> 
 
 
 def maintain() -> dict[str, Any]:
-    """Run `partitions maintain` in this process, and return what it did."""
+    """Run `partitions maintain` in this process, and return its JSON output."""
     ran = run_command("partitions", "maintain", "--json")
     assert ran.code == 0, (ran.out, ran.err)
     result: dict[str, Any] = json.loads(ran.out)

@@ -23,7 +23,7 @@ class WholeRunFixtures:
     @pytest.fixture(scope="session")
     @classmethod
     def django_db_setup(cls, django_db_blocker: pytest_django.DjangoDbBlocker) -> Iterator[None]:
-        """Replace the fixture of pytest-django."""
+        """Use a distributed database for all tests, not the test database of pytest-django."""
         with (
             create_database(os.environ["ANNALS_TEST_CITUS"]) as cluster,
             django_db_blocker.unblock(),
@@ -43,9 +43,9 @@ class WholeRunFixtures:
     @pytest.fixture(autouse=True)
     @classmethod
     def unlisted_children(cls, django_db_setup: None) -> Iterator[None]:  # noqa: ARG003
-        """Delete, after a test, the mark that the list of children is complete.
+        """Delete after each test the mark that search_key lists all children.
 
-        Tests store versions with SQL, and so they do not list children.
+        Tests store versions with SQL, which adds no children to search_key.
         """
         url = settings.ANNALS.database_url
         yield

@@ -58,7 +58,7 @@ def _find_origins(chain: list[StoredVersion], path: str, value: Value) -> list[S
 
 
 class AmbiguousItemError(Exception):
-    """A list item has no key by which it could be found in the older list."""
+    """Raised when a list item has no key by which it can be found in the older list."""
 
 
 def _follow_pointer(path: str, new: Value, old: Value) -> str | None:
@@ -114,7 +114,7 @@ def _has_distinct_names(names: list[str | None]) -> bool:
 
 
 def _has_conflict(old: Value, new: Value) -> bool:
-    """Return whether the first key that both items have differs."""
+    """Return whether the two items have different values at the first of KEYS that both have."""
     for key in KEYS:
         was, now = get_item_key(old, key), get_item_key(new, key)
         if was is not None and now is not None:

@@ -108,7 +108,10 @@ def check_version(answer: Answer, version: StoredVersion, model: ReferenceStore)
 
 
 def check_difference(answer: Answer, old: Value, new: Value) -> None:
-    """Check that the patch leads exactly from `old` to `new`, and the path of each change."""
+    """Check that the patch of an answer turns `old` exactly into `new`.
+
+    Also check that the path of each change leads to the value that the change has.
+    """
     COUNTS["patches"] += 1
     assert make_exact(values.apply_patch(old, answer["diff"])) == make_exact(new)
     assert (answer["changes"] == []) == (old == new)
@@ -167,13 +170,15 @@ def check_path_filter(
 
 
 def _get_touch_bounds(path: Path, old: Value, new: Value) -> tuple[bool, bool]:
-    """Return whether a path must count as touched, and whether it may count as touched.
+    """Return whether a path filter must select the change from `old` to `new`, and whether it can.
 
-    Both are the same if keys name all list items. An index, a `*`, an item whose other key changed,
-    and a moved item depend on how the list items are matched. Such a path must be touched if other
-    values are there, and may be touched if the list differs.
+    The two results differ only if the items of a list can be matched in several ways that change
+    what the path names: see `_depends_on_matching`. Then the filter must select the change if the
+    values at the path differ, and it can select the change if the list differs.
     """
-    fixed = next((n for n in range(len(path)) if _is_matched(path[: n + 1], old, new)), len(path))
+    fixed = next(
+        (n for n in range(len(path)) if _depends_on_matching(path[: n + 1], old, new)), len(path)
+    )
     if fixed == len(path) and not (path and path[-1].kind == "item"):
         differs = values.is_different(path, old, new)
         return differs, differs
@@ -184,11 +189,11 @@ def _get_touch_bounds(path: Path, old: Value, new: Value) -> tuple[bool, bool]:
     return values.is_different(path, old, new), at_most
 
 
-def _is_matched(path: Path, old: Value, new: Value) -> bool:
-    """Return whether the last step of the path depends on how list items are matched.
+def _depends_on_matching(path: Path, old: Value, new: Value) -> bool:
+    """Return whether the matching of list items decides which item the last step names.
 
-    If an item keeps one of its two keys and changes the other, only one key says that it is the
-    same item.
+    That is so for an index, for `*`, and for an item with two keys if one of the keys changed. By
+    the unchanged key it is the same item, and by the changed key it is a new item.
     """
     step = path[-1]
     if step.kind != "item":
@@ -345,7 +350,11 @@ def check_application_at(api: OracleApi, model: ReferenceStore, id: str, moment:
 
 
 def check_uncertain(answer: Any, state: list[StoredVersion], model: ReferenceStore) -> None:
-    """Check the missing versions that may have been current at the moment of the answer."""
+    """Check which missing versions an answer reports as possibly current.
+
+    Args:
+        state: The versions that the answer gives as current.
+    """
     lacking = [(version.kind, version.id, model.find_missing_after(version)) for version in state]
     entries = [
         (item["kind"], item["id"], [int(number.text) for number in item["missingVersions"]])

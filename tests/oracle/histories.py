@@ -98,7 +98,7 @@ def _draw_items(inner: st.SearchStrategy[Value]) -> st.SearchStrategy[Value]:
 
 
 def _draw_keyed_lists(inner: st.SearchStrategy[Value]) -> st.SearchStrategy[Value]:
-    """Draw lists whose items one key identifies, as in most real lists."""
+    """Draw lists in which each item is identified by one key, as in most real lists."""
     item = st.fixed_dictionaries({"s": SCALARS}, optional={"in": inner, "id": IDS})
     names = st.lists(st.sampled_from("abcdef"), unique=True, max_size=4)
     return names.flatmap(

@@ -39,7 +39,7 @@ class ReferenceResult:
 
 @dataclass(frozen=True)
 class StoredVersion:
-    """One version as the database has it."""
+    """One version, read back from the database."""
 
     kind: str
     id: str
@@ -79,7 +79,7 @@ class ReferenceFilters:
 
 
 class ReferenceStore:
-    """All stored versions."""
+    """All versions of a history, and what the API must answer about them."""
 
     def __init__(self, stored: Sequence[StoredVersion]) -> None:
         self.stored = list(stored)
@@ -97,8 +97,8 @@ class ReferenceStore:
     def find_previous(self, version: StoredVersion) -> StoredVersion | None:
         """Return the version with the nearest lower number, or None.
 
-        If a producer used this number several times, return the latest of these versions that is
-        not later than `version`, or else the oldest.
+        If several versions have that lower number, return the latest of them that is not later than
+        `version`. If all of them are later, return the oldest of them.
         """
         lower = [
             candidate
@@ -248,7 +248,8 @@ class ReferenceStore:
     ) -> list[tuple[Value, StoredVersion, datetime | None]]:
         """Return the values that a field had, the newest first.
 
-        Each comes with the version that set it, and the moment until which the field had it.
+        Each value comes with the version that set the value, and the moment until which the field
+        had the value.
         """
         field_values: list[tuple[Value, StoredVersion, datetime | None]] = []
         until = None
@@ -261,7 +262,10 @@ class ReferenceStore:
 
 
 def _list_key_texts(version: StoredVersion, name: str) -> set[str]:
-    """Return the texts by which search finds a business key. Some values cannot be found."""
+    """Return the texts by which search finds the business key `name` of a version.
+
+    Search finds only texts and numbers of at most 100 characters, not empty and without NUL.
+    """
     raw_values = [
         values.find_at_pointer(pointer, version.data)
         for pointer in BUSINESS_KEYS[version.kind][name]

@@ -77,7 +77,7 @@ def make_api(client: Client, monkeypatch: pytest.MonkeyPatch) -> OracleApi:
 
 @pytest.fixture
 def store(db: None) -> Store:
-    """The tables with all days."""
+    """The tables, with a partition for each day that the histories use."""
     store = Store()
     make_days(store)
     return store
@@ -238,7 +238,7 @@ DICTIONARY = Dictionary(b'{"docs": [{"pid": "a", "id": "x"}], "clientId": "C1", 
 
 
 def pack(draw: Any) -> None:
-    """Put most versions of each document and day into blocks. The others stay plain rows."""
+    """Put most versions of each document and day into blocks. Other versions stay plain rows."""
     plain = connection.connection
     dictionaries.store_dictionary(plain, ENTITIES[0].table, DICTIONARY)
     for entity, day in {(entity, moment.date()) for entity in ENTITIES for moment in MOMENTS}:
@@ -318,7 +318,7 @@ def _make_row(version: GeneratedVersion, *, old: bool) -> SourceRow:
 
 
 def _load_snapshot(version: GeneratedVersion) -> str:
-    """Return the snapshot as the tables have it. Blame depends on the order of its keys."""
+    """Return the snapshot with its keys in the order of JSONB, because blame depends on it."""
     table = sql.Identifier(BY_NAME[version.kind].table)
     query = sql.SQL("SELECT data::text FROM {} WHERE (id, version, updated_at) = (%s, %s, %s)")
     key = [version.id, version.version, version.moment]
@@ -343,9 +343,9 @@ def move_to_old_service(
 ) -> None:
     """Move some versions into the old service. A few of them stay in the tables too.
 
-    The old service has only one version of each number, so it gets no repeated numbers. It gets no
-    child that moved to another application, because for an application it returns only the
-    versions that name it.
+    The old service has only one version of each number, so versions with a repeated number stay in
+    the tables. Children that moved to a second application stay in the tables too, because for an
+    application the old service returns only the versions that name this application.
     """
     times = Counter((version.kind, version.id, version.version) for version in history)
     once = [version for version in history if times[version.kind, version.id, version.version] == 1]
@@ -375,7 +375,7 @@ def move_to_old_service(
 
 
 def move_day_to_archive(files: Files, day: date) -> None:
-    """Move a day out of the tables."""
+    """Archive a day, and delete its rows from the tables."""
     plain = connection.connection
     for entity in ENTITIES:
         table = days.locate_day(plain, entity.table, day).child
@@ -394,11 +394,11 @@ def compare_all(
     files: Files | None = None,
     old: pytest.MonkeyPatch | None = None,
 ) -> None:
-    """Store the versions of a history, compare the answer of every call, and remove them.
+    """Store a history, compare the answers of every call with the reference, and roll back.
 
     Args:
-        files: An archive. With it, the days are packed first, and at last one day is archived.
-        old: A patch through which some versions are in the old service.
+        files: An archive. If given, the days are packed first, and at the end one day is archived.
+        old: If given, it patches the old service, and some versions are moved there.
     """
     with transaction.atomic():
         COUNTS["histories"] += 1

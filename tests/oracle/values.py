@@ -41,7 +41,7 @@ def parse_json(text: str | bytes) -> Value:
 
 
 def make_exact(value: Value) -> object:
-    """Return an object that is equal for two values only if their numbers have equal notations."""
+    """Convert a value so that numbers are equal only if written alike: 1 and 1.0 differ."""
     if isinstance(value, dict):
         return {key: make_exact(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -50,7 +50,7 @@ def make_exact(value: Value) -> object:
 
 
 class PathStep(NamedTuple):
-    """One step of a path."""
+    """One step of a path to a value in a snapshot."""
 
     kind: str  # `key` for a key or an index, `item` for an item named by a field, or `any`
     text: str = ""
@@ -58,7 +58,7 @@ class PathStep(NamedTuple):
 
     @property
     def segment(self) -> str:
-        """The step as the API writes it."""
+        """The step as a part of a path of the API: a key, an index, `*`, or `[field=value]`."""
         if self.kind == "any":
             return "*"
         if self.kind == "item":
@@ -149,7 +149,7 @@ def _select_step(step: PathStep, value: Value) -> list[Value]:
 def is_different(path: Path, old: Value, new: Value) -> bool:
     """Return whether the values that a path selects differ. The path has no `*`.
 
-    If several list items have one key, they are compared in their order.
+    If several list items have the same key, these items are compared in their order.
     """
     if not path:
         return old is not new if ABSENT in (old, new) else old != new

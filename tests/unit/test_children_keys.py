@@ -29,7 +29,7 @@ def test_application_is_not_collected_as_a_child() -> None:
     assert children.list_rows() == []
 
 
-def test_child_that_is_already_listed_for_a_day_is_not_collected_again() -> None:
+def test_search_key_of_child_is_collected_only_once_for_each_application_and_day() -> None:
     children = NewChildren()
     children.add_record(record(7))
     again = NewChildren(children.fingerprints)

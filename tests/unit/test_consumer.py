@@ -137,7 +137,7 @@ def test_each_range_of_lost_offsets_is_logged(caplog: pytest.LogCaptureFixture) 
 
 
 @given(st.lists(st.booleans(), max_size=60), st.integers(1, 8), st.integers(1, 20))
-def test_bad_message_breaker_opens_exactly_when_a_plain_count_exceeds_a_limit(
+def test_bad_message_breaker_opens_exactly_when_number_in_a_row_or_share_reaches_its_limit(
     bad: list[bool], consecutive: int, window: int
 ) -> None:
     breaker = Breaker(Tolerance(consecutive, 0.4, window))
@@ -171,8 +171,8 @@ A, B = ("a", 0), ("b", 0)
 WAIT = 30.0
 
 
-def find_notice_times(still: StandstillTimer, since: float, limit: float = 1000.0) -> float:
-    """Return when the timer notices that A stays at offset 5, if it is asked every 5 seconds."""
+def find_standstill_time(still: StandstillTimer, since: float, limit: float = 1000.0) -> float:
+    """Return when the timer reports a standstill, asked every 5 s while no position changes."""
     now = since
     while not still.note_positions(now, {A: 5, B: 1}, {A}):
         now += 5
@@ -182,13 +182,13 @@ def find_notice_times(still: StandstillTimer, since: float, limit: float = 1000.
 
 def test_standstill_timer_doubles_its_wait_until_a_message_arrives() -> None:
     still = StandstillTimer(WAIT)
-    first = find_notice_times(still, 0.0)
+    first = find_standstill_time(still, 0.0)
     assert first == WAIT
     # The consumer has claimed its partitions again, and the positions are still the same.
-    second = find_notice_times(still, first + 5)
+    second = find_standstill_time(still, first + 5)
     assert second - (first + 5) == 2 * WAIT
     assert not still.note_positions(second + 5, {A: 6, B: 1}, {A})
-    assert find_notice_times(still, second + 10) == second + 15 + WAIT
+    assert find_standstill_time(still, second + 10) == second + 15 + WAIT
 
 
 @pytest.mark.parametrize("moves, more", [(1, {A}), (0, set())])
@@ -199,11 +199,11 @@ def test_standstill_timer_ignores_partitions_that_advance_or_are_read_to_the_end
     assert not any(still.note_positions(5.0 * n, {A: 5, B: n * moves}, more) for n in range(100))
 
 
-def test_standstill_timer_does_not_count_the_time_before_more_messages_arrive() -> None:
+def test_standstill_timer_does_not_count_time_without_unread_messages() -> None:
     still = StandstillTimer(WAIT)
     for turn in range(100):
         assert not still.note_positions(5.0 * turn, {A: 5, B: 1}, set())
-    assert find_notice_times(still, 500.0) == 500.0 + WAIT
+    assert find_standstill_time(still, 500.0) == 500.0 + WAIT
 
 
 MESSAGE = KafkaMessage("t", 0, 7, 1_700_000_000_000, b"key", b"value", leader_epoch=3)
@@ -359,7 +359,7 @@ PATIENCE = 15.0
 
 @pytest.fixture
 def stuck_member_timer() -> StuckMemberTimer:
-    """The timer of a member that lost its partitions at time 0, when its brokers may be down."""
+    """The timer of a member that lost its partitions at time 0. The brokers might be down."""
     timer = StuckMemberTimer(PATIENCE, -100.0)
     timer.end()
     timer.begin(0.0, are_brokers_up=False)
@@ -385,7 +385,7 @@ def find_stuck_time(
 
 
 @pytest.mark.parametrize("outage", [10.0, 60.0, 3600.0])
-def test_stuck_member_timer_waits_equally_long_after_outages_of_any_length(
+def test_time_until_member_counts_as_stuck_does_not_depend_on_length_of_outage(
     stuck_member_timer: StuckMemberTimer, outage: float
 ) -> None:
     stuck = find_stuck_time(stuck_member_timer, 0.0, away_until=outage)
@@ -393,7 +393,7 @@ def test_stuck_member_timer_waits_equally_long_after_outages_of_any_length(
     assert stuck >= outage + PATIENCE
 
 
-def test_stuck_member_timer_doubles_its_wait() -> None:
+def test_time_until_member_counts_as_stuck_doubles_until_the_member_gets_partitions() -> None:
     patience = StuckMemberTimer(PATIENCE, 0.0)
     first = find_stuck_time(patience, 0.0)
     second = find_stuck_time(patience, first)

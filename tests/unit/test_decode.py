@@ -373,7 +373,7 @@ def test_every_reject_reason_has_a_text() -> None:
         ({"productInstanceId": "A1", "updatedAt": "0001-01-01T00:00:00+23:59"}, "A1", False),
     ],
 )
-def test_application_and_moment_of_bad_message_of_a_child_are_read_when_valid(
+def test_valid_application_and_moment_are_read_from_a_bad_message_of_a_child(
     changes: dict[str, Any], application: str, made_at: bool
 ) -> None:
     place = find_parent_and_time(KafkaMessage(CHILD_TOPIC, 0, 0, -1, b"K1", make_value(**changes)))

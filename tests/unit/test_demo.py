@@ -1,4 +1,4 @@
-"""The simulated messages meet the contract and the target distributions, and the demo runs them."""
+"""Simulated messages meet the contract and the target distributions. The demo survives errors."""
 
 import os
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""The comparison of snapshots: few changes, in document order, with list items named by key."""
+"""The comparison of snapshots: its changes and patches, and the filter of changes by path."""
 
 import copy
 from decimal import Decimal
@@ -151,7 +151,7 @@ CASES: dict[str, tuple[Any, Any, list[tuple[Any, ...]]]] = {
 
 
 @pytest.mark.parametrize("old, new, expected", CASES.values(), ids=CASES)
-def test_comparison_finds_few_changes_and_names_list_items_by_key_fields(
+def test_comparison_finds_the_expected_changes_and_names_list_items_by_key_fields(
     old: Any, new: Any, expected: list[tuple[Any, ...]]
 ) -> None:
     assert list_changes_in_short(old, new) == expected
@@ -251,7 +251,7 @@ NEW = {
 }
 
 
-def is_seen(path: str, old: Any = OLD, new: Any = NEW) -> list[str]:
+def list_matching_paths(path: str, old: Any = OLD, new: Any = NEW) -> list[str]:
     return [change.key_path for change in list_changes(old, new) if is_matching(path, change)]
 
 
@@ -286,11 +286,11 @@ def is_seen(path: str, old: Any = OLD, new: Any = NEW) -> list[str]:
 def test_path_filter_matches_only_changes_at_or_below_its_path(
     path: str, matches: list[str]
 ) -> None:
-    assert is_seen(path) == matches
+    assert list_matching_paths(path) == matches
 
 
 def test_path_filter_of_a_list_matches_changes_of_its_items() -> None:
-    assert is_seen("/participants") == [
+    assert list_matching_paths("/participants") == [
         "/participants/[pid=77c1]/docs/[id=9]",
         "/participants/[pid=8f3a]",
         "/participants/[pid=8f3a]/name",
@@ -298,21 +298,21 @@ def test_path_filter_of_a_list_matches_changes_of_its_items() -> None:
     ]
 
 
-def test_path_filter_matches_added_or_removed_value_only_when_it_contains_the_path() -> None:
+def test_path_filter_matches_added_or_removed_value_only_if_path_exists_in_the_value() -> None:
     new = {"address": {"city": "Казань", "lines": [{"id": 1, "text": "x"}]}}
-    assert is_seen("/address/city", {}, new) == ["/address"]
-    assert is_seen("/address/city", new, {}) == ["/address"]
-    assert is_seen("/address/street", {}, new) == []
-    assert is_seen("/address/lines/[id=1]/text", {}, new) == ["/address"]
-    assert is_seen("/address/lines/[id=2]/text", {}, new) == []
-    assert is_seen("/address/lines/*", {}, new) == ["/address"]
-    assert is_seen("/address/city", None, {"address": {"city": "Казань"}}) == [""]
+    assert list_matching_paths("/address/city", {}, new) == ["/address"]
+    assert list_matching_paths("/address/city", new, {}) == ["/address"]
+    assert list_matching_paths("/address/street", {}, new) == []
+    assert list_matching_paths("/address/lines/[id=1]/text", {}, new) == ["/address"]
+    assert list_matching_paths("/address/lines/[id=2]/text", {}, new) == []
+    assert list_matching_paths("/address/lines/*", {}, new) == ["/address"]
+    assert list_matching_paths("/address/city", None, {"address": {"city": "Казань"}}) == [""]
 
 
-def test_path_filter_matches_replaced_value_only_when_the_part_at_its_path_differs() -> None:
+def test_path_filter_matches_replaced_value_only_if_values_at_the_filtered_path_differ() -> None:
     old, new = {"a": [{"b": 1, "c": 1}]}, {"a": {"0": {"b": 1, "c": 2}}}
-    assert is_seen("/a/0/c", old, new) == ["/a"]
-    assert is_seen("/a/0/b", old, new) == []
+    assert list_matching_paths("/a/0/c", old, new) == ["/a"]
+    assert list_matching_paths("/a/0/b", old, new) == []
 
 
 @pytest.mark.parametrize("path", ["rate", "~", "/a~", "/a~5", "/a~x", "/[pid]", "/[pid=1", "/["])
@@ -441,7 +441,7 @@ def test_comparison_of_a_document_with_its_copy_finds_no_changes(document: Any) 
 
 
 @given(PAIRS)
-def test_changes_and_patch_made_separately_equal_those_of_one_comparison(
+def test_list_changes_and_make_patch_return_the_same_as_compare_snapshots(
     pair: tuple[Any, Any],
 ) -> None:
     diff = compare_snapshots(*pair)
@@ -486,7 +486,7 @@ def _escape(key: str) -> str:
 
 
 class ReplayedChanges:
-    """Applies the changes that a person sees to the old snapshot, to get the new one."""
+    """Computes the new snapshot from the old one and the list of changes, without the patch."""
 
     def __init__(self, changes: tuple[ValueChange, ...]) -> None:
         self.removed = {change.path for change in changes if change.kind == "removed"}

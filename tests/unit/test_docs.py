@@ -59,7 +59,7 @@ def test_glossary_names_existing_classes() -> None:
     ] == []
 
 
-def test_tables_of_structure_page_name_existing_files() -> None:
+def test_files_in_tables_of_structure_page_exist() -> None:
     files = re.findall(
         r"^\| `([\w/]+\.py)` \|", (docs.DOCS / "structure.md").read_text(), re.MULTILINE
     )

@@ -70,7 +70,7 @@ def test_broker_deletes_no_message_before_the_forecast_moment(
     assert forecast.at <= max(now, min(too_old, too_many)) + 2 / rate
 
 
-def test_forecast_is_immediate_when_broker_has_already_deleted_unread_messages() -> None:
+def test_forecast_moment_is_now_when_broker_has_already_deleted_unread_messages() -> None:
     forecast = forecast_deletion(EIGHT_HOURS, PartitionLog(1000.0, 50, 60, 1.0), 20)
     assert (forecast.at, forecast.deleted, forecast.unread) == (1000.0, 30, 10)
 

@@ -257,14 +257,14 @@ def test_message_in_any_envelope_form_gives_the_same_record_as_in_the_contract_f
         sent = wrap(page_text)
         record = forms[name](sent, WINDOW)
         if wrap in (make_bare_change_event, make_wrapped_change_event):
-            record = _decode_row(record, page_text, data)
+            record = _replace_row_by_document(record, page_text, data)
         assert _decode_plain(record) == _decode_plain(expected), name
 
 
-def _decode_row(record: Record, content: dict[str, Any], data: msgspec.Raw) -> Record:
-    """Check a record whose snapshot is a whole database row, and return it for the comparison.
+def _replace_row_by_document(record: Record, content: dict[str, Any], data: msgspec.Raw) -> Record:
+    """Check that the snapshot of a record is the database row, and replace it by the document.
 
-    The data of `content` is one column of the row.
+    The document is one column of the row. Records in all envelope forms can be compared then.
     """
     shown_text = bytes(record.data)
     assert NUMBER.encode() in shown_text or bytes(data) == b"null"
@@ -393,7 +393,7 @@ types = { "o.changed" = "UPDATE" }
         ({"data": [1]}, "bad_data", "`data` is no object"),
     ],
 )
-def test_detail_of_bad_cloudevent_names_the_wrong_attribute(
+def test_detail_of_bad_cloudevent_says_which_attribute_is_wrong(
     changed: dict[str, Any], reason: str, detail: str, tmp_path: Path
 ) -> None:
     decoder = Decoder({TOPIC: make_parser(VERSION_IN_THE_DATA, tmp_path, "/application")})

@@ -144,7 +144,7 @@ DEPTHS = [
 
 
 def make_nested(levels: int, inside: str = "1") -> bytes:
-    """Return a value inside `levels` alternating objects and lists, each with another member."""
+    """Return `inside` nested in `levels` alternating lists and objects with two members each."""
     text = inside
     for level in range(levels):
         text = f'{{"a": {text}, "]}}\\"": 0.50}}' if level % 2 else f'[{text}, "{{["]'
@@ -192,7 +192,7 @@ def test_innermost_value_of_deeply_nested_document_is_found_and_compared(levels:
         ("1", "[1]", False),
     ],
 )
-def test_number_in_another_notation_is_no_change_at_any_depth(
+def test_number_in_a_different_notation_is_not_a_change_at_any_depth(
     levels: int, was: str, now: str, same: bool
 ) -> None:
     old, new = loads_shallow(make_nested(levels, was)), loads_shallow(make_nested(levels, now))
@@ -207,7 +207,7 @@ def test_number_in_another_notation_is_no_change_at_any_depth(
 
 
 @given(DOCUMENTS, st.integers(1, 4))
-def test_document_is_read_unchanged_when_parsing_stops_at_any_depth(
+def test_document_is_read_unchanged_whatever_the_maximum_depth_of_parsing(
     document: Any, deepest: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -230,7 +230,7 @@ def parse_whole(value: Any) -> Any:
 def test_nesting_depth_is_measured_at_the_deepest_bracket(
     turns: list[tuple[int, int]], levels: int
 ) -> None:
-    """For each pair the text closes at most the first number of brackets, and opens the second."""
+    """A turn (limit, up) closes at most `limit` open brackets and then opens `up` brackets."""
     text, now, deepest = "", 0, 0
     for limit, up in turns:
         down = min(limit, now)
@@ -272,7 +272,7 @@ def test_deeply_nested_list_items_without_identity_fields_are_matched() -> None:
     )
 
     def compare_far_down(frames: int) -> list[str]:
-        """Compare with as many frames on the stack as in a web request."""
+        """Compare `old` and `new` with `frames` frames on the stack, and return the changes."""
         if frames:
             return compare_far_down(frames - 1)
         blamed: dict[str, int] = {}

@@ -213,7 +213,9 @@ def list_blocks(language: str) -> list[str]:
     return [block.text for block in BLOCKS if (block.page, block.language) == (PAGE, language)]
 
 
-def test_message_on_kinds_page_becomes_the_version_that_the_page_describes(tmp_path: Path) -> None:
+def test_example_messages_in_documentation_of_kinds_give_the_documented_version(
+    tmp_path: Path,
+) -> None:
     plain, events, rows = list_blocks("json")
     _short, _full, cloudevents, debezium = list_blocks("toml")
     for message, file in ((plain, None), (events, cloudevents), (rows, debezium)):
@@ -237,7 +239,7 @@ def test_message_on_kinds_page_becomes_the_version_that_the_page_describes(tmp_p
         assert isinstance(json.loads(bytes(record.data)), dict)
 
 
-def test_error_quoted_in_docs_of_kinds_is_that_of_loading_the_file(tmp_path: Path) -> None:
+def test_documentation_of_kinds_quotes_the_exact_error_for_a_wrong_pointer(tmp_path: Path) -> None:
     file = tmp_path / "kinds.toml"
     file.write_text(list_blocks("toml")[1].replace('"/number"', '"number"'), encoding="utf-8")
     try:

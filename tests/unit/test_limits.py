@@ -1,4 +1,4 @@
-"""Limits for calls of the old service: the circuit breaker, and the size of an answer."""
+"""Limits for calls to the old service: the circuit breaker, and the size of an answer."""
 
 import gzip
 import tracemalloc

@@ -74,10 +74,9 @@ names = st.sampled_from(["a", "b", "c"])
 
 
 @given(way=st.lists(st.one_of(names, st.just("*")), max_size=4), data=st.data())
-def test_secret_is_masked_when_it_stands_before_the_end_of_a_marked_path(
+def test_text_number_or_list_is_masked_where_a_marked_path_expects_an_object(
     way: list[str], data: st.DataObject
 ) -> None:
-    """A document can have a text or a list where the marked path expects an object."""
     path = ["person", *way, "secret"]
     depth = data.draw(st.integers(1, len(path)), "how far the document follows the path")
     forms: list[Any] = ["canary", 4509112233, '{"secret":"canary"}']
@@ -97,12 +96,12 @@ def test_secret_is_masked_when_it_stands_before_the_end_of_a_marked_path(
 @pytest.mark.parametrize(
     "path", ["/p/number", "/p/*", "/list/[pid=x]/n/deep", "/list/0/n/1", "/q/r/0/s", "/q/r/[a=b]"]
 )
-def test_path_below_a_marked_field_is_recognised(path: str) -> None:
+def test_path_below_a_marked_field_counts_as_below_it(path: str) -> None:
     assert MarkedPaths(["/p", "/list/*/n", "/q/r/t"]).is_below_mark(parse_path(path))
 
 
 @pytest.mark.parametrize("path", ["/p", "", "/*", "/list/[n=x]", "/list/0/n", "/q/number", "/*/n"])
-def test_path_that_is_not_below_a_marked_field_is_allowed(path: str) -> None:
+def test_marked_field_and_paths_elsewhere_do_not_count_as_below_a_marked_field(path: str) -> None:
     assert not MarkedPaths(["/p", "/list/*/n"]).is_below_mark(parse_path(path))
 
 

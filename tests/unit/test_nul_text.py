@@ -1,4 +1,4 @@
-"""Snapshots with NUL characters are restored unchanged, and other snapshots are not touched."""
+"""Snapshots with NUL characters or very long numbers are stored without changing a value."""
 
 import json
 from decimal import Decimal
@@ -45,7 +45,7 @@ def has_nul(value: object) -> bool:
 
 
 def make_texts(document: dict[str, object]) -> list[bytes]:
-    """Return the document as JSON with few escapes, and with many."""
+    """Return two JSON texts of a document: one with few escape sequences, and one with many."""
     plain = dumps(document)
     return [plain, json.dumps(json.loads(plain, parse_float=str), ensure_ascii=True).encode()]
 
@@ -84,7 +84,7 @@ ZEROS = "0" * 100
 
 
 def make_document(number: str) -> bytes:
-    """Return a document with this number that is long enough for its zeros to be shortened."""
+    """Return a document with a number. Its size makes shorten_zeros() shorten long numbers."""
     text = "0" * MIN_SHORTENED_BYTES
     return f'{{"text": "{text}", "quoted": "\\"{ZEROS}", "n": {number}}}'.encode()
 

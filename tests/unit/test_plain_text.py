@@ -1,4 +1,4 @@
-"""In a spreadsheet a text that begins a formula gets an apostrophe, and others do not change."""
+"""In files for spreadsheets, a text that would be a formula gets an apostrophe in front."""
 
 import csv
 import io
@@ -37,7 +37,7 @@ from history.common.plain_text import escape_formulas
         "",
     ],
 )
-def test_text_that_does_not_begin_a_formula_is_not_changed(text: str) -> None:
+def test_text_that_spreadsheets_do_not_read_as_a_formula_is_not_changed(text: str) -> None:
     assert escape_formulas(text) == text
 
 
@@ -62,7 +62,7 @@ def test_text_that_does_not_begin_a_formula_is_not_changed(text: str) -> None:
         "+" + "9" * 200,
     ],
 )
-def test_text_that_begins_a_formula_gets_an_apostrophe_in_front(text: str) -> None:
+def test_text_that_spreadsheets_read_as_a_formula_gets_an_apostrophe_in_front(text: str) -> None:
     assert escape_formulas(text) == f"'{text}"
 
 
@@ -77,7 +77,7 @@ def test_text_that_begins_a_formula_gets_an_apostrophe_in_front(text: str) -> No
         "x;='file:///etc/passwd'#$passwd.A1",
     ],
 )
-def test_csv_file_has_no_formula_even_when_read_with_another_separator(text: str) -> None:
+def test_csv_file_has_no_formula_even_when_read_with_a_different_separator(text: str) -> None:
     file = io.StringIO()
     csv.writer(file, delimiter=";").writerow([escape_formulas(text), "last"])
     for separator in ";,\t|":

@@ -1,4 +1,4 @@
-"""The secret scan of the gate finds secrets that are committed by mistake.
+"""scripts/secret_scan.py finds passwords and keys that are committed by mistake.
 
 The tests assemble the secrets from parts, so that the scan does not find them in this file.
 """

@@ -66,7 +66,7 @@ def test_unknown_sqlstate_is_treated_like_its_class(expected: ErrorCause, name: 
     "expected, name",
     [(outcome, name) for outcome, names in NOTABLE.items() for name in names.split()],
 )
-def test_sqlstate_with_a_decision_of_its_own_is_classified_by_it(
+def test_sqlstate_that_is_an_exception_has_a_different_cause_than_its_class(
     expected: ErrorCause, name: str
 ) -> None:
     assert classify_error(getattr(errors, name)("said")) is expected
@@ -74,7 +74,7 @@ def test_sqlstate_with_a_decision_of_its_own_is_classified_by_it(
 
 def test_only_errors_caused_by_a_row_send_it_to_quarantine() -> None:
     """The test lists the classes of such errors, and the codes excepted from them. A code of
-    another class needs a decision here."""
+    a different class must be added here."""
     at_fault = {state for state in KNOWN if classify_error(make_error(state)) is ErrorCause.BATCH}
     classes = {state for state in KNOWN if state[:2] in ("21", "22", "23", "54")}
     other_codes = {"22023", "22P03", "22P04", "23502", "54011", "54023"}

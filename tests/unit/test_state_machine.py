@@ -167,12 +167,16 @@ class ConsumerMachine(RuleBasedStateMachine):
 
     @rule(partition=st.sampled_from(PARTITIONS))
     def elect_leader(self, partition: KafkaPartition) -> None:
-        """Elect another leader that has the whole log."""
+        """Elect a new leader that has the whole log."""
         self.leader[partition] += 1
 
     @rule(partition=st.sampled_from(PARTITIONS), back=st.integers(1, 3))
     def compact(self, partition: KafkaPartition, back: int) -> None:
-        """Let the broker compact the log: it deletes a message that is already stored."""
+        """Let log compaction at the broker delete a message that is already stored.
+
+        Args:
+            back: How far the message is before the next offset of the ledger.
+        """
         offset = self.ledger[partition].next - back
         if self.low[partition] <= offset < len(self.log[partition]) - 1:
             self.log[partition][offset] = HOLE
@@ -184,7 +188,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         kinds=st.lists(KINDS, max_size=12),
     )
     def truncate(self, partition: KafkaPartition, keep: float, kinds: list[str]) -> None:
-        """Elect a leader with a shorter log, which then grows, maybe beyond what was read."""
+        """Elect a leader with a shorter log, and append messages, possibly beyond what was read."""
         log, low = self.log[partition], self.low[partition]
         end = low + int((len(log) - low) * keep)
         if end == len(log) or not self.is_truncation_noticeable(partition, end):
@@ -201,9 +205,10 @@ class ConsumerMachine(RuleBasedStateMachine):
                 member.reset.add(partition)
 
     def is_truncation_noticeable(self, partition: KafkaPartition, end: int) -> bool:
-        """Return whether consumers can notice a truncation, because they know a message to compare.
+        """Return whether consumers can notice that the log of a partition now ends at `end`.
 
-        They know none if the broker has deleted all messages that were read.
+        Consumers compare the last message that they have read with the log. They cannot do that if
+        the broker has deleted all messages that were read.
         """
         entry = self.ledger[partition]
         known_values = entry.last is not None and entry.last.offset >= self.low[partition]
@@ -376,7 +381,7 @@ class ConsumerMachine(RuleBasedStateMachine):
             lane = machine.get_lane(partition)
             if not lane.ready:
                 assert lane.flight is not None
-                self.note_left_message(member, partition)
+                self.redeliver_message(member, partition)
                 return False
             self.launch_one(member, lane)
             verdict = take_message(machine, message)
@@ -384,7 +389,7 @@ class ConsumerMachine(RuleBasedStateMachine):
             assert offset > before or (last is not None and not was_found and offset == before)
             verdict = take_message(machine, message, self.low[partition])
             if verdict is AdmissionVerdict.FULL:  # after it was compared with the last message
-                self.note_left_message(member, partition)
+                self.redeliver_message(member, partition)
                 return False
         if verdict in (AdmissionVerdict.TRUNCATED, AdmissionVerdict.UNEXPECTED):
             assert verdict is AdmissionVerdict.TRUNCATED or partition in member.reset
@@ -408,8 +413,8 @@ class ConsumerMachine(RuleBasedStateMachine):
             self.halt(member, partition)
         return True
 
-    def note_left_message(self, member: ModelledConsumer, partition: KafkaPartition) -> None:
-        """Note that a message was left, and from which offset the client delivers again."""
+    def redeliver_message(self, member: ModelledConsumer, partition: KafkaPartition) -> None:
+        """Let the Kafka client deliver a message again that the consumer did not take."""
         claimed = member.machine.positions.claimed[partition]
         if claimed.unverified_last is None:
             member.offsets[partition] = claimed.expected
@@ -429,7 +434,7 @@ class ConsumerMachine(RuleBasedStateMachine):
 
     @rule(number=NUMBERS, partition=st.sampled_from(PARTITIONS), back=st.integers(0, 2))
     def deliver_unexpected(self, number: int, partition: KafkaPartition, back: int) -> None:
-        """Let the client deliver a message that it must not deliver: no batch may take it."""
+        """Deliver a message that the client must not deliver, and check that no batch takes it."""
         machine = self.members[number].machine
         claimed = machine.positions.claimed.get(partition)
         messages = count_filling_messages(machine)
@@ -477,7 +482,11 @@ class ConsumerMachine(RuleBasedStateMachine):
     def write(self, number: int, choice: int, how: str) -> None:
         """Let the database write or refuse a batch in flight.
 
-        Without an answer the consumer does not know whether the batch was written.
+        Args:
+            number: Selects the consumer.
+            choice: Selects the lane of the consumer.
+            how: Whether the consumer gets an answer, gets no answer although the database has
+                written the batch (unanswered), or gives the batch up before a write (abandoned).
         """
         member = self.draw_member(lambda member: member.machine.in_flight, number)
         lane = pick_one(list_flying(member), choice)
@@ -758,7 +767,7 @@ def test_lane_continues_while_the_batch_of_another_lane_hangs() -> None:
 
 
 def test_small_batch_is_written_soon_although_another_lane_has_large_batches() -> None:
-    """The test first lets a large batch hang, and then lets the next large batch follow at once."""
+    """Two cases: a large batch hangs, and a second large batch follows it without a pause."""
     machine = make_claimed_machine(Limits(100, 300_000), partitions=2, lanes=2)
     large, works = (machine.get_lane((TOPIC, number)) for number in range(2))
     for offset in range(3):
@@ -782,7 +791,7 @@ def test_small_batch_is_written_soon_although_another_lane_has_large_batches() -
 TOO_LONG = Explanation(Code.NUMBER_TOO_LONG)
 
 
-def test_partition_that_is_halted_while_reading_is_paused_is_not_resumed() -> None:
+def test_partition_halted_during_a_pause_stays_paused_when_reading_resumes() -> None:
     """The bad messages are in the batch for which reading was paused. PostgreSQL refused them."""
     machine = make_claimed_machine(LIMITS, partitions=2, lanes=1)
     bad = [make_message(make_value(), offset) for offset in range(TOLERANCE.consecutive)]

@@ -1,7 +1,8 @@
 """`python ask.py ADDRESS...`: prints the answers of the release in the current folder as JSON.
 
-Run it with PYTHONPATH set to the release. It imports only Django and its settings. With ASKED_AT it
-also imports the clock, and sets it to this moment.
+Run it with PYTHONPATH set to the folder of the release. It imports only Django and the settings of
+the release. If ASKED_AT is set, it also imports the clock of the release, and sets the clock to the
+moment in ASKED_AT.
 """
 
 import base64

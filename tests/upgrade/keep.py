@@ -1,7 +1,7 @@
 """`python -m tests.upgrade.keep NAME REFERENCE`: keeps tables and answers of a release.
 
-Takes the code of the release out of the repository, lets it store simulated applications, and
-writes tests/upgrade/releases/. Run it once for each release, on the day of its tag.
+Unpacks the code of the release from Git, stores simulated applications with this code, and writes
+the files to tests/upgrade/releases/. Run it once for each release, on the day of its tag.
 """
 
 import argparse
@@ -57,7 +57,11 @@ def make_message(version: int) -> dict[str, object]:
 
 
 def list_addresses(url: str) -> list[str]:
-    """Return the addresses of all merged timelines, and of one timeline of each kind."""
+    """Return the addresses of the timelines to keep.
+
+    These are the timelines of all applications with their children, and for each kind the timeline
+    of one document.
+    """
     paths = []
     with psycopg.connect(url) as plain:
         for (root,) in plain.execute(f"SELECT DISTINCT id FROM {ENTITIES[0].table} ORDER BY id"):

@@ -1,7 +1,8 @@
-"""Packed days in an upgrade.
+"""Checks of packed days in an upgrade to this release and in a return to the earlier release.
 
-In the wrong order `maintain` of this release runs before web and consumer are replaced, in the
-right order after it. The way back must unpack the days first.
+In the right order, web server and consumer are replaced before `partitions maintain` of this
+release runs. In the wrong order, they are replaced after it. Before a return to the earlier
+release, the days must be unpacked.
 """
 
 import json
@@ -46,13 +47,13 @@ def send_again(stand: UpgradeStand) -> None:
 
 
 def list_statuses(stand: UpgradeStand) -> list[int]:
-    """Request each of PATHS from the present web, and return the statuses of the answers."""
+    """Request each of PATHS from the running web server, and return the HTTP statuses."""
     assert stand.web is not None
     return [stand.web.send_request(path).status for path in PATHS]
 
 
 def check_wrong_order(stand: UpgradeStand) -> None:
-    """Check that `maintain` packs nothing while web and consumer of the earlier release run."""
+    """Check that `maintain` packs nothing while the earlier web server and consumer run."""
     running = stand.start_consumer(stand.earlier)
     send_finished_day(stand)
     with stand.serve_web(stand.earlier):
@@ -68,7 +69,7 @@ def check_wrong_order(stand: UpgradeStand) -> None:
 
 
 def check_right_order(stand: UpgradeStand) -> None:
-    """Check that `maintain` packs the day after both were replaced, and that nothing fails."""
+    """Check that `maintain` packs a day when web server and consumer run this release."""
     running = stand.start_consumer(ROOT)
     with stand.serve_web(ROOT):
         result = run_maintain(stand)
@@ -79,7 +80,7 @@ def check_right_order(stand: UpgradeStand) -> None:
     running.terminate(10)
 
 
-def check_way_back(stand: UpgradeStand) -> None:
+def check_return_to_earlier_release(stand: UpgradeStand) -> None:
     """Check that the earlier release refuses packed days, and works after they are unpacked."""
     stand.consumers.root = stand.earlier
     refused_consumer = stand.consumers.start_consumer(**stand.get_environment(stand.earlier))
@@ -103,7 +104,7 @@ def check_way_back(stand: UpgradeStand) -> None:
 
 
 def check_all_orders(stand: UpgradeStand) -> None:
-    """Check the wrong order, the right order and the way back, on one stand."""
+    """Check an upgrade in both orders of its steps, and a return to the earlier release."""
     check_wrong_order(stand)
     check_right_order(stand)
-    check_way_back(stand)
+    check_return_to_earlier_release(stand)

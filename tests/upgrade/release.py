@@ -1,4 +1,4 @@
-"""The files that are kept of a release: NAME.sql.gz and NAME.json.gz.
+"""The files that are kept of each earlier release: NAME.sql.gz and NAME.json.gz.
 
 The first is a dump of a database with simulated data. The second has the answers of the API about
 this data by address, and the counts of the ledger.
@@ -26,7 +26,7 @@ class ReleaseCommandError(Exception):
 
 
 class KeptRelease:
-    """The code of a release in a folder, which uses a database."""
+    """A release that tests can run: the folder with its code, and the database that it uses."""
 
     def __init__(self, root: Path, url: str, home: Path, env: Mapping[str, str]) -> None:
         our_variables = ("ANNALS_", "KAFKA_", "DJANGO_", "PYTHON")
@@ -39,7 +39,7 @@ class KeptRelease:
         self.root = root
 
     def run_command(self, *arguments: str) -> str:
-        """Return the output of a command.
+        """Run a command of the release, and return its output.
 
         Raises:
             ReleaseCommandError: The command failed.
@@ -47,7 +47,7 @@ class KeptRelease:
         return self._run_python("manage.py", *arguments)
 
     def fetch_answers(self, *addresses: str) -> dict[str, Any]:
-        """Return the data of the answers by address below /api/v1/.
+        """Request addresses, relative to /api/v1/, and return the data of the answer to each.
 
         Raises:
             ReleaseCommandError: A request failed.
@@ -55,7 +55,7 @@ class KeptRelease:
         return dict(zip(addresses, json.loads(self._run_python(str(ASK), *addresses)), strict=True))
 
     def read_ledger(self) -> list[dict[str, Any]]:
-        """Return the sums of each topic partition."""
+        """Return the counts of the ledger for each topic partition, such as `read` and `stored`."""
         report = json.loads(self.run_command("ledger", "--json", "--offline"))
         return [{name: partition[name] for name in COUNTED} for partition in report["partitions"]]
 
@@ -74,7 +74,7 @@ class KeptRelease:
 
 
 def write_kept(name: str, suffix: str, text: str) -> None:
-    """Write a kept file of a release. The same text gives the same bytes."""
+    """Write a kept file of a release, compressed without a timestamp."""
     FOLDER.mkdir(exist_ok=True)
     with (
         (FOLDER / f"{name}.{suffix}.gz").open("wb") as raw,
@@ -103,7 +103,8 @@ def get_last_release() -> str:
 def get_end_of_day(name: str) -> str:
     """Return the end of the UTC day of a release as ISO 8601.
 
-    Answers about the kept data must be asked at this moment, because retention depends on the day.
+    Requests for the kept data need a clock that is set to this moment, because retention depends on
+    the day.
     """
     return f"{_read_releases()[name]}T23:59:00+00:00"
 

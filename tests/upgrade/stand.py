@@ -1,4 +1,4 @@
-"""Servers for an upgrade, processes of two releases, and the requests of users meanwhile."""
+"""The stand of the upgrade test: servers, processes of two releases, and API requests."""
 
 import re
 import subprocess
@@ -50,10 +50,10 @@ class ProjectCommandError(Exception):
 class UpgradeStand:
     """One database with one group of consumers, and a web server of either release.
 
-    A project is a folder with the code of a release: `earlier` or ROOT.
+    The argument `root` of the methods is the folder with the code of a release: `earlier` or ROOT.
 
     Attributes:
-        earlier: The project of the earlier release.
+        earlier: The folder with the code of the earlier release.
         web: The web server that gets the requests, or None.
         faults: Sentences about wrong answers and long pauses.
     """
@@ -82,7 +82,7 @@ class UpgradeStand:
         self._pause = 0.0
 
     def run_command(self, root: Path, *arguments: str) -> str:
-        """Run a command of a project as the owner of the tables, and return its output.
+        """Run a command of a release as the owner of the tables, and return the output.
 
         Raises:
             ProjectCommandError: The command failed.
@@ -93,9 +93,13 @@ class UpgradeStand:
         return finished.stdout + finished.stderr
 
     def prepare_tables(self, root: Path) -> None:
-        """Migrate with a project, grant rights to the web and the consumer, and create the days.
+        """Run the migrations of a release, grant rights to the logins, and create the days.
 
-        Also create the logins of both if they do not exist, because not every release does that.
+        The logins of web server and consumer are created if they do not exist, because not every
+        release creates them.
+
+        Args:
+            root: The folder with the code of the release.
         """
         self.run_command(root, "migrate", "--verbosity", "0")
         self.run_command(root, "grants", "--apply")
@@ -108,24 +112,26 @@ class UpgradeStand:
         self.run_command(root, "partitions", "maintain")
 
     def start_consumer(self, root: Path) -> ConsumerProcess:
-        """Start a consumer of a project, and wait until it reads."""
+        """Start a consumer of the release in the folder `root`, and wait until it reads."""
         self.consumers.root = root
         running = self.consumers.start_consumer(**self.get_environment(root))
         running.wait_until_reading()
         return running
 
     def get_environment(self, root: Path) -> dict[str, str]:
-        """Return the environment of processes of a project, with the consumer's login.
+        """Return the environment variables of processes that run the release in the folder `root`.
 
-        The earlier release runs with the packages that its requirements name.
+        They contain the login of the consumer. Processes of the earlier release import the packages
+        that its requirements name.
         """
         return self.env if root is ROOT else self.env | {"PYTHONPATH": f"{self.earlier}.packages"}
 
     @contextmanager
     def serve_web(self, root: Path, ready: str = "/readyz") -> Iterator[None]:
-        """Run a web server of a project during the block.
+        """Run the web server of a release as long as the `with` block runs.
 
         Args:
+            root: The folder with the code of the release.
             ready: The path that answers 200 when requests are possible.
         """
         env = self.get_environment(root) | {"DATABASE_URL": self.database.build_url(logins.WEB)}
@@ -136,7 +142,7 @@ class UpgradeStand:
 
     @contextmanager
     def watch_answers(self) -> Iterator[None]:
-        """Send requests to the web and query the ledger while the block runs."""
+        """Send requests to the web server, and query the ledger, while the block runs."""
         stop = threading.Event()
         thread = threading.Thread(target=self._watch, args=[stop])
         thread.start()

@@ -1,4 +1,4 @@
-"""One run of the scenes on a cluster, and its report."""
+"""One run of the fault test on a cluster, and the report about the run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from tests.citus.faults.workers import WorkerScenes, collect_worker_scenes
 
 @dataclass(frozen=True)
 class FaultPlan:
-    """What one run does, and on which cluster."""
+    """Options of one run of the fault test: the cluster, the kinds of faults and the load."""
 
     dsn: str  # of the coordinator
     # Commands that kill and start a node. See `Nodes`.
     stop: str
     start: str
     third: Address | None  # a node that has not joined the cluster
-    scenes: Sequence[str] = ()  # the names of the scenes; all scenes if empty
+    scenes: Sequence[str] = ()  # names of kinds of faults; all kinds if empty
     shards: int = 8
     rate: float = 200.0  # messages a second
     seconds: float = 10.0  # how long a node stays dead
@@ -29,14 +29,14 @@ class FaultPlan:
 
 @dataclass(frozen=True)
 class FaultReport:
-    """What one run found."""
+    """The results of one run of the fault test."""
 
     lines: list[str]  # what happened
     wrong: list[str]  # version gaps, and answers that no reader should get
 
 
 def run(plan: FaultPlan, folder: Path) -> FaultReport:
-    """Run the scenes of a plan.
+    """Run the scenes of a plan on a cluster. Each scene makes one kind of fault under load.
 
     Raises:
         AssertionError: A message was lost or stored twice, or a process does not continue.

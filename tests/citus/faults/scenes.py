@@ -1,4 +1,4 @@
-"""Scenes: each makes one kind of fault under load, and checks that nothing is lost.
+"""The scenes of the fault test: each makes a fault under load, and checks that nothing is lost.
 
 A worker, the coordinator or a consumer is killed, or a worker joins and leaves.
 """
@@ -34,7 +34,7 @@ WHERE logicalrelid = 'product_instance_aud'::regclass GROUP BY 1, 2 ORDER BY 2
 
 @dataclass
 class Scenes:
-    """The scenes of one run."""
+    """One run of the fault test: a public method makes a fault under load, and checks the data."""
 
     stand: ClusterStand
     watch: ApiWatcher
@@ -55,7 +55,7 @@ class Scenes:
             self._kill_for_a_while(self.stand.nodes.coordinator)
 
     def kill_consumer(self) -> None:
-        """Kill the consumer again and again at random moments, and start another one."""
+        """Kill the consumer `times` times at random moments. Start a new one after each kill."""
         with self._run_scene("the consumer dies"):
             for _ in range(self.times):
                 self.stand.wait_for_progress()
@@ -66,9 +66,9 @@ class Scenes:
             self._report(f"killed {self.times} times")
 
     def kill_between_prepare_and_commit(self) -> None:
-        """Kill the coordinator when workers have prepared a transaction.
+        """Kill the coordinator twice while workers have a prepared transaction.
 
-        The first time the coordinator has not written its commit yet, the second time it has.
+        The first kill comes before the coordinator has written the commit, the second kill after.
         """
         nodes = self.stand.nodes
         for hanging, outcome in (
@@ -194,7 +194,7 @@ class Scenes:
 
     @contextmanager
     def _run_scene(self, name: str) -> Iterator[None]:
-        """Run a scene under load. Afterwards assert that each version is stored once."""
+        """Send messages while the block makes a fault. Then assert that each is stored once."""
         stand, began = self.stand, time.monotonic()
         self.watch.scene = name
         with stand.feed.send_in_background(stand.rate):
@@ -212,7 +212,7 @@ class Scenes:
 
 @contextmanager
 def _create_database(stand: ClusterStand, third: Address) -> Iterator[None]:
-    """Create the test's database on a node that has not joined, and drop it after the block."""
+    """Create the test's database on a node outside the cluster, and drop it after the block."""
     url, name = stand.nodes.get_url(third), psycopg.conninfo.conninfo_to_dict(stand.database.url)
     admin = psycopg.conninfo.make_conninfo(url, dbname="postgres")
     with psycopg.connect(admin, autocommit=True) as plain:
@@ -233,7 +233,7 @@ def _format_counts(counts: dict[Address, int]) -> str:
 
 
 def collect_scenes(scenes: Scenes, third: Address | None) -> dict[str, Callable[[], None]]:
-    """Return the scenes by their names on the command line."""
+    """Return the methods that make a fault, by the names that the option `--scene` accepts."""
     scene_by_name: dict[str, Callable[[], None]] = {
         "worker": scenes.kill_worker,
         "coordinator": scenes.kill_coordinator,

@@ -1,4 +1,4 @@
-"""The test environment of the faults: a distributed database, a broker, a consumer and the web."""
+"""The stand of the fault test: a distributed database, a broker, a consumer and a web server."""
 
 import time
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ class ClusterDatabase(ProductDatabase):
 
 @dataclass
 class ClusterStand:
-    """The processes of one run."""
+    """The database and the processes of one run of the fault test."""
 
     nodes: Nodes
     database: ClusterDatabase
@@ -95,7 +95,7 @@ class ClusterStand:
         assert parse_shaped("ledger", finished.stdout)["totals"]["lag"] == 0
 
     def find_gaps(self) -> list[str]:
-        """Return a sentence for each version gap that `annals gaps` finds, or for its error."""
+        """Return a sentence for each version gap in the store, or the error of `annals gaps`."""
         finished = self.consumers.run_command("gaps", "--json")
         if finished.returncode != 0:
             return [f"annals gaps: {finished.stderr.strip()}"]
@@ -141,9 +141,10 @@ def start_stand(
 
 
 def list_paths() -> dict[str, tuple[str, str]]:
-    """Return an API address for each document of the feed, with the table and id of the document.
+    """Return the address of the timeline of each document, with the document's table and id.
 
-    The answer comes from the shard of this id. The timeline of an application needs all shards.
+    To answer, the API reads only the shard to which the id belongs. Timelines of applications with
+    their children are left out, because they need all shards.
     """
     tables_by_path = {}
     for number in range(DOCUMENTS):

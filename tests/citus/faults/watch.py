@@ -1,4 +1,4 @@
-"""Readers of the API while scenes run. Their answers are counted by scene."""
+"""Sends requests to the API during the fault test, and counts the answers for each fault."""
 
 import json
 import random
@@ -27,7 +27,7 @@ JOIN pg_dist_node n ON n.groupid = p.groupid AND n.noderole = 'primary'
 
 @dataclass
 class ReadStatistics:
-    """The answers to one kind of requests in one scene."""
+    """The answers to one kind of requests during one fault."""
 
     statuses: Counter[int] = field(default_factory=Counter)
     slowest: float = 0.0  # seconds

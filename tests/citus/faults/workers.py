@@ -1,4 +1,4 @@
-"""More scenes with workers.
+"""Faults of workers: each is made under load, and then nothing must be lost.
 
 A worker dies in the middle of a commit, the worker to which the consumer is connected dies, and a
 standby replaces a worker.
@@ -37,7 +37,7 @@ SELECT citus_update_node(nodeid, %s, %s) FROM pg_dist_node WHERE nodename = %s A
 
 @dataclass
 class WorkerScenes(Scenes):
-    """The scenes of this module. They share their state with the scenes of the base class."""
+    """One run of the fault test, which can also make the faults of this module."""
 
     last: ExitStack = field(default_factory=ExitStack)  # cleans up after the last scene
 
@@ -71,10 +71,10 @@ class WorkerScenes(Scenes):
             )
 
     def connect_consumer_to_worker(self) -> None:
-        """Connect the consumer to a worker, and kill one node after the other.
+        """Connect the consumer to a worker, and kill the nodes of the cluster one by one.
 
-        This worker dies in a commit, and then once more. Then another worker dies, and last the
-        coordinator.
+        The consumer's worker is killed twice: in the middle of a commit, and at an arbitrary
+        moment. Then a second worker is killed, and last the coordinator.
         """
         stand, nodes = self.stand, self.stand.nodes
         own_worker, other_worker = nodes.list_workers()[:2]
@@ -94,9 +94,10 @@ class WorkerScenes(Scenes):
             stand.wait_for_progress()
 
     def _kill_in_commit_of_consumer(self, node: Address) -> None:
-        """Kill the consumer's worker in a commit that it has prepared on the coordinator.
+        """Kill `node`, the worker to which the consumer is connected, in the middle of a commit.
 
-        The prepared transaction locks the ledger, so other consumers cannot write either.
+        The consumer's transaction stays prepared on the coordinator and locks rows of the ledger,
+        so a consumer that is connected to the coordinator cannot write.
         """
         stand, nodes = self.stand, self.stand.nodes
         stand.wait_for_progress()
@@ -153,7 +154,7 @@ class WorkerScenes(Scenes):
 def _stop_in_commit(nodes: Nodes, origin: Address, node: Address) -> Iterator[list[str]]:
     """Stop a session of `origin` during the block, in the middle of a commit on `node`.
 
-    `node` has prepared the transaction, and `origin` has not committed it. Yields the names of the
+    `node` has prepared the transaction, and `origin` has not committed it. Yields the gids of the
     prepared transactions.
     """
     deadline = time.monotonic() + CAUGHT_S
@@ -179,12 +180,12 @@ def _has_prepared(nodes: Nodes, node: Address, gids: list[str]) -> bool:
         return bool({*_list_gids(plain, "citus_")} & {*gids})
 
 
-def _make_gid_prefix(nodes: Nodes, begun: Address) -> str:
-    """Return the beginning of the names of the prepared transactions of the node `begun`.
+def _make_gid_prefix(nodes: Nodes, origin: Address) -> str:
+    """Return how the gid of each prepared transaction begins that a session of `origin` started.
 
-    Citus names them citus_GROUP_PROCESS_TRANSACTION_CONNECTION.
+    A gid of Citus is citus_GROUP_PROCESS_TRANSACTION_CONNECTION.
     """
-    [(group,)] = nodes.citus.fetch_rows(_GROUP, begun)
+    [(group,)] = nodes.citus.fetch_rows(_GROUP, origin)
     return f"citus_{group}_"
 
 
@@ -197,7 +198,7 @@ def _list_gids(plain: psycopg.Connection[Any], prefix: str) -> list[str]:
 
 
 def collect_worker_scenes(scenes: WorkerScenes) -> dict[str, Callable[[], None]]:
-    """Return the scenes of this module by their names on the command line."""
+    """Return the methods of this module that make a fault, by the names for `--scene`."""
     return {
         "commit": scenes.kill_in_a_commit,
         "on-worker": scenes.connect_consumer_to_worker,
