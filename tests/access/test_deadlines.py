@@ -58,7 +58,7 @@ def request_view(view: View) -> HttpResponse:
 
 @pytest.fixture
 def one_second_deadline(settings: Any, transactional_db: None) -> Iterator[None]:
-    """Give requests one second, in a session that is closed after the test."""
+    """Set the deadline of requests to one second. Close the database connection after the test."""
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, request_seconds=1)
     yield
     connection.close()
@@ -136,16 +136,17 @@ def enter_in_another_thread(block: AbstractContextManager[object]) -> Iterator[N
 
 
 def hold_place(pool: PlacePool, owner: object) -> AbstractContextManager[None]:
-    """Let another thread hold a place of this login during the `with` block."""
+    """Let a second thread hold a place of the login `owner` until the `with` block ends."""
     return enter_in_another_thread(pool.take_place(owner))
 
 
 @contextmanager
 def wait_for_place(pool: PlacePool, owner: object, got: list[object]) -> Iterator[None]:
-    """Let another thread wait for a place for a login, and join it at the end.
+    """Let a second thread request a place for the login `owner`, and join the thread at the end.
 
     Args:
-        got: Gets the login when it has the place, or ("refused", login) if it is refused.
+        got: The thread appends the login when it has a place, or ("refused", login) when the pool
+            refuses the request.
     """
 
     def wait() -> None:
@@ -214,7 +215,7 @@ def test_place_pool_gives_next_place_to_login_with_fewest_places(
         wait_until(lambda: len(got) == 4, "not all requests got a place")
 
 
-def test_login_without_requests_displaces_waiting_request_when_queue_is_full(
+def test_full_queue_refuses_request_of_busiest_login_to_admit_first_request_of_a_login(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(worker_shares, "WAIT_S", 30.0)

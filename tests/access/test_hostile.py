@@ -235,7 +235,7 @@ def test_program_is_identified_by_the_claim_that_its_provider_declares(
     assert send_with_token(client, token).status_code == 200
 
 
-def test_request_log_names_program(
+def test_request_log_has_login_of_program_that_sends_a_bearer_token(
     client: Client,
     issuer: LocalIssuer,
     store_with_application: Store,

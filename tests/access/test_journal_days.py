@@ -218,7 +218,7 @@ def assert_day_has_fault(day: date, *faults: str) -> None:
     assert any(f"{TABLE} {day}: {fault}" in out for fault in faults), out
 
 
-def test_verify_finds_forged_journal_entry_although_a_late_row_explains_it(
+def test_verify_finds_forged_journal_entry_although_it_is_noted_as_a_late_row(
     sealed_days: list[date], journal_with_few_days: Connection
 ) -> None:
     day = sealed_days[2]

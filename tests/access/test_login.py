@@ -25,7 +25,7 @@ pytestmark = pytest.mark.system
 
 
 class TwoProviderSite:
-    """A web process of Annals and its two identity providers."""
+    """A web server of Annals, and two identity providers at which its users log in."""
 
     def __init__(self, web: ProductionWeb, bank: RealProvider, keycloak: RealProvider) -> None:
         self.web, self.bank, self.keycloak = web, bank, keycloak
@@ -33,7 +33,7 @@ class TwoProviderSite:
 
 @pytest.fixture(scope="module")
 def running_site(server: EmbeddedPostgres) -> Iterator[TwoProviderSite]:
-    """Start the web and two providers once for all tests of this module."""
+    """Start a web server of Annals and two identity providers once for this module."""
     with tempfile.TemporaryDirectory(prefix="annals-login-") as name, ExitStack() as stack:
         folder = Path(name)
         database = stack.enter_context(create_own_database(server))
@@ -264,7 +264,7 @@ def test_session_continues_only_while_provider_confirms_the_person(site: TwoProv
 
 
 def test_api_refuses_session_until_provider_confirms_it(site: TwoProviderSite) -> None:
-    """The session must not give a person who has lost their role access to the API."""
+    """A person who has lost the role must not reach the API with an old session."""
     person = ProviderUser()
     person.log_in(site.web.url, site.bank, "1")
     search = f"{site.web.url}/api/v1/search?q=A1"

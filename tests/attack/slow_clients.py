@@ -25,7 +25,10 @@ BIG_DOCUMENT = "attack-big"
 
 
 def attack_half_open(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure]:
-    """Open 40 and 400 connections that send nothing or half a request, and measure /healthz."""
+    """Open many connections that send nothing or half a request, and measure /healthz meanwhile.
+
+    The attack opens 40 connections. Without `fast`, it repeats with 400 connections.
+    """
     for count in (40,) if fast else (40, 400):
         for first_bytes in (b"", b"GET /healthz HTTP/1.1\r\nHost: loc"):
             with site.run_web() as web:
