@@ -34,7 +34,10 @@ class CommandResult:
 
 
 class CommandForker:
-    """The client of the forking process."""
+    """Runs commands of manage.py in forks of a process that has already imported Annals.
+
+    A CommandForker starts this process and sends it the command lines.
+    """
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._asking = threading.Lock()

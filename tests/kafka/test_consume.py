@@ -1,4 +1,4 @@
-"""`annals consume` reads messages from both kinds of broker and stores them."""
+"""`annals consume` reads messages from the embedded broker and from Apache Kafka, and stores them."""
 
 import time
 from collections.abc import Iterable
