@@ -121,7 +121,14 @@ def _fill_in_place(replace: Replace) -> None:
 
 
 def _make_room(connection: Connection, day_manifest: Manifest) -> days.DayTable:
-    """Drop an empty partition of the day, and the tables that an interrupted restore left."""
+    """Drop the partition of the day, or the table that an interrupted restore left of the day.
+
+    Returns:
+        The absent table of the day, which the restore can create.
+
+    Raises:
+        ArchiveError: The partition has rows.
+    """
     place = days.locate_day(connection, day_manifest.table, day_manifest.day)
 
     def check_empty(_: days.DayTable) -> None:
@@ -198,7 +205,11 @@ def _mix_applications_in_block(replace: Replace) -> None:
 
 
 def _keep_only_noted_rows(replace: Replace) -> None:
-    """Add to the new table only the rows that the consumer noted, as an earlier release did."""
+    """Bring back a defect of an earlier release: a swap loses rows.
+
+    Of the rows that arrive during a swap, only rows with an entry in `late_row` get into the new
+    table.
+    """
     noted = sql.SQL(
         "SELECT row_id AS id, updated_at, late_row.version FROM late_row JOIN {old} AS stored"
         " ON stored.id = row_id AND stored.version = late_row.version"
@@ -217,7 +228,10 @@ def _leave_packed_day_unguarded(replace: Replace) -> None:
 
 
 def _find_packed_days_by_clock(replace: Replace) -> None:
-    """Let the consumer search blocks of days before its own today, as an earlier release did."""
+    """Bring back a defect of an earlier release: the consumer trusts the clock of its machine.
+
+    The consumer searches blocks only in days before the current day of this clock.
+    """
     replace(table_swap, "guard_table", lambda *_: None)
     replace(fast_path, "_get_server_time", lambda _: clock.now())
 
@@ -247,7 +261,7 @@ DEFECTS: dict[str, tuple[str, Callable[[Replace], None]]] = {
 
 @contextmanager
 def put_back(name: str) -> Iterator[None]:
-    """Bring a mended defect back into the code until the block ends."""
+    """Bring a mended defect back into the code until the `with` block ends."""
     with ExitStack() as stack:
 
         def replace(owner: Any, attribute: str, value: Any) -> None:
