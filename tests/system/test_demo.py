@@ -163,8 +163,11 @@ def change_price(shop: str) -> None:
 
 
 def test_demo_runs_twice_on_the_same_data_and_leaves_no_process(home: Path) -> None:
-    """The demo starts first with the example shop and then without it. An application that was
-    never stored is not shown."""
+    """The demo runs first with the example shop, and then without the shop.
+
+    The file `showcase` names the application to which the demo links. The demo ignores an
+    application in this file that is not in the database.
+    """
     home.mkdir()
     (home / "showcase").write_text("lost-with-the-broker")
     demo = RunningDemo(home, "--port", str(find_free_port()), "--with-shop")

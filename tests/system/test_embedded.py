@@ -1,7 +1,8 @@
 """The embedded servers, and the database logins.
 
-`manage.py` starts PostgreSQL and the broker if no server is named, finds them later, and stops them
-on request. The owner of the tables creates the other logins, there and with docker/compose.yaml.
+If the settings do not name servers, `manage.py` starts PostgreSQL and the broker. Later commands
+use the running servers, and `annals embedded stop` stops them. The owner of the tables creates the
+database logins, on the embedded PostgreSQL and on the PostgreSQL of docker/compose.yaml.
 """
 
 import os
@@ -237,7 +238,7 @@ def test_owner_of_embedded_tables_is_not_a_superuser(postgres_server: EmbeddedPo
         plain.execute("DROP TABLE of_the_superuser")
 
 
-def test_sql_and_commands_of_compose_create_its_database_logins(
+def test_owner_sql_and_grants_command_of_compose_create_database_logins(
     postgres_server: EmbeddedPostgres, tmp_path: Path
 ) -> None:
     passwords = {name: secrets.token_hex(16) for name in ("owner", "web", "consumer")}

@@ -1,4 +1,7 @@
-"""nginx with docker/nginx/nginx.conf in front of the real web, and the end of a web process."""
+"""nginx with docker/nginx/nginx.conf as the proxy of a real web server of Annals.
+
+The web server answers running requests before it ends.
+"""
 
 import http.client
 import os
@@ -52,7 +55,7 @@ def front(site: AttackedSite) -> Iterator[AttackedWeb]:
         yield web
 
 
-def test_proxy_passes_answers_of_the_web_and_closes_internal_addresses(front: AttackedWeb) -> None:
+def test_proxy_passes_answers_of_web_server_and_blocks_internal_paths(front: AttackedWeb) -> None:
     response = front.send_request(f"{PATH}?pageSize=1")
     assert response.status == 200
     assert response.headers["cache-control"] == "no-store"

@@ -43,7 +43,7 @@ def web(database: ProductDatabase, temporary: Path, tmp_path: Path) -> Iterator[
 
 
 def count_not_found(web: AttackedWeb) -> float:
-    """Return how many answers with 404 all processes together have counted."""
+    """Return the number of answers with status 404, summed over all processes of the server."""
     families = list(text_string_to_metric_families(web.send_request("/metrics").body.decode()))
     # Metrics of a consumer would look like a consumer that does not advance.
     assert (

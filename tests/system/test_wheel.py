@@ -1,4 +1,4 @@
-"""The wheels have the same bytes each time and all files, and Annals runs from them alone."""
+"""Every build makes wheels with equal bytes and all files. Annals runs from its wheel alone."""
 
 import os
 import re
@@ -127,7 +127,8 @@ def test_command_without_the_embedded_extra_names_the_missing_setting(
 def test_annals_installed_from_wheel_runs_in_an_empty_folder(
     annals_from_wheel: InstalledAnnals,
 ) -> None:
-    """The test runs check, migrate, partitions maintain, and the production web with a timeline."""
+    """The test runs `check`, `migrate` and `partitions maintain`, starts the production web server
+    and opens a timeline."""
     url = os.environ["DATABASE_URL"]
     with psycopg.connect(url, autocommit=True) as plain:
         plain.execute("DROP DATABASE IF EXISTS from_a_wheel")
