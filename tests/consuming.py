@@ -206,7 +206,7 @@ def run_command(
 
 
 def make_tables(env: dict[str, str], server: EmbeddedPostgres) -> None:
-    """Migrate, and grant rights to the web and the consumer.
+    """Create the tables, and grant their rights to the logins of web processes and consumers.
 
     Args:
         env: The environment of the commands, with the owner's login.
@@ -386,7 +386,7 @@ class MessageFeed:
 
     @contextmanager
     def send_in_background(self, rate: float) -> Iterator[None]:
-        """Produce this many messages per second while the block runs."""
+        """Produce this many messages per second during the `with` block."""
         stop = threading.Event()
 
         def send_at_rate() -> None:

@@ -178,7 +178,7 @@ def _become_command(
 
 
 def _reload_settings_after_check() -> None:
-    """Make Django read its settings again after Annals has checked its own."""
+    """Let start.prepare_environment() also make Django read annals.settings again."""
     from annals.web import start
 
     prepare = start.prepare_environment

@@ -1,6 +1,6 @@
-"""Follow every link of every page as each role.
+"""Every link on the screens leads to a page that the role of the login may see.
 
-No link is broken, no link leads to a page that the role may not see, and no page fails.
+The tests open the pages in each role, and follow all links on the pages.
 """
 
 import re

@@ -117,7 +117,7 @@ def test_place_pool_queues_requests_when_all_places_are_taken(
 
 @contextmanager
 def enter_in_another_thread(block: AbstractContextManager[object]) -> Iterator[None]:
-    """Keep another thread inside `block` until this `with` block ends."""
+    """Enter the context manager `block` in a second thread, and leave it when this one is left."""
     begun, over = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -309,7 +309,7 @@ def test_version_gap_page_counts_as_expensive_request(
 def answer_question_of_login(
     login: object, *, expensive: bool = True
 ) -> AbstractContextManager[None]:
-    """Keep a question of this login in progress in another thread."""
+    """Let a second thread answer a question of the login during the `with` block."""
 
     @contextmanager
     def answer_request() -> Iterator[None]:
@@ -349,8 +349,8 @@ def test_login_with_many_requests_leaves_threads_to_other_logins(
 def test_request_waits_when_login_has_reached_its_limit_with_quick_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A program may ask many cheap questions in parallel. They wait, and none of them is
-    refused."""
+    """A program is allowed to send many cheap requests in parallel. The requests wait, and none of
+    these requests is refused."""
     monkeypatch.setattr(worker_shares, "MAX_REQUESTS_OF_LOGIN", 1)
     monkeypatch.setattr(worker_shares, "QUICK_S", 60.0)
     begun, answered = threading.Event(), threading.Event()

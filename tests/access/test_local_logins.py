@@ -307,7 +307,7 @@ API = "/api/v1/history/product-instance/A1"
 def test_session_that_is_deleted_during_request_is_not_restored(
     store: Store, client: Client, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The session can end while the request runs, for example by a logout in another window."""
+    """The session can end while the request runs, for example by a logout in a second window."""
     store.add("A1", 0, {"n": 1}, 0)
     client.force_login(User.objects.get(username="support"))
 

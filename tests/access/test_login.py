@@ -124,7 +124,7 @@ def test_journal_entries_are_also_written_to_standard_output(site: TwoProviderSi
 
 
 def test_person_marked_as_superuser_in_database_is_refused(site: TwoProviderSite) -> None:
-    """The web cannot remove the superuser flag, and no claim can set it."""
+    """A web process cannot remove the superuser flag, and no claim can set the superuser flag."""
     ProviderUser().log_in(site.web.url, site.bank, "1")
     site.web.database.execute("UPDATE auth_user SET is_superuser = true")
     page = ProviderUser().log_in(site.web.url, site.bank, "1")
@@ -236,7 +236,8 @@ def test_login_page_names_provider_that_is_down_while_another_provider_works(
 
 
 def test_break_glass_link_works_with_database_rights_of_web(site: TwoProviderSite) -> None:
-    """The command that made the link ran without the secret key and the ANNALS_HOME of the web."""
+    """The command that makes the link does not have ANNALS_SECRET_KEY and ANNALS_HOME of the web
+    process."""
     elsewhere = {"ANNALS_HOME": str(site.web.folder / "elsewhere"), "ANNALS_SECRET_KEY": ""}
     printed = site.web.run_command("breakglass", "breakglass", **elsewhere)
     assert not (site.web.folder / "elsewhere").exists()

@@ -331,7 +331,7 @@ def test_failed_need_to_know_rule_is_noted_as_failure_in_journal(
 def test_child_is_refused_when_one_of_its_applications_is_refused(
     store_with_hidden_application: Store, set_rule: Any
 ) -> None:
-    """The child is refused even if the rule fails for another of its applications."""
+    """The child is refused even if the rule raises an error for its second application."""
     store_with_hidden_application.add(
         "P9", 2, {"fullName": "VIP-CHILD"}, 4, entity=PERSON, application="NO-ROOT"
     )

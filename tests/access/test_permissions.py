@@ -1,4 +1,4 @@
-"""Which role may open which address. A new route without a row in MATRIX fails the test."""
+"""A role opens only the addresses that MATRIX permits. Every route has a row in MATRIX."""
 
 from collections.abc import Iterator
 

@@ -1,6 +1,6 @@
 """Attacks with documents that make large answers.
 
-They measure the time and the size of an answer, and the memory of the web.
+The attacks measure the time and the size of an answer, and the memory of the web workers.
 """
 
 import json

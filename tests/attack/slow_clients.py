@@ -88,7 +88,7 @@ def attack_slowly(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure]:
 
 
 def attack_without_reading(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure]:
-    """Request answers of some MB without reading them, and measure requests of another client."""
+    """Request answers of some MB without reading them, and measure requests of a second client."""
     site.store_application(BIG_DOCUMENT, 100, 100, 640)
     path = f"/api/v1/history/product-instance/{BIG_DOCUMENT}?pageSize=100&include=entity"
     with site.run_web() as web:

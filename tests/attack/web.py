@@ -117,7 +117,7 @@ class AttackedWeb:
 
     @contextmanager
     def lock_table(self, table: str) -> Iterator[None]:
-        """Lock the table during the block: statements that read it wait in PostgreSQL."""
+        """Lock a table during the `with` block, so that statements that read the table wait."""
         with psycopg.connect(self.url) as plain:
             plain.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
             yield
@@ -184,8 +184,8 @@ class AttackedSite:
         """Store an application with one field that changes in every version.
 
         Args:
-            fields: The number of the other fields, which never change.
-            size: The length of each of these fields in characters.
+            fields: How many fields without changes the application has.
+            size: The length in characters of a field without changes.
         """
         with psycopg.connect(self.url, autocommit=True) as plain:
             plain.execute(

@@ -45,7 +45,7 @@ HAS_WRITTEN = (
 
 @contextmanager
 def lock_table(database: ProductDatabase, table: str) -> Iterator[None]:
-    """Lock a table during the block, so that no other session reads or writes it."""
+    """Lock a table during the `with` block, so that all sessions that use the table wait."""
     with psycopg.connect(database.url) as plain:
         plain.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
         yield

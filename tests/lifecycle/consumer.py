@@ -140,7 +140,7 @@ class Warnings(logging.Handler):
 
 @contextmanager
 def collect_warnings() -> Iterator[Warnings]:
-    """Collect the writer's warnings during the block, and let it retry without a pause."""
+    """Collect the writer's warnings during the `with` block, and let the writer retry at once."""
     handler, logger = Warnings(), logging.getLogger(writers.__name__)
     driver = logging.getLogger("psycopg")  # it warns of the connections that faults break
     level = driver.level

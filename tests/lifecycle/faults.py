@@ -1,9 +1,9 @@
 """Faults between any two SQL statements, or between two files of the archive.
 
-A trap belongs to one thread, which simulates one process. When the thread reaches the point of the
-trap, the process is killed, its connection breaks, or another process does something meanwhile. A
-process that is killed here sends nothing more to PostgreSQL, but its `finally` blocks run.
-tests/system kills real processes.
+A thread of the test simulates one process. A trap belongs to one thread and has a point: an SQL
+statement, or a file of the archive. When the thread comes to the point, the process is killed, the
+connection breaks, or a second process does an act. A killed process sends nothing more to
+PostgreSQL, but its `finally` blocks run. tests/system kills real processes.
 """
 
 import threading

@@ -133,7 +133,7 @@ class Model:
         ]
 
     def list_unread_topics(self, seen: Observed, place: TableDay) -> list[str]:
-        """Return the topics of the table that may have unread versions of this day.
+        """Return the topics of the table that can have unread versions of this day.
 
         A topic counts as unread if the next offset in the ledger is lower than the end offset. If
         the newest message that was read from the live topic was sent after this day, the live topic

@@ -154,7 +154,7 @@ class LifecycleStand:
 
 @contextlib.contextmanager
 def set_wrong_clock(days: int) -> Iterator[None]:
-    """Set the clock of this thread's simulated process ahead by `days` during the block.
+    """Set the clock of this thread's simulated process ahead by `days` during the `with` block.
 
     The clock of PostgreSQL stays right.
     """

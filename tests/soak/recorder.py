@@ -66,7 +66,7 @@ class MessageRecorder:
         self._thread.start()
 
     def stop_recording(self) -> None:
-        """Read to the present end of the topics, and raise the error of the thread if it failed."""
+        """Let the thread read to the end of all topics. Raise the error of a failed thread."""
         self._end.set()
         self._thread.join()
         if self._error is not None:

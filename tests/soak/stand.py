@@ -1,4 +1,4 @@
-"""The servers and processes of a soak: PostgreSQL, Apache Kafka, two consumers, the web."""
+"""The servers and processes of a soak: PostgreSQL, Apache Kafka, two consumers, a web server."""
 
 import os
 import subprocess

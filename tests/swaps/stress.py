@@ -4,8 +4,8 @@ The test keeps a list of the versions that it sent. An answer is wrong if it has
 if it lacks a version that was stored before the request. A command is allowed to fail because a
 transaction uses the day.
 
-On a cluster, packing leaves a day unchanged if rows change meanwhile. So writers and swaps take
-turns there, and readers do not wait.
+On a cluster, packing leaves a day unchanged if rows change meanwhile. So writers and swaps exclude
+each other on a cluster with a lock. Readers do not take this lock.
 """
 
 import io
@@ -275,8 +275,8 @@ class SwapStress:
     def _dump(self) -> None:
         """Run pg_dump, and check how many versions its output has.
 
-        pg_dump takes its PostgreSQL snapshot before it locks the tables. So it may fail if a table
-        is swapped, but its output must not be incomplete.
+        pg_dump takes its PostgreSQL snapshot before it locks the tables. So pg_dump is allowed to
+        fail if a table is swapped, but the output must not be incomplete.
         """
         settings_dict = connection.settings_dict
         names = ("host", "port", "user", "password")

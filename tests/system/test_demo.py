@@ -104,9 +104,9 @@ def get_command_line(process: psutil.Process) -> list[str]:
 def home() -> Iterator[Path]:
     """The path of an ANNALS_HOME that does not exist yet, with a space and Cyrillic letters.
 
-    Processes that still run for it afterwards are killed. It is not in tmp_path, because each run
-    of pytest by root closes the directory above tmp_path to other users, and PostgreSQL runs as
-    another user if root starts it.
+    Processes that use this path after the test are killed. The path is not below tmp_path, because
+    pytest run by root closes the directory above tmp_path to all users except root, and PostgreSQL
+    that root starts runs as a different user.
     """
     with tempfile.TemporaryDirectory(prefix="annals demo ") as folder:
         home = Path(folder) / "мой дом" / "home"
@@ -229,7 +229,7 @@ def test_demo_interrupted_at_its_start_leaves_no_process(home: Path) -> None:
 
 
 def test_new_demo_takes_over_the_servers_of_a_killed_demo(home: Path) -> None:
-    """When one process of a demo ends, the others end too, and the demo says why."""
+    """When one process of a demo ends, the demo reports this and ends all its processes."""
     port = find_free_port()
     demo = RunningDemo(home, "--port", str(port), "--no-simulate")
     demo.read_until(READY)

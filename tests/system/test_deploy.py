@@ -47,7 +47,7 @@ pytestmark = pytest.mark.system
 
 @contextmanager
 def run_nginx(folder: Path, text: str, port: int) -> Iterator[None]:
-    """Run nginx with this configuration until the block ends."""
+    """Run nginx with this configuration during the `with` block."""
     program = required_programs.nginx()
     file = folder / "nginx.conf"
     file.write_text(text)
@@ -75,8 +75,8 @@ def make_configuration(folder: Path, name: str, upstream: int, ports: dict[int, 
     Ports and paths are replaced by those of the test.
 
     Args:
-        upstream: The port of the web.
-        ports: For each port in the file, the port to use instead.
+        upstream: The port of the web server.
+        ports: For each port in the file, the port that replaces it.
     """
     (folder / "annals-common.conf").write_text(
         (DEPLOY / "nginx" / "annals-common.conf").read_text()
@@ -160,7 +160,7 @@ class NginxTlsConnection(http.client.HTTPSConnection):
 
 
 class TlsFront:
-    """nginx with TLS in front of the web."""
+    """nginx with TLS, as the proxy of a web server of Annals."""
 
     def __init__(self, plain: int, secure: int, authority: Path, log: Path) -> None:
         self.plain, self.secure, self.authority, self.log = plain, secure, authority, log

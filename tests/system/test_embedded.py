@@ -45,8 +45,8 @@ print(server.start(), server.find_pid(), server.build_url())
 def root() -> Iterator[Path]:
     """A directory for servers.
 
-    It is not in tmp_path, because each run of pytest by root closes the directory above tmp_path to
-    other users, and PostgreSQL runs as another user if root starts it.
+    The directory is not below tmp_path, because pytest run by root closes the directory above
+    tmp_path to all users except root, and PostgreSQL that root starts runs as a different user.
     """
     with tempfile.TemporaryDirectory(prefix="annals-postgres-") as folder:
         yield Path(folder)

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give fi
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder that other users may enter."""
+    """A folder that all users may enter."""
     with tempfile.TemporaryDirectory(prefix="annals-planted-") as name:
         Path(name).chmod(0o755)
         yield Path(name)

@@ -115,8 +115,8 @@ OTHER_PATH = "/api/v1/history/product-instance/other"
 def test_web_ignores_a_request_path_that_a_header_gives(
     name: str, value: str, path: str, proxy: bool, front: AttackedWeb
 ) -> None:
-    """By default gunicorn takes the path from a header if the peer is on the same machine. The
-    access journal would then have another path than the requested one."""
+    """By default gunicorn takes the path from a header if the peer is on this machine. The access
+    journal would then have a path that the client did not request."""
     target = front if proxy else front.behind
     assert target.send_request(path, headers={name: value}).status in (400, 404)
 

@@ -1,4 +1,4 @@
-"""An upgrade from each kept release: its database, with the present code."""
+"""The current code upgrades and reads the database of every earlier release."""
 
 import json
 import os

@@ -43,8 +43,7 @@ def annals_from_wheel(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_wheel_has_the_same_bytes_on_another_machine(
     wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second build has the files in another order, with other modes and dates, and another
-    umask, time zone and folder."""
+    """The builds differ in order, modes and dates of the files, in umask, time zone and folder."""
     clone = tmp_path / "other clone"
     for name in reversed(wheels.SOURCES["annals"]):
         (clone / name).parent.mkdir(exist_ok=True)
