@@ -251,9 +251,9 @@ DEFECTS: dict[str, tuple[str, Callable[[Replace], None]]] = {
     "25b": ("a block with another document is swapped in uncompared", _swap_without_comparing),
     "25c": ("the dictionary of a block is not stored", _lose_dictionary),
     "25d": ("a block has versions of two applications", _mix_applications_in_block),
-    "35a": ("packing keeps only the rows that the consumer noted", _keep_only_noted_rows),
+    "35a": ("packing loses arriving rows that are not in late_row", _keep_only_noted_rows),
     "35b": ("a packed day takes a version that a block has", _leave_packed_day_unguarded),
-    "35c": ("packed days are found by the consumer's clock", _find_packed_days_by_clock),
+    "35c": ("the consumer trusts its clock to find packed days", _find_packed_days_by_clock),
     "35d": ("a day is packed beside an earlier release", _pack_beside_earlier_release),
     "12": ("maintain seals days that never had a row", _seal_empty_days),
 }

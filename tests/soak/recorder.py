@@ -47,7 +47,7 @@ class MessageRecorder:
     """A thread that reads the messages of all topics and records the versions in them."""
 
     def __init__(self, bootstrap: str, url: str) -> None:
-        """Prepare the thread. start_recording() starts it.
+        """Create the thread that records the versions. start_recording() starts the thread.
 
         Args:
             url: The URL of a database in which MD5 digests of snapshots are computed. While the

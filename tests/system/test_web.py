@@ -62,7 +62,7 @@ def list_workers(web: AttackedWeb) -> list[psutil.Process]:
     return psutil.Process(web.pid).children()
 
 
-def test_metrics_of_the_web_include_worker_processes_that_ended(web: AttackedWeb) -> None:
+def test_request_metrics_include_worker_processes_that_ended(web: AttackedWeb) -> None:
     for number in range(1, 31):
         assert web.send_request(f"/nothing/{number}").status == 404
         assert count_not_found(web) == number
