@@ -16,7 +16,10 @@ EXAMPLES = Path(__file__).parents[1] / "docs" / "schema" / "commands.json"
 
 @cache
 def load_shapes() -> dict[str, Any]:
-    """Return the shapes by command with action and option, for example `quarantine list --ids`."""
+    """Return the shape of the JSON output of each command, as docs/schema/commands.json has it.
+
+    A key of the result is a command with its action and option, such as `quarantine list --ids`.
+    """
     loaded: dict[str, Any] = json.loads(EXAMPLES.read_text())
     return loaded
 
@@ -42,10 +45,10 @@ KINDS: Mapping[str, Callable[[Any], bool]] = {
 
 
 def parse_shaped(command: str, printed: str | bytes) -> Any:
-    """Return the JSON output of a command, after comparing it with its shape.
+    """Return the parsed JSON output of a command. Fail if the output differs from its shape.
 
     Args:
-        command: The name of the shape: the command with its action and option.
+        command: The key of the shape: a command with its action and option.
         printed: The output of the command, one line.
     """
     [line] = printed.splitlines()

@@ -81,7 +81,7 @@ def fresh_openapi_document() -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)  # before xdist writes the groups into the ids
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order the tests if several workers run them, and deselect some tests with Apache Kafka.
+    """Order the tests if several workers run them, and deselect `one_broker` tests on Apache Kafka.
 
     Tests with the mark `one_broker` run on the embedded broker only, unless `scripts/matrix` sets
     ANNALS_TEST_BOTH_BROKERS=1.
@@ -109,9 +109,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def _order_in_groups(items: list[pytest.Item]) -> list[pytest.Item]:
     """Return the tests in groups. One worker runs all tests of a group.
 
-    The tests of a file that roll back are one group, and those that commit are another. Groups that
-    commit come last, because they can leave rows, and other tests expect an empty database. Tests
-    with Apache Kafka form only two groups, so that only two workers start a broker.
+    In a file, the tests that roll back their transaction form one group, and the tests that commit
+    form a second group. Groups that commit come last: their tests can leave rows, and tests that
+    roll back expect an empty database. Tests with Apache Kafka form only two groups, so that only
+    two workers start a broker.
 
     Groups that compute (BUSY) alternate with groups that mostly wait, so that the cores always have
     work. Long groups come first, so that no worker has one left at the end.

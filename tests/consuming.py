@@ -43,10 +43,10 @@ COMMANDS_OF_OWNER = ("grants", "makemigrations", "migrate", "partitions")
 def wait_until(
     condition: Callable[[], object], complaint: str | Callable[[], str], seconds: float = 120
 ) -> None:
-    """Wait until the condition holds.
+    """Wait until the condition is true, and fail with `complaint` after `seconds`.
 
     Args:
-        complaint: The message of the failure, or a callable that returns it then.
+        complaint: The message of the failure, or a callable that returns the message.
     """
     deadline = time.monotonic() + seconds
     while not condition():
@@ -64,7 +64,7 @@ class ProductDatabase:
     url: str  # with the superuser's login
 
     def build_url(self, login: str) -> str:
-        """Return the URL for one of annals.embedded.logins."""
+        """Return the URL of this database for a login. The logins are in annals.embedded.logins."""
         return self.server.build_url(self.name, login)
 
     def drop_days(self) -> None:
@@ -185,8 +185,9 @@ def run_command(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command of manage.py to its end.
 
-    Commands of the tables' owner run with the owner's login if the environment has its URL. The
-    command runs in a fork of a process that has imported Annals, which saves a second each time.
+    A command of COMMANDS_OF_OWNER uses the database URL in the variable OWNER_URL, if `env` has
+    this variable. Most commands run in a fork of a process that has imported Annals, because this
+    saves a second.
     """
     if arguments[0] in COMMANDS_OF_OWNER and OWNER_URL in env:
         env = env | {"DATABASE_URL": env[OWNER_URL]}
@@ -205,7 +206,7 @@ def run_command(
 
 
 def make_tables(env: dict[str, str], server: EmbeddedPostgres) -> None:
-    """Migrate, and grant rights to the web and the consumer.
+    """Create the tables, and grant their rights to the logins of web processes and consumers.
 
     Args:
         env: The environment of the commands, with the owner's login.
@@ -316,7 +317,7 @@ class ConsumerStarter:
         return running
 
     def consume_to_end(self, *options: str, idle: float = 2, **env: str) -> dict[str, Any]:
-        """Run a consumer until no message comes any more."""
+        """Run a consumer until it receives no message for `idle` seconds."""
         return self.start_consumer("--until-idle", str(idle), *options, **env).wait_for_end(120)
 
     def run_command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -334,10 +335,10 @@ class ConsumerStarter:
 
 
 class MessageFeed:
-    """Produces good messages to the live topics and remembers them.
+    """Produces good messages to the live topics and counts them in `produced`.
 
-    Each message is a new version, with a unique number in the snapshot. The messages alternate
-    between the topics and between the dates.
+    Each message is a new version, with a unique number in the snapshot. Successive messages go to
+    different topics of `topics`, and have different moments of `dates`.
     """
 
     def __init__(self, client: KafkaConfig, documents: int = 400) -> None:
@@ -385,7 +386,7 @@ class MessageFeed:
 
     @contextmanager
     def send_in_background(self, rate: float) -> Iterator[None]:
-        """Produce this many messages per second while the block runs."""
+        """Produce this many messages per second during the `with` block."""
         stop = threading.Event()
 
         def send_at_rate() -> None:

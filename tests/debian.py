@@ -22,7 +22,10 @@ SETTINGS = {"max_locks_per_transaction": "704", "fsync": "off", "timezone": "UTC
 
 @contextmanager
 def run_debian_server() -> Iterator[str]:
-    """Run a temporary server and yield the superuser's URL; '' if the package is not installed."""
+    """Run a temporary PostgreSQL server of Debian's package, and yield the superuser's URL.
+
+    Yield '' if the package is not installed.
+    """
     folders = sorted(
         Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: int(folder.parts[-2])
     )

@@ -34,7 +34,10 @@ class CommandResult:
 
 
 class CommandForker:
-    """The client of the forking process."""
+    """Runs commands of manage.py in forks of a process that has already imported Annals.
+
+    A CommandForker starts this process and sends it the command lines.
+    """
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._asking = threading.Lock()
@@ -175,7 +178,7 @@ def _become_command(
 
 
 def _reload_settings_after_check() -> None:
-    """Make Django read its settings again after Annals has checked its own."""
+    """Let start.prepare_environment() also make Django read annals.settings again."""
     from annals.web import start
 
     prepare = start.prepare_environment

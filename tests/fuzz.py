@@ -148,9 +148,11 @@ def make_seeds() -> list[bytes]:
 
 
 def run_mutations(random: random.Random, count: int) -> Counter[str]:
-    """Try this many mutations, and count the outcomes.
+    """Decode `count` mutated messages, add each message to a batch, and count the outcomes.
 
-    Each message also goes through a batch, as in the consumer, which must accept any message.
+    Raises:
+        AssertionError: A message is decoded to a wrong record, or the batch handles it differently
+            from the decoder.
     """
     pool = make_seeds()
     counts: Counter[str] = Counter()

@@ -49,7 +49,11 @@ class InstalledAnnals:
         self.env["PYTHONDONTWRITEBYTECODE"] = "1"
 
     def link_packages(self, leave_out: tuple[str, ...]) -> None:
-        """Link the packages of this Python, except those left out and Annals' own."""
+        """Link the packages of the running Python into the virtual environment.
+
+        Args:
+            leave_out: Packages that are not linked. The packages of Annals are never linked.
+        """
         left_out_folders = {
             file.parts[0]
             for name in leave_out
@@ -91,7 +95,7 @@ class InstalledAnnals:
 
     @contextmanager
     def run_web(self, env: Mapping[str, str]) -> Iterator[str]:
-        """Run the production web, and yield its address."""
+        """Run gunicorn with Annals as in production, and yield the address of the web server."""
         [port] = process.choose_free_ports([None])
         log = self.folder / "web.log"
         with log.open("w") as output:

@@ -61,7 +61,7 @@ def make_message(
 
 
 def make_nested(depth: int) -> bytes:
-    """Return an object of nested objects with this many levels, including itself."""
+    """Return a JSON object with nested arrays. The object is the first of `depth` levels."""
     return b'{"a":' + b"[" * (depth - 1) + b"]" * (depth - 1) + b"}"
 
 

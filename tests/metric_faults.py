@@ -10,9 +10,10 @@ from history.common.metric import MetricRegister, OpenValues, Values
 def find_metric_faults(
     families: Iterable[Metric], registers: Iterable[MetricRegister]
 ) -> Iterator[str]:
-    """Yield what is wrong with our families: not in a register, or other labels than it says.
+    """Yield a sentence for each metric of Annals that differs from the registers.
 
-    Empty families are fine.
+    A metric differs if no register has it, or if a sample has different labels or label values. A
+    metric without samples is not reported for its labels.
     """
     metric_by_name = {
         name: metric for register in registers for name, metric in register.descriptions.items()

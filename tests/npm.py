@@ -9,10 +9,13 @@ from tests import required_programs
 
 
 def install_packages(source_folder: Path, name: str) -> Path:
-    """Install the packages of here/package-lock.json once, and return their folder.
+    """Install the npm packages of `source_folder`/package-lock.json, unless this was done before.
 
     Args:
-        name: The name of the folder in the cache.
+        name: The name of the folder in the cache, ~/.cache/annals.
+
+    Returns:
+        The folder that has node_modules.
     """
     required_programs.need_node()
     folder = Path.home() / ".cache" / "annals" / name

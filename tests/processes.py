@@ -1,4 +1,4 @@
-"""Fixtures for tests of processes: a PostgreSQL that tests may kill, and a database for each."""
+"""Fixtures for tests of processes: a PostgreSQL that tests can kill, and a database for a test."""
 
 import itertools
 import os
@@ -41,10 +41,10 @@ def server(run_server: EmbeddedPostgres) -> EmbeddedPostgres:
 def run_server() -> Iterator[EmbeddedPostgres]:
     """Run a PostgreSQL with a migrated template database for the whole run.
 
-    The tables belong to the owner's login, and the web and the consumer have only the rights of
-    `annals grants`. The template has the days around today. Only tests/conftest.py imports this
-    fixture. The folder is outside of pytest's own directory, because each run of pytest closes that
-    directory to other users, and the server can have another user.
+    The tables belong to the owner's login. The logins of web processes and consumers have only the
+    rights of `annals grants`. The template has the days around today. Only tests/conftest.py
+    imports this fixture. The folder is outside of pytest's temporary directory: each run of pytest
+    closes that directory to all users except its user, and PostgreSQL can run as a different user.
     """
     home = Path(tempfile.mkdtemp(prefix="annals-server-"))
     started_server = EmbeddedPostgres(home / "postgres", {"fsync": "off"})

@@ -1,6 +1,6 @@
-"""Programs other than Python that a test needs. A test without its program is skipped.
+"""Finds programs except Python that a test needs. If a program is missing, the test is skipped.
 
-`.ci/run` installs all of them and sets ANNALS_TEST_ALL=1; then the test fails instead.
+`.ci/run` installs all programs and sets ANNALS_TEST_ALL=1. Then a missing program fails the test.
 """
 
 import os
@@ -35,7 +35,7 @@ def need_java() -> str:
 
 
 def need_maven() -> None:
-    """Require Maven, or Apache Kafka's jars from an earlier run of it."""
+    """Skip the test if Maven is missing, unless the jars of Apache Kafka are in the cache."""
     if not kafka_jars.is_cached() and shutil.which("mvn") is None:
         _skip_or_fail("needs Maven to fetch Apache Kafka (Debian: maven)")
 
@@ -62,13 +62,13 @@ def need_program(name: str, package: str = "") -> str:
 
 
 def need_node() -> None:
-    """Require Node.js with npm, for a certified OpenID provider."""
+    """Skip the test if Node.js or npm is missing. The certified OpenID provider needs both."""
     need_program("node", "nodejs")
     need_program("npm")
 
 
-# To evaluate the alert rules, for the proxy of docker/compose.yaml, and as the
-# API's page uses it.
+# promtool evaluates the alert rules. nginx is the proxy of docker/compose.yaml. docs/api.md uses
+# curl.
 promtool = partial(need_program, "promtool", "prometheus")
 nginx = partial(need_program, "nginx", "nginx-light")
 curl = partial(need_program, "curl")

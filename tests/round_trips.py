@@ -21,10 +21,13 @@ from tests.db.store import HOST
 
 
 class RoundTripQuestion(NamedTuple):
-    """An application, one of its tasks, and a moment after their three versions."""
+    """The documents and the moment that a call of ROUND_TRIPS asks about.
+
+    The application and the task have three versions each, all before the moment.
+    """
 
     application: str
-    child: str
+    child: str  # a task of the application
     moment: datetime
 
 

@@ -1,7 +1,7 @@
-"""Hostile tokens: each is wrong in one thing.
+"""Hostile tokens. Every token breaks exactly one rule.
 
-A row says what is wrong with the token, how to make it, and with which sentence Annals refuses it
-as a Bearer token (a pattern).
+A row has a description of the broken rule, a function that makes the token, and a pattern. Annals
+refuses the token as a Bearer token with an error message that matches the pattern.
 """
 
 import base64
@@ -39,7 +39,7 @@ TokenMaker = Callable[[LocalIssuer], str]
 def sign_with_public_key(issuer: LocalIssuer, key: bytes) -> str:
     """Return a token signed by HS256 with a public key as the secret.
 
-    The library refuses to sign such a token.
+    The token is signed without PyJWT, because PyJWT refuses to sign with a public key.
     """
     text = make_unsigned_token({"alg": "HS256", "kid": "rsa"}, issuer.make_claims()).rstrip(".")
     signature = hmac.digest(key, text.encode(), hashlib.sha256)
@@ -54,7 +54,10 @@ def replace_claims(issuer: LocalIssuer) -> str:
 
 
 def sign_unchecked_claims(issuer: LocalIssuer, **changed: object) -> str:
-    """Return a signed token with changed claims, which the library did not check."""
+    """Return a signed token with changed claims.
+
+    The claims are encoded without PyJWT's checks, because PyJWT refuses some wrong claims.
+    """
     claims = json.dumps(issuer.make_claims(**changed)).encode()
     return jwt.api_jws.PyJWS().encode(claims, RSA, "RS256", headers={"kid": "rsa"})
 

@@ -138,7 +138,7 @@ class LocalIssuer:
 def make_unsigned_token(
     header: dict[str, object], claims: dict[str, object], signature: bytes = b""
 ) -> str:
-    """Return a token with this header, these claims and this signature, valid or not."""
+    """Return a token of these parts. `signature` is appended unchanged, and can be invalid."""
     parts = [json.dumps(part_value).encode() for part_value in (header, claims)] + [signature]
     return ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)
 

@@ -38,7 +38,7 @@ def choose_port() -> int:
 
 @dataclass
 class DeclaredProvider:
-    """An identity provider at a port of this machine."""
+    """The address of an identity provider on this machine, and how Annals must be configured."""
 
     name: str
     home: Path
@@ -54,7 +54,7 @@ class DeclaredProvider:
         return self.url
 
     def make_declaration(self, roles: Mapping[str, str]) -> dict[str, object]:
-        """Return the declaration of this provider for ANNALS_OIDC_FILE."""
+        """Return the entry of this provider for the file that ANNALS_OIDC_FILE names."""
         secret = self.home / f"{self.name}.secret"
         private_files.write_private_file(secret, SECRET)
         return {
@@ -155,9 +155,9 @@ class LoginProvider(Protocol):
 
 
 class _Cookies(RequestsCookieJar):
-    """Cookies that are also sent to http://127.0.0.1 if they are Secure.
+    """A cookie jar that sends Secure cookies to http://127.0.0.1, too, although it is not HTTPS.
 
-    Browsers do the same, and Keycloak relies on it.
+    Browsers also do this, and Keycloak relies on this behaviour.
     """
 
     def set_cookie(self, cookie: Cookie, *args: Any, **more: Any) -> Any:

@@ -1,6 +1,6 @@
-"""Follow every link of every page as each role.
+"""Every link on the screens leads to a page that the role of the login may see.
 
-No link is broken, no link leads to a page that the role may not see, and no page fails.
+The tests open the pages in each role, and follow all links on the pages.
 """
 
 import re
@@ -81,10 +81,11 @@ def site_with_all_kinds_of_data(
 GAP = re.compile(r"/participant-role/.+/versions/1/$")
 
 
-def _find_fault(address: str, found_on: str, answer: Any) -> dict[str, str]:
-    """Return the fault of an answer without a page, by address; empty if the answer is right.
+def _describe_error_answer(address: str, found_on: str, answer: Any) -> dict[str, str]:
+    """Return {address: description} for an answer whose status is not 200.
 
-    The page of a missing version is right if it explains why the version is missing.
+    Return {} for the page of a missing version that explains why the version is missing. Such a
+    page has the status 404.
     """
     says_why = GAP.search(address) and 'class="notice"' in answer.content.decode()
     if answer.status_code == 404 and says_why:
@@ -93,10 +94,10 @@ def _find_fault(address: str, found_on: str, answer: Any) -> dict[str, str]:
 
 
 def open_linked_pages(client: Client, starts: list[str]) -> tuple[dict[str, str], int]:
-    """Open the pages and everything that they link to.
+    """Open the pages at the addresses `starts`, and the pages to which opened pages link.
 
     Returns:
-        The faults by address, and how many pages were opened.
+        A description of the error by the address of the page, and the number of opened pages.
     """
     wrong: dict[str, str] = {}
     todo = deque((start, "") for start in starts)
@@ -129,7 +130,7 @@ def open_linked_pages(client: Client, starts: list[str]) -> tuple[dict[str, str]
                 wrong[address] = f"asks for a log-in, linked from {found_on}"
             continue
         if answer.status_code != 200:
-            wrong |= _find_fault(address, found_on, answer)
+            wrong |= _describe_error_answer(address, found_on, answer)
             continue
         if not answer.headers["Content-Type"].startswith("text/html") or answer.streaming:
             continue

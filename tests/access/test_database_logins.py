@@ -1,7 +1,7 @@
 """The logins of PostgreSQL that processes and operators use.
 
-An SQL statement that somebody injects into the web or the consumer cannot make a login unusable. An
-operator who follows the SQL of docs/runbook.md sees the sessions of others.
+An SQL statement that somebody injects into a web process or a consumer cannot make a login
+unusable. An operator who runs the SQL of docs/runbook.md sees the sessions of all logins.
 """
 
 import os

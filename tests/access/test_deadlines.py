@@ -58,7 +58,7 @@ def request_view(view: View) -> HttpResponse:
 
 @pytest.fixture
 def one_second_deadline(settings: Any, transactional_db: None) -> Iterator[None]:
-    """Give requests one second, in a session that is closed after the test."""
+    """Set the deadline of requests to one second. Close the database connection after the test."""
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, request_seconds=1)
     yield
     connection.close()
@@ -117,7 +117,7 @@ def test_place_pool_queues_requests_when_all_places_are_taken(
 
 @contextmanager
 def enter_in_another_thread(block: AbstractContextManager[object]) -> Iterator[None]:
-    """Keep another thread inside `block` until this `with` block ends."""
+    """Enter the context manager `block` in a second thread, and leave it when this one is left."""
     begun, over = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -136,16 +136,17 @@ def enter_in_another_thread(block: AbstractContextManager[object]) -> Iterator[N
 
 
 def hold_place(pool: PlacePool, owner: object) -> AbstractContextManager[None]:
-    """Let another thread hold a place of this login during the `with` block."""
+    """Let a second thread hold a place of the login `owner` until the `with` block ends."""
     return enter_in_another_thread(pool.take_place(owner))
 
 
 @contextmanager
 def wait_for_place(pool: PlacePool, owner: object, got: list[object]) -> Iterator[None]:
-    """Let another thread wait for a place for a login, and join it at the end.
+    """Let a second thread request a place for the login `owner`, and join the thread at the end.
 
     Args:
-        got: Gets the login when it has the place, or ("refused", login) if it is refused.
+        got: The thread appends the login when it has a place, or ("refused", login) when the pool
+            refuses the request.
     """
 
     def wait() -> None:
@@ -214,7 +215,7 @@ def test_place_pool_gives_next_place_to_login_with_fewest_places(
         wait_until(lambda: len(got) == 4, "not all requests got a place")
 
 
-def test_login_without_requests_displaces_waiting_request_when_queue_is_full(
+def test_full_queue_refuses_request_of_busiest_login_to_admit_first_request_of_a_login(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(worker_shares, "WAIT_S", 30.0)
@@ -308,7 +309,7 @@ def test_version_gap_page_counts_as_expensive_request(
 def answer_question_of_login(
     login: object, *, expensive: bool = True
 ) -> AbstractContextManager[None]:
-    """Keep a question of this login in progress in another thread."""
+    """Let a second thread answer a question of the login during the `with` block."""
 
     @contextmanager
     def answer_request() -> Iterator[None]:
@@ -348,8 +349,8 @@ def test_login_with_many_requests_leaves_threads_to_other_logins(
 def test_request_waits_when_login_has_reached_its_limit_with_quick_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A program may ask many cheap questions in parallel. They wait, and none of them is
-    refused."""
+    """A program is allowed to send many cheap requests in parallel. The requests wait, and none of
+    these requests is refused."""
     monkeypatch.setattr(worker_shares, "MAX_REQUESTS_OF_LOGIN", 1)
     monkeypatch.setattr(worker_shares, "QUICK_S", 60.0)
     begun, answered = threading.Event(), threading.Event()

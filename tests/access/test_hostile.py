@@ -129,7 +129,8 @@ def test_request_with_two_authorization_headers_is_refused(
 def test_token_is_refused_when_signed_with_key_of_another_issuer(
     client: Client, issuer: LocalIssuer, settings: Any, store: Store
 ) -> None:
-    """Annals accepts tokens of both issuers, but from each only with its own keys."""
+    """Annals accepts tokens of two issuers. The key of the first issuer cannot sign a token of the
+    second issuer."""
     with LocalIssuer() as other_issuer:
         (bank,) = settings.OIDC_PROVIDERS
         second = Provider(name="second", title="Second", issuer=other_issuer.url, client_id=CLIENT)
@@ -235,7 +236,7 @@ def test_program_is_identified_by_the_claim_that_its_provider_declares(
     assert send_with_token(client, token).status_code == 200
 
 
-def test_request_log_names_program(
+def test_request_log_has_login_of_program_that_sends_a_bearer_token(
     client: Client,
     issuer: LocalIssuer,
     store_with_application: Store,
@@ -296,7 +297,7 @@ def test_token_is_refused_when_its_client_is_not_a_declared_program(
     settings: Any,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A person's token for another application names that application in `azp`."""
+    """A person's token for a different application names this application in the claim `azp`."""
     for client_id in (CLIENT, "crm-spa"):
         answer = send_with_token(
             client, issuer.make_token(client_id=None, azp=client_id, sub="alice")

@@ -1,4 +1,4 @@
-"""The access journal is append-only, has partitions of its own, and is sealed like the versions."""
+"""The access journal is append-only. Its days are partitions, and are sealed like versions."""
 
 import json
 from collections.abc import Iterator
@@ -198,8 +198,8 @@ def test_verify_finds_change_of_sealed_entry(
 
 @pytest.fixture
 def sealed_days(journal_with_few_days: Connection) -> list[date]:
-    """Return six consecutive sealed days: the second one is empty, the others have three rows
-    each."""
+    """Return six consecutive sealed days of the journal. The second day is empty. The five days
+    with entries have three rows each."""
     created_days = [get_today() - timedelta(days=age) for age in (7, 6, 5, 4, 3, 2)]
     for day in created_days:
         days.create_partition(journal_with_few_days, TABLE, day)
@@ -218,7 +218,7 @@ def assert_day_has_fault(day: date, *faults: str) -> None:
     assert any(f"{TABLE} {day}: {fault}" in out for fault in faults), out
 
 
-def test_verify_finds_forged_journal_entry_although_a_late_row_explains_it(
+def test_verify_finds_forged_journal_entry_although_it_is_noted_as_a_late_row(
     sealed_days: list[date], journal_with_few_days: Connection
 ) -> None:
     day = sealed_days[2]
@@ -255,8 +255,8 @@ def test_verify_finds_day_that_was_dropped_before_its_retention_ended(
 def test_verify_finds_journal_day_without_seal(
     index: int, sealed_days: list[date], journal_with_few_days: Connection
 ) -> None:
-    """Verification finds the day even if somebody deleted all seals and sealed the other days
-    again."""
+    """`partitions verify` reports a day without a seal, even if somebody deleted all seals and then
+    sealed all days except this day again."""
     journal_with_few_days.execute("DELETE FROM day_seal")
     journal_with_few_days.execute(f"DELETE FROM {build_partition_name(TABLE, sealed_days[index])}")
     for day in sealed_days:

@@ -73,13 +73,16 @@ def open_page(client: Client, **query: object) -> str:
 
 
 def download_csv(client: Client, **query: object) -> str:
-    """Return the page of the journal as CSV."""
+    """Return the rows of the journal page that Annals offers for download as CSV."""
     answer: Any = client.get(JOURNAL, {**query, "format": "csv"})
     return b"".join(answer.streaming_content).decode()
 
 
 def list_logins(client: Client, **query: object) -> list[str]:
-    """Return the logins of the rows of a page in their order, except the officer's own."""
+    """Return the login in each row of the journal page, from top to bottom, without `privacy`.
+
+    The tests open the page as the login `privacy`, and each opening adds a row with this login.
+    """
     actual = re.findall(
         r'<td class="who"><a href="/admin/journal/\?login=([^"]*)"', open_page(client, **query)
     )
@@ -247,7 +250,7 @@ FORMULAS = [
 
 
 def test_download_is_refused_while_login_has_another_unfinished_download(officer: Client) -> None:
-    """A client that reads the file slowly occupies a thread of the web."""
+    """A client that reads the file slowly occupies a thread of the web process."""
     first: Any = officer.get(f"{JOURNAL}?format=csv")
     assert officer.get(f"{JOURNAL}?format=csv").status_code == 503
     assert b"login" in b"".join(first.streaming_content)

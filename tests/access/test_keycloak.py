@@ -28,7 +28,10 @@ DOCKER = Path(__file__).resolve().parents[2] / "docker" / "keycloak"
 
 
 class ComposeRealm:
-    """The realm of docker/compose.yaml in the Keycloak of the test, with the test's addresses."""
+    """The Keycloak realm of docker/compose.yaml, created in the test's Keycloak.
+
+    The addresses in the realm are replaced by addresses of the test.
+    """
 
     name = "compose"
 
@@ -45,20 +48,23 @@ class ComposeRealm:
         keycloak.call_admin_api("POST", "", json=json.loads(text))
 
     def make_declaration(self, folder: Path) -> dict[str, object]:
-        """Return the provider's declaration of docker/compose.yaml with the test's addresses."""
+        """Return the provider's entry of docker/keycloak/providers.toml for the test's Keycloak.
+
+        The name, the address of the issuer and the file of the secret are replaced.
+        """
         [provider] = tomllib.loads((DOCKER / "providers.toml").read_text())["provider"]
         issuer = provider["issuer"].replace("http://localhost:8180", self.url)
         secret = private_files.write_private_file(folder / "compose.secret", SECRET)
         return {**provider, "name": self.name, "issuer": issuer, "client_secret_file": str(secret)}
 
     def fill_in_form(self, page: str, login: str) -> dict[str, str]:
-        """Return the form fields that a person of the demo fills in; the password is the login."""
+        """Return the fields of Keycloak's login form. The password of a demo login is its name."""
         del page
         return {"username": login, "password": login}
 
 
 class KeycloakSite:
-    """A web process of Annals together with its Keycloak."""
+    """A web server of Annals, and the Keycloak at which its users log in."""
 
     def __init__(self, web: ProductionWeb, keycloak: Keycloak, realm: ComposeRealm) -> None:
         self.web, self.keycloak, self.realm = web, keycloak, realm
@@ -76,7 +82,7 @@ class KeycloakSite:
 
 @pytest.fixture(scope="module")
 def running_site(server: EmbeddedPostgres) -> Iterator[KeycloakSite]:
-    """Start Keycloak and the web once for all tests of this module."""
+    """Start Keycloak and a web server of Annals once for all tests of this module."""
     with tempfile.TemporaryDirectory(prefix="annals-keycloak-") as name, ExitStack() as stack:
         folder = Path(name)
         database = stack.enter_context(create_own_database(server))

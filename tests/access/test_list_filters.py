@@ -133,7 +133,7 @@ def test_administrator_cannot_grant_roles_or_permissions_on_page_of_a_login(root
 
 
 def test_mark_of_label_cannot_be_changed_on_any_screen(root: Client) -> None:
-    """Marks come from a file. So an administrator cannot unmask a field for a moment."""
+    """Marks come from a file, so that an administrator cannot unmask a field even briefly."""
     label = FieldLabel.objects.create(path="/email", russian="Почта", sensitive=True)
     form_values = {"path": "/email", "russian": "Почта", "kind": "text", "words": "{}"}
     address_of_one = reverse("admin:history_fieldlabel_change", args=[label.pk])

@@ -73,7 +73,8 @@ def test_demo_login_needs_the_right_password_and_an_active_account(log_in: Any, 
 
 
 def test_session_of_demo_is_refused_in_production(client: Client, db: None, settings: Any) -> None:
-    """A production web may use the demo's key and database before `migrate` has run."""
+    """Until `migrate` has run, a production web process can have the demo's secret key and
+    database."""
     client.force_login(User.objects.get(username="support"))
     assert client.get("/admin/").status_code == 200
     settings.AUTHENTICATION_BACKENDS = PRODUCTION
@@ -306,7 +307,7 @@ API = "/api/v1/history/product-instance/A1"
 def test_session_that_is_deleted_during_request_is_not_restored(
     store: Store, client: Client, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The session can end while the request runs, for example by a logout in another window."""
+    """The session can end while the request runs, for example by a logout in a second window."""
     store.add("A1", 0, {"n": 1}, 0)
     client.force_login(User.objects.get(username="support"))
 

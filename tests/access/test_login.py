@@ -25,7 +25,7 @@ pytestmark = pytest.mark.system
 
 
 class TwoProviderSite:
-    """A web process of Annals and its two identity providers."""
+    """A web server of Annals, and two identity providers at which its users log in."""
 
     def __init__(self, web: ProductionWeb, bank: RealProvider, keycloak: RealProvider) -> None:
         self.web, self.bank, self.keycloak = web, bank, keycloak
@@ -33,7 +33,7 @@ class TwoProviderSite:
 
 @pytest.fixture(scope="module")
 def running_site(server: EmbeddedPostgres) -> Iterator[TwoProviderSite]:
-    """Start the web and two providers once for all tests of this module."""
+    """Start a web server of Annals and two identity providers once for this module."""
     with tempfile.TemporaryDirectory(prefix="annals-login-") as name, ExitStack() as stack:
         folder = Path(name)
         database = stack.enter_context(create_own_database(server))
@@ -124,7 +124,7 @@ def test_journal_entries_are_also_written_to_standard_output(site: TwoProviderSi
 
 
 def test_person_marked_as_superuser_in_database_is_refused(site: TwoProviderSite) -> None:
-    """The web cannot remove the superuser flag, and no claim can set it."""
+    """A web process cannot remove the superuser flag, and no claim can set the superuser flag."""
     ProviderUser().log_in(site.web.url, site.bank, "1")
     site.web.database.execute("UPDATE auth_user SET is_superuser = true")
     page = ProviderUser().log_in(site.web.url, site.bank, "1")
@@ -236,7 +236,8 @@ def test_login_page_names_provider_that_is_down_while_another_provider_works(
 
 
 def test_break_glass_link_works_with_database_rights_of_web(site: TwoProviderSite) -> None:
-    """The command that made the link ran without the secret key and the ANNALS_HOME of the web."""
+    """The command that makes the link does not have ANNALS_SECRET_KEY and ANNALS_HOME of the web
+    process."""
     elsewhere = {"ANNALS_HOME": str(site.web.folder / "elsewhere"), "ANNALS_SECRET_KEY": ""}
     printed = site.web.run_command("breakglass", "breakglass", **elsewhere)
     assert not (site.web.folder / "elsewhere").exists()
@@ -264,7 +265,7 @@ def test_session_continues_only_while_provider_confirms_the_person(site: TwoProv
 
 
 def test_api_refuses_session_until_provider_confirms_it(site: TwoProviderSite) -> None:
-    """The session must not give a person who has lost their role access to the API."""
+    """A person who has lost the role must not reach the API with an old session."""
     person = ProviderUser()
     person.log_in(site.web.url, site.bank, "1")
     search = f"{site.web.url}/api/v1/search?q=A1"

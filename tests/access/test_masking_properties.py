@@ -125,7 +125,10 @@ def fetch_whole_answer(client: Client, address: str) -> bytes:
 
 
 def find_key_paths(content: bytes) -> list[str]:
-    """Return the key paths that an answer names, in their order: calls accept them as `path`."""
+    """Return the values of `keyPath` in an answer of the API, without duplicates, in their order.
+
+    Requests to the API can send these values in the parameter `path`.
+    """
     paths = [
         json.loads(b'"' + path + b'"')
         for path in re.findall(rb'"keyPath":"((?:[^"\\]|\\.)*)"', content)
@@ -234,7 +237,10 @@ class ValuePools:
     def fill(
         self, shape: Any, patterns: Sequence[str], picks: Iterator[int], path: tuple[str, ...] = ()
     ) -> Any:
-        """Return the shape with a value in each leaf. Keys below a marked path are secret, too."""
+        """Return the shape with a value in each leaf.
+
+        At and below a marked path, values come from `secret` and keys from `secret_keys`.
+        """
         hidden = bool(path) and is_marked(patterns, path)
         if isinstance(shape, dict) and shape:
             names = self.secret_keys * 3 if hidden else list(shape)
@@ -254,10 +260,10 @@ class ValuePools:
 def iterate_answers(
     client: Client, entity: EntityKind, id: str, versions: int
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield the address and the answer of every call and page about a document.
+    """Yield the address and the answer of every API call and page about a document.
 
-    Calls with the key paths that earlier answers name are included. The login has opened no
-    document before.
+    Calls with the key paths that the timeline and the blame name are included. The access journal
+    is emptied first, so that no page lists documents that the login opened earlier.
     """
     JournalEntry.objects.all().delete()
     api = f"/api/v1/history/{entity.name}/{id}"

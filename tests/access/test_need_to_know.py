@@ -74,7 +74,11 @@ NUMBER = 5
 
 @pytest.fixture
 def store_with_hidden_application(store: Store) -> Store:
-    """Store V1, which the rule hides, and A1. Both have a number, and a child with the same key."""
+    """Store two applications: V1, which the rule `not_vip` hides, and A1, which it does not hide.
+
+    The two applications have one contract number. V1 has the child P9, and A1 has the child P1. The
+    two children have one client number.
+    """
     for id, extra in (("V1", {"vip": True, "name": "VIP-OWNER"}), ("A1", {"name": "Ипотека"})):
         store.add(id, 0, {"number": "77-0001", **extra}, 0)
         store.add(id, 1, {"number": "77-0001", "rate": "2", **extra}, 1)
@@ -327,7 +331,7 @@ def test_failed_need_to_know_rule_is_noted_as_failure_in_journal(
 def test_child_is_refused_when_one_of_its_applications_is_refused(
     store_with_hidden_application: Store, set_rule: Any
 ) -> None:
-    """The child is refused even if the rule fails for another of its applications."""
+    """The child is refused even if the rule raises an error for its second application."""
     store_with_hidden_application.add(
         "P9", 2, {"fullName": "VIP-CHILD"}, 4, entity=PERSON, application="NO-ROOT"
     )
@@ -374,7 +378,7 @@ def test_commands_are_exempt_from_need_to_know_rule(
         (f"{MODULE}.rule_of_three", "must take two arguments"),
     ],
 )
-def test_error_names_need_to_know_rule_that_cannot_be_used(
+def test_unusable_need_to_know_rule_is_named_in_the_error(
     path: str, reason: str, settings: Any
 ) -> None:
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, need_to_know=path)

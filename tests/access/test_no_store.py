@@ -1,6 +1,6 @@
-"""No browser or proxy may keep an answer, at any address and with any status.
+"""Annals forbids browsers and proxies to store an answer, at any address and with any status.
 
-The exception is a version in the API: its client may keep it, but must ask again each time.
+A version in the API is an exception: a client can store it, but must revalidate it before each use.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Which role may open which address. A new route without a row in MATRIX fails the test."""
+"""A role opens only the addresses that MATRIX permits. Every route has a row in MATRIX."""
 
 from collections.abc import Iterator
 
@@ -155,7 +155,11 @@ def test_every_route_is_in_permission_matrix() -> None:
 
 @pytest.fixture
 def objects_by_model(store: Store) -> dict[str, object]:
-    """Store an object for every address; return the primary key of the object of each model."""
+    """Store the objects that the addresses of MATRIX show.
+
+    Returns:
+        Primary keys by model, for example {"history/person": "m.ivanov"}.
+    """
     store.add("A1", 0, {"rate": "1", "secret": "2"}, 0)
     FieldLabel.objects.create(path="/secret", russian="Тайна", sensitive=True)
     Quarantined.objects.create(

@@ -1,4 +1,4 @@
-"""A provider that hangs occupies only few threads of the web."""
+"""An identity provider that does not answer occupies only a few threads of a web process."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +26,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 
 def get_status(ask: Callable[[], Any]) -> int:
-    """Return the status of the answer, and close the connection of this thread."""
+    """Return the HTTP status that `ask` gets, and close the database connection of this thread."""
     try:
         return int(ask().status_code)
     finally:

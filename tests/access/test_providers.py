@@ -117,7 +117,7 @@ def test_renamed_login_is_logged(db: None, caplog: pytest.LogCaptureFixture) -> 
     assert "the login 'm.petrov@bank' was renamed to 'boss@bank'" in caplog.text
 
 
-def test_login_removes_permissions_that_were_granted_by_hand(db: None) -> None:
+def test_logging_in_removes_permissions_that_were_granted_by_hand(db: None) -> None:
     user = create_or_update_user(BANK, make_claims("1", "Петров", "clerks", "auditors"))
     user.user_permissions.add(Permission.objects.get(codename="view_sensitive"))
     again = create_or_update_user(BANK, make_claims("1", "Петров", "clerks"))

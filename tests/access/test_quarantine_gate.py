@@ -198,10 +198,10 @@ def test_messages_of_hidden_application_are_not_shown_on_pages_of_another_applic
     assert b"4712" in fetch_whole_answer(underwriter, pages[0])
 
 
-def test_permitted_viewer_sees_quarantined_create_of_application_that_has_only_children(
+def test_permitted_viewer_sees_quarantined_create_of_application_with_stored_children_only(
     store_with_hidden_application: Store, set_rule: Any
 ) -> None:
-    """The service sent a bad message for the application, and good ones for its children."""
+    """The message of the application is in quarantine, and a version of a child is stored."""
     store_with_hidden_application.add(
         "P7", 0, {"fullName": "x"}, 2, entity=PERSON, application="NEW"
     )

@@ -69,7 +69,7 @@ class ProductionWeb:
         """Run a command as the owner of the tables, and return what it prints.
 
         Args:
-            more: Environment variables that differ from those of the web.
+            more: Environment variables that differ from the environment of the web server.
         """
         owner = {"DATABASE_URL": self.database.build_url(logins.OWNER)}
         result = run_command(self.env | owner | more, *arguments)
@@ -105,7 +105,7 @@ class ProductionWeb:
 
 
 def is_logged_in(person: ProviderUser, web: ProductionWeb) -> bool:
-    """Return whether the web shows the person its screens."""
+    """Return whether the web server shows the screens to the person without a login page."""
     answer = person.http.get(f"{web.url}/admin/", timeout=120, allow_redirects=False)
     return answer.status_code == 200
 

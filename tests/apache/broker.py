@@ -116,7 +116,7 @@ class Apache(KafkaServer):
     def describe(self) -> str:
         """Return a text with the state and the addresses of the node.
 
-        The text has the file of the password, but not the password.
+        The text has the path of the password file, but not the password.
         """
         if not self.is_running():
             return f"Apache Kafka {kafka_jars.VERSION}: not running, {self.home}"

@@ -97,7 +97,12 @@ def _copy_dependencies(folder: Path) -> None:
 
 
 def _check_jars(folder: Path) -> None:
-    """Compare all jars with kafka_jars.sha256. An unknown jar is a fault, because Java runs all."""
+    """Compare the SHA-256 of all jars with kafka_jars.sha256.
+
+    Raises:
+        EmbeddedError: A jar is missing, changed or not listed. A jar that is not listed is refused,
+            because Java loads every jar in the folder.
+    """
     pairs = (line.split() for line in SUMS.read_text().splitlines())
     expected = {name: sha256 for sha256, name in pairs}
     actual_digests = {jar.name: _compute_sha256(jar) for jar in folder.glob("*.jar")}

@@ -1,1 +1,1 @@
-"""Attacks on the availability of the web, run against the real server: `python -m tests.attack`."""
+"""Attacks on the availability of the production web server: `python -m tests.attack`."""

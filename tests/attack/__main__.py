@@ -1,7 +1,7 @@
-"""`python -m tests.attack [NAME...]`: attacks the real web server. Ends with 1 if one succeeds.
+"""`python -m tests.attack [NAME...]`: attacks the production web server.
 
-Each line of the output has what was measured, the figure and its limit. The tests run the attacks
-with `--fast`.
+The exit code is 1 if an attack succeeds. A line of the output has what was measured, the measured
+figure and the limit of the figure. The tests run the attacks with `--fast`.
 """
 
 import argparse
@@ -14,7 +14,10 @@ from tests.attack.web import AttackedSite, AttackFigure, create_site
 
 
 class Attack(Protocol):
-    """A function that attacks a site and yields figures. `fast` asks for a few seconds only."""
+    """A function that attacks a site and yields figures.
+
+    With `fast`, the attack is small and ends after a few seconds.
+    """
 
     def __call__(self, site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure]: ...
 

@@ -30,7 +30,7 @@ API = "/api/v1/history/product-instance"
 
 
 def attack_with_questions(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure]:
-    """Measure how long another login waits while many clients of one login repeat a question.
+    """Measure how long a second login waits while many clients of one login repeat a question.
 
     The questions are blames of 3,000 versions, comparisons of two large versions, and pages of
     large versions.

@@ -1,6 +1,6 @@
 """Attacks with documents that make large answers.
 
-They measure the time and the size of an answer, and the memory of the web.
+The attacks measure the time and the size of an answer, and the memory of the web workers.
 """
 
 import json
@@ -114,8 +114,8 @@ GIANTS = (
 def attack_with_giants(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure]:
     """Request each address of each giant document, one after the other.
 
-    The small attack does not measure the memory, because it may share its server with other
-    attacks.
+    Args:
+        fast: Whether to request only one address of each document. The memory is not measured then.
     """
     for giant in GIANTS:
         site.store_versions(giant.id, giant.make_documents(giant.fast if fast else giant.versions))

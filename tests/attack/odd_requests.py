@@ -1,7 +1,7 @@
 """Attacks with odd requests.
 
-They try to write own lines into the log, to control the terminal of its reader, or to add many
-lines to the metrics.
+The client tries to forge lines of the log, to control the terminal of a person who reads the log,
+or to add many lines to the metrics.
 """
 
 import base64
@@ -23,7 +23,10 @@ FORGED = [
 
 
 def attack_logs(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure]:
-    """Send control characters, and count those that the log has, in both formats of the log."""
+    """Send control characters and forged lines, and count them in the log.
+
+    With `fast`, only the format `console` of the log is tested; otherwise also the format `json`.
+    """
     for style in ("console",) if fast else ("console", "json"):
         with site.run_web(ANNALS_LOG_FORMAT=style) as web:
             for text in FORGED:
@@ -57,7 +60,14 @@ def _send_forged(web: AttackedWeb, text: str) -> None:
 
 
 def _is_log_line(line: str, style: str) -> bool:
-    """Return whether Annals wrote the line: it has the form of the log, and no forged login."""
+    """Return whether Annals wrote this line of the log.
+
+    Such a line has the format of the log, and does not begin with a log entry that the client
+    forged.
+
+    Args:
+        style: The format of the log, "console" or "json".
+    """
     if style == "json":
         try:
             return isinstance(json.loads(line), dict)
@@ -89,6 +99,6 @@ def attack_metrics(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure]:
 
 
 def _count_request_lines(web: AttackedWeb) -> int:
-    """Count the lines of /metrics about requests. Lines about the store do not depend on them."""
+    """Count the lines of /metrics whose metric is about HTTP requests."""
     text = web.behind.send_request("/metrics").body.decode()
     return sum(line.startswith("annals_http_") for line in text.splitlines())

@@ -25,7 +25,10 @@ BIG_DOCUMENT = "attack-big"
 
 
 def attack_half_open(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure]:
-    """Open 40 and 400 connections that send nothing or half a request, and measure /healthz."""
+    """Open many connections that send nothing or half a request, and measure /healthz meanwhile.
+
+    The attack opens 40 connections. Without `fast`, it repeats with 400 connections.
+    """
     for count in (40,) if fast else (40, 400):
         for first_bytes in (b"", b"GET /healthz HTTP/1.1\r\nHost: loc"):
             with site.run_web() as web:
@@ -85,7 +88,7 @@ def attack_slowly(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure]:
 
 
 def attack_without_reading(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure]:
-    """Request answers of some MB without reading them, and measure requests of another client."""
+    """Request answers of some MB without reading them, and measure requests of a second client."""
     site.store_application(BIG_DOCUMENT, 100, 100, 640)
     path = f"/api/v1/history/product-instance/{BIG_DOCUMENT}?pageSize=100&include=entity"
     with site.run_web() as web:

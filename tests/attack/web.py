@@ -117,7 +117,7 @@ class AttackedWeb:
 
     @contextmanager
     def lock_table(self, table: str) -> Iterator[None]:
-        """Lock the table during the block: statements that read it wait in PostgreSQL."""
+        """Lock a table during the `with` block, so that statements that read the table wait."""
         with psycopg.connect(self.url) as plain:
             plain.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
             yield
@@ -153,10 +153,11 @@ class AttackedSite:
         self._web: AttackedWeb | None = None
 
     def make_environment(self, settings: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment of a process.
+        """Return the environment of a process of Annals.
 
         Args:
-            settings: Settings by variable. Unknown ones are left out.
+            settings: Values by environment variable. Variables that Annals does not have are left
+                out.
         """
         known_variables = {env.get_variable_name(field) for field in Settings.__struct_fields__}
         inherited = {
@@ -183,8 +184,8 @@ class AttackedSite:
         """Store an application with one field that changes in every version.
 
         Args:
-            fields: The number of the other fields, which never change.
-            size: The length of each of these fields in characters.
+            fields: How many fields without changes the application has.
+            size: The length in characters of a field without changes.
         """
         with psycopg.connect(self.url, autocommit=True) as plain:
             plain.execute(
@@ -211,9 +212,9 @@ class AttackedSite:
 
     @contextmanager
     def run_web(self, **settings: str) -> Iterator[AttackedWeb]:
-        """Run a web server with these settings behind its proxy, and yield it when it answers.
+        """Run a web server with these settings behind nginx, and yield it when it answers.
 
-        In the block of `share_web` yield the shared server instead.
+        While `share_web` runs, yield the shared web server instead.
         """
         if self._web is not None:
             yield self._web
@@ -222,15 +223,15 @@ class AttackedSite:
             yield web
 
     def run_own_web(self) -> AbstractContextManager[AttackedWeb]:
-        """Run a web server with default settings behind its proxy.
+        """Run a new web server with default settings behind nginx, even while `share_web` runs.
 
-        It is a new server even in the block of `share_web`, where the shared one has low limits.
+        The shared web server has lower limits than the default settings.
         """
         return self.run_proxied({}, MANY_CLIENTS)
 
     @contextmanager
     def share_web(self) -> Iterator[None]:
-        """Let all attacks in the block attack one server with ATTACK_SETTINGS."""
+        """Run one web server with ATTACK_SETTINGS for all attacks inside the `with` statement."""
         with self.run_proxied(ATTACK_SETTINGS, MANY_CLIENTS) as self._web:
             yield
         self._web = None
@@ -287,7 +288,10 @@ def open_browser(web: AttackedWeb, login: str = "support") -> requests.Session:
 
 
 def is_answering(web: AttackedWeb) -> bool:
-    """Return whether all workers answer. Each one must first hash the password of `support`."""
+    """Return whether six requests of the login `support` are answered with 200.
+
+    A worker process is slow at first, because it must hash the password of the login once.
+    """
     return all(web.send_request("/api/v1/completeness").status == 200 for _ in range(6))
 
 
@@ -299,11 +303,12 @@ def run_gunicorn(
     root: Path = ROOT,
     ready: str = "/healthz",
 ) -> Iterator[AttackedWeb]:
-    """Run the production web of a project, with its log in the folder.
+    """Run the production web server of a project, and yield it when it answers.
 
     Args:
-        arguments: More command-line arguments.
-        ready: The path that answers 200 when requests are possible.
+        folder: The folder for the log file of the web server.
+        arguments: More command-line arguments of gunicorn.
+        ready: The path that answers 200 when the web server accepts requests.
     """
     (port,) = process.choose_free_ports([None])
     log = folder / f"web-{secrets.token_hex(4)}.log"
@@ -335,7 +340,7 @@ def run_gunicorn(
 
 @contextmanager
 def create_site() -> Iterator[AttackedSite]:
-    """Create a site of its own, and remove it afterwards."""
+    """Start a PostgreSQL server with the tables of Annals, and remove it after the attacks."""
     folder = Path(tempfile.mkdtemp(prefix="annals-attack-"))
     postgres = EmbeddedPostgres(folder / "postgres", {"fsync": "off"})
     try:
@@ -350,7 +355,7 @@ def create_site() -> Iterator[AttackedSite]:
 
 @contextmanager
 def run_in_threads(count: int, action: Callable[[], object]) -> Iterator[list[threading.Thread]]:
-    """Run the action in this many threads while the block runs, and wait for them."""
+    """Run the action in `count` threads, and wait for these threads when the `with` block ends."""
     threads = [threading.Thread(target=action, daemon=True) for _ in range(count)]
     for thread in threads:
         thread.start()

@@ -25,7 +25,7 @@ LONG = "Оченьдлинноесловобезпробелов" * 8
 
 @dataclass
 class BrowserFaults:
-    """Collects a text for each error of a page, and for each request to another host."""
+    """Collects a text for each error on a page, and for each request to a host except `host`."""
 
     host: str
     faults: list[str] = field(default_factory=list)
@@ -55,16 +55,17 @@ State = dict[str, Any]
 
 @pytest.fixture(autouse=True)
 def _django_db_marker() -> None:
-    """Replace the fixture of pytest-django, so that the mark django_db starts no transaction.
+    """Replace pytest-django's fixture of this name, so that the mark django_db does not start a
+    transaction.
 
-    In the thread of playwright's event loop Django refuses to start one. The threads of the server
-    would not see its rows either.
+    Django refuses to start a transaction in the thread of playwright's event loop. And threads of
+    the web server would not see rows of an uncommitted transaction.
     """
 
 
 @pytest.fixture(scope="module")
 def documents(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
-    """Stored documents for all tests of a module, which only read them.
+    """Store documents for the tests of a module. The tests only read these documents.
 
     A1 is an application with 120 versions. W1 is an application with texts too wide for a
     telephone. R1 is a participant of A1.
@@ -130,7 +131,10 @@ def _list_tables() -> set[str]:
 
 @pytest.fixture(scope="module")
 def server(documents: None, django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
-    """The address of a running web. pytest-django's live_server would empty the database."""
+    """Run a web server for the tests of a module, and yield the address of the web server.
+
+    pytest-django's fixture live_server is not used, because it would empty the database.
+    """
     with django_db_blocker.unblock():
         running = LiveServer("localhost")
         yield running.url
@@ -139,9 +143,9 @@ def server(documents: None, django_db_blocker: DjangoDbBlocker) -> Iterator[str]
 
 @pytest.fixture(scope="module")
 def browser(server: str) -> Iterator[Browser]:
-    """A browser. While it is open, tests must not use the database in this thread.
+    """A browser. While the browser is open, tests must not use the database in this thread.
 
-    Django refuses that, because playwright's event loop runs in the thread.
+    Django refuses to use the database in the thread of playwright's event loop.
     """
     with sync_playwright() as playwright:
         browser = launch_browser(playwright)
@@ -157,7 +161,10 @@ def sessions() -> dict[str, State]:
 
 @pytest.fixture
 def browser_faults(server: str) -> Iterator[BrowserFaults]:
-    """The faults of the pages that the test opens. The test fails if some are left at its end."""
+    """Collect the browser's errors on pages that the test opens, and requests to foreign hosts.
+
+    The test fails unless the list `faults` is empty at the end. A test removes expected errors.
+    """
     noticed = BrowserFaults(urlsplit(server).netloc)
     yield noticed
     assert not noticed.faults

@@ -3,8 +3,9 @@
 python -m tests.browser.picture page /admin/... docs/images/timeline
 python -m tests.browser.picture shop docs/images/shop
 
-The first takes a page of Annals in both languages. The second takes the example shop beside Annals
-(`scripts/demo --with-shop`), after it has changed an order once for each language.
+The first command takes pictures of a page of Annals, one in each language. The second command needs
+`scripts/demo --with-shop`. It takes pictures of the example shop beside Annals, one in each
+language. Before each picture it changes an order in the shop.
 """
 
 import base64
@@ -60,7 +61,11 @@ def take_in_both_languages(page: Page, stem: str | Path, *, full_page: bool = Fa
 
 
 def take_picture(page: Page, stem: str | Path, language: str, *, full_page: bool = False) -> None:
-    """Take a picture of the page in its present language."""
+    """Write a picture of the page to the file `stem`.`language`.webp.
+
+    Args:
+        language: The language in which the page is shown. The function does not switch the page.
+    """
     browser = page.context.browser
     assert browser is not None
     keep_picture(browser, page.screenshot(full_page=full_page), stem, language)

@@ -55,10 +55,10 @@ def axe_source() -> str:
 
 
 def find_violations(page: Page, axe_source: str, language: str = "ru") -> list[str]:
-    """Return the violations of the page.
+    """Return the accessibility violations that axe-core finds on the page.
 
-    A page in Russian is checked in both themes, a page in another language in one theme and without
-    the rule for contrast, because its colours are the same.
+    A Russian page is checked in the light and the dark theme. An English page is checked in one
+    theme and without the contrast rule, because English and Russian pages have equal colours.
     """
     page.evaluate(OPEN)
     page.evaluate(axe_source)

@@ -34,7 +34,7 @@ def document_in_both_systems(
 ) -> Iterator[OldServiceServer]:
     """Document O1, with versions 0 to 2 and 4 in the old service, and 3 and 4 in the store.
 
-    Version 4 has another moment in the store.
+    Version 4 has different moments in the old service and in the store.
     """
     with django_db_blocker.unblock():
         for version in (3, 4):

@@ -1,4 +1,7 @@
-"""The blocks and commands that the tests of this folder do not run, or run in a special way."""
+"""Exceptions of the tests in this folder, which run the code blocks of the documentation.
+
+The constants name code blocks and commands that these tests do not run, or run in a special way.
+"""
 
 from typing import Final
 

@@ -109,15 +109,15 @@ def _split_words(line: str) -> Iterator[tuple[str, ...]]:
 
 
 def select_annals_words(words: tuple[str, ...]) -> tuple[str, ...] | None:
-    """Return the words after `annals`, or None if the command is not one of Annals.
+    """Return the words after `annals`, or None if the command line does not run `annals`.
 
-    A command that runs in a container stands after `--`.
+    If the command line has `--`, only the words after `--` count: they run in a container.
     """
     command = words[words.index("--") + 1 :] if "--" in words else words
     return command[1:] if command and Path(command[0]).name == "annals" else None
 
 
-# The blocks that this folder tests. Other tests run the others.
+# The code blocks that the tests of this folder run. Tests of other folders run the rest.
 BLOCKS_HERE: Final = [
     block
     for block in BLOCKS
@@ -133,7 +133,7 @@ LINES: Final = [
 
 
 def list_blocks(language: str) -> list[Block]:
-    """Return the blocks of a language that this folder tests."""
+    """Return the code blocks of BLOCKS_HERE in this language."""
     return [item for item in BLOCKS_HERE if item.language == language]
 
 

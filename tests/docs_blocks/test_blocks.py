@@ -1,4 +1,7 @@
-"""Code blocks and commands of the documentation are parsed by the code that reads them in use."""
+"""Annals and its outbox accept the code blocks and the commands in the documentation.
+
+A test parses them with the same code that parses them in production.
+"""
 
 import json
 import re
@@ -65,9 +68,10 @@ def explain_wrong_words(words: tuple[str, ...]) -> str | None:
 
 
 def list_annals_commands() -> list[tuple[str, tuple[str, ...]]]:
-    """Return each command of Annals in the code blocks of the documentation.
+    """Return the commands of Annals in the code blocks of the documentation.
 
-    A command is its page, and its words without `annals`.
+    Returns:
+        Tuples of the page that has the command, and the words of the command after `annals`.
     """
     pairs = [
         (page, select_annals_words(command.words))
@@ -160,7 +164,7 @@ def test_version_request_in_documentation_is_parsed() -> None:
     )
 
 
-def test_kafka_properties_in_documentation_are_read(tmp_path: Path) -> None:
+def test_annals_accepts_kafka_properties_of_the_documentation(tmp_path: Path) -> None:
     file = tmp_path / "kafka.properties"
     private_files.write_private_file(file, get_block_text("properties", "docs/kafka.md"))
     librdkafka_settings = env.read_librdkafka_settings({}, file)

@@ -1,4 +1,7 @@
-"""A PostgreSQL that archives its WAL, its backup, and the server that is restored from both."""
+"""The PostgreSQL servers of the drill.
+
+A primary archives its WAL and is backed up. A second server is restored from backup and WAL.
+"""
 
 import os
 import shutil

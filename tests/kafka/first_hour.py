@@ -1,7 +1,8 @@
-"""`python first_hour.py ADDRESS...`: prints as JSON what operators and clients see.
+"""`python first_hour.py PATH...`: prints as JSON what operators and clients of Annals see.
 
-This includes the page "Operations", checks, and the answers of the API at these addresses. It runs
-on the moved clock of an installation (tests.soak.moved), with the login of the tables' owner.
+The output has the page "Operations", findings of alerts and checks, and the answers of the API at
+the paths. tests.soak.moved runs the script with a clock that is days ahead, and with the login of
+the tables' owner.
 """
 
 import json

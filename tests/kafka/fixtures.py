@@ -1,7 +1,8 @@
-"""Fixtures with brokers. Each test with the fixture `broker` runs on both kinds of broker.
+"""Fixtures with brokers. A test with the fixture `broker` runs twice: on the embedded broker and on
+Apache Kafka.
 
-The embedded broker starts in some 10 ms, so every test has its own. Apache Kafka needs seconds, so
-the whole run uses one, and its topics are deleted before each test.
+The embedded broker starts in some 10 ms, so every test starts a new one. Apache Kafka needs
+seconds, so all tests of a worker use one Apache Kafka, and topics are deleted before each test.
 """
 
 import secrets
@@ -34,9 +35,9 @@ def apache_node(run_apache: Apache) -> Apache:
 
 @pytest.fixture(scope="session")
 def run_apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apache]:
-    """The Apache Kafka of the run, with all listeners. Only tests/conftest.py imports this fixture.
+    """The Apache Kafka of this worker, with all listeners. Tests can stop it and leave it stopped.
 
-    Tests may stop it and leave it stopped.
+    Only tests/conftest.py imports this fixture.
     """
     required_programs.need_java()
     required_programs.need_maven()

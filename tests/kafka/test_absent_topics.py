@@ -1,4 +1,4 @@
-"""An installation as docs/first-hour.md describes it, whose brokers have only the live topics."""
+"""Annals works as docs/first-hour.md describes it, if the brokers do not have migration topics."""
 
 import json
 import subprocess
@@ -37,7 +37,7 @@ MIGRATION = [topic for entity in ENTITIES for topic in entity.topics[1:]]
 
 @dataclass
 class SmallInstallation:
-    """An installation whose processes run on a clock that can be moved by days."""
+    """An installation of Annals with a clock that tests can move ahead by days."""
 
     env: dict[str, str]
     database: ProductDatabase
@@ -77,7 +77,11 @@ class SmallInstallation:
         return result
 
     def collect_reports(self, *paths: str) -> dict[str, Any]:
-        """Run first_hour.py, and return what operators and clients see."""
+        """Run first_hour.py, and return its output.
+
+        Args:
+            paths: Paths of the API below /api/v1/, with which first_hour.py sends requests.
+        """
         seen: dict[str, Any] = json.loads(
             self.run(str(Path(__file__).with_name("first_hour.py")), *paths).splitlines()[-1]
         )
@@ -96,7 +100,7 @@ class SmallInstallation:
 def installation(
     broker: KafkaServer, database: ProductDatabase, tmp_path: Path
 ) -> Iterator[SmallInstallation]:
-    """The five live topics, tables, and a running consumer."""
+    """Create the five live topics and the tables, and run a consumer during the test."""
     brokers.create_topics(broker, LIVE_TOPICS, partitions=1)
     env = {
         **make_environment(broker, database),
@@ -120,9 +124,10 @@ def find_absent_topics(database: ProductDatabase, absent: bool) -> set[str]:
 
 
 def wait_until_all_topics_are_seen(database: ProductDatabase, since: datetime) -> None:
-    """Wait until the consumer has asked for each absent topic and seen the end of each other one.
+    """Wait until the consumer has checked all topics after `since`.
 
-    Before that, `maintain` holds the days that it would drop.
+    The consumer asks the brokers for each absent topic, and for the end offset of each existing
+    topic. Until then `partitions maintain` does not drop days.
     """
     wait_until(
         lambda: (
@@ -141,8 +146,8 @@ def wait_until_all_topics_are_seen(database: ProductDatabase, since: datetime) -
 def test_run_until_idle_records_topics_that_do_not_exist(
     broker: KafkaServer, database: ProductDatabase, tmp_path: Path
 ) -> None:
-    """Topics that this run does not read are recorded, too: before the next run no other consumer
-    asks the brokers whether they exist."""
+    """The run also records topics that the run does not read, because no consumer asks the brokers
+    about these topics before the next run."""
     brokers.create_topics(broker, LIVE_TOPICS)
     consumers = ConsumerStarter(make_environment(broker, database), tmp_path)
     try:

@@ -157,8 +157,9 @@ def test_running_consumer_waits_and_reports_when_kafka_refuses_its_password(
 def test_transaction_markers_count_as_skipped_and_not_lost(
     consumers: ConsumerStarter, database: ProductDatabase, broker: Apache
 ) -> None:
-    """Aborted messages are not read. A marker has an offset too. The lag is 0 even if the last
-    offset is a marker's. The fetch wait is the one that docs/kafka.md recommends."""
+    """The consumer does not get messages of aborted transactions. A transaction marker has an
+    offset. The lag is 0 even if the last offset belongs to a transaction marker. The consumer uses
+    the fetch wait that docs/kafka.md recommends."""
     produce_messages(broker.make_client_config(), (TOPIC, make_value(id="first")))
     producer = Producer({**broker.make_client_config(), "transactional.id": "upstream"})
     producer.init_transactions(30)

@@ -1,4 +1,4 @@
-"""`annals consume` reads messages from both kinds of broker and stores them."""
+"""`annals consume` stores messages of both brokers: the embedded broker and Apache Kafka."""
 
 import time
 from collections.abc import Iterable

@@ -1,6 +1,6 @@
-"""Members join and leave a consumer group, and the other members soon read every partition.
+"""After a member joins or leaves a consumer group, all topic partitions are soon read again.
 
-A client that does not rejoin its group, or to which nothing is delivered any more, is replaced.
+Annals replaces a Kafka client that does not rejoin its group or does not receive messages any more.
 """
 
 import os
@@ -34,7 +34,7 @@ PATIENCE_SECONDS = 60
 
 
 class SharingMember:
-    """A member of the group in this process, with the partitions that it was assigned."""
+    """A group member in this process, with the topic partitions that are assigned to the member."""
 
     def __init__(self, broker: KafkaServer, group: str) -> None:
         self.partitions: list[int] = []
@@ -54,7 +54,7 @@ class SharingMember:
 
 
 def wait_for_fair_shares(*sharing: SharingMember) -> None:
-    """Wait until the members have all partitions together, and each a fair share of them."""
+    """Wait until each topic partition has one member, and each member has its fair share."""
 
     def is_fair() -> bool:
         for member in sharing:
@@ -67,7 +67,7 @@ def wait_for_fair_shares(*sharing: SharingMember) -> None:
 
 
 def test_group_recovers_when_two_members_leave_together(embedded: KafkaServer, group: str) -> None:
-    """The leader leaves during the rebalance that began when the other member left."""
+    """The group leader leaves during the rebalance that began when a second member left."""
     brokers.create_topics(embedded, [SHARED], PARTITIONS)
     first = SharingMember(embedded, group)  # alone, and so it leads
     wait_for_fair_shares(first)

@@ -105,8 +105,8 @@ def test_message_with_invalid_header_name_is_read_without_headers(
 def test_every_random_message_is_accounted_for(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer, topics: list[str]
 ) -> None:
-    """Keys, values, headers and timestamps are random, and pass through the real client. Each
-    offset is counted, and quarantine has exactly what was sent."""
+    """A Kafka client sends random keys, values, headers and timestamps. The ledger counts each
+    offset, and messages in quarantine have the bytes that were sent."""
     chance = random.Random(7)
     pool = [*STRANGE.values(), *(body for _, body in HOSTILE.values()), EXPIRED, b"\0", None]
     pool = [body for body in pool if len(body or b"") < 20_000]

@@ -65,8 +65,8 @@ def test_run_until_idle_writes_a_heartbeat_before_it_ends(
 def test_lag_counts_messages_that_arrive_while_reading_is_paused(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
-    """Reading is paused while a batch waits for a lock. A message to another topic arrives
-    meanwhile."""
+    """Reading is paused while a batch waits for a lock. Meanwhile a message arrives in a second
+    topic."""
     running = consumers.start_consumer(ANNALS_BATCH_ROWS="2")
     running.wait_until_reading()
     with psycopg.connect(database.url) as blocking:

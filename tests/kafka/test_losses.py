@@ -30,7 +30,7 @@ RETENTION_SETTINGS = {
 
 @pytest.fixture
 def topics() -> list[str]:
-    """No topics: each test creates its own with RETENTION_SETTINGS."""
+    """No topics. A test of this module creates a topic with RETENTION_SETTINGS."""
     return []
 
 

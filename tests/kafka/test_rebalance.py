@@ -45,7 +45,7 @@ HAS_WRITTEN = (
 
 @contextmanager
 def lock_table(database: ProductDatabase, table: str) -> Iterator[None]:
-    """Lock a table during the block, so that no other session reads or writes it."""
+    """Lock a table during the `with` block, so that all sessions that use the table wait."""
     with psycopg.connect(database.url) as plain:
         plain.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
         yield
@@ -133,7 +133,10 @@ def has_taken_all(database: ProductDatabase, feed: MessageFeed, port: int) -> bo
 
 
 def is_copying(database: ProductDatabase) -> bool:
-    """Return whether PostgreSQL waits for the rest of a COPY, after the lock was released."""
+    """Return whether the consumer has begun COPY into the table LAST and not sent all rows.
+
+    First wait until PostgreSQL waits for the consumer.
+    """
     results: list[dict[str, Any]] = []
 
     def is_waiting_for_client() -> bool:
@@ -156,12 +159,13 @@ def check_takeover(
     freeze: Callable[[ConsumerProcess, int], None],
     says: str = "",
 ) -> None:
-    """Freeze a consumer, let another one take over, wake the first one, and end both.
+    """Freeze a consumer, let a second consumer take over, wake the first consumer, and end both.
 
-    Nothing may be lost or stored twice.
+    Then check that every message is stored exactly once.
 
     Args:
-        freeze: Freezes a consumer that has read everything. Gets it and the port of its metrics.
+        freeze: Freezes the first consumer, which has read all messages. Is called with the consumer
+            and the port of the consumer's metrics.
         says: A text that the log of the second consumer must have.
     """
     [port] = process.choose_free_ports([None])
@@ -195,7 +199,10 @@ UNTIL_CLAIMED_AGAIN = 4.5
 
 @contextmanager
 def freeze_broker(broker: Apache) -> Iterator[None]:
-    """Freeze the broker during the block. Its connections stay open, but get no answers."""
+    """Freeze the broker until the `with` block ends.
+
+    Clients stay connected to the frozen broker, but do not get answers.
+    """
     pid = broker.find_pid()
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)

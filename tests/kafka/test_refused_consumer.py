@@ -1,6 +1,6 @@
-"""A consumer that is refused something reports it again and again.
+"""A consumer repeats its error message while PostgreSQL or Kafka refuses it a right.
 
-With --until-idle it ends with an error instead, because waiting does not help.
+With --until-idle, the consumer ends with the error instead, because waiting does not help.
 """
 
 import socket
@@ -152,7 +152,7 @@ def list_listening_addresses(port: int) -> list[tuple[str, int]]:
 
 @pytest.fixture
 def guarded_broker(tmp_path: Path) -> Iterator[Apache]:
-    """A separate Apache Kafka that checks rights. The login of the consumer has none yet."""
+    """A separate Apache Kafka with ACLs. At first the consumer's login does not have rights."""
     required_programs.need_java()
     required_programs.need_maven()
     settings = {
@@ -166,7 +166,7 @@ def guarded_broker(tmp_path: Path) -> Iterator[Apache]:
 
 
 def allow_rights(broker: Apache, kind: ResourceType, name: str, *operations: AclOperation) -> None:
-    """Allow the login of the consumer these operations on a topic or a group."""
+    """Allow the consumer's Kafka login these operations on a topic or a consumer group."""
     rights = [
         AclBinding(
             kind,

@@ -18,7 +18,7 @@ __all__ = ["consumers", "database", "server"]
 
 
 def produce_versions(broker: Apache, name: str, count: int, partition: int = 0) -> None:
-    """Produce versions 0 to count - 1 of an application, each in a batch of its own."""
+    """Produce versions 0 to count - 1 of an application, and one Kafka batch for each version."""
     producer = Producer({**broker.make_client_config(), "acks": "all", "batch.num.messages": 1})
     for number in range(count):
         producer.produce(TOPIC, make_value(id=name, version=number), partition=partition)
@@ -105,8 +105,8 @@ def test_log_truncated_while_consumer_was_frozen_is_read_again(
 def test_unchanged_log_does_not_count_as_truncated(
     consumers: ConsumerStarter, database: ProductDatabase, broker: Apache
 ) -> None:
-    """This holds after the election of another leader, and after a run in which nothing was
-    read."""
+    """This is true after the election of a different leader, and after a run of the consumer that
+    read no message."""
     produce_versions(broker, "a", 5)
     for _ in range(2):
         assert consumers.consume_to_end("--topics", TOPIC)["batches"] <= 5

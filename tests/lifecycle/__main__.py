@@ -1,9 +1,11 @@
 """`python -m tests.lifecycle --minutes 10 --seed 1`: the state machine with a large budget.
 
-Ends with 1 at the first failure, and prints the smallest series of steps that leads to it.
+At the first failure the program prints the shortest series of steps that leads to the failure, and
+ends with exit code 1.
 
-With `--defect NAME` Annals has this defect of tests/lifecycle/defects.py. Three searches run, each
-until the state machine fails. Ends with 1 if one of them does not find the defect.
+`--defect NAME` brings a defect of tests/lifecycle/defects.py back into Annals, and runs three
+searches. A search ends when the state machine fails, or after `--minutes`. The exit code is 1 if
+the state machine did not fail in every search.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """The invariants of the lifecycle test.
 
-Each yields a sentence for every difference between the store and the model.
+An invariant yields a sentence for every difference between the store and the model.
 """
 
 from collections import Counter
@@ -15,25 +15,25 @@ from tests.lifecycle.sent import BY_TABLE, TOPICS, Row, Sent
 
 @dataclass
 class LifecycleStep:
-    """An act that was done, and what happened in its middle."""
+    """An act that was done, with the fault or the second act that interrupted it."""
 
     name: str
     fault: str | None = None  # "kill", "cut" or "damage" if there was a fault
-    meanwhile: str | None = None  # the act that another process did in the middle
+    meanwhile: str | None = None  # the act that a second process did during this act
     code: int = 0
     output: str = ""
     retried: list[str] = field(default_factory=list)  # why the consumer had to write again
 
     @property
     def alone(self) -> bool:
-        """Whether no fault and no other act happened in the middle."""
+        """Whether neither a fault nor a second act interrupted this act."""
         return self.fault is None and self.meanwhile is None
 
 
 def check(model: Model, before: Observed, after: Observed, step: LifecycleStep) -> list[str]:
-    """Return a sentence for everything that is wrong after a step.
+    """Return a sentence for each difference between the store and the model after a step.
 
-    Also note in the model which messages were acknowledged.
+    Also note in the model which messages the ledger has counted in this step.
     """
     for where, pending in model.pending.items():
         message = model.get_message(where)
@@ -178,7 +178,7 @@ def _check_ledger(model: Model, after: Observed) -> Iterator[str]:
 
 
 def _check_quarantine(model: Model, before: Observed, after: Observed) -> Iterator[str]:
-    """Check that a message stays in quarantine, byte for byte, while it could become a row."""
+    """Check that quarantine keeps a message, byte for byte, as long as a retry could store it."""
     for where, bad in after.quarantine.items():
         message = model.get_message(where)
         if bad.status in UNSETTLED and bytes(bad.value or b"") != message.value:
@@ -193,7 +193,10 @@ def _check_quarantine(model: Model, before: Observed, after: Observed) -> Iterat
 def _check_created_days(
     model: Model, before: Observed, after: Observed, step: LifecycleStep
 ) -> Iterator[str]:
-    """Check that only restore creates a day before retention."""
+    """Check that only `partitions restore` creates a day that is older than retention.
+
+    Also note in `model.came_back` which archived days have a partition again.
+    """
     for place, day in after.days.items():
         # A write may have created the day before a concurrent restore added its rows.
         written = {step.name, step.meanwhile} == {"write", "restore"} and place not in before.days

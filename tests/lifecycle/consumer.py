@@ -26,7 +26,10 @@ SOURCES = {topic: TopicPartition(topic, f"id-{number}", 0) for number, topic in 
 
 
 class Consumer:
-    """A consumer of all partitions, from its claim() until another consumer claims them."""
+    """A consumer of all topic partitions.
+
+    The consumer can write from its claim() until a different consumer claims the topic partitions.
+    """
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -65,7 +68,7 @@ class Consumer:
         """Write the batch.
 
         Raises:
-            FencedError: Another consumer has claimed the partitions.
+            FencedError: A different consumer has claimed the topic partitions.
             AbandonedError: Many attempts failed.
         """
         self._begin()
@@ -85,9 +88,10 @@ class Consumer:
         )
 
     def close(self) -> list[int]:
-        """End as a killed process does, and return the process ids of the session left behind.
+        """Close the consumer's connection without telling PostgreSQL, as a killed process does.
 
-        The consumer does not tell PostgreSQL that it ends.
+        Returns:
+            The process id of the PostgreSQL backend of the session, or [] without a session.
         """
         connection = self._connection
         pids = []
@@ -136,7 +140,7 @@ class Warnings(logging.Handler):
 
 @contextmanager
 def collect_warnings() -> Iterator[Warnings]:
-    """Collect the writer's warnings during the block, and let it retry without a pause."""
+    """Collect the writer's warnings during the `with` block, and let the writer retry at once."""
     handler, logger = Warnings(), logging.getLogger(writers.__name__)
     driver = logging.getLogger("psycopg")  # it warns of the connections that faults break
     level = driver.level

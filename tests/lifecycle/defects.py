@@ -121,7 +121,14 @@ def _fill_in_place(replace: Replace) -> None:
 
 
 def _make_room(connection: Connection, day_manifest: Manifest) -> days.DayTable:
-    """Drop an empty partition of the day, and the tables that an interrupted restore left."""
+    """Drop the partition of the day, or the table that an interrupted restore left of the day.
+
+    Returns:
+        The absent table of the day, which the restore can create.
+
+    Raises:
+        ArchiveError: The partition has rows.
+    """
     place = days.locate_day(connection, day_manifest.table, day_manifest.day)
 
     def check_empty(_: days.DayTable) -> None:
@@ -198,7 +205,11 @@ def _mix_applications_in_block(replace: Replace) -> None:
 
 
 def _keep_only_noted_rows(replace: Replace) -> None:
-    """Add to the new table only the rows that the consumer noted, as an earlier release did."""
+    """Bring back a defect of an earlier release: a swap loses rows.
+
+    Of the rows that arrive during a swap, only rows with an entry in `late_row` get into the new
+    table.
+    """
     noted = sql.SQL(
         "SELECT row_id AS id, updated_at, late_row.version FROM late_row JOIN {old} AS stored"
         " ON stored.id = row_id AND stored.version = late_row.version"
@@ -217,7 +228,10 @@ def _leave_packed_day_unguarded(replace: Replace) -> None:
 
 
 def _find_packed_days_by_clock(replace: Replace) -> None:
-    """Let the consumer search blocks of days before its own today, as an earlier release did."""
+    """Bring back a defect of an earlier release: the consumer trusts the clock of its machine.
+
+    The consumer searches blocks only in days before the current day of this clock.
+    """
     replace(table_swap, "guard_table", lambda *_: None)
     replace(fast_path, "_get_server_time", lambda _: clock.now())
 
@@ -237,9 +251,9 @@ DEFECTS: dict[str, tuple[str, Callable[[Replace], None]]] = {
     "25b": ("a block with another document is swapped in uncompared", _swap_without_comparing),
     "25c": ("the dictionary of a block is not stored", _lose_dictionary),
     "25d": ("a block has versions of two applications", _mix_applications_in_block),
-    "35a": ("packing keeps only the rows that the consumer noted", _keep_only_noted_rows),
+    "35a": ("packing loses arriving rows that are not in late_row", _keep_only_noted_rows),
     "35b": ("a packed day takes a version that a block has", _leave_packed_day_unguarded),
-    "35c": ("packed days are found by the consumer's clock", _find_packed_days_by_clock),
+    "35c": ("the consumer trusts its clock to find packed days", _find_packed_days_by_clock),
     "35d": ("a day is packed beside an earlier release", _pack_beside_earlier_release),
     "12": ("maintain seals days that never had a row", _seal_empty_days),
 }
@@ -247,7 +261,7 @@ DEFECTS: dict[str, tuple[str, Callable[[Replace], None]]] = {
 
 @contextmanager
 def put_back(name: str) -> Iterator[None]:
-    """Bring a mended defect back into the code until the block ends."""
+    """Bring a mended defect back into the code until the `with` block ends."""
     with ExitStack() as stack:
 
         def replace(owner: Any, attribute: str, value: Any) -> None:

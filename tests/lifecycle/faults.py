@@ -1,9 +1,9 @@
 """Faults between any two SQL statements, or between two files of the archive.
 
-A trap belongs to one thread, which simulates one process. When the thread reaches the point of the
-trap, the process is killed, its connection breaks, or another process does something meanwhile. A
-process that is killed here sends nothing more to PostgreSQL, but its `finally` blocks run.
-tests/system kills real processes.
+A thread of the test simulates one process. A trap belongs to one thread and has a point: an SQL
+statement, or a file of the archive. When the thread comes to the point, the process is killed, the
+connection breaks, or a second process does an act. A killed process sends nothing more to
+PostgreSQL, but its `finally` blocks run. tests/system kills real processes.
 """
 
 import threading
@@ -27,16 +27,16 @@ class SimulatedKill(BaseException):
 
 @dataclass(frozen=True)
 class Point:
-    """A statement sent to PostgreSQL, or a file written to the archive."""
+    """A point at which a fault can happen: before or after an SQL statement or an archive file."""
 
     word: str = ""  # a part of the statement, or of the file's name
-    number: int = 0  # how many statements or files with this word come before it
-    after: bool = False  # whether the point is after the answer, and not before the statement
+    number: int = 0  # how many earlier statements and files contain this word
+    after: bool = False  # whether the fault happens after the statement or file, not before
 
 
 @dataclass
 class Trap:
-    """What happens to a thread when it reaches a point."""
+    """A fault that happens once to one thread, at a given SQL statement or archive file."""
 
     point: Point
     kill: bool = False  # whether the process is killed; otherwise its connection breaks once
@@ -48,7 +48,7 @@ class Trap:
     _met: int = 0
 
     def is_point(self, label: str) -> bool:
-        """Return whether the fault must happen at the statement or file with this label."""
+        """Return whether the fault happens at the statement or file that `label` describes."""
         if self.sprung or self.point.word not in label:
             return False
         self._met += 1
@@ -70,7 +70,7 @@ class Trap:
 
 @contextmanager
 def set_trap(trap: Trap | None) -> Iterator[None]:
-    """Set a trap for this thread during the block."""
+    """Let the fault `trap` happen in this thread during the `with` block. None: no fault."""
     _this_thread.trap = trap
     try:
         yield
@@ -80,7 +80,10 @@ def set_trap(trap: Trap | None) -> Iterator[None]:
 
 @contextmanager
 def install_faults() -> Iterator[None]:
-    """Make every statement of psycopg, and every file written to the archive, a possible point."""
+    """Let a fault happen at any statement of psycopg, and at any file written to the archive.
+
+    During the `with` block, methods of psycopg and ArchiveStore are replaced.
+    """
     wait, write = psycopg.Connection.wait, ArchiveStore.write
 
     def wait_at_point(self: Any, gen: Any, *args: Any, **kwargs: Any) -> Any:
@@ -122,7 +125,13 @@ def _reach_point(connection: psycopg.Connection[Any] | None, label: str) -> Iter
 
 
 def _get_statement(gen: Any) -> str:
-    """Return the statement that psycopg is about to send, or the name of psycopg's own step."""
+    """Return the SQL statement that psycopg is about to send.
+
+    If psycopg does something without an SQL statement, return the name of psycopg's function.
+
+    Args:
+        gen: A generator of psycopg that has not started.
+    """
     name = gen.gi_code.co_name
     frame_locals = gen.gi_frame.f_locals if gen.gi_frame else {}
     query = frame_locals.get("query", frame_locals.get("statement"))

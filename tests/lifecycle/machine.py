@@ -50,8 +50,11 @@ record = RunCounts()
 class Lifecycle(RuleBasedStateMachine):
     """The state machine of all days of one store, from their creation to the archive.
 
-    A rule that has nothing to do returns at once. Preconditions would not do: the drawn values
-    must not depend on the order in which two processes finish.
+    The rules do not have preconditions of Hypothesis. A rule returns at once if it is not possible.
+
+    With preconditions, the values that Hypothesis draws would depend on the state of the store. In
+    a repetition of an example, two processes can finish in a different order, and so lead to a
+    different state.
     """
 
     def __init__(self) -> None:
@@ -91,20 +94,20 @@ class Lifecycle(RuleBasedStateMachine):
 
     @rule(hours=HOURS, fault=draw_faults("write"))
     def write(self, hours: int, fault: Fault | None) -> None:
-        """Write the messages that were sent or decoded before."""
+        """Let `hours` pass, and let the consumer write all messages that are not written yet."""
         self.work.pass_time(hours)
         if self.work.has_unwritten_batch or self.work.has_unread:
             self._do("write", fault)
 
     @rule()
     def claim(self) -> None:
-        """Let another consumer claim the partitions."""
+        """Let a second consumer claim the topic partitions."""
         if self.work.has_unwritten_batch:
             self._do("claim")
 
     @rule()
     def write_fenced(self) -> None:
-        """Let a consumer that lost its partitions try to write."""
+        """Let a consumer that lost its topic partitions try to write."""
         work = self.work
         if work.fenced is None or not work.fenced.batch.messages:
             return
@@ -148,10 +151,11 @@ class Lifecycle(RuleBasedStateMachine):
     def restore_and_write(
         self, drafts: list[Draft], overlap: tuple[str, Fault], cron: bool
     ) -> None:
-        """Extend retention to the newest archived day, and write rows of it during its restore.
+        """Set retention so that it includes the newest archived day. Restore this day, and write
+        rows of this day meanwhile.
 
         Args:
-            cron: Whether cron runs before the restore, and so creates an empty partition.
+            cron: Whether `maintain` runs before the restore, and creates an empty partition.
         """
         newest = find_newest_archived(self.work.seen)
         if newest is None:
@@ -183,10 +187,10 @@ class Lifecycle(RuleBasedStateMachine):
 
     @rule(drafts=HISTORIES | OLDEST, name=MOSTLY_PACKS, meanwhile=WHILE_PACKED, after=AFTERWARDS)
     def pack_and_write(self, drafts: list[Draft], name: str, meanwhile: Fault, after: str) -> None:
-        """Pack a day during a write to it, and then send its first version again.
+        """Pack a day during a write to this day, and then send the first version of the day again.
 
-        This version is inside a block, but not the newest of it. So the primary key does not have
-        it, and only a search of the block finds the repeat.
+        The first version is in a block, but is not the newest version of the block. So the primary
+        key does not contain the first version, and only a search of the block finds the repeat.
         """
         self._set_retention(max(self.model.retention, YOUNGEST_DAYS + 1))
         self._do("maintain")
@@ -220,13 +224,16 @@ class Lifecycle(RuleBasedStateMachine):
 
     @rule(day=st.integers(0, 3), again=st.booleans())
     def write_sql(self, day: int, again: bool) -> None:
-        """Write a new version with SQL, or if `again` is set a version that is stored already."""
+        """Write a version with SQL: a new version, or a stored version if `again` is set."""
         if self.work.list_finished():
             self._do("insert_again" if again else "insert", None, day)
 
     @rule(days=st.integers(1, 6))
     def pack_today(self, days: int) -> None:
-        """Pack today on a machine whose clock is ahead: the command must refuse."""
+        """Try to pack the current day on a machine whose clock is `days` days ahead.
+
+        The command must refuse.
+        """
         with set_wrong_clock(days):
             result = run_command("partitions", "pack", str(self.model.today))
         assert result.code == 2, f"today was packed: {result}"
@@ -293,9 +300,9 @@ class Lifecycle(RuleBasedStateMachine):
         assert result == LifecycleResult(), f"verify --archive complains: {result}"
 
     def _list_sealed_with_rows(self) -> list[TableDay]:
-        """Return the sealed days whose rows are only in the tables.
+        """Return the sealed days for which `partitions verify` compares the rows of the tables.
 
-        The rows of other days are in the archive too, and verify compares those.
+        For days that are in the archive, too, `partitions verify` compares the archived rows.
         """
         seen = self.work.seen
         filled = {(row.table, row.day) for row in seen.rows}

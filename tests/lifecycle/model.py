@@ -1,6 +1,7 @@
 """The model of the lifecycle test, which imports nothing of the code under test.
 
-It knows which versions were acknowledged, which may count as expired, and which days are held.
+The model has the messages that the ledger has counted, the versions that must be stored, and the
+versions that can be expired. It also knows which days must be held.
 """
 
 from collections import Counter
@@ -15,15 +16,15 @@ UNSETTLED = ("new", "retrying", "failed")
 
 @dataclass
 class PendingMessage:
-    """What happened to the window between the decoding of a message and its acknowledgement.
+    """A decoded message that the ledger has not counted yet, with the windows since its decoding.
 
-    The window can move meanwhile, because the clock or the retention changes.
+    The window moves when the clock or the retention changes.
     """
 
     oldest_until: date  # the latest start of the window
     newest_from: date  # the earliest end of the window
     newest_until: date  # the latest end of the window
-    day_missing: bool  # whether the message's day may have had no partition at any moment
+    day_missing: bool  # whether the message's day may have been without a partition for a time
 
 
 @dataclass
@@ -31,11 +32,13 @@ class Model:
     """The log of the broker, and what must be true about each of its messages.
 
     Attributes:
-        acknowledged: The number of acknowledged messages of each topic.
-        pending: The messages that a consumer has decoded and not yet acknowledged.
-        acknowledged_rows: The rows that must be stored, because a commit confirmed them.
-        by_hand: The acknowledged rows that were written with SQL, with the text of the snapshot.
-        fates: `stored`, `expired`, `quarantined`, or the outcome of a retry.
+        acknowledged: For each topic, how many messages the ledger has counted as read.
+        pending: The decoded messages that the ledger has not counted yet, by topic and offset.
+        acknowledged_rows: The rows that must be stored, because PostgreSQL committed them.
+        by_hand: The rows of `acknowledged_rows` that were written with SQL, and the texts of their
+            snapshots.
+        fates: By topic and offset of a message: `stored`, `expired`, `quarantined`, or the outcome
+            of a retry.
         came_back: Archived days that had a partition again without being restored.
     """
 
@@ -88,7 +91,7 @@ class Model:
         return _split_row_and_text(make_sent(draft, day, 0, self.now))
 
     def repeat_row(self, row: Row) -> tuple[Row, str]:
-        """Return `row`, which is stored already, and the text of its snapshot."""
+        """Return `row` and the text of its snapshot, so that the stored row can be sent again."""
         if row in self.by_hand:
             return row, self.by_hand[row]
         return next(
@@ -111,10 +114,10 @@ class Model:
             pending.newest_until = max(pending.newest_until, self.newest)
 
     def find_disputed_days(self) -> set[TableDay]:
-        """Return the days on which one version was acknowledged with two contents.
+        """Return the days on which one version was committed with two contents.
 
-        One content is in the archive. The other one arrived when the day had a partition again,
-        without its archived rows. maintain does not touch such a day.
+        The first content is in the archive. The second content arrived when the day had a new
+        partition without the archived rows. `partitions maintain` does not touch such a day.
         """
         keys = Counter(row.key for row in self.acknowledged_rows)
         return {(row.table, row.day) for row in self.acknowledged_rows if keys[row.key] > 1}
@@ -130,11 +133,12 @@ class Model:
         ]
 
     def list_unread_topics(self, seen: Observed, place: TableDay) -> list[str]:
-        """Return the topics of the table that may have unread versions of this day.
+        """Return the topics of the table that can have unread versions of this day.
 
-        A topic counts as unread if the ledger knows an end offset that was not reached. The live
-        topic has no versions of a day before its newest message that was read. The migration topic
-        can have them, because it has old versions in new messages.
+        A topic counts as unread if the next offset in the ledger is lower than the end offset. If
+        the newest message that was read from the live topic was sent after this day, the live topic
+        does not have unread versions of this day. This is not true for the migration topic, which
+        has old versions in new messages.
         """
         live, twin = BY_TABLE[place[0]].topics
         behind = [
@@ -149,7 +153,7 @@ class Model:
         return behind
 
     def is_held(self, seen: Observed, place: TableDay) -> bool:
-        """Return whether maintain must keep this day, which is older than retention."""
+        """Return whether `maintain` must keep this day, which is older than retention."""
         if place[1] < self.oldest - timedelta(days=self.hold):
             return False
         return bool(self.list_unsettled(seen, place) or self.list_unread_topics(seen, place))

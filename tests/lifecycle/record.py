@@ -1,4 +1,4 @@
-"""Records the test runs of this process: how many steps and states, and the first failure."""
+"""Counts the examples, steps and states of the lifecycle test in this process."""
 
 import time
 from collections import Counter
@@ -10,12 +10,12 @@ from tests.lifecycle.observed import Observed
 
 @dataclass
 class RunCounts:
-    """What the runs did since the instance was made."""
+    """Counts of the examples, steps and states of the lifecycle test, and its first failure."""
 
     began: float = field(default_factory=time.monotonic)
     examples: int = 0
     steps: Counter[str] = field(default_factory=Counter)  # by the name of the act
-    # Steps with a fault or another act in the middle, by its name.
+    # Steps that a fault or a second act interrupted, by the name of this fault or second act.
     meanwhile: Counter[str] = field(default_factory=Counter)
     states: set[int] = field(default_factory=set)  # hashes of the states that were reached
     found_after: str = ""  # seconds, examples and steps until the first failure
@@ -25,7 +25,7 @@ class RunCounts:
         return time.monotonic() - self.began
 
     def fail(self) -> None:
-        """Note the first failure."""
+        """Record that an example failed: set `found_after`, unless an earlier example failed."""
         if not self.found_after:
             self.found_after = (
                 f"{self.seconds:.0f} s, {self.examples:,} examples, {self.steps.total():,} steps"

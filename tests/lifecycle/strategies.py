@@ -78,7 +78,7 @@ MOSTLY_PACKS = st.sampled_from(["pack", "pack", "pack", "unpack"])
 
 
 def draw_faults(act: str) -> st.SearchStrategy[Fault | None]:
-    """Draw what happens in the middle of an act. Half of the draws are None."""
+    """Return a strategy for the fault that interrupts an act. Half of the values are None."""
     return st.none() | st.builds(
         Fault,
         point=_draw_points(act),

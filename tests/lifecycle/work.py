@@ -1,4 +1,4 @@
-"""The acts of the lifecycle test, each with an optional fault or another act in the middle.
+"""The acts of the lifecycle test. A fault or a second act can interrupt an act.
 
 An act is one thing that a consumer, a command or a person does to the store.
 """
@@ -33,20 +33,20 @@ FENCED = "fenced"
 
 
 class StuckActError(AssertionError):
-    """An act does not end, although nothing blocks it any more."""
+    """Raised when an act does not end, although nothing blocks the act any more."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What the test causes in the middle of an act: a kill, a broken connection, or another act."""
+    """An interruption of an act: a killed process, a broken connection, or a second act."""
 
     point: Point
-    # "kill" ends the process, "cut" breaks its connection. Another name is that of an act, which
-    # another process then does.
+    # "kill" kills the process, and "cut" breaks the connection of the process. Any other word is
+    # the name of the second act, which a second process does at the point.
     action: str
-    day: int = 0  # the day of the other act, as an index
-    midnight: bool = False  # whether the clock moves past midnight before the other act
-    terminate: bool = False  # whether a session of the other act is ended if it waits for a lock
+    day: int = 0  # the day of the second act, as an index
+    midnight: bool = False  # whether the clock moves past midnight before the second act
+    terminate: bool = False  # whether to end a session of the second act that waits for a lock
 
 
 class Work:
@@ -71,7 +71,11 @@ class Work:
         return any(len(log) > acknowledged[topic] for topic, log in self._model.log.items())
 
     def do(self, name: str, fault: Fault | None = None, day: int = 0) -> LifecycleStep:
-        """Do an act with its fault, and wait until the other act of the fault has ended too."""
+        """Do an act and let `fault` interrupt it. If `fault` starts a second act, wait for its end.
+
+        Args:
+            day: See act().
+        """
         self._warnings.messages.clear()
         step, trap, meanwhile = LifecycleStep(name), None, None
         if fault is not None and fault.action in ("kill", "cut"):
@@ -149,11 +153,12 @@ class Work:
         return self.consumer or self._take_over()
 
     def _write(self, days_ahead: int = 0) -> LifecycleResult:
-        """Write a batch.
+        """Let the consumer write its batch.
 
         Args:
-            days_ahead: How wrong the consumer's clock is. It counts as 0 if the batch has expired
-                or bad messages or a missing day, because the model expects a right clock for them.
+            days_ahead: By how many days the consumer's clock is wrong. Ignored if the batch has
+                expired messages, bad messages, or messages of a day without a partition: for these,
+                the model expects a right clock.
         """
         consumer = self.get_or_start_consumer()
         if not consumer.batch.messages:
@@ -176,7 +181,7 @@ class Work:
         return LifecycleResult()
 
     def _insert(self, day: int) -> LifecycleResult:
-        """As the owner of the tables, write a version of a finished day that is not sealed."""
+        """Insert a new version of a finished, unsealed day with SQL, as the owner of the tables."""
         place = self._choose_unsealed_day(day)
         if place is not None:
             row, text = self._model.make_row_by_hand(place[1])
@@ -186,7 +191,7 @@ class Work:
         return LifecycleResult()
 
     def _insert_again(self, day: int) -> LifecycleResult:
-        """As an earlier release, which knows no blocks, write a version that is stored already."""
+        """Insert a stored version again, as an earlier release that cannot read blocks would."""
         place = self._choose_unsealed_day(day)
         rows = sorted(row for row in self.seen.rows if (row.table, row.day) == place)
         if rows:
@@ -222,9 +227,9 @@ class Work:
         return LifecycleResult()
 
     def _take_over(self) -> Consumer:
-        """Return a new consumer that has claimed the partitions from the present consumer.
+        """Return a new consumer that has claimed the topic partitions of the present consumer.
 
-        The present consumer does not notice. Two threads can do this at the same time.
+        The present consumer does not notice the claim. Two threads can call this at the same time.
         """
         consumer = Consumer(self._model)
         try:
@@ -258,7 +263,7 @@ class Work:
         self._stand.set_clock(self._model.now)
 
     def has_waiting_session(self, terminate: bool) -> bool:
-        """Return whether a session waits for a lock. End it if `terminate` is set."""
+        """Return whether sessions wait for a lock. End these sessions if `terminate` is set."""
         pids = self._stand.list_waiting()
         if terminate:
             self._stand.terminate(pids)
@@ -271,7 +276,7 @@ class Work:
 
 
 class _ConcurrentAct:
-    """An act of another simulated process: a thread with its own connection."""
+    """A second act, in a thread with a separate connection that simulates a second process."""
 
     def __init__(self, work: Work, fault: Fault) -> None:
         self._work, self._fault = work, fault
@@ -280,7 +285,10 @@ class _ConcurrentAct:
         self.terminated = False
 
     def start(self) -> None:
-        """Start the act, and return when it has ended or waits for the act that it interrupts."""
+        """Start the second act. Return when it has ended, or when it waits for a lock.
+
+        The interrupted act can hold this lock.
+        """
         if self._fault.midnight:
             self._work.pass_time(-1)
         self._thread.start()

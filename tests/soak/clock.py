@@ -1,6 +1,7 @@
-"""A clock that is ahead by whole days, for real processes.
+"""A moved clock: it is whole days ahead of the real time, for processes and for SQL.
 
-Python reads the number of days from a file. SQL's now() reads it from a schema of the database.
+Python reads the number of days from a file. The SQL function now() reads the number of days from a
+table in the database.
 """
 
 import struct
@@ -40,20 +41,23 @@ WHERE c.relnamespace = 'public'::regnamespace
 
 
 def build_moved_url(url: str) -> str:
-    """Return the URL of a database for sessions that see the moved clock."""
+    """Add an option to the database URL, so that now() in its sessions returns the moved time."""
     return f"{url}?options={quote(f'-c search_path={PATH}')}"
 
 
 def read_lead(file: Path) -> timedelta:
-    """Return how far the clock of this file is ahead."""
+    """Return how far a moved clock is ahead of the real time. The file has the number of days."""
     return timedelta(days=_DAYS.unpack(file.read_bytes())[0])
 
 
 class MovedClock:
-    """The clock of the database, and of all processes that were started with its file."""
+    """A clock that can be moved days ahead. A database and many processes use the clock.
+
+    A process uses the clock if tests.soak.moved has started it and FILE_VARIABLE names `file`.
+    """
 
     def __init__(self, file: Path, url: str) -> None:
-        """Set the clock to the present day.
+        """Create the file and a schema in the database. At first the clock has the real time.
 
         Args:
             url: A URL of the database with the superuser's login.

@@ -39,7 +39,7 @@ class StoredContents:
 
 
 def load_stored(url: str, archive: Path) -> StoredContents:
-    """Return everything in the tables and in the archive.
+    """Return all versions in the tables and in the archive.
 
     Args:
         url: A database URL whose login may read the tables.

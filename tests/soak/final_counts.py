@@ -18,7 +18,11 @@ LAST_DAYS = 2
 
 
 def end_soak(soak: Soak) -> None:
-    """Wait until everything is settled, then count."""
+    """End the load and compare all stored versions with the messages that were sent.
+
+    Before the comparison the consumers read all messages, and the clock moves ahead until retention
+    has written at least one day to the archive.
+    """
     if soak.result.sampler is not None:
         soak.result.sampler.stop_sampling()
     soak.traffic.wait_for_simulators()
@@ -107,7 +111,11 @@ def _require_equal(soak: Soak, subject: str, actual: object, expected: object) -
 
 
 def _judge_answers(soak: Soak) -> None:
-    """Note wrong answers of the web. 503 is right while the database restarts, and rarely else."""
+    """Report wrong answers of the web server as faults of the soak.
+
+    503 is right during the restart of the database. At other times at most the share BUSY_SHARE of
+    all answers can be 503.
+    """
     busy, answers = 0, sum(person.answers.total() for person in soak.people)
     for person in soak.people:
         for moment, status, text in person.failures:

@@ -38,7 +38,7 @@ class RestartTimes:
 
 @dataclass(frozen=True)
 class ExpectedLine:
-    """A kind of log lines that may occur."""
+    """A kind of log line that is allowed in the logs of a soak."""
 
     where: str  # the name of the process
     text: re.Pattern[str]
@@ -128,7 +128,7 @@ def summarize_logs(files: Sequence[tuple[str, Path]], restarts: RestartTimes) ->
     """Read all log files, and collect the unexpected lines.
 
     Args:
-        files: Pairs of the name of a process and its log. A name may end with a number.
+        files: Pairs of the name of a process and its log. A name can end with a number.
     """
     log_summary = LogSummary()
     for name, file in files:
@@ -163,8 +163,8 @@ def _read_lines(name: str, file: Path) -> Iterator[LogLine]:
 def _parse_line(name: str, text: str, last_moment: datetime) -> LogLine | None:
     """Parse a line of a log.
 
-    Return None for an empty line and for a line that continues another one. If a process of Annals
-    prints a line that is not a log line, it counts as an error at the time of the line before.
+    Return None for an empty line and for a line that continues a log entry. A line of a process of
+    Annals that is not a log line counts as an error at the time of the previous line.
     """
     if name == "postgres":
         return _parse_postgres_line(text)

@@ -1,6 +1,7 @@
-"""`python -m tests.soak.moved PROGRAM ...`: runs a Python program on the moved clock.
+"""`python -m tests.soak.moved PROGRAM ...`: runs a Python program whose clock is days ahead.
 
-PROGRAM is manage.py, another script, or a module such as gunicorn.
+PROGRAM is a script such as manage.py, or a module such as gunicorn. The environment variable
+ANNALS_TEST_CLOCK_FILE names the file with the number of days.
 """
 
 import os
@@ -24,7 +25,7 @@ def main() -> None:
         runpy.run_path(sys.argv[0], run_name="__main__")
     else:
         # gunicorn must set the folder of the metrics before Django is imported. A web process does
-        # not open sessions of ingest, so these need no moved clock.
+        # not open sessions of ingest, so the search path of these sessions is not changed.
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 

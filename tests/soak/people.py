@@ -25,7 +25,7 @@ _STATUS = re.compile(r": (\d{3}) ")
 
 
 class PersonThread(threading.Thread):
-    """A thread that acts as a random person again and again, until stop_person()."""
+    """A thread that acts as a random person again and again, until stop_person() is called."""
 
     def __init__(self, address: str, recent: Callable[[], Sequence[SentKey]], seed: int) -> None:
         super().__init__(daemon=True)

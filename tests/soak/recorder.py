@@ -1,4 +1,4 @@
-"""Reads the topics beside the consumers, and keeps a fingerprint of each version that was sent."""
+"""Reads the topics like a consumer, and keeps an MD5 digest of each version that was sent."""
 
 import threading
 import time
@@ -44,13 +44,14 @@ class SentContent(NamedTuple):
 
 
 class MessageRecorder:
-    """Reads every message of all topics, in a thread of its own."""
+    """A thread that reads the messages of all topics and records the versions in them."""
 
     def __init__(self, bootstrap: str, url: str) -> None:
-        """Prepare the thread.
+        """Create the thread that records the versions. start_recording() starts the thread.
 
         Args:
-            url: The URL of a database that computes the fingerprints. It may be down for a while.
+            url: The URL of a database in which MD5 digests of snapshots are computed. While the
+                database is down, the thread waits.
         """
         self.versions: dict[SentKey, SentContent] = {}
         self.messages = self.bad = self.repeated = 0
@@ -65,7 +66,7 @@ class MessageRecorder:
         self._thread.start()
 
     def stop_recording(self) -> None:
-        """Read to the present end of the topics, and raise the error of the thread if it failed."""
+        """Let the thread read to the end of all topics. Raise the error of a failed thread."""
         self._end.set()
         self._thread.join()
         if self._error is not None:

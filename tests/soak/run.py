@@ -104,7 +104,13 @@ class Soak:
             self.result.faults.append(f"too short for a restart of {', '.join(restarts)}")
 
     def _wait_for_load(self, messages_before: int) -> None:
-        """Wait until the simulators of the day send, because they cannot start without a broker."""
+        """Wait up to two minutes until both simulators that were just started send messages.
+
+        A restart of the broker must wait for this, because a simulator cannot start without broker.
+
+        Args:
+            messages_before: The number of recorded messages before the simulators were started.
+        """
         deadline = time.monotonic() + 120
         while (
             self.recorder.messages < messages_before + BURST_MESSAGES + 1

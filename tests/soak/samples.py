@@ -24,7 +24,7 @@ class Sample:
 
 @dataclass
 class Sampler:
-    """Samples some processes in a thread, until stop_sampling()."""
+    """A thread that measures processes again and again, until stop_sampling() is called."""
 
     # Returns the process ids by name. The id of a name can change.
     watched: Callable[[], Mapping[str, int | None]]

@@ -1,4 +1,4 @@
-"""The servers and processes of a soak: PostgreSQL, Apache Kafka, two consumers, the web."""
+"""The servers and processes of a soak: PostgreSQL, Apache Kafka, two consumers, a web server."""
 
 import os
 import subprocess
@@ -63,7 +63,7 @@ class SoakStand:
         self.archive.mkdir()
 
     def start_all(self) -> None:
-        """Start the servers, create tables, logins and days, then the consumers and the web."""
+        """Start the servers, create tables, logins and days, and start consumers and web server."""
         self.postgres.start()
         self.broker.start(timeout=180)
         brokers.create_topics(
@@ -88,7 +88,13 @@ class SoakStand:
     def start_process(
         self, name: str, login: str, *arguments: str, out: IO[bytes] | int = subprocess.DEVNULL
     ) -> subprocess.Popen[bytes]:
-        """Start a process on the moved clock. Its log file in the folder has its name."""
+        """Start a program through tests.soak.moved, with the moved clock of this stand.
+
+        Args:
+            name: The process writes its log to the file {name}.log in the folder `home`.
+            login: The database login of the process.
+            arguments: The program and its arguments.
+        """
         log = self.home / f"{name}.log"
         if (name, log) not in self.logs:
             self.logs.append((name, log))
@@ -105,7 +111,7 @@ class SoakStand:
         return child
 
     def run_command(self, *arguments: str, login: str = logins.OWNER) -> SoakCommandResult:
-        """Run a command of manage.py to its end, on the moved clock."""
+        """Run a command of manage.py to its end, with the moved clock of this stand."""
         finished = subprocess.run(
             [sys.executable, "-m", "tests.soak.moved", "manage.py", *arguments],
             cwd=ROOT,
@@ -120,12 +126,12 @@ class SoakStand:
         return self.results[-1]
 
     def query(self, text: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Return the rows of a query by the superuser on the real clock."""
+        """Run a query as the superuser. In this query now() returns the real time."""
         with psycopg.connect(self.postgres.build_url(), autocommit=True) as plain:
             return plain.execute(text, values).fetchall()
 
     def list_dead(self) -> list[str]:
-        """Return a sentence for each process that has ended although it should run."""
+        """Return a sentence for each process, except simulators, that has ended too early."""
         return [
             f"{name} ended with {child.returncode}"
             for name, child in self.children.items()

@@ -28,11 +28,17 @@ class SoakTraffic:
         )
 
     def send_at_pace(self, seconds: float) -> None:
-        """Start to send 200 messages a second with present moments, for so many seconds."""
+        """Start a simulator that sends 200 messages a second for `seconds` seconds.
+
+        A version has the moment at which the simulator sends it.
+        """
         self._simulate("--rps", str(MESSAGES_PER_SECOND), "--seconds", f"{seconds:.1f}")
 
     def send_burst(self) -> None:
-        """Start to send 2,000 messages at once, with moments since yesterday."""
+        """Start a simulator that sends 2,000 messages as fast as it can.
+
+        The versions have moments of the last 24 hours.
+        """
         self._simulate("--messages", str(BURST_MESSAGES), "--days", "1")
 
     def fill_memory(self, count: int) -> None:

@@ -1,10 +1,11 @@
-"""Packs and unpacks two days again and again, while other threads read and write them.
+"""Packs and unpacks two days again and again, while further threads read and write these days.
 
-The test counts itself what it sent. An answer is wrong if it has a version twice, or if it lacks a
-version that was stored before the request. A command may fail because a day is busy.
+The test keeps a list of the versions that it sent. An answer is wrong if it has a version twice, or
+if it lacks a version that was stored before the request. A command is allowed to fail because a
+transaction uses the day.
 
-On a cluster, packing leaves a day unchanged if rows change meanwhile. So writers and swaps take
-turns there, and readers do not wait.
+On a cluster, packing leaves a day unchanged if rows change meanwhile. So writers and swaps exclude
+each other on a cluster with a lock. Readers do not take this lock.
 """
 
 import io
@@ -63,14 +64,14 @@ class SwapStress:
 
     ingested: Ingested
     sent: dict[date, set[Key]] = field(default_factory=dict)  # committed versions by day
-    wrong: list[str] = field(default_factory=list)  # a sentence for each fault
+    wrong: list[str] = field(default_factory=list)  # a sentence for each wrong answer
     act_counts: Counter[str] = field(default_factory=Counter)  # how often each act was done
     stop: threading.Event = field(default_factory=threading.Event)
     is_distributed: bool = False  # whether the tables are on the nodes of a cluster
     turn: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, swaps: int) -> None:
-        """Swap the table of each day `swaps` times. Afterwards `wrong` has all faults."""
+        """Swap the table of each day `swaps` times. Afterwards `wrong` lists all wrong answers."""
         self._fill()
         acts = (self._ingest, self._write_sql, self._read, self._verify, self._export, self._dump)
         threads = [threading.Thread(target=self._repeat, args=[act]) for act in acts]
@@ -114,7 +115,10 @@ class SwapStress:
             self._wait_for_writers()
 
     def _wait_for_writers(self) -> None:
-        """Wait until each writer has written. The lock for taking turns is not fair."""
+        """Wait until each writer thread has written once more.
+
+        Without this wait, the swaps could get the lock `turn` every time, and a writer never.
+        """
         ingested, written = self.act_counts["ingest"], self.act_counts["write_sql"]
         wait_until(
             lambda: (
@@ -126,7 +130,10 @@ class SwapStress:
 
     @contextmanager
     def _take_turn(self) -> Iterator[None]:
-        """On a cluster, hold the lock that keeps writers and swaps apart during the block."""
+        """Hold the lock `turn` until the `with` block ends. On a single server, do nothing.
+
+        On a cluster this lock prevents that a thread writes rows during a swap.
+        """
         if not self.is_distributed:
             yield
             return
@@ -134,9 +141,10 @@ class SwapStress:
             yield
 
     def _retry_while_busy(self, act: Callable[[], object]) -> None:
-        """Do an act, and repeat it while it fails because a transaction stays open.
+        """Call `act`. If it fails because a transaction such as pg_dump's locks the table, retry.
 
-        pg_dump has such a transaction.
+        Raises:
+            LockNotAvailable: The table was still locked after five minutes.
         """
         until = time.monotonic() + 300
         while True:
@@ -166,7 +174,7 @@ class SwapStress:
         return make_value(id=id, version=version, updatedAt=moment, data={"id": id, "n": version})
 
     def _ingest(self) -> None:
-        """Store a new version and a repeated one in one batch, as a consumer."""
+        """Store a batch with a new and a repeated version, in the same way as a consumer."""
         key = f"n{self.act_counts['ingest']:06}", 0
         again = f"a{self.act_counts['ingest'] % DOCUMENTS}", self.act_counts["ingest"] % VERSIONS
         batch = self.ingested.make_batch(self._make_message(*key), self._make_message(*again))
@@ -251,7 +259,12 @@ class SwapStress:
             self._check_keys(f"the export of {day}", keys, before)
 
     def _check_keys(self, subject: str, keys: list[Key], before: set[Key]) -> None:
-        """Note a fault if a key is there twice, or if one that was sent before is missing."""
+        """Report a fault if `keys` has a key twice, or lacks a key of `before`.
+
+        Args:
+            subject: The name of the answer that has the keys, for the report.
+            before: The keys that were sent before the answer was requested.
+        """
         if len(set(keys)) != len(keys):
             self.wrong.append(f"{subject} has a version twice")
         if missing := before - set(keys):
@@ -262,8 +275,8 @@ class SwapStress:
     def _dump(self) -> None:
         """Run pg_dump, and check how many versions its output has.
 
-        pg_dump takes its PostgreSQL snapshot before it locks the tables. So it may fail if a table
-        is swapped, but its output must not be incomplete.
+        pg_dump takes its PostgreSQL snapshot before it locks the tables. So pg_dump is allowed to
+        fail if a table is swapped, but the output must not be incomplete.
         """
         settings_dict = connection.settings_dict
         names = ("host", "port", "user", "password")
@@ -292,7 +305,7 @@ class SwapStress:
             self.wrong.append(f"pg_dump has {count} versions of {before} to {after}")
 
     def _compare(self) -> None:
-        """Check at the end that the store and the ledger have exactly what was sent."""
+        """Check that the tables have exactly the sent versions, and the ledger the right counts."""
         with connect_plainly() as plain:
             for day, sent in self.sent.items():
                 place = days.locate_day(plain, ROOT.table, day)

@@ -1,4 +1,4 @@
-"""Small versions of the attacks of `python -m tests.attack`, which must not stop the web."""
+"""The web server withstands small versions of the attacks of `python -m tests.attack`."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -27,7 +27,7 @@ def server() -> Iterator[EmbeddedPostgres]:
 
 
 def read_block(first: str) -> list[str]:
-    """Return the lines of the block of the page that begins with this text."""
+    """Return the command lines of the code block in docs/backup.md that begins with `first`."""
     [selected_block] = [
         block for block in BLOCKS if block.page == PAGE and block.first_line.startswith(first)
     ]

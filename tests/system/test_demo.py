@@ -104,9 +104,9 @@ def get_command_line(process: psutil.Process) -> list[str]:
 def home() -> Iterator[Path]:
     """The path of an ANNALS_HOME that does not exist yet, with a space and Cyrillic letters.
 
-    Processes that still run for it afterwards are killed. It is not in tmp_path, because each run
-    of pytest by root closes the directory above tmp_path to other users, and PostgreSQL runs as
-    another user if root starts it.
+    Processes that use this path after the test are killed. The path is not below tmp_path, because
+    pytest run by root closes the directory above tmp_path to all users except root, and PostgreSQL
+    that root starts runs as a different user.
     """
     with tempfile.TemporaryDirectory(prefix="annals demo ") as folder:
         home = Path(folder) / "мой дом" / "home"
@@ -163,8 +163,11 @@ def change_price(shop: str) -> None:
 
 
 def test_demo_runs_twice_on_the_same_data_and_leaves_no_process(home: Path) -> None:
-    """The demo starts first with the example shop and then without it. An application that was
-    never stored is not shown."""
+    """The demo runs first with the example shop, and then without the shop.
+
+    The file `showcase` names the application to which the demo links. The demo ignores an
+    application in this file that is not in the database.
+    """
     home.mkdir()
     (home / "showcase").write_text("lost-with-the-broker")
     demo = RunningDemo(home, "--port", str(find_free_port()), "--with-shop")
@@ -226,7 +229,7 @@ def test_demo_interrupted_at_its_start_leaves_no_process(home: Path) -> None:
 
 
 def test_new_demo_takes_over_the_servers_of_a_killed_demo(home: Path) -> None:
-    """When one process of a demo ends, the others end too, and the demo says why."""
+    """When one process of a demo ends, the demo reports this and ends all its processes."""
     port = find_free_port()
     demo = RunningDemo(home, "--port", str(port), "--no-simulate")
     demo.read_until(READY)

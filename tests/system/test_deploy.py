@@ -1,4 +1,4 @@
-"""The files of deploy/: nginx with TLS in front of the real web, systemd units, and cron lines."""
+"""Files of deploy/: nginx with TLS as the proxy of a web server, systemd units, and cron lines."""
 
 import http.client
 import json
@@ -47,7 +47,7 @@ pytestmark = pytest.mark.system
 
 @contextmanager
 def run_nginx(folder: Path, text: str, port: int) -> Iterator[None]:
-    """Run nginx with this configuration until the block ends."""
+    """Run nginx with this configuration during the `with` block."""
     program = required_programs.nginx()
     file = folder / "nginx.conf"
     file.write_text(text)
@@ -75,8 +75,8 @@ def make_configuration(folder: Path, name: str, upstream: int, ports: dict[int, 
     Ports and paths are replaced by those of the test.
 
     Args:
-        upstream: The port of the web.
-        ports: For each port in the file, the port to use instead.
+        upstream: The port of the web server.
+        ports: For each port in the file, the port that replaces it.
     """
     (folder / "annals-common.conf").write_text(
         (DEPLOY / "nginx" / "annals-common.conf").read_text()
@@ -160,7 +160,7 @@ class NginxTlsConnection(http.client.HTTPSConnection):
 
 
 class TlsFront:
-    """nginx with TLS in front of the web."""
+    """nginx with TLS, as the proxy of a web server of Annals."""
 
     def __init__(self, plain: int, secure: int, authority: Path, log: Path) -> None:
         self.plain, self.secure, self.authority, self.log = plain, secure, authority, log
@@ -282,7 +282,10 @@ def test_nginx_of_compose_trusts_forwarded_headers_only_from_the_gateway(
 
 
 def install_units(folder: Path) -> list[Path]:
-    """Write the systemd units into a folder, with programs that exist, and return their files."""
+    """Write the systemd units into a folder, and return the files of services and timers.
+
+    The services run empty scripts in this folder, and not the programs in /opt/annals/bin.
+    """
     for unit in (*UNITS, *TIMERS):
         text = unit.read_text().replace("/opt/annals/bin/", f"{folder}/")
         (folder / unit.name.replace("@", "@3")).write_text(text)
@@ -327,7 +330,9 @@ COMMANDS_OF_CONSUMER = {"consume", "quarantine", "heal"}
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
-def test_each_unit_has_user_environment_file_log_and_existing_command(unit: Path) -> None:
+def test_systemd_unit_names_its_user_its_environment_file_and_an_existing_command(
+    unit: Path,
+) -> None:
     unit_settings = read_unit(unit)
     name = ROLE_BY_USER[unit_settings["User"]]
     assert unit_settings["EnvironmentFile"] == f"/etc/annals/{name}.env"

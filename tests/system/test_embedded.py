@@ -1,7 +1,8 @@
 """The embedded servers, and the database logins.
 
-`manage.py` starts PostgreSQL and the broker if no server is named, finds them later, and stops them
-on request. The owner of the tables creates the other logins, there and with docker/compose.yaml.
+If the settings do not name servers, `manage.py` starts PostgreSQL and the broker. Later commands
+use the running servers, and `annals embedded stop` stops them. The owner of the tables creates the
+database logins, on the embedded PostgreSQL and on the PostgreSQL of docker/compose.yaml.
 """
 
 import os
@@ -44,8 +45,8 @@ print(server.start(), server.find_pid(), server.build_url())
 def root() -> Iterator[Path]:
     """A directory for servers.
 
-    It is not in tmp_path, because each run of pytest by root closes the directory above tmp_path to
-    other users, and PostgreSQL runs as another user if root starts it.
+    The directory is not below tmp_path, because pytest run by root closes the directory above
+    tmp_path to all users except root, and PostgreSQL that root starts runs as a different user.
     """
     with tempfile.TemporaryDirectory(prefix="annals-postgres-") as folder:
         yield Path(folder)
@@ -237,7 +238,7 @@ def test_owner_of_embedded_tables_is_not_a_superuser(postgres_server: EmbeddedPo
         plain.execute("DROP TABLE of_the_superuser")
 
 
-def test_sql_and_commands_of_compose_create_its_database_logins(
+def test_owner_sql_and_grants_command_of_compose_create_database_logins(
     postgres_server: EmbeddedPostgres, tmp_path: Path
 ) -> None:
     passwords = {name: secrets.token_hex(16) for name in ("owner", "web", "consumer")}

@@ -28,8 +28,8 @@ STOPS = 6
 def test_consumer_killed_under_load_loses_and_doubles_nothing(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
-    """Each consumer has a group of its own, because the broker takes seconds to notice that a
-    member died. The ledger says where the next consumer continues."""
+    """Every consumer is in a new consumer group, because a broker takes seconds to notice that a
+    group member died. The next consumer continues at the positions in the ledger."""
     moments = random.Random(25)
     with feed.send_in_background(400):
         for number in range(KILLS):

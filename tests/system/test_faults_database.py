@@ -142,10 +142,10 @@ def test_consumer_continues_at_the_standby_that_was_promoted(
 
 @contextmanager
 def limit_file_size(server: EmbeddedPostgres, megabytes: int) -> Iterator[None]:
-    """Run the server during the block with a limit for the size of its files.
+    """Run PostgreSQL with a limit for the size of its files during the `with` block.
 
-    The system refuses larger files as if the disk was full. A real small disk would have to be
-    mounted, which even root may not do everywhere.
+    The operating system refuses larger files as if the disk was full. A small file system is not
+    used, because in some containers even root cannot mount one.
     """
     server.stop()
     earlier_limit = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -191,7 +191,7 @@ def test_consumer_waits_while_the_disk_is_full(
 def test_consumer_waits_for_maintain_when_today_has_no_partition(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
-    """The limit for bad messages is low: none of the waiting messages may count as one."""
+    """The limit for bad messages is low. The waiting messages must not count as bad messages."""
     consumers.env |= FEW_DAYS
     database.drop_days()
     running = consumers.start_consumer(ANNALS_MAX_BAD_IN_A_ROW="5")
@@ -209,7 +209,7 @@ def test_consumer_waits_for_maintain_when_today_has_no_partition(
 
 @contextmanager
 def maintain_repeatedly(consumers: ConsumerStarter, **env: str) -> Iterator[list[int]]:
-    """Repeat `partitions maintain --force` during the block, and yield a list of its exit codes."""
+    """Repeat `partitions maintain --force` during the `with` block, and yield its exit codes."""
     stop, codes = threading.Event(), []
 
     def run_maintain() -> None:

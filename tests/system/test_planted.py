@@ -1,6 +1,7 @@
-"""Another user of the machine prepares files that the embedded servers would read or write.
+"""A hostile user of the machine prepares files that the embedded servers would read or write.
 
-The tests need root, because root must not follow the links of other users. CI runs as root.
+Servers that root starts must not follow symbolic links of this user. So the tests need root. CI
+runs as root.
 """
 
 import os
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give fi
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder that other users may enter."""
+    """A folder that all users may enter."""
     with tempfile.TemporaryDirectory(prefix="annals-planted-") as name:
         Path(name).chmod(0o755)
         yield Path(name)

@@ -1,4 +1,7 @@
-"""nginx with docker/nginx/nginx.conf in front of the real web, and the end of a web process."""
+"""nginx with docker/nginx/nginx.conf as the proxy of a real web server of Annals.
+
+The web server answers running requests before it ends.
+"""
 
 import http.client
 import os
@@ -52,7 +55,7 @@ def front(site: AttackedSite) -> Iterator[AttackedWeb]:
         yield web
 
 
-def test_proxy_passes_answers_of_the_web_and_closes_internal_addresses(front: AttackedWeb) -> None:
+def test_proxy_passes_answers_of_web_server_and_blocks_internal_paths(front: AttackedWeb) -> None:
     response = front.send_request(f"{PATH}?pageSize=1")
     assert response.status == 200
     assert response.headers["cache-control"] == "no-store"
@@ -112,8 +115,8 @@ OTHER_PATH = "/api/v1/history/product-instance/other"
 def test_web_ignores_a_request_path_that_a_header_gives(
     name: str, value: str, path: str, proxy: bool, front: AttackedWeb
 ) -> None:
-    """By default gunicorn takes the path from a header if the peer is on the same machine. The
-    access journal would then have another path than the requested one."""
+    """By default gunicorn takes the path from a header if the peer is on this machine. The access
+    journal would then have a path that the client did not request."""
     target = front if proxy else front.behind
     assert target.send_request(path, headers={name: value}).status in (400, 404)
 

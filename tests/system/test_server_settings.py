@@ -68,7 +68,7 @@ def run_check(server: EmbeddedPostgres, **env: str) -> tuple[int, str]:
     return finished.returncode, finished.stdout + finished.stderr
 
 
-def test_check_names_bad_settings_of_the_server_except_in_the_demo(
+def test_check_command_reports_bad_settings_of_postgresql_except_in_the_demo(
     bad_server: EmbeddedPostgres,
 ) -> None:
     with psycopg.connect(bad_server.build_url(), autocommit=True) as plain:
@@ -87,9 +87,9 @@ def test_check_names_bad_settings_of_the_server_except_in_the_demo(
 
 
 def read_compose_settings() -> ServerSettings:
-    """Return the settings of the server of docker/compose.yaml.
+    """Return the settings of the PostgreSQL server that docker/compose.yaml starts.
 
-    They are the settings of the tests' server with the changes of that file.
+    Settings that docker/compose.yaml does not set have the values of the tests' server.
     """
     service = yaml.safe_load((ROOT / "docker/compose.yaml").read_text())["services"]["postgres"]
     return {**fetch_settings(connection), **dict(re.findall(r"-c (\w+)=(\S*)", service["command"]))}

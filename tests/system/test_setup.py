@@ -14,7 +14,7 @@ pytestmark = pytest.mark.system
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkout with nothing to install, in a path with a space."""
+    """A copy of scripts/setup with empty requirements files, in a path with a space."""
     root = tmp_path_factory.mktemp("a checkout")
     (root / "scripts").mkdir()
     for name in ("setup", "venv.py"):

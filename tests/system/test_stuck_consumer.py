@@ -115,8 +115,8 @@ def assert_recovers(
 def test_metrics_show_a_write_that_waits_for_a_lock(
     consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
-    """The age of the batch grows, and the write is retried. The consumer loop continues, and its
-    heartbeats too."""
+    """The age of the batch grows, and the consumer retries the write. Meanwhile the consumer still
+    writes heartbeats."""
     running, port = start_consumer(consumers, feed, **SMALL_BATCHES)
     with psycopg.connect(database.url) as plain:
         plain.execute("LOCK TABLE product_instance_aud IN ACCESS EXCLUSIVE MODE")
@@ -212,9 +212,9 @@ def test_metrics_show_a_consumer_loop_that_hangs(
 
 @contextmanager
 def freeze_postgresql(database: ProductDatabase) -> Iterator[None]:
-    """Suspend all processes of PostgreSQL during the block.
+    """Suspend all processes of PostgreSQL during the `with` block.
 
-    The operating system still accepts connections and data in their place, so clients get neither
+    The operating system still accepts connections and data for PostgreSQL, so clients get neither
     an error nor an answer.
     """
     pid = database.server.find_pid()

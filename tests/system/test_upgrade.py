@@ -1,4 +1,4 @@
-"""An upgrade from each kept release: its database, with the present code."""
+"""The current code upgrades and reads the database of every earlier release."""
 
 import json
 import os
@@ -88,10 +88,13 @@ def has_history() -> bool:
 
 
 @pytest.mark.skipif(not has_history(), reason="needs the history of the repository")
-def test_commit_that_stands_for_the_last_release_has_the_migrations_of_its_dump(
+def test_default_commit_of_upgrade_command_has_version_and_migrations_of_last_release(
     tmp_path: Path,
 ) -> None:
-    """`python -m tests.upgrade` starts the code of this commit."""
+    """`python -m tests.upgrade` starts the code of the commit `earlier.DEFAULT`.
+
+    The migrations in this code are compared with the database dump of the last release.
+    """
     code = earlier.unpack_release(earlier.DEFAULT, tmp_path / "code")
     applied = re.findall(
         r"\(\d+, '(\w+)', '(\w+)', '", release.read_kept(release.get_last_release(), "sql")

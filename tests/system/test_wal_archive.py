@@ -18,7 +18,10 @@ pytestmark = pytest.mark.system
 def archiving_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
-    """A connection to a server whose archive command fails. The metrics of this process use it."""
+    """A connection to a PostgreSQL server whose archive_command fails.
+
+    metrics_page uses this connection, too.
+    """
     with (
         start_own_server({"shared_buffers": "16MB", **ARCHIVES}) as postgres,
         psycopg.connect(postgres.build_url(), autocommit=True) as connection,

@@ -43,7 +43,7 @@ def web(database: ProductDatabase, temporary: Path, tmp_path: Path) -> Iterator[
 
 
 def count_not_found(web: AttackedWeb) -> float:
-    """Return how many answers with 404 all processes together have counted."""
+    """Return the number of answers with status 404, summed over all processes of the server."""
     families = list(text_string_to_metric_families(web.send_request("/metrics").body.decode()))
     # Metrics of a consumer would look like a consumer that does not advance.
     assert (
@@ -62,7 +62,7 @@ def list_workers(web: AttackedWeb) -> list[psutil.Process]:
     return psutil.Process(web.pid).children()
 
 
-def test_metrics_of_the_web_include_worker_processes_that_ended(web: AttackedWeb) -> None:
+def test_request_metrics_include_worker_processes_that_ended(web: AttackedWeb) -> None:
     for number in range(1, 31):
         assert web.send_request(f"/nothing/{number}").status == 404
         assert count_not_found(web) == number

@@ -1,4 +1,4 @@
-"""The wheels have the same bytes each time and all files, and Annals runs from them alone."""
+"""Every build makes wheels with equal bytes and all files. Annals runs from its wheel alone."""
 
 import os
 import re
@@ -43,8 +43,7 @@ def annals_from_wheel(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_wheel_has_the_same_bytes_on_another_machine(
     wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second build has the files in another order, with other modes and dates, and another
-    umask, time zone and folder."""
+    """The builds differ in order, modes and dates of the files, in umask, time zone and folder."""
     clone = tmp_path / "other clone"
     for name in reversed(wheels.SOURCES["annals"]):
         (clone / name).parent.mkdir(exist_ok=True)
@@ -127,7 +126,8 @@ def test_command_without_the_embedded_extra_names_the_missing_setting(
 def test_annals_installed_from_wheel_runs_in_an_empty_folder(
     annals_from_wheel: InstalledAnnals,
 ) -> None:
-    """The test runs check, migrate, partitions maintain, and the production web with a timeline."""
+    """The test runs `check`, `migrate` and `partitions maintain`, starts the production web server
+    and opens a timeline."""
     url = os.environ["DATABASE_URL"]
     with psycopg.connect(url, autocommit=True) as plain:
         plain.execute("DROP DATABASE IF EXISTS from_a_wheel")
