@@ -53,7 +53,8 @@ def count_excess_digits(text: bytes | memoryview) -> int:
 def _count_digits(text: bytes) -> int:
     """Return how many digits PostgreSQL adds at most if it writes numbers without exponents.
 
-    Exponents of one digit are not counted. Words in strings that look like exponents, such as "stage1000", are counted too.
+    Exponents of one digit are not counted. Words in strings that look like exponents, such as
+    "stage1000", are counted too.
     """
     digits = 0
     for pattern in _EXPONENTS:
