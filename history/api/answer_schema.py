@@ -27,7 +27,7 @@ def make_schema(type_: Any) -> JsonSchema:
 def make_components(answers: Iterable[type[Answer]]) -> dict[str, JsonSchema]:
     """Return `components.schemas` of the OpenAPI document.
 
-    It has the schemas of `answers`, and of the components to which these refer.
+    The result has the schemas of `answers`, and of the components to which `answers` refer.
     """
     _, structs = msgspec.json.schema_components(answers, ref_template="{name}")
     return {
@@ -40,8 +40,8 @@ def make_components(answers: Iterable[type[Answer]]) -> dict[str, JsonSchema]:
 def _resolve(schema: Any, structs: dict[str, JsonSchema]) -> Any:
     """Return `schema` without references to Python classes.
 
-    A reference to a component gets the component's address. A reference to another type is
-    replaced by the schema of the type.
+    A reference to a component of the OpenAPI document becomes a `$ref` to the component. A
+    reference to any other type is replaced by the schema of the type.
     """
     if isinstance(schema, list):
         return [_resolve(item, structs) for item in schema]

@@ -128,7 +128,7 @@ QuarantinedReadAt: TypeAlias = Annotated[Moment, Meta(description="When Annals r
 
 
 class QuarantinedEntry(Answer, kw_only=True):
-    """A message in quarantine. The entry of the answer that has it names the document."""
+    """A message in quarantine. The entry that contains the message names the document."""
 
     version: QuarantinedVersion
     updated_at: QuarantinedUpdatedAt

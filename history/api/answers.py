@@ -141,12 +141,12 @@ def _get_absence_reason(version: Version, absence: Absence | None) -> str | None
 
 
 def make_operations(patch: list[Operation]) -> list[OperationAnswer]:
-    """Return the patch with the type that an answer needs. Does not change the operations."""
+    """Cast the operations of the patch to the type of an answer's field, without a copy."""
     return cast(list[OperationAnswer], patch)
 
 
 class ListedChanges(NamedTuple):
-    """The changes that an answer lists, and whether there are more."""
+    """The changes that an answer lists, and the numbers that say whether there are more."""
 
     changes: list[ChangeAnswer]
     change_count: int | UnsetType  # the number of all changes; UNSET if all are listed
@@ -215,16 +215,16 @@ def list_leaves(leaves: Sequence[BlamedLeaf], output: AnswerFormat, after: int) 
 
 
 def _count_rest(after: int, end: int, count: int) -> tuple[int | UnsetType, int | UnsetType]:
-    """Return what an answer says about the entries of a list that it does not have.
+    """Return the two numbers by which an answer says that a list has more entries.
 
     Args:
-        after: The index of the first entry that the answer has.
-        end: The index after the last entry that the answer has.
+        after: The index of the first entry in the answer.
+        end: The index after the last entry in the answer.
         count: The number of all entries.
 
     Returns:
-        The number of all entries, UNSET if the answer has all of them; and the index of the next
-        entry, UNSET if the answer has the last one.
+        1. The number of all entries; UNSET if the answer has all entries.
+        2. The index of the first entry after those in the answer; UNSET if there is none.
     """
     if not after and end >= count:
         return UNSET, UNSET

@@ -29,7 +29,7 @@ from history.timeline.version_index import VersionIndex
     data=TimelineAnswer,
 )
 class ApplicationTimelineView(ApiView):
-    """GET applications/{productInstanceId}/history"""
+    """GET applications/{productInstanceId}/history: the timeline of an application."""
 
     expensive = True
 
@@ -52,7 +52,7 @@ class ApplicationTimelineView(ApiView):
     data=ApplicationAnswer,
 )
 class ApplicationAtView(ApiView):
-    """GET applications/{productInstanceId}/at"""
+    """GET applications/{productInstanceId}/at: the application and its children at a moment."""
 
     expensive = True
 
@@ -97,7 +97,7 @@ class ApplicationAtView(ApiView):
     may_be_missing=False,
 )
 class SearchView(ApiView):
-    """GET search"""
+    """GET search: the documents with an id or a business key."""
 
     def make_answer(self, request: ApiRequest) -> SearchResultsAnswer:
         text = request.parameters.read_required("q", SEARCH_VALUE_LENGTH)

@@ -122,9 +122,9 @@ class ApiRequest:
 
     @property
     def open_messages_question(self) -> OpenMessagesQuestion | None:
-        """The question which messages in quarantine are about the document or application.
+        """The query for messages in quarantine about the document or application in the address.
 
-        None if the address names neither.
+        None if the address names neither a document nor an application.
         """
         if "entity" in self.address:
             return OpenMessagesQuestion.about(self.kinds, self.entity, self.id)
@@ -304,9 +304,9 @@ def load_completeness_and_messages(
 
 
 def _check_address(request: Request, address: Mapping[str, str]) -> None:
-    """Check that the id in the address is UTF-8 without NUL. The ids of all documents are.
+    """Check that the id in the address is UTF-8 without NUL, as the ids of all documents are.
 
-    Django does not check this: it reads the byte %FF as the text "%FF".
+    Django does not check the encoding: it reads the byte %FF as the text "%FF".
 
     Raises:
         BadParameterError: The id is not UTF-8, or has a NUL.

@@ -22,7 +22,7 @@ from history.timeline.titles import fetch_application_titles
     data=ChangesAnswer,
 )
 class ChangesView(ApiView):
-    """GET changes"""
+    """GET changes: versions of all documents in a span of time."""
 
     expensive = True
 

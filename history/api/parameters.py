@@ -74,7 +74,7 @@ class QueryParameters:
         return value
 
     def read_login(self, name: str, length: int) -> str | None:
-        """Return the value of a parameter, as `read_text`. A value of spaces only is empty."""
+        """Return the value of a parameter, as `read_text` does. Spaces alone count as empty."""
         value = self.read_text(name, length)
         if value is not None and not value.strip():
             raise BadParameterError(name, _("is empty"))

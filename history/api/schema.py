@@ -68,6 +68,6 @@ def make_openapi_document() -> bytes:
 
 
 class DocsView(PublicSchemaView, SpectacularSwaggerSplitView):
-    """GET /api/docs/: Swagger UI. Annals serves all of its files, and no script is in the page."""
+    """GET /api/docs/: Swagger UI. Annals serves all its files; the page has no inline script."""
 
     template_name = "history/swagger.html"

@@ -37,7 +37,7 @@ class FateAnswer(FateDescription, kw_only=True):
     may_be_missing=False,
 )
 class TraceView(ApiView):
-    """GET trace"""
+    """GET trace: the fate of one version or one message."""
 
     with_completeness = False
 

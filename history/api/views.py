@@ -34,7 +34,7 @@ LARGE_PAGE_SIZE = 100  # a request for a larger page counts as expensive
     data=TimelineAnswer,
 )
 class TimelineView(ApiView):
-    """GET history/{entity}/{id}"""
+    """GET history/{entity}/{id}: the timeline of a document."""
 
     def is_expensive(self, request: ApiRequest) -> bool:
         parameters = request.parameters
@@ -74,7 +74,7 @@ def make_timeline(request: ApiRequest, page: TimelinePage) -> TimelineAnswer:
     data=TimelineAnswer,
 )
 class VersionsView(TimelineView):
-    """GET history/{entity}/{id}/versions"""
+    """GET history/{entity}/{id}/versions: the timeline of a document."""
 
 
 @describe.describe_call(
@@ -91,7 +91,7 @@ class VersionsView(TimelineView):
     has_etag=True,
 )
 class VersionView(ApiView):
-    """GET history/{entity}/{id}/versions/{version}"""
+    """GET history/{entity}/{id}/versions/{version}: one version of a document."""
 
     with_completeness = False
     has_etag = True
@@ -121,7 +121,7 @@ class VersionView(ApiView):
     data=ComparisonAnswer,
 )
 class CompareView(ApiView):
-    """GET history/{entity}/{id}/compare"""
+    """GET history/{entity}/{id}/compare: the changes between two versions of a document."""
 
     with_completeness = False
 
@@ -159,7 +159,7 @@ class CompareView(ApiView):
     data=VersionAtAnswer,
 )
 class VersionAtView(ApiView):
-    """GET history/{entity}/{id}/at"""
+    """GET history/{entity}/{id}/at: the version of a document that was current at a moment."""
 
     def make_answer(self, request: ApiRequest) -> VersionAtAnswer:
         moment = request.parameters.read_required_moment("time", request.output.zone)
@@ -192,7 +192,7 @@ class VersionAtView(ApiView):
     data=FieldHistoryAnswer,
 )
 class FieldHistoryView(ApiView):
-    """GET history/{entity}/{id}/fields"""
+    """GET history/{entity}/{id}/fields: all values that one field of a document has had."""
 
     expensive = True
 
@@ -226,7 +226,7 @@ class FieldHistoryView(ApiView):
     data=BlameAnswer,
 )
 class BlameView(ApiView):
-    """GET history/{entity}/{id}/blame"""
+    """GET history/{entity}/{id}/blame: for each newest value, the version that last changed it."""
 
     expensive = True
 

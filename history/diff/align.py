@@ -330,7 +330,8 @@ _WHOLE_ITEM_REPORTS = ("iterable_item_added", "iterable_item_removed")
 class SimilarItemMatcher:
     """A matcher of similar items of old and new lists, for one comparison of two snapshots.
 
-    It counts the pairs that DeepDiff measures, and measures no more than _MAX_PAIRS.
+    DeepDiff measures how similar two items are, for at most _MAX_PAIRS pairs. All further items
+    are paired by their position.
     """
 
     __slots__ = ("_left",)

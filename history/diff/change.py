@@ -1,4 +1,4 @@
-"""The types of a difference between two snapshots."""
+"""The classes that represent the changes between two snapshots."""
 
 from typing import Any, Literal, TypeAlias
 
@@ -15,9 +15,9 @@ Operation = dict[str, Any]
 
 
 class ValueChange(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """One difference as a person sees it.
+    """One change between two snapshots, as a person sees it.
 
-    A change inside a moved item is a ValueChange of its own. Do not modify the values: they are
+    A change inside a moved item is a separate ValueChange. Do not modify the values: they are
     parts of the snapshots.
     """
 
@@ -31,7 +31,7 @@ class ValueChange(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Diff(msgspec.Struct, frozen=True):
-    """The results of one comparison, for people and for programs."""
+    """The result of comparing two snapshots: changes for people, and a JSON patch for programs."""
 
     # in document order of the new snapshot, with removed values at their old position; empty if
     # the snapshots are equal as JSON

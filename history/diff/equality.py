@@ -52,8 +52,8 @@ def find_changed_keys(
     """Find the keys of `new` that were added or changed.
 
     Args:
-        prune: Leave out objects and lists that have the same text in `old` and `new`. False: leave
-            them out only if they are the same Python object. The caller compares the others.
+        prune: Whether to leave out objects and lists with equal JSON texts in `old` and `new`. If
+            False, an object or list is left out only if it is the same Python object in both.
 
     Returns:
         The changed keys with their values, and whether `new` has every key of `old`.
@@ -94,7 +94,8 @@ def insert_removed_keys(
 ) -> list[ChangedKey]:
     """Return `changed` with the removed keys inserted.
 
-    A removed key comes after the nearest key before it in `old` that `new` still has.
+    A removed key is inserted after the key that precedes it in `old`. If `new` does not have the
+    preceding key, the next key further back in `old` counts.
     """
     rank = {key: index for index, key in enumerate(new)}
     ranked = [(rank[entry[0]], 0, entry) for entry in changed]

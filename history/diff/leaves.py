@@ -1,4 +1,4 @@
-"""Generates the leaves of a snapshot with the paths that address them."""
+"""Generates the leaves of a snapshot, each with the paths that lead to the leaf."""
 
 import sys
 from collections.abc import Iterator
@@ -11,8 +11,8 @@ from history.documents.exactjson import Json
 # The most characters that all paths of one comparison, or of one snapshot's leaves, may have.
 MAX_PATH_CHARACTERS = 16_000_000
 NO_LIMIT = sys.maxsize
-# If the paths of a snapshot have more characters, a part with a longer pointer than this is not
-# divided into leaves.
+# If the paths of a snapshot have more characters than that, an object or list with a pointer longer
+# than this is one leaf.
 SHORT_POINTER = 200
 
 
@@ -21,9 +21,9 @@ class LongPathsError(Exception):
 
 
 def choose_pointer_limit(snapshot: Json, identity: ListIdentity) -> int:
-    """Return how many characters the pointer of a part may have if the part is to be divided.
+    """Return the greatest length of a pointer to an object or list that is split into leaves.
 
-    A part with a longer pointer is one leaf.
+    An object or list with a longer pointer is one leaf.
 
     Returns:
         NO_LIMIT, or SHORT_POINTER if the paths of all leaves together would be too long.
@@ -47,7 +47,10 @@ def choose_pointer_limit(snapshot: Json, identity: ListIdentity) -> int:
 
 
 def _measure_item_name(item: Json, identity: ListIdentity) -> int:
-    """Return the length of the longest text by which a key path can name this list item."""
+    """Return the length of the item's longest text in any field that can identify list items.
+
+    A key path names a list item by such a text. Without one, the result is 0.
+    """
     if type(item) is not dict:
         return 0
     values = [item.get(key) for key in identity.all_keys]
@@ -55,10 +58,10 @@ def _measure_item_name(item: Json, identity: ListIdentity) -> int:
 
 
 class SnapshotLeaf(NamedTuple):
-    """A part of a snapshot that is not divided further.
+    """A value in a snapshot that is not split further.
 
-    It is a scalar, an empty object or list, or a part that is nested too deep (msgspec.Raw) or has
-    a pointer that is too long.
+    A leaf is a scalar, an empty object or list, or an object or list that is nested too deep
+    (msgspec.Raw) or has a pointer that is too long.
     """
 
     path: str  # RFC 6901 pointer

@@ -27,7 +27,7 @@ def split_path(pointer: str) -> list[str]:
 
 
 def name_key(segment: str) -> str:
-    """Return the key path segment for an object's key. `segment` is its segment in a pointer."""
+    """Convert a pointer segment that names a key of an object to a segment of a key path."""
     if segment == "*":
         return "~4"
     if segment[:1] == "[":
@@ -36,7 +36,7 @@ def name_key(segment: str) -> str:
 
 
 def name_item(field: str, value: str) -> str:
-    """Return the key path segment for the list item with this value in its key field."""
+    """Return the key path segment that names a list item by a field and the field's value."""
     return f"[{escape_key(field).replace('=', '~3')}={escape_key(value)}]"
 
 

@@ -87,7 +87,7 @@ def get_top_level_field(path: str) -> str | None:
 def is_touched(
     path: str | ParsedPath, old: Json, new: Json, identity: ListIdentity = DEFAULT_IDENTITY
 ) -> bool:
-    """Return whether two snapshots differ at, below or around a path.
+    """Return whether two snapshots differ at a path, below it or above it.
 
     This is so if the values at the path differ, or if `is_matching` is true for any change.
     """
@@ -154,10 +154,10 @@ def _has_changes(old: MaybeJson, new: MaybeJson, identity: ListIdentity) -> bool
 def is_matching(path: str | ParsedPath, change: ValueChange) -> bool:
     """Return whether a change concerns a path.
 
-    A change at the path or below it concerns the path. A change that added, removed or replaced a
-    whole part around the path concerns it if the values at the path differ. The move of a list item
-    does not concern paths inside the item. A step of the path matches a list item by key or by
-    index.
+    A change at the path or below it concerns the path. A change that added, removed or replaced an
+    object or list above the path concerns the path if the old and the new value at the path differ.
+    The move of a list item does not concern paths inside the item. A step of the path matches a
+    list item by key or by index.
     """
     steps = parse_path(path) if isinstance(path, str) else path
     pointer_segments, names = split_path(change.path), split_path(change.key_path)
@@ -171,7 +171,7 @@ def is_matching(path: str | ParsedPath, change: ValueChange) -> bool:
 
 
 def order_matching_first(path: str, all_changes: Sequence[ValueChange]) -> tuple[ValueChange, ...]:
-    """Return the changes that match the path, then the others. Both keep their order."""
+    """Return the changes that concern the path, then all other changes, each group in order."""
     steps = parse_path(path)
     return tuple(sorted(all_changes, key=lambda change: not is_matching(steps, change)))
 
@@ -189,7 +189,7 @@ def _is_matching_step(step: PathSegment, pointer_segment: str, name: str) -> boo
 
 
 def find_values(path: str | ParsedPath, snapshot: MaybeJson) -> list[tuple[str, Json]]:
-    """Return the pointer and value of each part of a snapshot that the path selects."""
+    """Return the pointer and the value of everything in a snapshot that the path selects."""
     values: list[tuple[str, Json]] = [] if snapshot is MISSING else [("", snapshot)]
     for step in parse_path(path) if isinstance(path, str) else path:
         values = [

@@ -40,8 +40,8 @@ def generate_list_operations(
 def _generate_moves(path: str, alignment: ListAlignment, new: list[Json]) -> Iterator[Operation]:
     """Generate the additions and moves that reorder a list, one for each item that is not in place.
 
-    The operations are in the order of the new list: each puts its item right behind the item that
-    comes before it in the new list.
+    The operations are in the order of the new list. An operation puts an item directly behind the
+    item that precedes it in the new list.
     """
     left_slots, target_slots, occupied = _assign_slots(alignment)
     count = _SlotCounter(occupied)
@@ -60,15 +60,15 @@ def _generate_moves(path: str, alignment: ListAlignment, new: list[Json]) -> Ite
 
 
 def _assign_slots(alignment: ListAlignment) -> tuple[dict[int, int], dict[int, int], list[int]]:
-    """Number the slots that items have before and after the list is reordered.
+    """Assign numbered slots to the items of a list that is reordered.
 
-    An item that stays has one slot. A moved item has two: the slot that it leaves, and the slot
-    that it takes.
+    An item that does not move has one slot. A moved item has two: the slot that it leaves, and the
+    slot that it takes. An added item has the slot that it takes.
 
     Returns:
-        1. By old index, the slots that moved items leave.
-        2. By new index, the slots that moved and added items take.
-        3. For each slot 1 if an item is in it before the list is reordered, otherwise 0.
+        1. The slots that moved items leave, by the item's old index.
+        2. The slots that moved and added items take, by the item's new index.
+        3. A number for each slot: 1 if an item is in the slot before the reordering, otherwise 0.
     """
     movers = sorted(alignment.source[index] for index in alignment.moved)
     waiting = iter(movers)
@@ -94,7 +94,7 @@ def _assign_slots(alignment: ListAlignment) -> tuple[dict[int, int], dict[int, i
 
 
 class _SlotCounter:
-    """A counter of the taken slots before any slot (a Fenwick tree)."""
+    """A Fenwick tree that counts how many of the slots before a given slot hold an item."""
 
     def __init__(self, occupied: list[int]) -> None:
         self._sums = [0, *occupied]
@@ -160,7 +160,7 @@ def make_patch(old: Json, new: Json, identity: ListIdentity = DEFAULT_IDENTITY) 
 
 
 class _DiffWalk:
-    """A walk over two snapshots, with the changes and the patch collected so far."""
+    """A walk through two snapshots that collects their changes and the patch."""
 
     __slots__ = ("changes", "identity", "left", "matcher", "patch")
 
@@ -336,7 +336,7 @@ class _DiffWalk:
     def replace_if_shorter(
         self, first_operation: int, path: str, new: dict[str, Json] | list[Json], depth: int
     ) -> None:
-        """Replace the operations in a container by one that writes it whole, if that is shorter.
+        """Replace all operations in a container by one that writes the container, if shorter.
 
         Args:
             first_operation: The index of the container's first operation in the patch. All later
@@ -353,9 +353,13 @@ class _DiffWalk:
 
 
 def _group_removed(alignment: ListAlignment) -> dict[int, list[int]]:
-    """Return the old indexes of removed items, by the new index of the last item before them.
+    """Group removed items by the item that they follow in the old list.
 
-    Only items that did not move count as items before them. Items removed at the front are at -1.
+    The items that they follow are in both lists and did not move.
+
+    Returns:
+        The old indexes of the removed items, by the new index of the item that they follow. The
+        key -1 has the removed items that do not follow any such item.
     """
     stays = [
         (origin, index)

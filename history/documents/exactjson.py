@@ -23,9 +23,9 @@ _INT_DIGITS = 4300
 
 
 class Numeral(Decimal):
-    """A number that Decimal would write in another form than it was read, such as 1e2.
+    """A number, such as 1e2, that Decimal would write in a different form than the JSON text has.
 
-    It is written as the text from which it was read.
+    A Numeral is written as the text from which it was read.
     """
 
     __slots__ = ("_text",)

@@ -11,10 +11,12 @@ from msgspec import UNSET, Raw, UnsetType
 
 
 def split_pointer(pointer: str) -> list[str]:
-    """Return the names in a JSON pointer, from the outermost; an empty list for the whole text.
+    """Return the names in a JSON pointer, outermost first.
+
+    The empty pointer, which leads to the whole document, gives an empty list.
 
     Raises:
-        ValueError: The text is not a JSON pointer.
+        ValueError: `pointer` is not a JSON pointer.
     """
     if pointer and not pointer.startswith("/"):
         raise ValueError(f"{pointer!r} is not a JSON pointer: it must be empty or begin with /")
@@ -39,7 +41,7 @@ class _PointerNode:
 
 
 class PointerLookup:
-    """A lookup of the values at fixed JSON pointers. Create it once, and call it for each text."""
+    """A reader of the values at fixed JSON pointers. Create it once, and call it for each text."""
 
     def __init__(self, pointers: Sequence[tuple[str, Any]]) -> None:
         root = _PointerNode()
@@ -66,14 +68,21 @@ class PointerLookup:
         return self.collect_values(self.decode(text))
 
     def collect_values(self, decoded: Any) -> list[Any]:
-        """Return the values from an object that `decode` returned. See `__call__`."""
+        """Return the values at the pointers from an object that `decode` returned.
+
+        The values are in the order of the pointers, with UNSET for a missing value.
+        """
         values: list[Any] = [UNSET] * self._size
         self._collect(decoded, values)
         return values
 
 
 def _make_node_type(node: _PointerNode) -> Any:
-    """Return the type to decode a node as: a struct of its members, or the type of its value."""
+    """Return the type to which msgspec decodes the JSON value at a node.
+
+    For a node with members this is a struct of the members. For a requested value it is the
+    value's declared type, and for a node that is both it is Raw.
+    """
     if not node.members:
         return node.value_type
     if node.number is not None:
@@ -89,7 +98,10 @@ def _make_node_type(node: _PointerNode) -> Any:
 
 
 def _make_collector(node: _PointerNode) -> Callable[[Any, list[Any]], None]:
-    """Make a function that copies the values of a decoded node into the list of results."""
+    """Make a function that copies requested values into the list of results.
+
+    The arguments of the function are the decoded JSON value at `node`, and the list.
+    """
     number = node.number
     if not node.members:
         if number is None:  # there are no pointers at all

@@ -33,9 +33,9 @@ _TOKEN = re.compile(_STRING + rb"|[0-9.eE+-]+", re.DOTALL)
 
 
 def count_excess_digits(text: bytes | memoryview) -> int:
-    """Return how many digits PostgreSQL would add to a text to write its exponents out.
+    """Return by how many digits a JSON text grows if PostgreSQL writes it without exponents.
 
-    If it would add at most MAX_DIGITS, return 0.
+    Return 0 if the text grows by at most MAX_DIGITS.
     """
     if len(text) <= _SMALL_BYTES:
         return 0
@@ -51,9 +51,10 @@ def count_excess_digits(text: bytes | memoryview) -> int:
 
 
 def _count_digits(text: bytes) -> int:
-    """Return the most digits that PostgreSQL can add to write exponents out.
+    """Return how many digits PostgreSQL adds at most if it writes numbers without exponents.
 
-    Words inside strings that look like exponents are counted too.
+    Exponents of one digit are not counted. Words in strings that look like exponents, such as
+    "stage1000", are counted too.
     """
     digits = 0
     for pattern in _EXPONENTS:
@@ -114,7 +115,7 @@ _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
 def may_have_nul(text: bytes) -> bool:
-    """Return whether the text may have a NUL. Fast: most texts need a search for one byte."""
+    """Return whether the JSON text can have an escaped NUL. False is certain, True is not."""
     return _BACKSLASH in text and _ESCAPE in text
 
 

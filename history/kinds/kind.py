@@ -1,4 +1,4 @@
-"""The declaration of a kind of documents, and of a table with daily partitions that are sealed."""
+"""The classes that declare a kind of documents, and the protocol of tables with sealed days."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,13 +38,14 @@ class DayClosing(NamedTuple):
 
 
 class DayRows(Protocol):
-    """A table with daily partitions that are sealed, as the code of the seals needs it.
+    """A table with one partition for each day, in which finished days are sealed.
 
     Attributes:
         columns: The sealed columns, in the canonical order.
         order: The unique columns by which rows are sorted. Texts are sorted by their bytes.
         display_key: Two SQL expressions, a text and an integer. They identify a row for people.
-        closing: None if a day may get rows after its end.
+        closing: When days are sealed and dropped, for a table that never gets rows for past days.
+            None if the table can get rows for past days.
     """
 
     @property
@@ -160,4 +161,4 @@ class EntityKind:
 
     @property
     def closing(self) -> None:
-        """Always None: days may get rows after their end, because a message may come late."""
+        """None: a message can come late, so the table can get rows for past days. See DayRows."""

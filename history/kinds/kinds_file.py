@@ -210,7 +210,10 @@ def _make_kind(table: _KindTable) -> EntityKind:
             'and begin with a letter, as in "order-item". It becomes the name of a table'
         )
     if table.name in RESERVED_NAMES:
-        raise KindsError("name is reserved: Annals uses this word in addresses. Use another name")
+        raise KindsError(
+            f'the name "{table.name}" is reserved, because Annals uses this word in addresses. '
+            "Use a different name"
+        )
     title = table.title
     english, russian = (title, title) if isinstance(title, str) else (title.en, title.ru)
     if not english and not russian:
@@ -282,7 +285,8 @@ def _check_labels(tables: Sequence[DeclaredLabel]) -> None:
             raise KindsError(f"{where}: {problem}")
         if table.words and table.kind != "enum":
             raise KindsError(
-                f'{where} has words, but only a label with kind = "enum" may have them'
+                f'{where} has the key "words", but only a label with kind = "enum" '
+                "can have this key"
             )
         if table.path in paths:
             raise KindsError(f"{where} is declared twice")
@@ -353,7 +357,8 @@ def _find_field_pointers(table: _EnvelopeTable, preset: _EnvelopePreset) -> dict
             continue
         if key in preset.fixed:
             raise KindsError(
-                f"envelope.{key} must not be set: the form {table.form} decides it. Remove it"
+                f"envelope.{key} must not be set: the form {table.form} decides it. "
+                f"Remove envelope.{key}"
             )
         places[key] = (
             "" if key == "data" and not value else _to_field_pointer(f"envelope.{key}", value)
@@ -380,7 +385,8 @@ def _check_placeholder(table: _EnvelopeTable) -> None:
         return
     if table.form is not EnvelopeForm.DEBEZIUM:
         raise KindsError(
-            'envelope.unavailable_value_placeholder needs form = "debezium". Remove it'
+            'envelope.unavailable_value_placeholder needs form = "debezium". Set this form, or '
+            "remove the placeholder"
         )
     digits = placeholder.removeprefix("hex:")
     if digits != placeholder and not _OCTETS.fullmatch(digits):
@@ -411,7 +417,10 @@ def _check_pointer(where: str, value: str) -> str:
             f'{where} has "{value}", but in a JSON pointer ~ is written ~0 and / is written ~1'
         )
     if "" in split_pointer(value):
-        raise KindsError(f'{where} has "{value}" with an empty name. A JSON pointer is "/a/b"')
+        raise KindsError(
+            f'{where} has the JSON pointer "{value}" with an empty name. '
+            'A correct pointer is, for example, "/a/b"'
+        )
     return value
 
 

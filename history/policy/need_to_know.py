@@ -1,8 +1,8 @@
 """Need-to-know: which applications a viewer may see, in addition to the permissions of the login.
 
 The setting ANNALS_NEED_TO_KNOW names a function, the rule, that decides. Annals asks the rule
-before it shows anything of an application or of its children, at most once in a request about each
-application.
+before it shows anything of an application or of its children. Within one request, Annals asks the
+rule at most once about an application.
 
 UnusableRuleError  The setting does not name a function that can be the rule.
 NeedToKnowError    The rule does not let the viewer see an application.

@@ -1,8 +1,8 @@
 """The policy of one request: which rows and facts the viewer may see, and which values are masked.
 
 Every answer of a source passes through the policy before Annals computes anything from it. The
-policy asks the need-to-know rule, notes for the access journal which applications were read, and
-masks snapshots.
+policy asks the need-to-know rule. It records for the access journal which applications were read,
+and it masks snapshots.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FetchOwners: TypeAlias = Callable[[EntityKind, Collection[str]], Mapping[str, Co
 
 @dataclass(frozen=True, slots=True)
 class ViewerPolicy:
-    """Decides for one request which content of the sources the viewer may see.
+    """The policy of one request: it decides which content of the sources the viewer may see.
 
     A document may be seen if the need-to-know rule allows all applications that it belongs to.
     """
@@ -125,9 +125,9 @@ class ViewerPolicy:
     def select_tellable(self, messages: Collection[QuarantinedMessage]) -> list[QuarantinedMessage]:
         """Return the messages in quarantine that the viewer may know about.
 
-        The viewer must be allowed to see the application that a message names, and every
-        application that a stored version of the message's document names. A message without any
-        application is left out, because the rule has nothing to decide about.
+        The viewer must be allowed to see the application in the message, and all applications in
+        the stored versions of the message's document. A message for which Annals knows no
+        application is left out, because the need-to-know rule cannot decide about it.
         """
         if not messages or not need_to_know.is_rule_applied(self.viewer):
             return list(messages)
@@ -147,7 +147,7 @@ class ViewerPolicy:
     def _find_owners(
         self, messages: Collection[QuarantinedMessage]
     ) -> dict[MessagePosition, set[str]]:
-        """Return for each message the applications that it or a version of its document names."""
+        """Return the applications in each message and in the stored versions of its document."""
         ids: defaultdict[EntityKind, set[str]] = defaultdict(set)
         for message in messages:
             if (entity := BY_NAME[message.entity]).parent is not None:

@@ -1,8 +1,9 @@
 """Timelines: the versions of documents in order, each compared with its previous version.
 
 The API and the screens read versions through this package only. Begin with `fetch_page` in
-`pages.py`: it fetches rows from the sources of `reader.py`, has the policy release and mask them,
-pairs them in `version_index.py` and compares them in `compose.py`.
+`pages.py`: it fetches rows from the sources of `reader.py`. The policy checks that the viewer may
+see the rows, and masks them. `version_index.py` pairs each version with its previous version, and
+`compose.py` compares the two.
 """
 
 from history.store.versions import VersionNumberRef

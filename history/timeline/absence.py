@@ -67,10 +67,10 @@ def explain_missing_below(reader: HistoryReader, pair: VersionWithPrevious) -> A
     Runs one query if this installation has an archive.
 
     Args:
-        pair: The version with the lowest stored number.
+        pair: The stored version with the lowest number. It has no previous version in the store.
 
     Returns:
-        None if there never was a lower version.
+        None if there never was a version with a lower number.
     """
     entity, row = pair.entity, pair.row
     is_create = row.type == ChangeType.CREATE
@@ -123,7 +123,7 @@ def explain_missing_before(
     """Return why the store lacks the version that was current at `moment`.
 
     Args:
-        pair: The version with the lowest stored number.
+        pair: The stored version with the lowest number. It has no previous version in the store.
         moment: A moment at which no stored version was current.
 
     Returns:

@@ -28,7 +28,7 @@ MAX_LEAVES = 5_000
 
 
 class PageBudget:
-    """The bytes and the seconds that one page may still use."""
+    """The limits of one page: how many bytes and seconds it may still use."""
 
     def __init__(self) -> None:
         self._bytes = PAGE_BYTES
@@ -36,11 +36,11 @@ class PageBudget:
 
     @property
     def is_late(self) -> bool:
-        """Whether the time of the page is over."""
+        """Whether the time limit for reading and composing the page is reached."""
         return time.monotonic() >= self._until
 
     def try_spend(self, size: int) -> bool:
-        """Spend these bytes and return True; or return False if they do not fit any more."""
+        """Count `size` bytes and return True, or return False if the page would be too large."""
         if size > self._bytes:
             self._bytes = 0
             return False
@@ -65,7 +65,7 @@ def limit_changes(changes: Sequence[ValueChange]) -> ListedEntries:
 
 
 def limit_sizes(sizes: Iterable[int]) -> ListedEntries:
-    """Return how many entries of these sizes fit into one answer; at least one if there is any."""
+    """Return how many entries of these sizes fit into one answer. The first entry always fits."""
     number = total = 0
     for size in sizes:
         if number and total + size > PAGE_BYTES:

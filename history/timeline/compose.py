@@ -1,7 +1,7 @@
 """Turns rows into versions to show: who made each one, when, and what changed, with labels.
 
 Begin with `compose_versions`. Pages of timelines and of changes call
-`VersionComposer.compose_version` themselves, until their budget is spent.
+`VersionComposer.compose_version` instead, until the page has reached a limit of size or time.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ class Version(VersionAuthorship, frozen=True, kw_only=True):
         return EntityRef(self.entity, self.id)
 
     def drop_snapshot(self) -> Version:
-        """Return the same version with an empty snapshot.
+        """Return a copy of the version without the JSON text of the snapshot.
 
-        Its `data` keeps only the fields that are shown beside the snapshot.
+        `data` of the copy has only the fields with the moments of creation and closing.
         """
         shown_fields = {self.entity.created_at: self.created_at}
         if self.entity.closed_at is not None:
@@ -125,7 +125,7 @@ def compose_versions(
     include: frozenset[Include],
     first_path: str | None = None,
 ) -> list[Version]:
-    """Make the version of each pair, in the order of `pairs`.
+    """Make the version to show from each pair, in the order of `pairs`.
 
     Args:
         include: The expensive parts to make.
@@ -159,7 +159,7 @@ class VersionComposer:
         return _load_logins(self.pairs)
 
     def compose_version(self, pair: VersionWithPrevious) -> Version:
-        """Make the version of one of the pairs."""
+        """Make the version to show from a pair in `pairs`: the newer version, with its changes."""
         deadline.check()
         row, previous = pair.row, pair.previous
         difference = _NOTHING

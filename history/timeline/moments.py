@@ -142,11 +142,11 @@ def select_open_at(
 ) -> list[QuarantinedMessage]:
     """Return the messages in quarantine with versions that may have been current at `moment`.
 
-    The stored version that was current at `moment` and the next stored version limit the numbers.
     A message is left out in three cases:
     - Its version was made after `moment`.
-    - Its number is lower than the number of the current version.
-    - Its number is the number of the next version, or higher.
+    - Its version number is lower than the number of the stored version that was current at
+      `moment`.
+    - Its version number is not lower than the number of the stored version after that one.
 
     Args:
         keys: All keys in the store, by document.
@@ -171,7 +171,7 @@ def _may_change_state(
 
 @dataclass(frozen=True, slots=True)
 class VersionComparison:
-    """Two versions and how they differ. `before` may be the younger one."""
+    """Two versions and how they differ. `before` can be the younger version."""
 
     before: Version
     after: Version

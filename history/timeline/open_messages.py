@@ -24,9 +24,10 @@ from history.timeline.reader import HistoryReader
 
 @dataclass(frozen=True, slots=True)
 class OpenMessagesQuestion:
-    """A question for the messages in quarantine about some documents.
+    """A query for the messages in quarantine about certain documents.
 
-    The caller runs `statement`, alone or with others, and gives the rows to `select_open_messages`.
+    The caller runs `statement`, alone or together with further statements, and passes the rows to
+    `select_open_messages`.
     """
 
     # messages of these kinds are counted if they do not name a document
@@ -38,7 +39,7 @@ class OpenMessagesQuestion:
     def about(
         cls, kinds: Sequence[EntityKind], entity: EntityKind | None, id: str
     ) -> OpenMessagesQuestion:
-        """Make the question about one document, or about an application with its children.
+        """Make the query about one document, or about an application with its children.
 
         Args:
             entity: The kind of the document. None for an application.
@@ -56,7 +57,7 @@ class OpenMessagesQuestion:
 
 
 def fetch_messages_for(reader: HistoryReader, question: OpenMessagesQuestion) -> OpenMessages:
-    """Run the query of a question, and return the messages that the viewer may know of."""
+    """Run the statement of `question`, and return the messages that the viewer may know of."""
     return select_open_messages(reader, question, prepared.fetch_rows(*question.statement))
 
 

@@ -1,7 +1,7 @@
 """Fetches pages of timelines: of one document, or of an application with its children.
 
 Begin with `fetch_page`. `fill_page` fills a page from slices of versions, until the page is full or
-its budget is spent; the list of changes uses it too.
+reaches a limit of size or time. The list of changes uses `fill_page` too.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from history.timeline.version_index import VersionIndex, fetch_keys, fetch_membe
 class TimelinePage:
     """One page of a timeline: versions in display order.
 
-    A page that spends its budget early has fewer versions than `page_size`, and a token. With a
-    path filter such a page may have no version.
+    A page that reaches a limit of size or time has fewer versions than `page_size`, and a token for
+    the rest. With a path filter such a page can have no version.
     """
 
     versions: tuple[Version, ...]
@@ -61,7 +61,7 @@ class TimelinePage:
 def fetch_page(reader: HistoryReader, query: TimelineQuery) -> TimelinePage:
     """Return one page of a timeline.
 
-    The page ends early if its budget is spent.
+    The page ends early if it reaches a limit of size or time.
 
     The timeline of an application with its children is ordered by time. Versions of the same
     moment are ordered by kind as in ENTITIES, then by id, then by version number.
@@ -180,11 +180,12 @@ def fill_page(
 ) -> FilledPage[Position]:
     """Return the versions of a page that begins after `start`.
 
-    The page ends when its budget is spent. It also ends when it is full and one more version passes
-    the path filter, because then there is a next page.
+    The page ends when it reaches a limit of size or time. It also ends when it is full and one more
+    version passes the path filter, because then there is a next page.
 
     Args:
-        slices: The versions after `start`. A slice is read after the slice before it was examined.
+        slices: The versions after `start`. A slice is read only when all versions of the previous
+            slice were examined.
         max_examined: After this many examined versions, no further slice is read.
     """
     path = query.filters.path
@@ -217,7 +218,7 @@ def fill_page(
 
 
 def _is_path_touched(path: str, pair: VersionWithPrevious, composer: VersionComposer) -> bool:
-    """Return whether a version changed the value at a path, or a value inside or around it.
+    """Return whether a version changed the value at a path, or a value below or above the path.
 
     The first version of a document changed nothing.
     """

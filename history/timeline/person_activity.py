@@ -23,7 +23,7 @@ _COUNT_SECONDS: Final = 3.0
 
 
 class PersonActivity(NamedTuple):
-    """The numbers of versions that a person made. The oldest days may be missing."""
+    """How many versions a person made on each day. The oldest days can be missing."""
 
     days: Mapping[date, Mapping[EntityKind, int]]  # the number of versions, by day and kind
     # each service through which the person made versions, with their number; largest number first
@@ -34,9 +34,10 @@ class PersonActivity(NamedTuple):
 
 
 def fetch_person_activity(reader: HistoryReader, author: str, zone: str) -> PersonActivity | None:
-    """Count the versions that a person made, by day. The newest days are counted first.
+    """Count the versions that a person made, by day.
 
-    Versions with moments ahead of the clock are counted too.
+    Days are counted from the newest to the oldest. When this has taken _COUNT_SECONDS, the older
+    days are left out. Versions with moments ahead of the clock are counted too.
 
     Args:
         zone: The IANA name of the time zone of the days.

@@ -73,7 +73,7 @@ class Absence(Enum):
 
     @property
     def was_kept(self) -> bool:
-        """Whether the store may have had the version at an earlier time, or still has it."""
+        """Whether it is possible that the store had the version earlier, or still has it."""
         return self not in (Absence.NEVER_ARRIVED, Absence.QUARANTINED)
 
 

@@ -95,14 +95,14 @@ class HistoryReader:
     # the places that cannot be read and that lists therefore lack, each with its error
     damaged: Damaged = field(default_factory=dict)
 
-    # Readers with other settings.
+    # Copies of the reader with different settings.
 
     def show_masked_values(self) -> HistoryReader:
-        """Return the same reader, but with masked values shown. Only for unmasking one value."""
+        """Return a copy of this reader that does not mask values. Only for unmasking one value."""
         return replace(self, viewer=replace(self.viewer, in_clear=True))
 
     def limit_to_fields(self, fields: tuple[str, ...]) -> HistoryReader:
-        """Return the same reader, but snapshots have only these top-level fields.
+        """Return a copy of this reader that reads only these top-level fields of snapshots.
 
         Large values are left out. Titles are read in this way, because a large snapshot then costs
         no more than a small one. Do not compare such snapshots.
@@ -110,15 +110,18 @@ class HistoryReader:
         return replace(self, fields=fields)
 
     def omit_snapshots(self) -> HistoryReader:
-        """Return the same reader, but snapshots are empty: enough to know who changed what when."""
+        """Return a copy of this reader that leaves snapshots empty.
+
+        This is enough to know who changed which document, and when.
+        """
         return replace(self, fields=())
 
     def hide_old_service(self) -> HistoryReader:
-        """Return the same reader, but without the versions of the old service."""
+        """Return a copy of this reader that does not show versions of the old service."""
         return replace(self, hides_old_service=True)
 
     def include_archive(self) -> HistoryReader:
-        """Return the same reader, but it reads the archive too, and not the old service.
+        """Return a copy of this reader that reads the archive too, but not the old service.
 
         Raises:
             BadParameterError: This installation has no archive.
@@ -132,14 +135,14 @@ class HistoryReader:
 
     @property
     def source(self) -> MergedSource:
-        """All sources as one. A version that cannot be read raises an error."""
+        """All sources of this reader as one. A version that cannot be read raises an error."""
         return self._merge_sources(TableSource(self.fields))
 
     @property
     def tolerant_source(self) -> MergedSource:
-        """All sources as one, for lists.
+        """All sources of this reader as one, for lists.
 
-        What cannot be read is left out, and noted in `damaged`.
+        Documents and versions that cannot be read are left out, and recorded in `damaged`.
         """
         return self._merge_sources(TableSource(self.fields, self.damaged))
 
@@ -152,7 +155,10 @@ class HistoryReader:
 
     @property
     def store_lists(self) -> StoreLists:
-        """Lists from the tables only. What cannot be read is left out, and noted in `damaged`."""
+        """The object that reads lists of documents and changes, from the tables only.
+
+        Documents and versions that cannot be read are left out, and recorded in `damaged`.
+        """
         return StoreLists(self.fields, self.damaged)
 
     @property

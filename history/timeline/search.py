@@ -128,8 +128,8 @@ class SearchResult:
 class SearchPage(NamedTuple):
     """One page of search results.
 
-    Documents with the id come first, in the order of ENTITIES; then applications with the key, the
-    newest change first.
+    Documents that have the searched text as their id come first, in the order of ENTITIES.
+    Applications that have it as a business key follow, the newest change first.
     """
 
     results: Sequence[SearchResult]
@@ -323,12 +323,13 @@ class Carrier(NamedTuple):
 def _match_texts(
     stored_values: Mapping[str, Sequence[str]], carriers: Iterable[Carrier]
 ) -> list[Carrier]:
-    """Return the carriers with the searched text in place of the stored value.
+    """Return copies of `carriers` in which `text` is the searched text, not the stored value.
 
-    A value may be stored in two Unicode forms. A document that has both is returned once.
+    A value can be stored in two Unicode forms. A document that has both forms is returned once.
 
     Args:
-        stored_values: For each searched text, the forms in which it may be stored.
+        stored_values: For each searched text, the forms in which it can be stored.
+        carriers: The documents that were found. `text` of each is the stored value.
     """
     carriers_by_value: defaultdict[str, list[Carrier]] = defaultdict(list)
     for carrier in carriers:
@@ -402,7 +403,8 @@ def _drop_hidden_results(
 ) -> dict[str, dict[EntityRef, SearchResult]]:
     """Return the results that the viewer may see.
 
-    The others are dropped before pages are made, so that page sizes and counts do not reveal them.
+    Hidden results are dropped before pages are made, so that page sizes and counts do not reveal
+    them.
     """
     all_refs = {
         entity_ref

@@ -1,4 +1,4 @@
-"""Slices of a span of time, and questions and answers about the changes in a slice.
+"""Slices of a span of time, and the types of queries for changes in a slice and of their results.
 
 A list of changes reads its span slice by slice, so that no statement sorts more than one slice.
 """
@@ -105,11 +105,12 @@ class TimeSlice:
         return replace(self, low=first.high, width=width, seconds_before=seconds)
 
     def _compute_affordable_growth(self, seconds: float) -> float:
-        """Return how many times as wide as the last slice the next one may be.
+        """Return by which factor the next slice may be wider than the last slice.
 
-        Reading it should take at most _SLOW_SECONDS. But on a packed day a narrow slice takes as
-        long as a wide slice, because PostgreSQL searches the blocks of the whole day. So if the
-        last slice took less than twice as long as the slice before it, the result is _MAX_GROWTH.
+        Reading the next slice should take at most _SLOW_SECONDS. But on a packed day a narrow slice
+        takes as long as a wide slice, because PostgreSQL searches the blocks of the whole day. So
+        if the last slice took less than twice as long as the slice before it, narrower slices would
+        not be faster, and the result is _MAX_GROWTH.
 
         Args:
             seconds: How long the last slice took to read.

@@ -1,4 +1,4 @@
-"""Finds the versions that set values: each leaf of the newest snapshot, or all values of a field.
+"""Finds which version set each leaf of the newest snapshot, or each value that a field has had.
 
 Begin with `blame_leaves` and `fetch_field_history`.
 """
@@ -39,7 +39,7 @@ from history.timeline.version_index import descend_versions
 
 @dataclass(frozen=True, slots=True)
 class BlamedLeaf:
-    """A leaf of the newest snapshot, with its paths as in SnapshotLeaf, and who last changed it."""
+    """A leaf of the newest snapshot, and the version that last changed it. See SnapshotLeaf."""
 
     path: str
     key_path: str
@@ -108,7 +108,7 @@ class FieldValue:
 class FieldHistory:
     """One page of the values that a field had, newest first.
 
-    If the budget of the page is spent early, the page has few or no values, and a token.
+    A page that reaches a limit of size or time has few or no values, and a token for the rest.
     """
 
     label: FieldText | None
@@ -189,7 +189,7 @@ class _FieldScan(NamedTuple):
 def _scan_field(
     pairs: Iterable[VersionWithPrevious], path: str, size: int, until: datetime | None
 ) -> _FieldScan:
-    """Find the versions that changed a field, until the page is full or its budget is spent.
+    """Find the versions that changed a field, until the page is full or reaches a limit.
 
     Args:
         pairs: Versions, the newest first.

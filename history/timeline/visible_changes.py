@@ -160,8 +160,9 @@ def _find_end(
     """Return the position at which a page of these changes may end.
 
     A client can decode the token of the page, so the position must not reveal a hidden change. If
-    the last change is hidden, there are two candidates: after the last visible change, and right
-    before the moment of the last change. The page ends at the later one in the order of the list.
+    the last change is hidden, there are two candidates: the position of the last visible change,
+    and the position before all changes that have the moment of the last change. The page ends at
+    the candidate that is further down the list.
 
     Returns:
         None if the page cannot end here, because all changes are hidden and have the same moment.

@@ -632,7 +632,8 @@ WRONG: Final = {
     ),
     "an empty name": (
         'version = "/a//b"',
-        'version has "/a//b" with an empty name. A JSON pointer is "/a/b".',
+        'version has the JSON pointer "/a//b" with an empty name. '
+        'A correct pointer is, for example, "/a/b".',
     ),
     "unknown key": ('ids = "/id"', "unknown field `ids`"),
     "unknown unit": ('time_unit = "minutes"', "Invalid enum value 'minutes'"),
@@ -655,7 +656,7 @@ WRONG: Final = {
     ),
     "type of debezium": (
         'form = "debezium"\ntype = "/op"',
-        "envelope.type must not be set: the form debezium decides it. Remove it",
+        "envelope.type must not be set: the form debezium decides it. Remove envelope.type",
     ),
     "op of debezium": (
         'form = "debezium"\ntypes = { t = "DELETE" }',

@@ -30,7 +30,8 @@ WRONG = {
     ),
     "name is an address": (
         f"[[kind]]\n{ORDER.replace('order', 'person', 1)}",
-        'kind "person": name is reserved: Annals uses this word in addresses. Use another',
+        'kind "person": the name "person" is reserved, because Annals uses this word in addresses. '
+        "Use a different name.",
     ),
     "title without a language": (
         '[[kind]]\nname = "order"\ntopic = "orders"\ntitle = {}\n',
@@ -76,8 +77,8 @@ OF_ORDER = {
     '[[kind.label]]\npath = "/total"': 'label "/total" has no text. Write en = "...", ru =',
     '[[kind.label]]\npath = "/total"\nen = "Total"\n' * 2: 'label "/total" is declared twice.',
     f'{T}kind = "sum"': "Invalid enum value 'sum' - at `$.label[0].kind`.",
-    f'{T}words = {{ A = {{ en = "a" }} }}': 'label "/t" has words, but only a label '
-    'with kind = "enum" may have them.',
+    f'{T}words = {{ A = {{ en = "a" }} }}': 'label "/t" has the key "words", but only a '
+    'label with kind = "enum" can have this key.',
     T.replace("/t", "/t/0") + "sensitive = true": 'label "/t/0": 0 is one position in a list, but',
 }
 # Errors list the valid names and values, and suggest the most similar one.

@@ -46,13 +46,16 @@ class _MarkNode:
 
     @property
     def takes_lists(self) -> bool:
-        """Whether a path that continues below this node can go into a list."""
+        """Whether the next segment of a path below this node can be the index of a list item."""
         return any(name in (ANY_SEGMENT, ANY_SEGMENTS) or name.isdigit() for name in self.below)
 
 
 @dataclass(slots=True)
 class _WalkState:
-    """The state of a walk at one value of a snapshot: all nodes that the value's path matches."""
+    """The state of a walk through a snapshot, at one value of the snapshot.
+
+    It stands for all nodes in the tree of marked paths that match the value's path.
+    """
 
     mark: str  # the marked path that ends at this value, or empty
     # a marked path that continues below this value, or empty; if it is set, a text or number here
@@ -75,11 +78,11 @@ class MarkedPaths:
     A path is an RFC 6901 pointer in which `*` stands for any one segment and `**` for any number
     of segments. Everything below a marked path is marked too.
 
-    A marked path expects an object or a list before each of its segments. If a snapshot has another
-    type of value there, that value is masked as a whole: `/passport/series` also masks a passport
-    that is a text or a list. After a `**`, this holds only from the next name in the path on:
-    `/**/passport/series` masks every passport that is a text, but no other text. Otherwise nearly
-    every value would be masked.
+    A marked path expects an object or a list before each of its segments. If a snapshot has a value
+    of a different type there, that value is masked as a whole: `/passport/series` also masks a
+    passport that is a text or a list. In a path with `**`, this rule applies only below the first
+    name after the `**`: `/**/passport/series` masks every passport that is a text, but no other
+    text. Otherwise nearly every value would be masked.
     """
 
     def __init__(self, paths: Iterable[str]) -> None:

@@ -161,5 +161,7 @@ def _check_snapshot(text: bytes, change_type: ChangeType) -> bytes:
     if not text.startswith(b"{"):
         raise WrongAnswerError('a version in the answer has no snapshot in its field "entity"')
     if not can_be_stored(text):  # such as 1e999999999, a gigabyte when written out
-        raise WrongAnswerError("a snapshot in the answer has a number that cannot be stored")
+        raise WrongAnswerError(
+            "a snapshot in the answer has a JSON number that PostgreSQL cannot store"
+        )
     return shorten_zeros(text)

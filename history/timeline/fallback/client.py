@@ -79,7 +79,11 @@ class OldServiceEndpoint:
 
 
 def load_endpoint() -> OldServiceEndpoint | None:
-    """Return the endpoint in the settings, or None without one or if its last day (UTC) is over."""
+    """Return the endpoint in the settings.
+
+    Returns:
+        None if the settings have no endpoint, or if its last day (UTC) is over.
+    """
     annals_settings = settings.ANNALS
     until = annals_settings.fallback_until
     if not annals_settings.fallback_url or (until and clock.now().astimezone(UTC).date() > until):
@@ -180,12 +184,12 @@ class CircuitBreaker:
             return True
 
     def note_success(self) -> None:
-        """Note that a call was answered."""
+        """Forget the failed calls, because a call was answered. This closes the breaker."""
         with self._lock:
             self._failures = 0
 
     def note_failure(self, now: float) -> None:
-        """Note that a call failed."""
+        """Count a failed call. The breaker opens after FAILURES_TO_OPEN failures in a row."""
         with self._lock:
             self._failures += 1
             self._next_call_at = now + PAUSE_SECONDS

@@ -17,9 +17,10 @@ from history.timeline.query import ArchiveUnavailableError
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSource:
-    """The archive as an ArchivedSource (see merged.py). It reads each document once.
+    """The archive as an ArchivedSource (see merged.py), for one request.
 
-    It also reads archived days that were restored, although the tables have the same versions.
+    The source reads the files of a document only once, and keeps the versions. It also returns
+    versions of restored days, which the tables have again: MergedSource drops one of the two.
     """
 
     url: str

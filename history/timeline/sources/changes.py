@@ -121,7 +121,8 @@ def make_changes_sql(
     Args:
         by_author: Whether the filters name an author.
         by_client: Whether the filters name a service.
-        by_field: Whether to leave out plain rows that certainly did not change a top-level field.
+        by_field: Whether to leave out plain rows that certainly did not change the top-level field
+            in the parameter `field` of the statement.
     """
     names = [
         f"%({name})s::text"

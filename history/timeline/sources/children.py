@@ -55,9 +55,10 @@ class ChildSpan(NamedTuple):
 
 
 class ListedChildren(NamedTuple):
-    """The children that search_key lists, and the rows of statements that ran with its query."""
+    """The result of `list_children`: the children, and the rows of the further statements."""
 
-    # None if search_key may lack children, or lists too many: the caller must then read the tables
+    # the children that the table search_key lists; None if it may lack children, or lists too many:
+    # then the caller must read the tables of versions
     spans: list[ChildSpan] | None
     rows: list[FetchedRows]  # the rows of each statement in `others` of `list_children`
 
@@ -65,10 +66,10 @@ class ListedChildren(NamedTuple):
 def list_children(
     applications: Collection[str], others: Sequence[Statement] = ()
 ) -> ListedChildren:
-    """List the children of applications on a cluster. Runs one round trip.
+    """List the children of applications on a cluster. Makes one round trip.
 
     Args:
-        others: Statements that run in the same round trip.
+        others: Further statements that run in the same round trip.
     """
     values = {"name": search_rows.KEY_NAME, "limit": Int4(MAX_STATEMENTS + 1)}
     tables = [entity.table for entity in CHILDREN]
@@ -97,8 +98,8 @@ def list_children(
 def group_ids(ids: Collection[str]) -> list[list[str]]:
     """Divide ids of documents into groups, each for one statement.
 
-    On a cluster each id is a group of its own. On one server, or if there are more than
-    MAX_STATEMENTS ids, all ids are one group.
+    On a cluster a group has one id. On one server, or if there are more than MAX_STATEMENTS ids,
+    all ids are one group.
     """
     if len(ids) < 2 or len(ids) > MAX_STATEMENTS or not statements.is_distributed():
         return [list(ids)]

@@ -1,8 +1,8 @@
-"""Drops versions from a list of changes that certainly did not change a top-level field.
+"""Drops a version from a list of changes if the version certainly did not change one field.
 
 A list of changes with a path filter examines every version of its span. Most of these versions
-did not change the top-level field that the path is in. This module drops them, so that fewer
-versions must be paired with their previous version and compared.
+did not change the top-level field into which the path leads. This module drops these versions, so
+that fewer versions must be paired with their previous version and compared.
 
 A version is dropped only if its previous version is certain and has an equal value in the field.
 The previous version of a plain row must be a plain row too, of one of the days that the statement
@@ -91,14 +91,17 @@ _BLOCK_ROWS: Final = """(
 
 
 def build_plain_condition(entity: EntityKind) -> str:
-    """Build the SQL condition that the plain row `stored` certainly did not change a field."""
+    """Build the SQL condition that is true if a plain row certainly left a field unchanged.
+
+    The statement around it calls the row `stored`, and has the field's name as parameter `field`.
+    """
     return format_sql(_UNCHANGED_PLAIN, entity, most_rows=str(MOST_ROWS))
 
 
 def drop_unchanged_packed(changes: Sequence[ListedChange], field: str) -> list[ListedChange]:
-    """Return the changes without the versions in blocks that certainly did not change a field.
+    """Return `changes`, but drop a version in a block if it certainly did not change a field.
 
-    All versions of a block stay if the block cannot be read. Runs one statement for every
+    All versions of a block are kept if the block cannot be read. Runs one statement for every
     _BLOCKS_AT_ONCE blocks of a kind.
     """
     blocks: defaultdict[EntityKind, dict[BlockRef, None]] = defaultdict(dict)
@@ -122,7 +125,7 @@ def _generate_unchanged(
 ) -> Iterator[PositionInBlock]:
     """Generate the versions in `blocks` that certainly did not change the field.
 
-    A version is identified by its block and its position in it.
+    The result identifies a version by its block and its position in the block.
     """
     for start in range(0, len(blocks), _BLOCKS_AT_ONCE):
         values = _make_block_values(blocks[start : start + _BLOCKS_AT_ONCE])
@@ -153,7 +156,7 @@ def _make_blocks_sql(entity: EntityKind) -> str:
 
 
 class _VersionInBlock(NamedTuple):
-    """A row of _VERSIONS_OF_BLOCKS."""
+    """One version in a block, as the statement _VERSIONS_OF_BLOCKS returns it."""
 
     id: str
     stored_at: datetime
@@ -172,9 +175,9 @@ def _compare_versions(
 ) -> Iterator[PositionInBlock]:
     """Generate the versions of one block that certainly did not change the field.
 
-    A block has its versions in the order of their numbers, then of their moments. So the version
-    before another one in the block is its previous version if its number is lower by one and its
-    moment is not later.
+    A block has its versions in the order of their numbers, then of their moments. So of two
+    neighbours in the block, the first is the previous version of the second if the first has a
+    number that is lower by one, and a moment that is not later.
 
     Args:
         versions: All versions of the block, by position.

@@ -1,9 +1,10 @@
-"""Merges the sources of one request: the tables, and supplements with versions that they lack.
+"""Merges the sources of one request: the tables, and the supplements.
 
-Begin with `MergedSource.fetch_page`. HistoryReader decides the order of the supplements: if two
-have the same version, the first of them wins. A source does not know about viewers, masks, budgets
-or HTTP. Its answers are closed: only history.policy can read them. docs/structure.md has the steps
-to add a source.
+A supplement is a source with versions that the tables lack: the archive or the old service. Begin
+with `MergedSource.fetch_page`. HistoryReader decides the order of the supplements: if two
+supplements have the same version, the first supplement wins. A source does not know about viewers,
+masks, limits of pages or HTTP. The answers of a source are closed: only history.policy can read
+them. docs/structure.md has the steps to add a source.
 """
 
 from __future__ import annotations
@@ -38,14 +39,20 @@ KeysByEntity: TypeAlias = dict[EntityRef, list[VersionKey]]
 
 
 class SupplementSource(Protocol):
-    """A source with versions that the tables lack. It loads all versions of a document at once."""
+    """A source with versions that the tables lack: the archive or the old service.
+
+    It loads all versions of a document at once.
+    """
 
     @property
     def by_number(self) -> bool:
         """Whether rows of the same number are one version, even if their moments differ."""
 
     def load_rows(self, entity: EntityKind, id: str, /) -> Mapping[VersionKey, SourceRow]:
-        """Return all versions of a document by key. The rows of a child name its application."""
+        """Return all versions of a document by key.
+
+        If the document is a child, each row has the id of the child's application.
+        """
 
     def list_members(self, application: str, /) -> Collection[EntityRef]:
         """Return the application if the source has it, and the children that ever named it."""
@@ -55,7 +62,10 @@ class SupplementSource(Protocol):
 
 
 class ArchivedSource(SupplementSource, Protocol):
-    """An archive as a supplement. It is read only if the viewer asks for it."""
+    """The archive as a source of versions that the tables lack.
+
+    It is read only if the viewer asks for archived versions.
+    """
 
     def find_oldest_day(self, entity: EntityKind, /) -> date | None:
         """Return the oldest archived day of a kind, or None if there is none."""
@@ -66,7 +76,7 @@ class ArchivedSource(SupplementSource, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MergedSource:
-    """The tables and their supplements as one source."""
+    """The tables and the supplements (archive, old service), read as one source."""
 
     supplements: Sequence[SupplementSource]  # if two have the same version, the first one wins
     tables: TableSource = field(default_factory=TableSource)
@@ -125,7 +135,10 @@ class MergedSource:
     def fetch_newest(
         self, entity: EntityKind, id: str, limits: Sequence[VersionKey], count: int
     ) -> SourceAnswer[NewestVersions]:
-        """Return all keys of a document, and its newest versions. See TableSource.fetch_newest."""
+        """Return all version keys of a document, and its newest versions from the tables.
+
+        See TableSource.fetch_newest.
+        """
         entity_ref = EntityRef(entity, id)
         try:
             keys, rows = self.tables.fetch_newest(entity, id, limits, count)
@@ -148,9 +161,10 @@ class MergedSource:
         return owners
 
     def fetch_members(self, application: str) -> SourceAnswer[KeysByEntity]:
-        """Return the application and its children with their keys. See TableSource.fetch_members.
+        """Return all version keys of an application, and of each of its children.
 
-        Documents that cannot be read are left out, and noted in `tables.damaged`.
+        Documents that cannot be read are left out, and recorded in `tables.damaged`. See
+        TableSource.fetch_members.
         """
         members = self.tables.fetch_members(application)
         for entity_ref in self._list_supplied_members(application):
@@ -170,10 +184,10 @@ class MergedSource:
     def fetch_application_page(
         self, query: TimelineQuery, after: TimelinePosition | None, limit: int
     ) -> SourceAnswer[ApplicationPage]:
-        """Return one page of an application and its children.
+        """Return one page of the versions of an application and its children.
 
-        Documents that cannot be read have no keys; they are noted in `tables.damaged`. See
-        TableSource.fetch_application_page.
+        `keys` of the page does not have documents that cannot be read. These are recorded in
+        `tables.damaged`. See TableSource.fetch_application_page.
         """
         page = self._merge_application_page(query, after, limit)
         exists = bool(page.refs) or bool(self._list_supplied_members(query.id))
@@ -198,9 +212,12 @@ class MergedSource:
     def _merge_page(
         self, entity: EntityKind, query: TimelineQuery, after: TimelinePosition | None, limit: int
     ) -> FetchedVersions:
-        """Return one page of rows from the tables and the supplements, in display order."""
-        # Read the supplements first. Then a version that moves to the tables meanwhile is read
-        # from one of the two, or from both.
+        """Return one page of a document's versions, in display order.
+
+        The versions are from the tables and from the supplements (archive, old service).
+        """
+        # Read the supplements before the tables. Then a version that is moved to the tables between
+        # the two reads is found at least once.
         supplied = self.load_supplied_rows(entity, query.id)
         fetched = self.tables.fetch_page(entity, query, after, limit)
         if not supplied:
@@ -232,10 +249,10 @@ class MergedSource:
     def _merge_application_page(
         self, query: TimelineQuery, after: TimelinePosition | None, limit: int
     ) -> ApplicationPage:
-        """Return one page of versions from the tables and the supplements, in display order.
+        """Return one page of the versions of an application and its children, in display order.
 
-        The supplements are read first. So a version that moves to the tables in between is found
-        there, and not missed.
+        The supplements (archive, old service) are read before the tables. So a version that is
+        moved to the tables between the two reads is found in the tables, and not missed.
         """
         supplied = self._list_supplied_refs(query)
         refs, keys = self.tables.fetch_application_page(
@@ -266,13 +283,13 @@ class MergedSource:
     def load_supplied_rows(
         self, entity: EntityKind, id: str, stored: Collection[VersionKey] | None = None
     ) -> dict[VersionKey, SourceRow]:
-        """Return the versions of a document that the supplements have and the tables lack.
+        """Return the versions of a document that the archive or the old service adds to the tables.
 
-        The result may also have versions that the tables have with the same key and content.
+        The result can also have versions that the tables have with the same key and content.
 
         Args:
-            stored: The keys in the tables with which the supplements are compared. None: this
-                function loads all keys of the document.
+            stored: The document's version keys in the tables. None: this method loads all of them
+                if it needs them.
         """
         rows: dict[VersionKey, SourceRow] = {}
         for supplement in self.supplements:
@@ -291,10 +308,10 @@ class MergedSource:
     def _merge_keys(
         self, entity: EntityKind, id: str, stored: list[VersionKey]
     ) -> list[VersionKey]:
-        """Return all keys of a document, in the tables and in the supplements.
+        """Return all version keys of a document: in the tables, the archive and the old service.
 
         Args:
-            stored: All keys in the tables.
+            stored: All version keys of the document in the tables.
         """
         added = self.load_supplied_rows(entity, id, stored)
         return sorted({*stored, *added}) if added else stored
@@ -307,9 +324,10 @@ class MergedSource:
         )
 
     def _list_supplied_refs(self, query: TimelineQuery) -> list[VersionRef]:
-        """Return the versions of an application and its children that only supplements have.
+        """Return the versions of an application and its children that the tables lack.
 
-        The filters are applied. Versions of a child that name another application are left out.
+        These are the versions in the archive or the old service that the filters of the query
+        select. Versions of a child that name a different application are left out.
         """
         return [
             row.ref

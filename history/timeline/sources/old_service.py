@@ -72,7 +72,7 @@ class OldServiceSource:
         return self.state is FallbackState.FAILED
 
     def note_omitted_versions(self) -> None:
-        """Note that the HTTP answer may lack versions of the old service, though no call failed."""
+        """Record that the HTTP answer lacks versions of the old service, though no call failed."""
         self._omits_versions = True
 
     def load_shown_timeline(self, entity: EntityKind | None, id: str) -> bool:
@@ -131,10 +131,10 @@ class OldServiceSource:
         return self._versions.get(EntityRef(entity, id), {})
 
     def load_rows(self, entity: EntityKind, id: str) -> Mapping[VersionKey, SourceRow]:
-        """Return the versions of a document by key. The rows of a child name its application.
+        """Return the versions of a document by key.
 
-        If the application of a child's version is not known, the version is left out: the policy
-        could not decide who may see it.
+        If the document is a child, each row has the id of the child's application. A version of a
+        child without a known application is left out: the policy could not decide who may see it.
         """
         rows = list(self.get_by_number(entity, id).values())
         if entity.parent is None or all(row.product_instance_id for row in rows):
@@ -167,15 +167,17 @@ class OldServiceSource:
     def may_hide_owners(self, entity: EntityKind, id: str) -> bool:
         """Return whether a document may belong to applications that its rows do not name.
 
-        This is so if the old service has versions of it, because they may name no application.
+        True if the old service has versions of the document, because the old service does not name
+        the application in every version of a child.
         """
         return bool(self.get_by_number(entity, id))
 
     def find_other_moment(self, row: SourceRow) -> datetime | None:
-        """Return the moment of a version in the old service, if `row` has another moment.
+        """Return the moment that the old service has for the version in `row`.
 
-        None if the moments are equal, or if the old service does not have the version. Also None if
-        the version is of a child and its application is unknown.
+        Returns:
+            None if the moment equals the moment in `row`, or if the old service does not have the
+            version. Also None if the version is of a child and the child's application is unknown.
         """
         old_row = self.get_by_number(row.entity, row.id).get(row.version)
         if old_row is None or old_row.updated_at == row.updated_at:

@@ -2,7 +2,7 @@
 
 PostgreSQL needs more time to plan a query over a hundred partitions than to run it. So every
 statement is prepared, and its text is the same for all values of the filters. If a query has no
-time limit, the statement gets the moment of FIRST or LAST instead.
+lower or upper bound for the moment, the statement gets the bound of the constant FIRST or LAST.
 """
 
 import logging
@@ -154,8 +154,9 @@ def fetch_versions(
 class BoundedRow(NamedTuple):
     """One row of a statement that `bound_statement` wrapped: a version with its encoded snapshot.
 
-    The snapshot of a plain row is `text`. The snapshots of a block are in `packed` of the block's
-    first row, which may come before this row.
+    The snapshot of a plain row is `text`. For a block, the statement returns a BoundedRow for each
+    selected version. Only the first of these BoundedRows has the snapshots of the block, in
+    `packed`.
     """
 
     version: int
@@ -170,7 +171,7 @@ class BoundedRow(NamedTuple):
     # the number of the version in its block, from 1; 0: the row is damaged; None: the row is plain
     position: int | None
     stored_at: datetime  # the moment in the key of the stored row: of the plain row or the block
-    packed: bytes | None  # the block; only in the first row of each block
+    packed: bytes | None  # the snapshots of the block; only in the block's first BoundedRow
     author_name: str | None
     author_kind: LoginKind | None
     service_name: str | None
@@ -226,7 +227,10 @@ def decode_rows(
 
 
 def keep_fields(rows: list[SourceRow], fields: FieldNames) -> list[SourceRow]:
-    """Return the rows with only these top-level fields of their snapshots; None: unchanged."""
+    """Return copies of the rows that have only these top-level fields of their snapshots.
+
+    If `fields` is None, return `rows` unchanged.
+    """
     if fields is None:
         return rows
     return [row._replace(data=select_fields(row.data, fields)) for row in rows]
@@ -267,9 +271,14 @@ def note_damage(
     place: DamagedRef,
     error: Exception | None,
 ) -> None:
-    """Add what cannot be read to `damaged`. If `damaged` is None, raise the error."""
+    """Add a document or version that cannot be read to `damaged`.
+
+    If `damaged` is None, raise the error instead.
+    """
     if error is None:
-        error = DamagedBlockError(f"{place.entity.table}: {place.id} cannot be read")
+        error = DamagedBlockError(
+            f"{place.entity.table}: a row of document {place.id} is damaged and cannot be read"
+        )
     if damaged is None:
         raise error
     log.error("a list lacks versions that cannot be read: %s", error)
@@ -295,7 +304,8 @@ def format_sql(text: str, entity: EntityKind, **parts: str) -> str:
 
     Args:
         text: The statement. It may have the placeholders that are the keys of `words` below.
-        parts: The values of other placeholders, or other values for these.
+        parts: The values of further placeholders. A value for a key of `words` replaces the value
+            in `words`.
     """
     application = None if entity.parent is None else "product_instance_id"
     product = application or "NULL::varchar"
@@ -568,7 +578,8 @@ def _make_order_words(names: Sequence[str], order: TimelineOrder, kind: str = ""
 
     Args:
         names: The columns by which rows are sorted.
-        kind: The SQL for the column "kind", if `names` has it: the index of the kind of all rows.
+        kind: The SQL that stands for the column "kind", if `names` has this column. All rows of the
+            statement are of one kind, so the SQL is the index of this kind in ENTITIES.
 
     Returns:
         The SQL for each placeholder of the statement.
@@ -586,8 +597,8 @@ def make_versions_sql(entity: EntityKind, blocks: bool, one_document: bool) -> s
     """Make the statement that reads versions by key.
 
     Args:
-        blocks: True: read versions of blocks. False: read plain rows, and of each block the newest
-            version: these have the key of a stored row.
+        blocks: True: read all versions in blocks. False: read plain rows, and the newest version of
+            each block, because the key of such a version is the primary key of a row.
         one_document: All versions are of one document, which is the parameter `id` of the
             statement.
     """

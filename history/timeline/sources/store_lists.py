@@ -132,10 +132,11 @@ class StoreLists:
         """Return the documents that have one of these ids or business keys.
 
         Args:
-            texts: The values of business keys.
-            ids: The ids of documents.
-            keys: The business keys to search, each as "kind key".
-            limit: How many documents to return for one value, at most.
+            texts: The searched values of business keys.
+            ids: The searched ids of documents.
+            keys: In which business keys to search. An entry is the name of a kind, a space, and the
+                name of a business key.
+            limit: How many documents to return for one searched value, at most.
         """
         rows_by_statement = statements.fetch_pipelined(
             [
@@ -224,9 +225,10 @@ class StoreLists:
     ) -> dict[EntityRef, int]:
         """Return the approximate size of the newest snapshot of each document, in bytes.
 
-        The result is the size of the larger of the two newest rows. A block counts with all of its
-        snapshots. PostgreSQL does not read large snapshots to measure them. So if a snapshot has
-        more than `max_bytes`, the result may be any number above `max_bytes`.
+        The size is that of the larger of the document's two newest rows, because the newest version
+        can be in either row. A block counts with all of its snapshots. PostgreSQL does not read
+        large snapshots to measure them: for a snapshot of more than `max_bytes` bytes, the result
+        can be any number above `max_bytes`.
         """
         queries = [
             (format_sql(_NEWEST_BYTES, entity), {"id": id, "most": Int4(max_bytes)})
@@ -247,7 +249,7 @@ class StoreLists:
         return changes.fetch_changes(question)
 
     def drop_unchanged(self, changes: Sequence[ListedChange], field: str) -> list[ListedChange]:
-        """Return `changes`, except versions in blocks that certainly did not change a field.
+        """Return `changes`, but drop a version in a block if it certainly did not change `field`.
 
         See `drop_unchanged_packed` in history/timeline/sources/field_filter.py.
 
@@ -279,7 +281,7 @@ class StoreLists:
         return TableSource(self.fields, self.damaged).fetch_keys(entity, ids)
 
     def note_damage(self, place: DamagedRef, error: DamagedBlockError) -> None:
-        """Note in `damaged` what a list lacks because a row is damaged."""
+        """Record in `damaged` a document that a list lacks because a row is damaged."""
         statements.note_damage(self.damaged, place, error)
 
 

@@ -80,7 +80,8 @@ class TableSource:
     # If set, PostgreSQL sends only these top-level fields of snapshots. It sends blocks whole:
     # MergedSource leaves out the other fields of their snapshots.
     fields: FieldNames = None
-    # What cannot be read is left out of answers and noted here. None: it raises DamagedBlockError.
+    # Documents and versions that cannot be read are left out of answers and recorded here. None: a
+    # version that cannot be read raises DamagedBlockError.
     damaged: Damaged | None = None
 
     def fetch_page(
@@ -113,11 +114,12 @@ class TableSource:
         return {entity_ref.id: entity_keys for entity_ref, entity_keys in keys.items()}
 
     def fetch_versions(self, refs: Iterable[VersionRef]) -> FetchedVersions:
-        """Return the versions with these keys, until READ_BYTES of snapshots are read.
+        """Return the versions with these keys.
 
-        There is a statement for each kind, or on a cluster for each document. READ_BYTES limits
-        each statement, but each reads at least one version. Versions beyond the limit are in
-        `unread`. Versions that are not stored any more are left out.
+        On one server a statement reads the versions of one kind, on a cluster those of one
+        document. A statement reads at most READ_BYTES of snapshots, but always the first snapshot.
+        Versions beyond this limit are in `unread`. Versions that are not stored any more are left
+        out.
         """
         groups = _group_refs(refs)
         fetched = FetchedVersions([], [])
@@ -199,7 +201,10 @@ class TableSource:
         return owners
 
     def fetch_members(self, application: str) -> dict[EntityRef, list[VersionKey]]:
-        """Return all keys of an application, and of each child that names it in any version."""
+        """Return all version keys of an application and its children.
+
+        A child is a document that names the application in any stored version.
+        """
         if statements.is_distributed():
             listed_members = self._fetch_listed_members(application)
             if listed_members is not None:
@@ -252,7 +257,9 @@ class TableSource:
     # On a cluster, each document of an application has its own statement, which asks one shard.
 
     def _fetch_listed_members(self, application: str) -> dict[EntityRef, list[VersionKey]] | None:
-        """Return the result of `fetch_members`, with one statement for each listed document.
+        """Return the result of `fetch_members`, but run one statement for each document.
+
+        The documents are the application and the children that the table search_key lists for it.
 
         Returns:
             None if search_key may lack children of the application.
@@ -274,7 +281,9 @@ class TableSource:
         limit: int,
         need_all_keys: bool,
     ) -> ApplicationPage | None:
-        """Return the result of `fetch_application_page`, with a statement for each listed document.
+        """Return the result of `fetch_application_page`, but run one statement for each document.
+
+        The documents are the application and the children that the table search_key lists for it.
 
         Returns:
             None if search_key may lack children of the application.
@@ -322,7 +331,7 @@ class TableSource:
         return ApplicationPage(refs, self._group_keys(chain.from_iterable(keys.values())))
 
     def _group_keys(self, rows: Iterable[_KeyRow]) -> dict[EntityRef, list[VersionKey]]:
-        """Return keys by document, ascending. Documents with a damaged row are left out."""
+        """Return version keys by document, ascending. Documents with a damaged row are left out."""
         # Group by plain tuples: with an EntityRef for each key, this takes 1.5 times as long.
         keys_by_document: defaultdict[tuple[EntityKind, str], list[VersionKey]] = defaultdict(list)
         broken: dict[EntityRef, datetime] = {}
@@ -348,7 +357,7 @@ class _KeyRow(NamedTuple):
 
 
 class _RefGroup(NamedTuple):
-    """The versions that one statement reads: of one kind, or on a cluster of one document."""
+    """The versions that one statement reads: all of one kind or, on a cluster, of one document."""
 
     entity: EntityKind
     id: str | None  # None: all versions of the kind
@@ -365,7 +374,7 @@ class _DocumentKey(NamedTuple):
 def _fetch_listed_documents(
     application: str, order: TimelineOrder | None, values: Values, *, in_all_days: bool
 ) -> dict[EntityRef, list[_DocumentKey]] | None:
-    """Return the keys of an application and of each child that search_key lists.
+    """Return the version keys of an application, and of its children in the table search_key.
 
     Makes two round trips.
 
@@ -425,10 +434,11 @@ def _is_whole_history(rows: Sequence[_DocumentKey]) -> bool:
 
 
 def _group_refs(refs: Iterable[VersionRef]) -> dict[_RefGroup, list[VersionRef]]:
-    """Group versions for statements: by kind, or on a cluster by document.
+    """Group versions so that one statement reads each group.
 
-    If there are more than MAX_STATEMENTS documents, they are grouped by kind on a cluster too: such
-    a statement asks all shards.
+    On one server a group has the versions of one kind, on a cluster the versions of one document.
+    If the versions are of more than MAX_STATEMENTS documents, a group has the versions of one kind
+    on a cluster too, although a statement for a kind asks all shards.
     """
     by_document: dict[_RefGroup, list[VersionRef]] = defaultdict(list)
     by_kind: dict[_RefGroup, list[VersionRef]] = defaultdict(list)
