@@ -165,9 +165,10 @@ class CardBuilder:
         return make_change_rows(changes, version.data, self.make_fields(version), link, max_rows)
 
     def make_fields(self, version: Version) -> FieldTexts:
-        """Return the field names of a version's kind.
+        """Return the texts with which the fields of a version are shown: the names of the fields.
 
-        If `self.unmask` is set, the result also has the address that unmasks a masked value.
+        If `self.unmask` is true, the texts also build the address that unmasks a value of the
+        version.
         """
         entity, id, number, moment = version.entity, version.id, version.version, version.updated_at
         field_names = make_field_names(entity, self.budget)

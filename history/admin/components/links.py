@@ -241,9 +241,9 @@ def parse_number(text: str) -> int | None:
 
 
 def parse_start(after: str, count: int) -> int:
-    """Parse the index of the first row that a page shows.
+    """Parse the index of the first row that a page shows of a table with `count` rows.
 
-    Returns 0 if `after` is not a number, or if the table, of `count` rows, does not have that row.
+    Returns 0 if `after` is not a number, or if the table does not have a row with this index.
     """
     start = parse_number(after) or 0
     return start if start < count else 0
