@@ -52,17 +52,17 @@ class _Waiter:
 
 
 class PlacePool:
-    """A number of places, and a fair queue of requests that wait for one.
+    """A number of places for requests, and a fair queue of requests that wait for a place.
 
-    An owner gets at most half of the places and half of the queue, even if the rest is free: a
-    running request cannot be stopped when another owner comes. A free place goes to the owner with
-    the fewest places. If several owners have equally few, the request that has waited longest gets
-    it. If the queue is full, the pool refuses the newest request of the owner with the most
-    requests.
+    The owner of a request is its login. An owner gets at most half of the places and half of the
+    queue, even if the rest is free: a running request cannot be stopped when a different owner
+    sends one. A free place goes to the owner with the fewest places. If several owners have equally
+    few, the request that has waited longest gets the place. If the queue is full, the pool refuses
+    the newest request of the owner with the most requests.
 
     Args:
-        size: How many requests run at a time.
-        waiting: How many requests may wait, each for at most `WAIT_S`; by default twice `size`.
+        size: How many requests can run at a time.
+        waiting: How many requests can wait, each for at most `WAIT_S`; by default twice `size`.
     """
 
     def __init__(self, size: int, waiting: int | None = None) -> None:
@@ -82,8 +82,9 @@ class PlacePool:
         """Hold a place during the `with` block.
 
         Args:
-            owner: The login, or another key, for which the place is counted. Places are shared
-                fairly between owners. None: the request counts as an owner of its own.
+            owner: The login for which the place is counted, or a different hashable object. Places
+                are shared fairly between owners. None: the request has an owner that no second
+                request has.
 
         Raises:
             BusyError: No place became free within `WAIT_S`. Raised at once if the queue, or the
@@ -148,7 +149,7 @@ class PlacePool:
 
 
 class _SingleOwner:
-    """The owner of a single request."""
+    """An owner that only one request has."""
 
 
 def _compute_half(number: int) -> int:
