@@ -80,7 +80,7 @@ def build_partition_object(partition: Partition) -> dict[str, Any]:
 
 
 def build_line_object(line: PlanLine) -> dict[str, Any]:
-    """Return a line of a plan as JSON values."""
+    """Return what `partitions maintain` would do with one partition, as JSON values."""
     return {"action": line.action, **_build_object(line.partition), "reason": line.reason}
 
 

@@ -1,4 +1,4 @@
-"""Chooses the days of an export: where the rows of each day are, and which days are missing."""
+"""Finds the days to export, the table and archive with the rows of each, and the missing days."""
 
 from dataclasses import dataclass
 from datetime import date, timedelta

@@ -95,8 +95,8 @@ def to_stream(
     """Write all days into one stream, in the given order. Yield each day when it is done.
 
     Raises:
-        ArchiveError, DatabaseError, psycopg.Error, OSError: A day cannot be read (FAILURES). The
-            stream is incomplete then.
+        ArchiveError, DatabaseError, psycopg.Error, OSError: A day cannot be read. The stream is
+            incomplete then. The constant FAILURES lists these exceptions.
     """
     connection.ensure_connection()
     with closing(FORMATS[export.format](sink, export.entity)) as output:
