@@ -113,9 +113,9 @@ def _write_generation(
     if not is_complete or (former_manifest and row_count < former_manifest.rows):
         raise ArchiveError(
             f"{generation.entity.table} {generation.day} was not archived because its rows changed "
-            f"meanwhile: {pluralize(row_count, 'row was', 'rows were')} written to the archive, and "
-            f"the table now has {count_versions(rows.connection, rows.source)}. Run the command "
-            "again"
+            f"meanwhile: {pluralize(row_count, 'row was', 'rows were')} written to the archive, "
+            f"and the table now has {count_versions(rows.connection, rows.source)} versions. Run "
+            "the command again"
         )
     new_manifest = Manifest(
         table=generation.entity.table,
