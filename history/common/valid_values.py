@@ -100,11 +100,7 @@ def _follow_steps(
 
 
 def _flatten(types: Iterable[inspect.Type]) -> Iterator[inspect.Type]:
-    """Yield types without unions and metadata.
-
-    The members are yielded instead of a union, and the described type instead of an
-    `inspect.Metadata`.
-    """
+    """Yield `types` with unions replaced by their members, and inspect.Metadata by its type."""
     for kind in types:
         if isinstance(kind, inspect.UnionType):
             yield from _flatten(kind.types)

@@ -56,9 +56,9 @@ class PlacePool:
 
     The owner of a request is its login. An owner gets at most half of the places and half of the
     queue, even if the rest is free: a running request cannot be stopped when a different owner
-    sends one. A free place goes to the owner with the fewest places. If several owners have equally
-    few, the request that has waited longest gets the place. If the queue is full, the pool refuses
-    the newest request of the owner with the most requests.
+    sends a request. A free place goes to the owner with the fewest places. If several owners have
+    equally few, the request that has waited longest gets the place. If the queue is full, the pool
+    refuses the newest request of the owner with the most requests.
 
     Args:
         size: How many requests can run at a time.
@@ -149,7 +149,7 @@ class PlacePool:
 
 
 class _SingleOwner:
-    """An owner that only one request has."""
+    """The owner of a request in a PlacePool if no second request has the same owner."""
 
 
 def _compute_half(number: int) -> int:
@@ -196,7 +196,7 @@ def take_expensive_place(is_expensive: bool = True) -> Iterator[None]:
 def count_login_request(login: object) -> Iterator[None]:
     """Count the `with` block as a request of this login.
 
-    A login may have MAX_REQUESTS_OF_LOGIN requests at a time. If it sends another one, that request
+    A login may have MAX_REQUESTS_OF_LOGIN requests at a time. If it sends one more, that request
     waits while all running requests of the login are quick. So a program that sends many cheap
     requests in parallel gets all its answers. The waiting request is refused when a running one
     turns out to be expensive or has lasted QUICK_S: a waiting request keeps a thread that could

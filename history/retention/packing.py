@@ -240,7 +240,7 @@ def pack_day(
 def unpack_day(
     connection: Connection, entity: EntityKind, day: date, *, progress: ReportRows = lambda _: None
 ) -> RewriteResult:
-    """Store each version of a packed day in a row of its own again.
+    """Unpack a day: store each version of the day as a plain row again.
 
     See `pack_day` for conditions and errors. A day can be unpacked at any age.
     """
@@ -583,9 +583,9 @@ class DayRewrite:
     def prove_equal_versions(
         self, watch: TableWatch, old: DayTable, versions: int, was_packed: bool
     ) -> None:
-        """Copy the rows that were added to the old table meanwhile, and compare both tables.
+        """Copy the rows that were added to the old table since `watch` was made to the new table.
 
-        Proves that the old and the new table have equal versions.
+        Then prove that the old and the new table have equal versions.
 
         Call it while all writers are locked out.
 

@@ -96,8 +96,8 @@ class PartitionedTable:
         If `retention_days` is not None, the window has this many days before `today`.
 
         Args:
-            versions: The window of the tables that store versions. Both windows end with the last
-                day of this one.
+            versions: The window of the tables that store versions. The last day is equal in both
+                windows.
         """
         if self.retention_days is None:
             return versions
@@ -272,15 +272,15 @@ def _explain_foreign(partition: Partition) -> str:
 
 
 class PlanLine(NamedTuple):
-    """What a plan does with one partition, with the bounds that the partition has or will have."""
+    """What `partitions maintain` would do with one partition, and why."""
 
     action: str  # create, drop or keep
-    partition: Partition
+    partition: Partition  # with the bounds that the partition has or will have
     reason: str
 
 
 class DayChange(NamedTuple):
-    """What was done to one day of a plan: the day was created or dropped, or this failed."""
+    """The result of creating or dropping the partition of one day."""
 
     action: str  # created or dropped
     partition: DayPartition

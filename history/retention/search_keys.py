@@ -240,7 +240,7 @@ def _make_page_range(first_page: int, end_page: int) -> dict[str, str]:
 
 
 def _make_select(target: BackfillTarget) -> sql.Composed:
-    """Make the query for the values of business keys in a range of pages of a partition's file."""
+    """Make the query that reads business keys from a range of disk pages of a partition."""
     members = dict.fromkeys(split_pointer(pointer)[0] for _, pointer in target.entity.search)
     return sql.SQL(_SELECT_ROWS).format(
         members=sql.SQL(", ").join(

@@ -49,7 +49,7 @@ def build_plan_table(lines: Iterable[PlanLine], unmerged: bool = False) -> "Tabl
     Consecutive lines with the same table, action and reason are merged into one line.
 
     Args:
-        unmerged: Whether each partition gets a line of its own instead.
+        unmerged: Whether each partition gets a separate line instead.
     """
     names = ("table", "action", "partitions", "from (UTC)", "to (UTC)", "~rows", "bytes", "why")
     table = build_table(*names, right=NUMBERS)

@@ -96,9 +96,9 @@ def _add_columns(connection: BaseDatabaseWrapper, table: str) -> None:
 
 
 def _add_indexes(connection: BaseDatabaseWrapper, table: str) -> None:
-    """Create the indexes for `GET changes` on the parent of the partitions of a kind.
+    """Create the indexes for `GET changes` on a partitioned table, but not on the partitions.
 
-    `maintain` creates the indexes of the existing partitions.
+    `maintain` creates the indexes on the partitions.
     """
     with connection.cursor() as cursor:
         for command in change_indexes.build_commands(table):

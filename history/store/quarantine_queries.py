@@ -133,7 +133,7 @@ def make_open_messages_query(
     do not name a document.
 
     Args:
-        kinds: The kinds for the number.
+        kinds: The messages of these kinds are counted.
         documents: The messages about these documents are returned.
         applications: The messages about children of these applications are returned, too.
     """

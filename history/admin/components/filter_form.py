@@ -175,8 +175,8 @@ class FilterForm(ZonedForm):
         misplaced_names: A sentence for each service that was entered as a person, and for each
             person that was entered as a service. This is not an error, because a service can be
             the author of versions.
-        matching_fields: The name and path of each field that has the field name entered by the
-            viewer. Empty unless several fields have this name.
+        matching_fields: If several fields have the name that the viewer entered: the name and path
+            of each of these fields. Otherwise empty.
     """
 
     conditions: ClassVar[tuple[str, ...]] = CONDITIONS
@@ -415,7 +415,8 @@ def describe_span(since: datetime, until: datetime) -> str:
 def _to_page_zone(moment: datetime) -> datetime:
     """Return a moment in the time zone of the page.
 
-    If it would be before the year 1 or after the year 9999 in this zone, return it in UTC.
+    If the moment would be before the year 1 or after the year 9999 in this zone, return the moment
+    in UTC.
     """
     try:
         return timezone.localtime(moment)

@@ -27,7 +27,7 @@ MOST_NAMES = 100  # how many people a page names; each takes a query
 
 @dataclass(slots=True)
 class RenderBudget:
-    """How much a page can still show. The budget keeps the rendering of a page below seconds.
+    """How much a page can still show. The budget limits how long the page takes to render.
 
     Attributes:
         values_left: How many values inside lists and objects the page can still show. Rendering a

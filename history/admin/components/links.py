@@ -24,8 +24,8 @@ SINCE, WHOLE = "since", "whole"  # the parameters of build_newer_url
 def build_timeline_url(entity: EntityKind, id: str) -> str:
     """Return the address of a document's timeline.
 
-    An id with a slash gets the long form of the address: the short form could end like the address
-    of another page.
+    An id with a slash gets the long form of the address, because the short form could end like the
+    address of a different page.
     """
     name = "admin:history_versions" if "/" in id else "admin:history_timeline"
     return reverse(name, args=[entity, id])

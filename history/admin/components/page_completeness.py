@@ -22,7 +22,7 @@ from history.timeline.query import is_storable_id
 
 @dataclass(slots=True)
 class PageCompleteness:
-    """Up to when the messages for a page's documents were read, and which are in quarantine."""
+    """Up to when messages about a page's documents were read, and which are in quarantine."""
 
     complete: StoreCompleteness
     _question: OpenMessagesQuestion | None = None

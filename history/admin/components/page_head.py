@@ -233,7 +233,7 @@ def _make_tabs(entity: EntityKind, id: str, current: TabName) -> list[Tab]:
 def find_other_versions(
     keys: Collection[VersionKey], *versions: Version
 ) -> list[dict[str, object]]:
-    """Return the versions that have the number of a shown version, but another moment.
+    """Return the versions that have the number of a shown version, but a different moment.
 
     They come in the order of number and moment.
 

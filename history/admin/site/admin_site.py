@@ -81,9 +81,9 @@ class FieldLabelAdmin(ModelAdmin):  # type: ignore[type-arg]
 
 
 class OwnFiltersAdmin(ModelAdmin):  # type: ignore[type-arg]
-    """A ModelAdmin with a list that can be filtered only by the filters of `list_filter`.
+    """A ModelAdmin with a list that accepts only the filters in `list_filter`.
 
-    Django accepts more filters in the address of a list.
+    Without this class, Django accepts a filter by any field of the model in the address of a list.
     """
 
     list_per_page = 100
@@ -242,7 +242,7 @@ class AnnalsSite(admin.AdminSite):
     def register(
         self, model_or_iterable: Any, admin_class: type[Any] | None = None, **options: Any
     ) -> None:
-        """Register a model. Its list can be filtered only by the filters of its `list_filter`."""
+        """Register a model. The list of the model accepts only the filters in `list_filter`."""
         base_class = admin_class or admin.ModelAdmin
         own_class = type(
             base_class.__name__,
@@ -341,9 +341,9 @@ class AnnalsSite(admin.AdminSite):
         sends: bool = False,
         home: bool = False,
     ) -> None:
-        """Add a page of another app to the site.
+        """Add a page of a different Django app to the site.
 
-        The other app calls this from its `admin` module, which Django loads before the addresses:
+        That app calls this method from its `admin` module, which Django loads before the addresses:
         `history` must not import other apps.
 
         Args:

@@ -153,7 +153,10 @@ _SEEN = 'SELECT 1 FROM gap_day WHERE "table" = %s AND day = %s AND mark = %s'
 
 
 def scan_day(changed: ChangedDay) -> bool:
-    """Read a day in one transaction. Return False if another run has read the day meanwhile."""
+    """Read a day in one transaction.
+
+    Return False if a different run of `annals gaps` has read the day since find_changed_days.
+    """
     entity, day = changed.entity, changed.day
     values: dict[str, Any] = {
         "entity": entity.name,

@@ -276,8 +276,8 @@ def _choose_mask(entity: EntityKind, reason: str | None) -> masking.KindMask | N
 def _refuse_own_key() -> None:
     """Raise CommandError if ANNALS_SECRET_KEY is not set, except in a demo.
 
-    Annals would make a key for this process. With this key, a value would get another token than on
-    the screens and in the next export.
+    Annals would make a key for this process. With this key, a value would get a different token
+    than on the screens and in the next export.
     """
     if settings.ANNALS.secret_key is None and not settings.ANNALS.demo:
         raise CommandError(

@@ -27,10 +27,10 @@ class MergedDayRows:
 
     @contextmanager
     def read_in_order(self) -> Iterator[Iterator[ArchivedRow]]:
-        """Yield one iterator over the rows of the archive and of the day's table, without repeats.
+        """Yield one iterator over the rows of the archive and of the day's table.
 
-        The rows come in the order in which the archive stores them. The iterator ends with the
-        `with` block.
+        A row that is in the archive and in the table comes once. The rows come in the order in
+        which the archive stores them. The iterator ends with the `with` block.
 
         Raises:
             ArchiveError: A row of the table differs from the archived row with the same key. Or, at

@@ -1,4 +1,4 @@
-"""Finds the days to export, the table and archive with the rows of each, and the missing days."""
+"""Finds the days to export, where the rows of each day are, and the days that are missing."""
 
 from dataclasses import dataclass
 from datetime import date, timedelta

@@ -189,7 +189,7 @@ def forget_archived_rows(
 def forget_removed_rows(
     connection: Connection, table: str, day: date, repeats: Mapping[bytes, int]
 ) -> None:
-    """Delete the notes about late rows that were removed because another row is equal.
+    """Delete the notes about late rows that were removed because an equal row exists.
 
     Equal rows have the same hash. If a hash has more notes than removed rows, one of the notes may
     be about the row that stays. Then all notes with this hash are kept.

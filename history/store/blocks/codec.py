@@ -1,9 +1,9 @@
 """The form of a block: its columns, and the snapshots in it.
 
-A block is one row with several versions. The columns that plain rows have, too, have the values of
-the newest version, but `data` is NULL. The column `packed` has the snapshots of all versions in the
-block. The versions of a block have one id, one UTC day and one application. They are in the order
-of their numbers, and their moments do not decrease.
+A block is one row with one or more versions. The columns that a plain row also has contain the
+values of the newest version, but `data` is NULL. The column `packed` has the snapshots of all
+versions in the block. The versions of a block have one id, one UTC day and one application. They
+are in the order of their numbers, and their moments do not decrease.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def compute_checksum(
     history.store.blocks.queries.
 
     Args:
-        row: The columns of the block that plain rows have, too. The snapshot in `row` is ignored.
+        row: The columns that the block shares with plain rows. The snapshot in `row` is ignored.
         keys: The column `keys` before the checksum is added to it.
     """
     id, version, updated_at, client, author, type, *parent, _snapshot = row

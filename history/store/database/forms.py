@@ -96,7 +96,7 @@ class UnreadySession:
 
 
 def open_session(connection: psycopg.Connection[Any]) -> None:
-    """Show other sessions which form of data this session can read. Check the database's form.
+    """Take the lock of `announce`, and check that this release can read all rows of the database.
 
     Raises:
         NewerFormError: The database is marked with a form that this release does not read.

@@ -527,9 +527,9 @@ def _swap_tables(
 def _rename_indexes(connection: Connection, child: sql.Identifier, name: str) -> None:
     """Rename the indexes of a table that has just replaced the table of a day.
 
-    They get the names that the indexes of the former table had. Otherwise the names would get a new
-    number with every swap. On a cluster the consumer recognizes a repeated row only by the name of
-    the primary key.
+    The indexes get the names that the indexes of the former table had. Otherwise the names would
+    get a new number with every swap. On a cluster the consumer recognizes a repeated row only by
+    the name of the primary key.
 
     Args:
         child: The table.

@@ -235,7 +235,7 @@ def guard_table(connection: Connection, table: sql.Identifier) -> None:
 
 
 def guard_packed_days(connection: Connection) -> None:
-    """Add the trigger of `guard_table` to the packed days without it, from an earlier release.
+    """Add the trigger of `guard_table` to the days that an earlier release packed without it.
 
     A locked table is left to the next call. Does nothing on a cluster, which does not have
     triggers: there only the consumer looks into the blocks. Needs the run lock.
