@@ -77,7 +77,10 @@ class PersonKind(models.TextChoices):
 
 
 class Person(models.Model):
-    """The person or service that uses a login. Imports, screens and logins fill the table."""
+    """The person or service that uses a login.
+
+    Rows are added by imports from a file, by edits on the admin screens, and when somebody logs in.
+    """
 
     login = models.CharField(_("login"), max_length=AUTHOR_LENGTH, primary_key=True)
     full_name = models.CharField(_("full name"), max_length=200)
@@ -446,7 +449,7 @@ else:  # at run time, Django's class cannot be subscripted
 
 
 class MultirangeField(AnyField):
-    """A column with a set of whole numbers. Only SQL reads and writes it."""
+    """A column with a set of whole numbers. Only raw SQL reads and writes the column."""
 
     def db_type(self, connection: object) -> str:  # noqa: ARG002 - Django's signature
         return "int8multirange"

@@ -1,24 +1,25 @@
 """Finds out whether a topic partition is silent, and since when.
 
-It is silent if no consumer runs, or if the brokers do not answer the consumer.
+A topic partition is silent if no consumer reports about it, or if the consumer gets no answers from
+the brokers, for more than a minute.
 """
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
-# Without news for longer than this, a topic partition is silent.
+# A topic partition without a report or an answer for longer than this is silent.
 SILENT: Final = timedelta(minutes=1)
 
 
 class Silence(NamedTuple):
-    """A period in which no news of a topic partition arrived."""
+    """The cause and the beginning of the silence of a topic partition."""
 
     brokers: bool  # True: the brokers do not answer the consumer. False: no consumer is running
-    since: datetime  # when the last news arrived
+    since: datetime  # when the brokers last answered, or when a consumer last reported
 
     def __str__(self) -> str:
-        """Return the silence as the output of commands shows it."""
+        """Return the cause and the beginning as text, for the output of commands."""
         event = "no answer from Kafka" if self.brokers else "no consumer"
         return f"{event} since {self.since.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
@@ -41,9 +42,15 @@ def find_silence(
 
 
 def find_main_silence(silences: Iterable[Silence | None]) -> Silence | None:
-    """Return the most important of some silences, or None if there is none.
+    """Choose the silence to report for several topic partitions.
 
-    A missing consumer is more important than brokers that do not answer, because only a consumer
-    asks the brokers. Of two silences with the same cause, the longer one is more important.
+    A missing consumer is reported before brokers that do not answer, because only a consumer asks
+    the brokers. Of silences with the same cause, the longest is reported.
+
+    Args:
+        silences: The silence of each topic partition. None: the topic partition is not silent.
+
+    Returns:
+        None if no topic partition is silent.
     """
     return min(filter(None, silences), default=None)

@@ -1,4 +1,4 @@
-"""Writes files that only their owner can read, whole or not at all. Also holds lock files."""
+"""Writes files that only their owner can read, whole or not at all, and locks files."""
 
 import fcntl
 import os
@@ -10,7 +10,10 @@ from pathlib import Path
 
 @contextmanager
 def hold_file_lock(path: Path) -> Iterator[None]:
-    """Hold the lock file `path` during the `with` block. Waits while another process holds it."""
+    """Lock the file `path` during the `with` block. Waits while a different process has the lock.
+
+    The file is created if it does not exist.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)

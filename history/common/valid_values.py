@@ -11,8 +11,7 @@ from msgspec import inspect
 _UNKNOWN: Final = re.compile(r"unknown field `([^`]*)`")
 _ENUM: Final = re.compile(r"Invalid enum value (?:'([^']*)'|(\S+))")
 _PATH: Final = re.compile(r" - at `\$([^`]*)`")
-# A step of the path to a mistake: `.name` into a field, `[0]` into a list, `[...]` into a table
-# with free keys.
+# A step of the path to a mistake: `.name` into a field, `[0]` into a list, `[...]` into a dict.
 _STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 
 
@@ -25,15 +24,16 @@ def find_nearest(name: str, names: Iterable[str]) -> str | None:
 def explain_valid_values(
     error: msgspec.ValidationError, shape: Any, declared: Any = None
 ) -> str | None:
-    """Say which names or values would be valid instead of a mistake in a declaration.
+    """Return the names or values that are valid where `error` found a wrong one.
 
     Args:
-        shape: The type that the declaration should have.
-        declared: The declaration as plain values, or None if it is not known. It is needed for
-            tables with free keys: msgspec does not say which of the keys has the mistake.
+        error: The error with which msgspec refused a declaration.
+        shape: The type that the declaration must have.
+        declared: The declaration as dicts, lists and scalars, or None if it is not known. It is
+            needed if the type has a dict, because msgspec does not say which key has the mistake.
 
     Returns:
-        Sentences without the last period, or None if there is nothing to add to the error.
+        Sentences without the last period. None if there is nothing to add to the error.
     """
     text = str(error)
     path = _PATH.search(text)
@@ -73,8 +73,9 @@ def _follow_steps(
         declared: The value at the root, or None if it is not known.
 
     Returns:
-        The types that are allowed at the mistake; and the key that leads to it in the innermost
-        table with free keys, or None if there is no such table.
+        1. The types that are allowed where the mistake is.
+        2. The key of the innermost dict that has the mistake in its value. None if the mistake is
+           not in a dict, or the key is not known.
     """
     key = None
     types = list(_flatten(types))
@@ -99,7 +100,7 @@ def _follow_steps(
 
 
 def _flatten(types: Iterable[inspect.Type]) -> Iterator[inspect.Type]:
-    """Yield the types inside unions and metadata."""
+    """Yield `types` with unions replaced by their members, and inspect.Metadata by its type."""
     for kind in types:
         if isinstance(kind, inspect.UnionType):
             yield from _flatten(kind.types)

@@ -52,17 +52,17 @@ class _Waiter:
 
 
 class PlacePool:
-    """A number of places, and a fair queue of requests that wait for one.
+    """A number of places for requests, and a fair queue of requests that wait for a place.
 
-    An owner gets at most half of the places and half of the queue, even if the rest is free: a
-    running request cannot be stopped when another owner comes. A free place goes to the owner with
-    the fewest places. If several owners have equally few, the request that has waited longest gets
-    it. If the queue is full, the pool refuses the newest request of the owner with the most
-    requests.
+    The owner of a request is its login. An owner gets at most half of the places and half of the
+    queue, even if the rest is free: a running request cannot be stopped when a different owner
+    sends a request. A free place goes to the owner with the fewest places. If several owners have
+    equally few, the request that has waited longest gets the place. If the queue is full, the pool
+    refuses the newest request of the owner with the most requests.
 
     Args:
-        size: How many requests run at a time.
-        waiting: How many requests may wait, each for at most `WAIT_S`; by default twice `size`.
+        size: How many requests can run at a time.
+        waiting: How many requests can wait, each for at most `WAIT_S`; by default twice `size`.
     """
 
     def __init__(self, size: int, waiting: int | None = None) -> None:
@@ -82,8 +82,9 @@ class PlacePool:
         """Hold a place during the `with` block.
 
         Args:
-            owner: The login, or another key, for which the place is counted. Places are shared
-                fairly between owners. None: the request counts as an owner of its own.
+            owner: The login for which the place is counted, or a different hashable object. Places
+                are shared fairly between owners. None: the request has an owner that no second
+                request has.
 
         Raises:
             BusyError: No place became free within `WAIT_S`. Raised at once if the queue, or the
@@ -148,7 +149,7 @@ class PlacePool:
 
 
 class _SingleOwner:
-    """The owner of a single request."""
+    """The owner of a request in a PlacePool if no second request has the same owner."""
 
 
 def _compute_half(number: int) -> int:
@@ -195,7 +196,7 @@ def take_expensive_place(is_expensive: bool = True) -> Iterator[None]:
 def count_login_request(login: object) -> Iterator[None]:
     """Count the `with` block as a request of this login.
 
-    A login may have MAX_REQUESTS_OF_LOGIN requests at a time. If it sends another one, that request
+    A login may have MAX_REQUESTS_OF_LOGIN requests at a time. If it sends one more, that request
     waits while all running requests of the login are quick. So a program that sends many cheap
     requests in parallel gets all its answers. The waiting request is refused when a running one
     turns out to be expensive or has lasted QUICK_S: a waiting request keeps a thread that could

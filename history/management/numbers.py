@@ -38,7 +38,7 @@ def parse_day(text: str) -> date:
     """Parse a day in the form 2026-12-31.
 
     Raises:
-        ArgumentTypeError: The text has another form, or no later day exists.
+        ArgumentTypeError: The text does not have this form, or is 9999-12-31.
     """
     try:
         parsed = date.fromisoformat(text)

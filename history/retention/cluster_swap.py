@@ -184,10 +184,10 @@ def create_new_table(connection: Connection, day_table: DayTable, day: date) -> 
 def hash_rows(
     connection: Connection, entity: EntityKind, table: sql.Identifier, ranges: Iterable[IdRange]
 ) -> bytes:
-    """Return the SHA-256 of the bytes that one binary COPY of the rows in all ranges sends.
+    """Return the SHA-256 of the rows in all ranges of ids, in the format of a single binary COPY.
 
-    The nodes return rows in any order. So the rows of each range are sorted again in the order in
-    which they were written.
+    Runs a COPY for each range. The nodes return rows in any order, so each COPY sorts the rows in
+    the order in which they were written.
     """
     names = sql.SQL(", ").join(map(sql.Identifier, (*list_columns(entity), *queries.BLOCK_COLUMNS)))
     order = build_stored_order(connection, entity)

@@ -224,7 +224,7 @@ def pack_day(
         NotPackableError: The day is too young by the clock of this machine or of the server, has no
             partition that Annals made, has a version twice, or needs more disk than is free.
         EarlierReleaseError: A process is connected that cannot read blocks.
-        SealedDayChangedError: The day is not as it was sealed.
+        SealedDayChangedError: The rows of the day differ from the seal.
         psycopg.errors.LockNotAvailable: Rows were changed meanwhile, or a transaction stays open. A
             later attempt may succeed.
     """
@@ -240,7 +240,7 @@ def pack_day(
 def unpack_day(
     connection: Connection, entity: EntityKind, day: date, *, progress: ReportRows = lambda _: None
 ) -> RewriteResult:
-    """Store each version of a packed day in a row of its own again.
+    """Unpack a day: store each version of the day as a plain row again.
 
     See `pack_day` for conditions and errors. A day can be unpacked at any age.
     """
@@ -604,7 +604,9 @@ class DayRewrite:
     def prove_equal_versions(
         self, watch: TableWatch, old: DayTable, versions: int, was_packed: bool
     ) -> None:
-        """Copy the noted rows that the new table lacks. Prove that both tables have equal versions.
+        """Copy the rows that were added to the old table since `watch` was made to the new table.
+
+        Then prove that the old and the new table have equal versions.
 
         Call it while all writers are locked out.
 
@@ -615,7 +617,8 @@ class DayRewrite:
             was_packed: Whether the old table has blocks.
 
         Raises:
-            psycopg.errors.LockNotAvailable: Rows of the old table were changed or removed.
+            psycopg.errors.LockNotAvailable: Rows of the old table were changed or removed, so the
+                tables cannot be equal. The caller can try again later, as after a busy lock.
             WrongRowsError: The numbers of versions differ.
         """
         versions += watch.settle(self._connection, self._entity, old)
@@ -764,7 +767,10 @@ class _FilledTable:
 
 @dataclass(slots=True)
 class _Pace:
-    """Counts finished versions. Reports them every ROWS_AT_ONCE, and pauses to keep to a rate."""
+    """Counts the versions that were written to the new table, and pauses to keep to a rate.
+
+    Calls `report` after every ROWS_AT_ONCE versions.
+    """
 
     report: ReportRows
     rate: int  # versions a second; 0: as fast as possible
@@ -782,7 +788,7 @@ class _Pace:
             time.sleep(max(0.0, self.rows / self.rate - (time.monotonic() - self._began)))
 
     def report_rest(self) -> None:
-        """Report the finished versions that were not reported yet."""
+        """Call `report` with the number of versions finished since the last call of `report`."""
         self.report(self.rows - self._reported)
         self._reported = self.rows
 

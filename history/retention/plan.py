@@ -91,10 +91,13 @@ class PartitionedTable:
         return self.retention_days is None
 
     def compute_window(self, versions: Window, today: date) -> Window:
-        """Return the window of this table.
+        """Return the days for which this table has partitions.
+
+        If `retention_days` is not None, the window has this many days before `today`.
 
         Args:
-            versions: The window of the tables of versions.
+            versions: The window of the tables that store versions. The last day is equal in both
+                windows.
         """
         if self.retention_days is None:
             return versions
@@ -111,7 +114,10 @@ class Archiver(Protocol):
         """Archive the rows of a day, while the table is in use."""
 
     def archive_rest(self, connection: days.Connection, table: str, day: date) -> None:
-        """Archive the rows that came after `archive`. Call it while all writers are locked out."""
+        """Archive the rows that the day got after the call of `archive`.
+
+        Call this method while all writers are locked out.
+        """
 
 
 class DayPartition(PostgresPartition):
@@ -266,15 +272,15 @@ def _explain_foreign(partition: Partition) -> str:
 
 
 class PlanLine(NamedTuple):
-    """One partition in a plan, with the bounds that it has or will have."""
+    """What `partitions maintain` would do with one partition, and why."""
 
     action: str  # create, drop or keep
-    partition: Partition
+    partition: Partition  # with the bounds that the partition has or will have
     reason: str
 
 
 class DayChange(NamedTuple):
-    """The outcome of one day of a plan."""
+    """The result of creating or dropping the partition of one day."""
 
     action: str  # created or dropped
     partition: DayPartition

@@ -65,7 +65,8 @@ def repair_day(connection: Connection, entity: EntityKind, day: date) -> RepairR
 
     Raises:
         NotRepairableError: Annals did not make a partition for the day.
-        SealedDayChangedError: The day is not as it was sealed, and would not be after the repair.
+        SealedDayChangedError: The rows of the day differ from the seal, and would still differ from
+            the seal after the repair.
         DamagedBlockError: A block of a document that has a version twice cannot be read.
         psycopg.errors.LockNotAvailable: A transaction that writes to the day stays open.
     """
@@ -95,7 +96,7 @@ def repair_day(connection: Connection, entity: EntityKind, day: date) -> RepairR
 def _find_change(
     connection: Connection, entity: EntityKind, day: date
 ) -> verification.SealedDayChangedError | None:
-    """Return the error if the day is not as it was sealed, or None."""
+    """Return the error if the rows of the day differ from the seal, or None."""
     try:
         verification.check_sealed_day(connection, entity, day)
     except verification.SealedDayChangedError as error:

@@ -101,11 +101,12 @@ class StepResult:
             self.longest_detach = max(self.longest_detach, round(change.waited, 3))
 
     def note_result(self, names: list[str], name: str, error: Exception | None) -> None:
-        """Add a day to a list of this result if the day was done. Otherwise record the error.
+        """Record whether a step of `maintain` succeeded for a day.
 
         Args:
-            names: One of the lists of this result, for example `sealed`.
+            names: The list of this result that gets the day on success, for example `sealed`.
             name: The name of the day's partition.
+            error: The error with which the step failed. None: the step succeeded.
         """
         if error is not None:
             self.note_failure(name, error)
@@ -144,7 +145,10 @@ def record_run(result: StepResult, started_at: datetime, seconds: float) -> None
 
 
 def load_latest_run() -> MaintainRun | None:
-    """Return the latest run, even if it failed for some days. None if no run is recorded."""
+    """Return the latest run, even if some days of the run were busy or broken.
+
+    Returns None if no run is recorded.
+    """
     return MaintainRun.objects.order_by("-started_at").first()
 
 

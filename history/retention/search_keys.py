@@ -130,10 +130,10 @@ def is_distributed() -> bool:
 
 
 def note_children_listed() -> None:
-    """Record that search_key lists the children of all stored versions.
+    """Record that search_key lists every child that has a stored version.
 
-    Call this after every partition from `list_targets` was indexed. Does nothing on a single
-    server: only a cluster has this list.
+    Call this once, after the last partition from `list_targets` was indexed. Does nothing on a
+    single server, because only on a cluster search_key lists children.
     """
     if is_distributed():
         with connection.wrap_database_errors:
@@ -240,7 +240,7 @@ def _make_page_range(first_page: int, end_page: int) -> dict[str, str]:
 
 
 def _make_select(target: BackfillTarget) -> sql.Composed:
-    """Make the query for the rows of some pages."""
+    """Make the query that reads business keys from a range of disk pages of a partition."""
     members = dict.fromkeys(split_pointer(pointer)[0] for _, pointer in target.entity.search)
     return sql.SQL(_SELECT_ROWS).format(
         members=sql.SQL(", ").join(

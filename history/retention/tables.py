@@ -49,7 +49,7 @@ def build_plan_table(lines: Iterable[PlanLine], unmerged: bool = False) -> "Tabl
     Consecutive lines with the same table, action and reason are merged into one line.
 
     Args:
-        unmerged: Whether each partition gets a line of its own instead.
+        unmerged: Whether each partition gets a separate line instead.
     """
     names = ("table", "action", "partitions", "from (UTC)", "to (UTC)", "~rows", "bytes", "why")
     table = build_table(*names, right=NUMBERS)
@@ -80,7 +80,7 @@ def build_partition_object(partition: Partition) -> dict[str, Any]:
 
 
 def build_line_object(line: PlanLine) -> dict[str, Any]:
-    """Return a line of a plan as JSON values."""
+    """Return what `partitions maintain` would do with one partition, as JSON values."""
     return {"action": line.action, **_build_object(line.partition), "reason": line.reason}
 
 

@@ -96,7 +96,10 @@ def _add_columns(connection: BaseDatabaseWrapper, table: str) -> None:
 
 
 def _add_indexes(connection: BaseDatabaseWrapper, table: str) -> None:
-    """Create the indexes for changes on a table. `maintain` creates them on its days."""
+    """Create the indexes for `GET changes` on a partitioned table, but not on the partitions.
+
+    `maintain` creates the indexes on the partitions.
+    """
     with connection.cursor() as cursor:
         for command in change_indexes.build_commands(table):
             cursor.execute(command)

@@ -127,10 +127,15 @@ class OpenMessageRows(NamedTuple):
 def make_open_messages_query(
     kinds: Iterable[EntityKind], documents: Collection[EntityRef], applications: Collection[str]
 ) -> Statement:
-    """Make the query for the open messages about documents, and about children of applications.
+    """Make the query for the open messages about some documents and applications.
+
+    The query returns the open messages themselves, and the number of open messages of `kinds` that
+    do not name a document.
 
     Args:
-        kinds: The query also counts the open messages of these kinds that do not name a document.
+        kinds: The messages of these kinds are counted.
+        documents: The messages about these documents are returned.
+        applications: The messages about children of these applications are returned, too.
     """
     values = {
         "counted_kinds": [entity.name for entity in kinds],
@@ -168,8 +173,8 @@ def find_by_versions(
 ) -> Mapping[str, Mapping[int, QuarantinedMessage]]:
     """Return the messages that brought these versions but could not be stored.
 
-    Such a message is in quarantine, or was discarded there, or left it too late to be stored. Runs
-    one query, or none if there are no ranges.
+    Such a message is in quarantine, or was discarded, or was retried when its version was already
+    older than retention. Runs one query, or none if there are no ranges.
 
     Returns:
         The messages by id and version number, ascending; at most MAX_MESSAGES.

@@ -156,14 +156,14 @@ class VersionRow(SourceRow):
 
 
 class FetchedVersions(NamedTuple):
-    """Versions that a query read, and versions with snapshots that were too large for the query."""
+    """Versions that a query found."""
 
     rows: list[SourceRow]
-    unread: list[VersionRef]
+    unread: list[VersionRef]  # the versions with snapshots that were too large for the query
 
     @property
     def refs(self) -> list[VersionRef]:
-        """The references of all these versions, read and unread."""
+        """The references of all these versions, with and without a snapshot."""
         return [*(row.ref for row in self.rows), *self.unread]
 
 
@@ -175,7 +175,9 @@ class NewestVersions(NamedTuple):
 
 
 class ApplicationPage(NamedTuple):
-    """One page of an application with its children: its versions in order, without snapshots."""
+    """One page of the timeline of an application and its children: versions without snapshots."""
+
+    # the versions on the page, in the order of the page
 
     refs: list[VersionRef]
     # all keys of each document on the page, in number order; damaged documents are left out

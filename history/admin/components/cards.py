@@ -165,9 +165,10 @@ class CardBuilder:
         return make_change_rows(changes, version.data, self.make_fields(version), link, max_rows)
 
     def make_fields(self, version: Version) -> FieldTexts:
-        """Return the field names of a version's kind.
+        """Return the names with which the page shows the fields of a version.
 
-        If `self.unmask` is set, the result also has the address that unmasks a masked value.
+        If `self.unmask` is true, the result can also build the address that unmasks a value of the
+        version.
         """
         entity, id, number, moment = version.entity, version.id, version.version, version.updated_at
         field_names = make_field_names(entity, self.budget)
@@ -256,10 +257,10 @@ def _make_snapshot_items(version: Version, fields: FieldTexts) -> Sequence[Value
 
 
 def _build_same_number_url(version: Version, times: Sequence[datetime]) -> str:
-    """Return the address that compares a version with another version of the same number.
+    """Return the address that compares two versions of a document that have the same number.
 
-    The other version is the latest with this number, or the earliest if `version` is the latest.
-    Empty if only one version has the number.
+    `version` is compared with the latest version of this number, or with the earliest if `version`
+    is the latest. Returns "" if only one version has the number.
 
     Args:
         times: The moments of all versions with this number, earliest first.

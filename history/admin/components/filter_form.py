@@ -42,7 +42,7 @@ def _make_text_input(hint: Promise, **attrs: str | Promise) -> forms.TextInput:
 
 
 class MomentField(forms.DateTimeField):
-    """A moment, which may be written in words (see moment_words).
+    """A form field for a moment, which can be written in words (see moment_words).
 
     The field is a plain text field, because browsers show a date field in different ways.
     """
@@ -54,7 +54,11 @@ class MomentField(forms.DateTimeField):
     unknown_zone = ""  # the name of the zone in the address, if it is not the name of a zone
 
     def to_python(self, value: Any) -> datetime | None:
-        """Return the moment as a time in `zone`. An offset that the text has comes first."""
+        """Parse the entered moment, and return it as local time in `zone`.
+
+        A text without an offset from UTC is read as local time in `zone`. A text with an offset is
+        read as local time with this offset, and then converted to `zone`.
+        """
         text, offset = moment_words.split_offset(value.strip() if isinstance(value, str) else "")
         if text and offset is None and self.unknown_zone:
             message = _("There is no time zone “{name}”. Enter the moment again.")
@@ -164,15 +168,15 @@ class FilterChip(NamedTuple):
 
 
 class FilterForm(ZonedForm):
-    """The conditions of a timeline. All fields are optional.
+    """A form with the conditions of a timeline. All fields are optional.
 
     Attributes:
         unknown_names: The entered names that the list of people and services does not have.
         misplaced_names: A sentence for each service that was entered as a person, and for each
-            person that was entered as a service. A service may be the author of versions, so this
-            is not an error.
-        matching_fields: The name and path of each field that the entered name may mean. Empty if
-            the name is not ambiguous.
+            person that was entered as a service. This is not an error, because a service can be
+            the author of versions.
+        matching_fields: If several fields have the name that the viewer entered: the name and path
+            of each of these fields. Otherwise empty.
     """
 
     conditions: ClassVar[tuple[str, ...]] = CONDITIONS
@@ -279,10 +283,10 @@ class FilterForm(ZonedForm):
         self._show_moments()
 
     def _show_moments(self) -> None:
-        """Write the bounds so that the form, when sent again, has the same ones.
+        """Rewrite the texts of both moments so that they mean the same when the form is sent again.
 
-        The form is sent with the zone of the page. So a bound that was entered in another zone gets
-        its offset, and a bound that has an offset loses it if it is the one of the page.
+        The form is sent again with the time zone of the page. So a moment is written with its
+        offset from UTC if the page's zone has a different offset, and without an offset otherwise.
         """
         data = _read_texts(self.data)
         for name, moment in self._bounds.items():
@@ -301,7 +305,7 @@ class FilterForm(ZonedForm):
 
     @property
     def _bounds(self) -> dict[str, datetime]:
-        """The bounds that are used, by the names of their fields."""
+        """The moments in the fields "from" and "to", by field. Empty or wrong fields are absent."""
         bounds = {"from": self.cleaned_data.get("since"), "to": self.cleaned_data.get("until")}
         return {name: moment for name, moment in bounds.items() if moment}
 
@@ -368,7 +372,8 @@ class FilterForm(ZonedForm):
     def get_parameters(self) -> dict[str, str]:
         """Return the used conditions as query parameters, for links with the same filter.
 
-        Moments have their offset: a link means the same moments later and in another zone.
+        Moments are written with their offset from UTC. So a link means the same moments in every
+        time zone.
         """
         if not self.applied:
             return {}
@@ -389,13 +394,13 @@ class FilterForm(ZonedForm):
 
 
 def _format_with_offset(moment: datetime) -> str:
-    """Return a moment for an address or a form, to the minute if that is exact."""
+    """Return a moment as ISO 8601 with its offset from UTC, without seconds if they are zero."""
     is_minute = not (moment.second or moment.microsecond)
     return moment.isoformat(timespec="minutes" if is_minute else "auto")
 
 
 def format_moment_with_zone(moment: datetime) -> str:
-    """Return a moment in the zone of the page, with the offset of this zone."""
+    """Return a moment as text in the time zone of the page, with the offset from UTC."""
     shown = _to_page_zone(moment)
     time = shown.time().isoformat("auto").removesuffix(":00")
     offset = f"{shown:%z}"
@@ -408,10 +413,14 @@ def describe_span(since: datetime, until: datetime) -> str:
 
 
 def _to_page_zone(moment: datetime) -> datetime:
-    """Return a moment in the zone of the page, or in UTC if the zone does not have it."""
+    """Return a moment in the time zone of the page.
+
+    If the moment would be before the year 1 or after the year 9999 in this zone, return the moment
+    in UTC.
+    """
     try:
         return timezone.localtime(moment)
-    except OverflowError:  # the first or the last day of all
+    except OverflowError:
         return moment.astimezone(UTC)
 
 

@@ -27,11 +27,12 @@ MOST_NAMES = 100  # how many people a page names; each takes a query
 
 @dataclass(slots=True)
 class RenderBudget:
-    """How much a page may still draw. The budget keeps a page from taking seconds.
+    """How much a page can still show. The budget limits how long the page takes to render.
 
     Attributes:
-        values_left: How many values inside lists and objects it may still draw, at 0.3 ms each.
-        letters: How many letters of long texts it may still draw.
+        values_left: How many values inside lists and objects the page can still show. Rendering a
+            value takes 0.3 ms.
+        letters: How many letters of long texts the page can still show.
         names: The full names looked up so far, by login.
     """
 
@@ -48,7 +49,7 @@ class FieldTexts:
         catalogue: The labels of all kinds.
         entity: The name of the kind.
         language: "ru" or "en".
-        budget: How much the page may still draw.
+        budget: How much the page can still show.
         unmask: Returns the address of the page that unmasks the value at a pointer. None if the
             login may not unmask.
     """
@@ -60,13 +61,13 @@ class FieldTexts:
     unmask: Callable[[str], str] | None = None
 
     def reserve_values(self, count: int) -> int:
-        """Return how many of `count` values may be drawn, and subtract them from the budget."""
+        """Return how many of `count` values the page can show; subtract them from the budget."""
         reserved = min(count, self.budget.values_left)
         self.budget.values_left -= reserved
         return reserved
 
     def reserve_letters(self, count: int) -> int:
-        """Return how many of `count` letters may be drawn, and subtract them from the budget."""
+        """Return how many of `count` letters the page can show; subtract them from the budget."""
         reserved = min(count, MOST_LETTERS, self.budget.letters)
         self.budget.letters -= reserved
         return reserved

@@ -24,8 +24,8 @@ SINCE, WHOLE = "since", "whole"  # the parameters of build_newer_url
 def build_timeline_url(entity: EntityKind, id: str) -> str:
     """Return the address of a document's timeline.
 
-    An id with a slash gets the long form of the address: the short form could end like the address
-    of another page.
+    An id with a slash gets the long form of the address, because the short form could end like the
+    address of a different page.
     """
     name = "admin:history_versions" if "/" in id else "admin:history_timeline"
     return reverse(name, args=[entity, id])
@@ -241,9 +241,9 @@ def parse_number(text: str) -> int | None:
 
 
 def parse_start(after: str, count: int) -> int:
-    """Parse the index of the first row that a page shows.
+    """Parse the index of the first row that a page shows of a table with `count` rows.
 
-    Returns 0 if `after` is not a number, or if the table, of `count` rows, does not have that row.
+    Returns 0 if `after` is not a number, or if the table does not have a row with this index.
     """
     start = parse_number(after) or 0
     return start if start < count else 0

@@ -1,4 +1,4 @@
-"""Sentences on messages in quarantine: changes that arrived and that the screens cannot show."""
+"""Sentences with which screens say that messages about the shown documents are in quarantine."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +35,10 @@ class SentenceWriter:
     when: Callable[[datetime], str] = when
 
     def describe_message(self, message: QuarantinedMessage, *, with_document: bool = False) -> str:
-        """Return a sentence on one message. `with_document` adds its document's kind and id."""
+        """Return a sentence on a quarantined message.
+
+        `with_document` adds the kind and id of the document that the message is about.
+        """
         text = _("A message with version {n} came on {at} and is in quarantine: {reason}.")
         if message.version is None:
             text = _(
@@ -47,14 +50,17 @@ class SentenceWriter:
     def describe_newer_message(
         self, message: QuarantinedMessage, *, with_document: bool = False
     ) -> str:
-        """Return a sentence on one message with a version that the store does not have."""
+        """Return a sentence on a quarantined message with a version that is not stored."""
         if message.version is None:
             return self.describe_message(message, with_document=with_document)
         text = _("Version {n} came on {at} and is in quarantine: {reason}.")
         return self._fill_sentence(message, text, with_document=with_document)
 
     def describe_other_message(self, message: QuarantinedMessage) -> str:
-        """Return a sentence on one message whose version number the store has."""
+        """Return a sentence on a quarantined message with the number of a stored version.
+
+        The card of that version shows the sentence.
+        """
         text = _(
             "Another message with the number of this version came on {at} and is in quarantine: "
             "{reason}."
@@ -96,7 +102,7 @@ HTML = SentenceWriter()
 
 @dataclass(frozen=True, slots=True)
 class OpenMessagesNotice:
-    """The notice on a page about messages in quarantine that concern its documents.
+    """A notice that messages about the documents of a page are in quarantine.
 
     Attributes:
         headline: A sentence that counts the changes that are not shown, or empty.
@@ -176,7 +182,7 @@ def describe_messages_above(
 def describe_other_messages(messages: OpenMessages) -> Mapping[tuple[str, str, int], list[str]]:
     """Return sentences on messages in quarantine, by kind, id and version number of the message.
 
-    A card shows the sentences with the number of its version.
+    The card of a stored version shows the sentences for the kind, id and number of that version.
     """
     sentences_by_version: dict[tuple[str, str, int], list[str]] = {}
     for message in messages.messages:

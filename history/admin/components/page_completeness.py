@@ -22,7 +22,7 @@ from history.timeline.query import is_storable_id
 
 @dataclass(slots=True)
 class PageCompleteness:
-    """The completeness of the store for one page."""
+    """Up to when messages about a page's documents were read, and which are in quarantine."""
 
     complete: StoreCompleteness
     _question: OpenMessagesQuestion | None = None
@@ -30,7 +30,10 @@ class PageCompleteness:
     _visible_messages: OpenMessages | None = None
 
     def load_messages(self, reader: HistoryReader) -> OpenMessages:
-        """Return the messages in quarantine on the page's documents that the viewer may know of."""
+        """Return the messages in quarantine that are about the documents of the page.
+
+        Messages about documents that the viewer must not know of are left out.
+        """
         if self._visible_messages is None:
             question = self._question
             self._visible_messages = (

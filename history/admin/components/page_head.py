@@ -177,8 +177,8 @@ def group_children(reader: HistoryReader, application: ApplicationState) -> list
 
     Returns:
         For each group: `kind`, the title of the kind; `first`, the children that the page shows;
-        `more`, the children that it folds. Deleted children come last. A child is `same` if
-        another child in its group has the same title.
+        `more`, the children that it folds. Deleted children come last. Each child has the key
+        `same`: whether a second child in the group has the same title.
     """
     groups: list[dict[str, object]] = []
     deleted = [version.entity_ref for version in application.deleted if version.data is None]
@@ -233,7 +233,7 @@ def _make_tabs(entity: EntityKind, id: str, current: TabName) -> list[Tab]:
 def find_other_versions(
     keys: Collection[VersionKey], *versions: Version
 ) -> list[dict[str, object]]:
-    """Return the versions that have the number of a shown version, but another moment.
+    """Return the versions that have the number of a shown version, but a different moment.
 
     They come in the order of number and moment.
 

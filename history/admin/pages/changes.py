@@ -293,12 +293,12 @@ def _get_field(path: str) -> str:
 
 
 def _list_time_steps(form: ChangesForm) -> list[tuple[str, str]]:
-    """Return links, as pairs of text and address, to this list for spans of at most an hour.
+    """Return links to the list of changes for other spans, as pairs of text and address.
 
     If the form has a span of at most an hour, the links are to the spans before and after it.
-    If its span is longer, there is a link to its first hour. If it has no span, there is a link
-    to the last hour before now. If the form names a person or a service, there are no links,
-    because any span is allowed.
+    If the span is longer, there is a link to the first hour of the span. If the form has no span,
+    there is a link to the last hour before now. If the form names a person or a service, there are
+    no links, because any span is allowed.
     """
     filters = form.to_filters()
     if filters.author or filters.client_id or form.refused:
@@ -335,7 +335,8 @@ def _build_span_url(form: ChangesForm, since: datetime, until: datetime) -> str:
 def _explain_empty(form: ChangesForm, page: ChangesPage | None, is_noted: bool) -> str:
     """Return a sentence on why the list is empty.
 
-    Empty if no page was read and `is_noted`: a note on the page already says why.
+    Returns "" if no changes were read and `is_noted` is true: then a note on the page already says
+    why the list is empty.
     """
     if page is None:
         if is_noted:

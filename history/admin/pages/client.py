@@ -129,8 +129,8 @@ def _find_nearest_weeks(
     """Find the nearest weeks with changes, before and after the week that begins at `monday`.
 
     Returns:
-        At most two pairs of a moment and the address of its week: for the last change before the
-        week, and for the first change after it.
+        The last change before the week, and the first change after it, if they exist: the moment of
+        the change, and the address of the page for the week of this moment.
     """
     reader, no_parts = reader.omit_snapshots(), frozenset[Include]()
     before = _fetch_pages(reader, ids, VersionFilters(until=monday), 1, no_parts)

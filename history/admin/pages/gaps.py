@@ -87,11 +87,11 @@ def _parse_selection(request: HttpRequest) -> tuple[GapSelection, Mapping[str, s
 
 
 def _make_line(listed_gap: ListedGap, may_read: bool) -> dict[str, object]:
-    """Return the template's variables for a gap.
+    """Return the template's variables for a version gap.
 
-    `url` is the address of the timeline, or empty if the login may not open it. `notes` has
-    sentences on versions that are in quarantine, and on requests for the others. `outcome` says
-    how a closed gap ended.
+    `url` is the address of the timeline, or "" if the login may not open the timeline. `notes` has
+    a sentence on each missing version that is in quarantine, and a sentence that says when the
+    producer was asked for the missing versions. `outcome` says how a closed gap ended.
     """
     gap, entity = listed_gap.gap, BY_NAME.get(listed_gap.gap.entity)
     versions = gap.last - gap.first + 1

@@ -180,12 +180,13 @@ def _make_parts(
 def _describe_gap(
     following: Version | None, messages: Sequence[QuarantinedMessage]
 ) -> dict[str, object]:
-    """Return the notice that the part may have been different, because versions are missing.
+    """Return the notice that the shown state of a document is uncertain, as versions are missing.
 
     Args:
         following: The first stored version after the missing versions. None: the store has all
             versions.
-        messages: The messages in quarantine that may have changed the part before the moment.
+        messages: The messages in quarantine that could have changed the document before the moment
+            that the page shows.
 
     Returns:
         The template's variables. Empty if no version is missing and there are no messages.

@@ -92,7 +92,10 @@ def _respond_refused(
 def _respond_not_found(
     request: HttpRequest, reader: HistoryReader, entity: EntityKind, id: str, error: NotFoundError
 ) -> HttpResponse:
-    """Answer 404 and say why. If only the version is missing, show the head of the document."""
+    """Answer 404 with a page that says why the document or version is not found.
+
+    If the document has other versions, the page also has the title and the links of the document.
+    """
     number = error.version
     head = {"title": f"{get_kind_title(entity)} {id}", "hide_finder": True}
     fate: Sequence[str] = ()

@@ -84,7 +84,8 @@ def _run_search(
     result, its parts are looked up. Last, other spellings are tried for parts without a result.
 
     Args:
-        notes: Gets sentences about the search for the viewer.
+        notes: The function adds sentences to this list that tell the viewer how the query was
+            changed: which part was left out, and which spelling was used.
     """
     texts = list(dict.fromkeys(text for text in _BETWEEN.split(query) if text))
     whole = dict.fromkeys([query, query.strip(), *(texts if len(texts) == 1 else ())])
@@ -190,7 +191,11 @@ def _build_search_url(query: Mapping[str, str]) -> str:
 
 
 def _find_client_number(results: Mapping[str, SearchPage]) -> str:
-    """Return the searched text if it is the only one and is a client number, otherwise ""."""
+    """Return the searched text if it is the only one and a client has this number, otherwise "".
+
+    Args:
+        results: The results by the text that was searched for.
+    """
     texts = [
         text
         for text, page in results.items()

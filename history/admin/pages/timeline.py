@@ -38,7 +38,11 @@ EMPTY_PAGE = TimelinePage((), None)
 
 @dataclass(frozen=True, slots=True)
 class ShownTimeline:
-    """The document whose timeline a page shows; with `whole`, an application and its children."""
+    """The document with the timeline that a page shows.
+
+    If `whole` is true, the document is an application, and the timeline also has the versions of
+    all children of the application.
+    """
 
     entity: EntityKind
     id: str
@@ -253,9 +257,11 @@ def _load_newest(reader: HistoryReader, shown: ShownTimeline) -> Version | None:
 def _find_last_child_change(
     reader: HistoryReader, shown: ShownTimeline, first_page: TimelinePage | None
 ) -> Version | None:
-    """Return the last change of the application if it is a version of a child, else None.
+    """Return the newest version in the shown timeline if it is a version of a child, else None.
 
-    `first_page` is the first page of the timeline without a filter. None: it is read here.
+    Returns None, too, if the page shows the timeline of a single document.
+    `first_page` is the first page of the timeline without a filter. If it is None, the function
+    reads this page.
     """
     if not shown.whole:
         return None

@@ -135,7 +135,10 @@ def _load_last_versions(
 def _load_changes(
     reader: HistoryReader, last: Mapping[EntityRef, Version | None]
 ) -> dict[EntityRef, Version | None]:
-    """Return `last` again, with the changes of those versions that have a small snapshot."""
+    """Load the changes of those versions in `last` that have a small snapshot.
+
+    Returns a copy of `last`. Versions with a larger snapshot stay without changes.
+    """
     versions = dict(last)
     whole = replace(reader, fields=None)
     compared = {

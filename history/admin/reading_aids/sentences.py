@@ -166,7 +166,8 @@ def describe_change(row: ChangeRow) -> str:
 def _quote_value(value: ShownValue) -> str:
     """Write a value for use in a sentence: a text in quotes, a number without them.
 
-    Returns "" for a masked value, a list and an object: these tell a client nothing.
+    Returns "" for a masked value, a list or an object. The bank's client who reads the sentence
+    cannot use these.
     """
     if value.form in ("absent", "masked", "list", "object"):
         return ""

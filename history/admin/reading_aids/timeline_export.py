@@ -59,7 +59,12 @@ class TimelineExport:
 
 
 def make_response(export: TimelineExport, form: str) -> HttpResponse:
-    """Answer with the file. `form` is a key of FORMS; any other text stands for the note."""
+    """Answer with the timeline as a file to save.
+
+    Args:
+        form: The format of the file, a key of FORMS. For any other text, the file is the note for
+            the bank's client.
+    """
     text, kind = FORMS.get(form, _write_note)(export)
     response = HttpResponse(
         text, content_type=kind if isinstance(text, bytes) else f"{kind}; charset=utf-8"
@@ -134,12 +139,12 @@ def list_file_links(
 
 
 def _generate_rows(export: TimelineExport) -> Iterator[dict[str, str]]:
-    """Yield a row for each change, technical fields last.
+    """Yield a row for each change of each version, technical fields last.
 
-    A version without changes has one row. If a file would have more than MAX_FILE_CHANGES changes,
-    a row below each version that lacks some counts them. If the store lacks versions right before a
-    version, a row below the rows of that version says so. The first rows are for messages in
-    quarantine that no other row mentions.
+    A version without changes has one row. A file has at most MAX_FILE_CHANGES changes. Below each
+    version with changes that were left out, a row says how many were left out. If the store lacks
+    versions right before a version, a row below that version says so. The first rows are for
+    messages in quarantine, if the rows of the versions do not mention them.
     """
     names = [_("Time"), _("Kind"), _("Id"), _("Version"), _("What happened"), _("Person")]
     names += [_("Service"), _("Field"), _("Was"), _("Became")]
@@ -195,7 +200,7 @@ def _count_cut_changes(count: int) -> str:
 
 
 def _list_unmentioned_messages(export: TimelineExport) -> Sequence[QuarantinedMessage]:
-    """Return the messages in quarantine that no row about a version mentions."""
+    """Return the messages in quarantine that the rows of the exported versions do not mention."""
     mentioned = {
         (version.entity.name, version.id, number)
         for version in export.versions
@@ -252,9 +257,15 @@ def _write_json(export: TimelineExport) -> tuple[str, str]:
 
 
 def _write_note(export: TimelineExport) -> tuple[str, str]:
-    """Write the title and the days, then one sentence for each change, the oldest first.
+    """Write a note for the bank's client, as plain text.
 
-    Each sentence is on one line, even if a value has line breaks.
+    The first line has the title of the document and the days of the first and the last version.
+    Below it are one sentence for each change, the oldest first, and the lines of `export.head`
+    without the address and the filter. Each sentence is on one line, even if a value has line
+    breaks.
+
+    Returns:
+        The text, and its content type.
     """
     ends = [export.versions[index].updated_at for index in (-1, 0)] if export.versions else []
     days = dict.fromkeys(sentences.format_day(moment) for moment in ends)

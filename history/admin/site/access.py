@@ -33,7 +33,8 @@ def add_access_and_zone(request: HttpRequest) -> dict[str, Any]:
     """Return the variables that this context processor adds to every template.
 
     `may_read` is a callable: the login's permission to open the history is checked only if the
-    template calls it. `zone` is the choice of the viewer, and `zone_name` the time zone itself.
+    template calls it. `zone` is the key of zone.CHOICES that the viewer chose, for example "mine".
+    `zone_name` is the name of the time zone in which times are shown, such as "Europe/Moscow".
     """
     return {
         "may_read": partial(has_permission, getattr(request, "user", None), PERMISSION),

@@ -81,16 +81,16 @@ class FieldLabelAdmin(ModelAdmin):  # type: ignore[type-arg]
 
 
 class OwnFiltersAdmin(ModelAdmin):  # type: ignore[type-arg]
-    """A list that takes only the filters of its own page.
+    """A ModelAdmin with a list that accepts only the filters in `list_filter`.
 
-    Without this, Django lets the address of a list filter by any field of its model.
+    Without this class, Django accepts a filter by any field of the model in the address of a list.
     """
 
     list_per_page = 100
     show_full_result_count = False
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
-        """Show the list with its name as title, because Django's title is wrong in Russian."""
+        """Show the list with the plural of the model as title. Django's is wrong in Russian."""
         for key in request.POST.getlist(helpers.ACTION_CHECKBOX_NAME):
             try:
                 self.opts.pk.to_python(key)
@@ -107,7 +107,7 @@ class OwnFiltersAdmin(ModelAdmin):  # type: ignore[type-arg]
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> Any:
-        """Show the form with the list's name as title: Django's is wrong in Russian."""
+        """Show the form with the name of the model as title. Django's title is wrong in Russian."""
         title_context = {"title": capfirst(str(self.opts.verbose_name))}
         return super().changeform_view(
             request, object_id, form_url, title_context | (extra_context or {})
@@ -178,7 +178,10 @@ class SubjectLink:
 
 
 def _wrap_page(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """Wrap a page so that each request to it is counted for its login. See worker_shares."""
+    """Wrap a page: count its requests for the login, and make invisible characters visible.
+
+    See history.common.worker_shares and `show_invisible_characters`.
+    """
 
     @wraps(view)
     def show_page(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -239,7 +242,7 @@ class AnnalsSite(admin.AdminSite):
     def register(
         self, model_or_iterable: Any, admin_class: type[Any] | None = None, **options: Any
     ) -> None:
-        """Register a model so that its list takes only the filters of its own page."""
+        """Register a model. The list of the model accepts only the filters in `list_filter`."""
         base_class = admin_class or admin.ModelAdmin
         own_class = type(
             base_class.__name__,
@@ -308,7 +311,10 @@ class AnnalsSite(admin.AdminSite):
         return [*switches, *views, *of_django]
 
     def admin_view(self, view: Callable[..., Any], cacheable: bool = False) -> Any:
-        """Wrap a page of Django's own admin."""
+        """Wrap a page of Django's admin: check its methods and parameters, and count its requests.
+
+        See `_wrap_model_page`.
+        """
         return super().admin_view(_wrap_model_page(view), cacheable)
 
     def login(
@@ -335,9 +341,9 @@ class AnnalsSite(admin.AdminSite):
         sends: bool = False,
         home: bool = False,
     ) -> None:
-        """Add a page of another app to the site.
+        """Add a page of a different Django app to the site.
 
-        The other app calls this from its `admin` module, which Django loads before the addresses:
+        That app calls this method from its `admin` module, which Django loads before the addresses:
         `history` must not import other apps.
 
         Args:
@@ -386,7 +392,10 @@ class AnnalsSite(admin.AdminSite):
         return {"complete": complete_to.read_completeness(ENTITIES)}
 
     def _list_models(self, request: HttpRequest) -> list[dict[str, Any]]:
-        """Return the lists of models for the start page, without lists that a screen links to."""
+        """Return the models with lists that the start page links to, as get_app_list makes them.
+
+        A model is left out if one of the screens that the user may open links to its list.
+        """
         screens = {site_page.name for site_page in self.screens if site_page.may(request.user)}
         return [
             model

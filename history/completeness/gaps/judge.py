@@ -1,7 +1,7 @@
 """Decides which missing versions of a document are gaps, and opens and closes the gaps.
 
-A missing version is a gap if it never arrived, and not if retention may have removed it. What a
-viewer is told about a missing version, history.timeline.absence decides.
+A missing version is a gap if it never arrived. It is not a gap if retention could have removed it.
+The module history.timeline.absence decides what a viewer is told about a missing version.
 """
 
 import logging
@@ -157,9 +157,10 @@ def judge_documents(entity: EntityKind, edge: datetime) -> int:
 
 
 def _judge_beginnings(cursor: Any, entity: EntityKind) -> None:
-    """Store for documents with a new lowest version whether older versions are missing.
+    """Find out for each document with a new lowest version whether older versions are missing.
 
-    No older version is missing if the lowest one has number 0 or creates the document.
+    The results are stored in gap_document. No older version is missing if the lowest version has
+    number 0 or creates the document.
     """
     cursor.execute(_LOWEST)
     columns: tuple[list[Any], ...] = ([], [], [], [])

@@ -34,12 +34,12 @@ SELECT outcome, count(*), sum(last::bigint - first + 1)::bigint FROM version_gap
 
 
 class GapSum(NamedTuple):
-    """How many open gaps one kind and service have, and how many versions are missing in these."""
+    """The sums of the open version gaps of one kind and service."""
 
     entity: str
     client_id: str
-    gaps: int
-    versions: int
+    gaps: int  # how many gaps; a gap has one or more versions with consecutive numbers
+    versions: int  # how many versions are missing in all these gaps
 
 
 class GapFigures(Answer, kw_only=True):

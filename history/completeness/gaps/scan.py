@@ -33,7 +33,10 @@ _MARKS = """
 
 
 class ChangedDay(NamedTuple):
-    """A partition to read. It covers one UTC day, or more if Annals did not create it."""
+    """A partition of a table that got rows since `scan_day` read it.
+
+    The partition covers one UTC day, or more if Annals did not create the partition.
+    """
 
     entity: EntityKind
     start: datetime  # the first moment of the partition
@@ -49,7 +52,7 @@ class ChangedDay(NamedTuple):
 def find_changed_days(window: Window) -> list[ChangedDay]:
     """Return the days of the window that got rows since `scan_day` read them, newest first.
 
-    Also delete the marks of partitions that do not exist any more.
+    Also delete the rows of GapDay for days with a partition that does not exist any more.
     """
     partitions = [
         partition
@@ -150,7 +153,10 @@ _SEEN = 'SELECT 1 FROM gap_day WHERE "table" = %s AND day = %s AND mark = %s'
 
 
 def scan_day(changed: ChangedDay) -> bool:
-    """Read a day in one transaction. Return False if another run has read the day meanwhile."""
+    """Read a day in one transaction.
+
+    Return False if a different run of `annals gaps` has read the day since find_changed_days.
+    """
     entity, day = changed.entity, changed.day
     values: dict[str, Any] = {
         "entity": entity.name,

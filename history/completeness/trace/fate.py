@@ -82,7 +82,7 @@ class PossibleFates(NamedTuple):
     lost: int  # how many the broker deleted before they were read
     expired: int  # how many were older than retention when they were read
     complete_to: datetime | None  # everything sent up to this moment was read; None if not known
-    silence: Silence | None  # since when news of the topics is missing; None if none is missing
+    silence: Silence | None  # the silence to report for the topics; None if none is silent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,8 +207,8 @@ def _make_stored_fate(
 ) -> Fate:
     """Make the fate of a stored version.
 
-    Annals knows the message with the version only if the row entered a sealed day, or if the
-    message was in quarantine first.
+    The fate names the message that brought the version only if Annals has noted this message: if
+    the version entered a sealed day, or if the message was in quarantine first.
     """
     position, moment = _find_late_row(entity, name, key)
     if position is None and name.version is not None:
@@ -353,8 +353,8 @@ def _find_unstored_fate(position: MessagePosition, partition_values: Sequence[An
 def _make_read_fate(position: MessagePosition, read_range: _ReadRange) -> Fate:
     """Make the fate of a message that was read and is neither in quarantine nor in ingest_unstored.
 
-    So its version was stored. This is not certain for an offset before `noted_from`, because
-    ingest_unstored may lack offsets before `noted_from`.
+    The fate is "stored". It is not certain for an offset before `noted_from` if some messages of
+    the topic partition were not stored: ingest_unstored can lack offsets before `noted_from`.
     """
     is_certain = not read_range.some_unstored or position.offset >= read_range.noted_from
     cause = FateCause.READ if is_certain else FateCause.READ_BEFORE_NOTES

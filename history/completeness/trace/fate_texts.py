@@ -119,7 +119,7 @@ def describe_fate(
 def _describe_possible_fates(
     fate: Fate, fill: FillTemplate, format_moment: Callable[[datetime], str]
 ) -> list[str]:
-    """Return sentences about the messages that may have brought a version that was never seen."""
+    """Return sentences about the messages that might contain a version that Annals never got."""
     possible = fate.may_be
     if possible is None:
         return []
@@ -168,7 +168,10 @@ def _format_number(number: int) -> str:
 
 
 class PossibleFateFigures(Answer, kw_only=True):
-    """How many messages may have brought a version that was never seen. See PossibleFates."""
+    """The numbers of messages that might contain a version that Annals never got.
+
+    See PossibleFates.
+    """
 
     unread: Count | None
     lost: Count

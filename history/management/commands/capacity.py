@@ -88,10 +88,14 @@ class Command(BaseCommand):
             "total", f"{sum(load.rows_per_day for load in loads):,.0f}", "", *_format_cells(total)
         )
         print_table(self.stdout, table)
+        packing = (
+            f"Days are packed {pluralize(after, 'day')} after their end."
+            if after
+            else "No day is packed."
+        )
         self.stdout.write(
-            f"From {basis}, for {pluralize(days, 'day')} and the current day, "
-            + (f"packed {pluralize(after, 'day')} after their end, " if after else "none packed, ")
-            + "without WAL; reserve is 20% of the rest."
+            f"Computed from {basis}, for {pluralize(days, 'day')} and the current day. {packing} "
+            "The WAL is not included. The reserve is 20% of data and indexes."
         )
 
 

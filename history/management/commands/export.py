@@ -163,7 +163,10 @@ def _get_span(
 
 
 def _refuse_missing_days(entity: EntityKind, since: date | None, until: date | None) -> None:
-    """Raise CommandError if the command line names days. Call it if none of these days exists."""
+    """Raise CommandError if the command line has --from or --to. Call this if no day was found.
+
+    Without --from and --to, a table without days is not an error.
+    """
     if since and until and since >= until:
         raise CommandError(
             f"--from {since} must be before --to {until}. --to is the day after the last day to "
@@ -171,9 +174,11 @@ def _refuse_missing_days(entity: EntityKind, since: date | None, until: date | N
             returncode=2,
         )
     if since or until:
+        limits = [f"from {since} on"] if since else []
+        limits += [f"before {until}"] if until else []
         raise CommandError(
-            f"{entity.table} has no day from {since or 'the oldest'} to {until or 'today'}: "
-            "`partitions list` shows its days.",
+            f"{entity.table} has no day {' and '.join(limits)}. `partitions list` shows all days "
+            "of the table.",
             returncode=2,
         )
 
@@ -226,7 +231,10 @@ def _export_days(
 
 
 def _print_sums(command: BaseCommand, sums: dict[str, Any]) -> None:
-    """Print the sums to standard error: standard output may carry the export."""
+    """Print how many days and rows were exported, and how fast.
+
+    Prints to standard error, because the export itself can go to standard output.
+    """
     style = command.style.SUCCESS
     if kept_days := sums["before"]:
         command.stderr.write(
@@ -268,8 +276,8 @@ def _choose_mask(entity: EntityKind, reason: str | None) -> masking.KindMask | N
 def _refuse_own_key() -> None:
     """Raise CommandError if ANNALS_SECRET_KEY is not set, except in a demo.
 
-    Annals would make a key for this process. With this key, a value would get another token than on
-    the screens and in the next export.
+    Annals would make a key for this process. With this key, a value would get a different token
+    than on the screens and in the next export.
     """
     if settings.ANNALS.secret_key is None and not settings.ANNALS.demo:
         raise CommandError(

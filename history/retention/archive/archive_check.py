@@ -153,11 +153,11 @@ def check_archived_days(
 ) -> Iterator[ArchiveCheckResult]:
     """Check archived days in the given order. Store the result of each day and yield it.
 
-    If a day cannot be read, its fault says so.
+    If the files of a day cannot be read, the `fault` of the result says this.
 
     Args:
-        seconds: After this time no further day is begun; the first day is always checked. None: no
-            limit.
+        seconds: After this many seconds no further day is begun. The first day is always checked.
+            None: no limit.
     """
     began = time.monotonic()
     for number, (key, table, day) in enumerate(

@@ -132,5 +132,6 @@ def read_checked_rows(store: ArchiveStore, manifest: Manifest) -> Iterator[Archi
     if (digest.rows, digest.finish()) != (manifest.rows, manifest.digest):
         raise ArchiveError(
             f"the archived rows of {manifest.table} {manifest.day} differ from those that the"
-            f" manifest names: {digest.rows} rows instead of {manifest.rows}, or another digest"
+            f" manifest names: the files have {digest.rows} rows, the manifest names"
+            f" {manifest.rows} rows, and the digests differ"
         )

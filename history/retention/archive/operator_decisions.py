@@ -17,7 +17,7 @@ from history.store.days.day_reading import open_day
 
 
 def adopt_day(store: ArchiveStore, table: str, day: date) -> int:
-    """Make this database accept an archived day that was not archived from this database.
+    """Make this database accept archive files of a day that this database did not write.
 
     Reads all files of the day, then notes their manifest in the database. Needs the run lock.
 
@@ -25,8 +25,9 @@ def adopt_day(store: ArchiveStore, table: str, day: date) -> int:
         The number of archived rows.
 
     Raises:
-        ArchiveError: The day is not archived, is damaged, or has been accepted already. Or it has
-            fewer rows than the database noted when the day was archived.
+        ArchiveError: The day is not archived, its files are damaged, or the database has noted
+            these files already. Or the database has noted different files of the day, with more
+            rows than these files have.
     """
     archived, noted = (
         manifest.load_manifest(store, table, day),
@@ -126,7 +127,10 @@ def seal_archived_rows(
 
 
 def _digest_archived_rows(store: ArchiveStore, new_manifest: Manifest) -> DayDigest:
-    """Compute the digest of the archived rows. Unlike the manifest's digest it has ranges."""
+    """Compute the digest of the archived rows, with the digests of ranges that a seal stores.
+
+    The manifest has only the digest of all rows.
+    """
     digest = DayDigest()
     for row in manifest.read_checked_rows(store, new_manifest):
         digest.add(row[0], row[1], hash_row(row))

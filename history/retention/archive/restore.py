@@ -143,11 +143,12 @@ def _load_archived_rows(
 
 
 class _RestoreMerge:
-    """Copies rows from the old table of a day to the new one: the rows that the archive lacks.
+    """Copies the rows that the archive lacks from the old table of a day to the restored table.
 
     Args:
-        watch: Knows which rows of the old table have changed, so that `settle` compares only these.
-            None if there was no old table, or on a cluster. Then `settle` compares all rows.
+        watch: Knows which rows were added to the old table since the restore began, so that
+            `settle` compares only these. None if no old table existed, or on a cluster. Then
+            `settle` compares all rows of the old table.
     """
 
     def __init__(

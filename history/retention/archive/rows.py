@@ -27,7 +27,10 @@ class MergedDayRows:
 
     @contextmanager
     def read_in_order(self) -> Iterator[Iterator[ArchivedRow]]:
-        """Yield a stream with each row once, in the order in which the archive stores rows.
+        """Yield one iterator over the rows of the archive and of the day's table.
+
+        A row that is in the archive and in the table comes once. The rows come in the order in
+        which the archive stores them. The iterator ends with the `with` block.
 
         Raises:
             ArchiveError: A row of the table differs from the archived row with the same key. Or, at
@@ -56,7 +59,7 @@ def merge_rows(
     """Merge two ordered streams. A row that is in both is yielded once.
 
     Raises:
-        ArchiveError: Two rows have the same key and different contents.
+        ArchiveError: Two rows have equal keys and different contents.
     """
     previous: ArchivedRow | None = None
     for row in heapq.merge(archived, table, key=_build_sort_key):

@@ -111,10 +111,11 @@ def _write_generation(
     else:
         is_complete = digest == expected_digest
     if not is_complete or (former_manifest and row_count < former_manifest.rows):
+        version_count = count_versions(rows.connection, rows.source)
         raise ArchiveError(
             f"{generation.entity.table} {generation.day} was not archived because its rows changed "
-            f"meanwhile: {pluralize(row_count, 'row was', 'rows were')} written, and the table "
-            f"now has {count_versions(rows.connection, rows.source)}. Run the command again"
+            f"meanwhile: {pluralize(row_count, 'row was', 'rows were')} written to the archive, "
+            f"and the table now has {pluralize(version_count, 'version')}. Run the command again"
         )
     new_manifest = Manifest(
         table=generation.entity.table,
@@ -136,7 +137,11 @@ def _write_generation(
 
 
 def _write_file(generation: _Generation, stream: Iterator[ArchivedRow]) -> bool:
-    """Write the next file and read it back. Return False if no rows are left."""
+    """Write the next file of the archived day with rows from `stream`, and read it back.
+
+    Returns:
+        Whether a file was written. False: the stream had no row left.
+    """
     row = next(stream, None)
     if row is None:
         return False
@@ -158,8 +163,8 @@ def _write_file(generation: _Generation, stream: Iterator[ArchivedRow]) -> bool:
     file = archive_check.describe_file(generation.store, name)
     if (file.rows, file.digest) != (row_count, file_hash.hexdigest()):
         raise ArchiveError(
-            f"{name}: {pluralize(file.rows, 'row')} read back, which differ from the "
-            f"{pluralize(row_count, 'row')} that were written"
+            f"{name}: the {pluralize(file.rows, 'row')} read back from the file differ from the "
+            f"{pluralize(row_count, 'row')} written to the file"
         )
     generation.files.append(file)
     return True

@@ -90,7 +90,7 @@ class TableLoad:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredLoads:
-    """The loads of all tables, measured on the days from `since` to `until`, both included."""
+    """The load of each table: the means of the days from `since` to `until`, both included."""
 
     loads: list[TableLoad]
     since: date
@@ -123,10 +123,12 @@ def from_rate(rps: float, average_bytes: float) -> list[TableLoad]:
 def measure_loads(
     connection: BaseDatabaseWrapper, partitions: Sequence[Partition], today: date
 ) -> MeasuredLoads | None:
-    """Measure the loads on the last SAMPLE_DAYS complete days that have plain rows.
+    """Measure how many rows each table gets in a day, and how many bytes a row takes.
+
+    The means are computed over the last SAMPLE_DAYS finished days that have plain rows.
 
     Returns:
-        None if there is no such day.
+        None if no finished day has plain rows.
     """
     packed = set(SealedDay.objects.filter(packed_at__isnull=False).values_list("table", "day"))
     complete = [

@@ -1,4 +1,4 @@
-"""Chooses the days of an export: where the rows of each day are, and which days are missing."""
+"""Finds the days to export, where the rows of each day are, and the days that are missing."""
 
 from dataclasses import dataclass
 from datetime import date, timedelta

@@ -1,4 +1,4 @@
-"""Runs an export: one day after another, into a directory or into a stream."""
+"""Runs an export: writes the days one by one into a directory or into a stream."""
 
 import os
 import secrets
@@ -78,7 +78,7 @@ class ExportedDay:
 def to_directory(
     export: ExportJob, days: Sequence[ExportDay], folder: Path
 ) -> Iterator[ExportedDay]:
-    """Write each day to a file of its own, and yield each day when it is done.
+    """Write one file for each day, and yield each day when its file is written.
 
     A file gets its name when it is complete. An existing file is kept if the day still has the same
     number of rows. Rows that cannot be read are left out, and the next export writes the file
@@ -95,8 +95,8 @@ def to_stream(
     """Write all days into one stream, in the given order. Yield each day when it is done.
 
     Raises:
-        ArchiveError, DatabaseError, psycopg.Error, OSError: A day cannot be read (FAILURES). The
-            stream is incomplete then.
+        ArchiveError, DatabaseError, psycopg.Error, OSError: A day cannot be read. The stream is
+            incomplete then. The constant FAILURES lists these exceptions.
     """
     connection.ensure_connection()
     with closing(FORMATS[export.format](sink, export.entity)) as output:

@@ -159,10 +159,10 @@ def compute_digests(
 def forget_archived_rows(
     connection: Connection, entity: EntityKind, day: date, archived: sql.Composable, digest: str
 ) -> None:
-    """Delete the notes about late rows of a restored day that the newest seal includes.
+    """Delete the notes about those late rows of a restored day that are in the archive.
 
-    If the archived rows have the digest of the seal, the seal includes exactly these rows. If they
-    have another digest, nothing is deleted.
+    Does nothing unless the archived rows have the digest of the newest seal. With this digest, the
+    seal includes exactly the archived rows, so these rows are not late any more.
 
     Args:
         archived: A table with the archived rows.
@@ -189,7 +189,7 @@ def forget_archived_rows(
 def forget_removed_rows(
     connection: Connection, table: str, day: date, repeats: Mapping[bytes, int]
 ) -> None:
-    """Delete the notes about late rows that were removed because another row is equal.
+    """Delete the notes about late rows that were removed because an equal row exists.
 
     Equal rows have the same hash. If a hash has more notes than removed rows, one of the notes may
     be about the row that stays. Then all notes with this hash are kept.

@@ -78,12 +78,13 @@ def find_days_to_seal(
 ) -> DaysToSeal:
     """Return the finished days that have neither a seal nor an archive.
 
-    A day without rows is left out, unless its table never gets rows after the end of a day.
+    A day without rows is returned only if the table never gets rows after the end of a day. In
+    other tables a day without rows is left out.
 
     Args:
         existing: The partitions of `tables`.
         after_days: How many days after its end a day is finished. 0: no day is sealed.
-        find_waiting: Finds the days that may still get rows. These days are not sealed yet.
+        find_waiting: Finds the days that can still get rows. These days are not sealed yet.
     """
     if not after_days:
         return DaysToSeal([], {})

@@ -52,9 +52,10 @@ def find_fault_after_sealing(day_seal: DaySeal) -> str | None:
 def find_unsealed_days(connection: Connection, day_rows: DayRows) -> Iterator[tuple[date, str]]:
     """Yield the days that must have a seal and do not have one, oldest first, each with its fault.
 
-    Only for tables that never get late rows: for other tables nothing is yielded. `maintain` seals
-    every finished day. So every finished day must have a seal, beginning with the day of the oldest
-    row or seal. A day for which a late row is noted must have a seal, too.
+    Yields nothing for a table that can get rows after the end of a day. In a table without such
+    late rows, `maintain` seals every finished day. So every day from the oldest row or seal to the
+    latest finished day must have a seal. If late rows are noted in spite of this, the days of these
+    rows must have a seal, too.
     """
     if day_rows.closing is None:
         return
@@ -157,16 +158,16 @@ def verify_days(
 
 
 class SealedDayChangedError(ExplainedError, RuntimeError):
-    """Raised when a sealed day has other rows than its seal."""
+    """Raised when the rows of a sealed day differ from the rows that were sealed."""
 
 
 def check_sealed_day(connection: Connection, day_rows: DayRows, day: date) -> None:
-    """Compare a day with its newest seal before it is archived, dropped or sealed again.
+    """Compare a day with its newest seal before the day is archived, dropped or sealed again.
 
-    A day without a seal passes. Needs a `connection` in autocommit mode.
+    Does nothing if the day has no seal. Needs a `connection` in autocommit mode.
 
     Raises:
-        SealedDayChangedError: The day has other rows than its seal.
+        SealedDayChangedError: The rows of the day differ from the seal.
     """
     day_seal = DaySeal.objects.filter(table=day_rows.table, day=day).order_by("-id").first()
     if day_seal is None:
@@ -181,7 +182,7 @@ def check_locked(
     """Compare a day with its newest seal in a transaction that has locked out all other writers.
 
     Raises:
-        SealedDayChangedError: The day has other rows than its seal.
+        SealedDayChangedError: The rows of the day differ from the seal.
     """
     day_seal = DaySeal.objects.filter(table=day_rows.table, day=day).order_by("-id").first()
     if day_seal is not None and (
@@ -191,7 +192,7 @@ def check_locked(
 
 
 def accept_changed_day(table: str, day: date) -> None:
-    """Let maintain drop a day although it is not as it was sealed.
+    """Let `maintain` drop a day although the rows of the day differ from the seal.
 
     The drop of such a day is not recorded, so `verify_days` keeps reporting the day.
     """

@@ -1,8 +1,9 @@
 """The form of a block: its columns, and the snapshots in it.
 
-A block is the row of its newest version. It has the snapshots of all its versions in `packed`, and
-none in `data`. Its versions have one id, one UTC day and one application. They are in the order of
-their numbers, and their moments do not decrease.
+A block is one row with one or more versions. The columns that a plain row also has contain the
+values of the newest version, but `data` is NULL. The column `packed` has the snapshots of all
+versions in the block. The versions of a block have one id, one UTC day and one application. They
+are in the order of their numbers, and their moments do not decrease.
 """
 
 from __future__ import annotations
@@ -61,9 +62,10 @@ class BlockColumns(NamedTuple):
             each for the type, the service and the author. The checksum of the row is at the end.
         versions: The numbers of all versions. None: every number is one higher than the number
             before it.
-        names: A line for each service and author that differs from the row's own. `keys` has the
-            number of the line, counted from 1, for the service and the author of each version; 0
-            means the row's own. An empty line means that the version does not have an author.
+        names: A line for each service and author that differs from those of the newest version.
+            `keys` has the number of the line, counted from 1, for the service and the author of
+            each version; 0 means that of the newest version. An empty line means that the version
+            does not have an author.
         packed: The number of the dictionary, and the compressed snapshots.
     """
 
@@ -92,8 +94,9 @@ class BlockPacker:
             rows: One portion of split_into_blocks.
 
         Returns:
-            The row of the block without its snapshot, and the columns of the block. If the snapshot
-            is null or too large to be packed: the whole row, which stays a plain row, and None.
+            The newest of `rows` without its snapshot, and the columns that only a block has. If
+            `rows` is one row with a snapshot that is null or too large to be packed: this row
+            unchanged, which stays a plain row, and None.
         """
         newest = rows[-1]
         if newest[-1] == NULL_SNAPSHOT or len(newest[-1]) > MOST_BYTES:
@@ -168,7 +171,7 @@ def compute_checksum(
     history.store.blocks.queries.
 
     Args:
-        row: The block's own row. Its snapshot is ignored.
+        row: The columns that the block shares with plain rows. The snapshot in `row` is ignored.
         keys: The column `keys` before the checksum is added to it.
     """
     id, version, updated_at, client, author, type, *parent, _snapshot = row
@@ -230,7 +233,7 @@ def unpack_snapshots(packed: bytes, dictionary: Dictionary | None) -> list[bytes
         # zstd would allocate as much memory as a damaged header says.
         if zstandard.frame_content_size(frame) > _LARGEST:
             raise DamagedBlockError(
-                "the snapshots cannot be unpacked: their header has an impossible length"
+                "the snapshots cannot be unpacked: the header states an impossible length"
             )
         return decompress(dictionary, frame).split(SNAPSHOT_SEPARATOR)
     except (zstandard.ZstdError, MemoryError) as error:

@@ -103,7 +103,7 @@ def read_new_dictionaries(connection: Connection) -> None:
 
 
 def load_newest_dictionary(connection: Connection, table: str) -> Dictionary | None:
-    """Return the newest dictionary of a table, with which days are packed, or None."""
+    """Return the newest dictionary of a table, or None. New blocks are packed with it."""
     read_new_dictionaries(connection)
     row = connection.execute(_NEWEST, [table]).fetchone()
     return None if row is None else get_dictionary(row[0])

@@ -122,16 +122,16 @@ def iterate_versions(
     convert: Callable[[CanonicalRow], CanonicalRow] | None,
     on_damage: Callable[[DamagedBlockError], None] | None = None,
 ) -> Iterator[CanonicalRow]:
-    """Yield the rows of a table as versions.
+    """Yield the versions in the rows of a table: one from a plain row, several from a block.
 
-    The versions of a document come in the order of number and moment. Only one plain row, and the
-    versions of blocks that overlap, are in memory. Call `read_new_dictionaries` first.
+    If `stored` is in the order of id and FIRST_KEY, the versions of each document come in the order
+    of number and moment. Otherwise the versions come in the order of the rows. Only one plain row,
+    and the versions of blocks that overlap, are in memory. Call `read_new_dictionaries` first.
 
     Args:
-        stored: Rows with BLOCK_COLUMNS at the end, in the order of id and FIRST_KEY. If the rows
-            have another order, the versions come in the order of the rows.
+        stored: Rows with BLOCK_COLUMNS at the end.
         convert: Makes the row to yield from each version of a block. It must keep the first three
-            values.
+            values of the version: id, number and moment.
         on_damage: Called with the error of each row that cannot be read. These rows are left out.
 
     Raises:
@@ -208,7 +208,9 @@ def build_damage_error(
         stored_at: The updated_at of the block's row.
     """
     day = stored_at.astimezone(UTC).date()
-    error = DamagedBlockError(f"{table} {day}: the packed versions of {id}: {reason}")
+    error = DamagedBlockError(
+        f"{table} {day}: the packed versions of {id} cannot be read: {reason}"
+    )
     error.day = day
     return error
 

@@ -1,10 +1,12 @@
-"""Announces the form of data that this release reads, and finds sessions that cannot read it.
+"""Keeps Annals from writing rows in a form of data that a connected process cannot read.
 
-A form of data may be written once every connected process can read it. Two facts show that:
+A new form of data is written only after all connected processes can read this form. Two rules
+ensure this:
 
-- Each session of Annals announces its form by an advisory lock that it keeps until it ends.
-- Before the first row of a form is written, the database is marked with the form. A session that is
-opened later sees the mark, and refuses to work if the form is newer than its own.
+- Each session of Annals holds an advisory lock until the session ends. The key of the lock is the
+newest form of data that the session can read.
+- Before the first row in a form is written, the database is marked with the form. A session that is
+opened later sees the mark. If the session cannot read the form, it refuses to work.
 
 So a process of an older release either has a session now, which `activate()` finds, or its next
 session sees the mark. The mark is a row of `django_migrations` with a name that ends in
@@ -70,7 +72,7 @@ class NewerFormError(psycopg.OperationalError):
 
 
 class EarlierReleaseError(ExplainedError, RuntimeError):
-    """Raised when connected sessions of an earlier release cannot read the form of this release.
+    """Raised when connected sessions of an earlier release cannot read this release's form of data.
 
     The message names the sessions and says what to do.
     """
@@ -78,7 +80,10 @@ class EarlierReleaseError(ExplainedError, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class UnreadySession:
-    """A session that has not announced the form of this release."""
+    """A database session of Annals that has not shown that it can read this release's form of data.
+
+    See history.store.database.forms.
+    """
 
     pid: int
     application: str
@@ -91,7 +96,7 @@ class UnreadySession:
 
 
 def open_session(connection: psycopg.Connection[Any]) -> None:
-    """Announce that the session reads the form of this release, and check the mark of the database.
+    """Take the lock of `announce`, and check that this release can read all rows of the database.
 
     Raises:
         NewerFormError: The database is marked with a form that this release does not read.
@@ -102,13 +107,15 @@ def open_session(connection: psycopg.Connection[Any]) -> None:
     if (marked := find_mark(connection)) is not None and marked > FORM:
         raise NewerFormError(
             f"a newer release has written rows of form {marked} into this database, and this "
-            f"release reads forms up to {FORM}: start the newer release, or go back as "
-            "docs/upgrade.md says"
+            f"release reads forms up to {FORM}: start the newer release, or let the newer release "
+            f"convert the rows to form {FORM} first, as docs/upgrade.md says"
         )
 
 
 def announce(connection: psycopg.Connection[Any]) -> None:
-    """Announce the form of this release until the session ends. Does not begin a transaction.
+    """Take the advisory lock that shows which form of data this session can read.
+
+    The session holds the lock until it ends. No transaction is begun.
 
     Raises:
         psycopg.OperationalError: The server did not answer as expected.

@@ -118,10 +118,11 @@ class DayDigest:
         self._count = 0
 
     def add(self, id: str, version: int, row_hash: bytes) -> None:
-        """Add the next row.
+        """Add the hash of the next row to the digest of the day.
 
         Args:
-            id: With `version`, the display key of the row (see DayRows).
+            id: Names the row in messages, together with `version`. See DayRows.
+            version: Names the row in messages, together with `id`.
             row_hash: The SHA-256 of the canonical bytes of the row.
         """
         self._last = (id, version)
@@ -219,8 +220,9 @@ def _copy_rows(
     Args:
         select: The select list of plain rows: all columns except the snapshot, then a value of the
             type `last_type`, such as the snapshot as text or a hash.
-        convert: Makes a row of this form from a version in a block. The last value of the version
-            is its snapshot. None: the version itself is the row.
+        convert: Makes a row with the columns of a plain row from a version in a block. The version
+            has the same columns, but its last value is the snapshot. If `convert` is None, the
+            version is yielded unchanged.
     """
     query = sql.SQL("COPY (SELECT {}, {} FROM {}{}) TO STDOUT (FORMAT BINARY)").format(
         select,

@@ -73,8 +73,8 @@ def lock_source(connection: Connection, source: sql.Composable) -> Iterator[None
         source: A table, or a subquery with its alias.
 
     Raises:
-        psycopg.errors.SnapshotTooOld: The table has become the table of the day after the open
-            transaction began to read. The transaction would not see the rows of the table.
+        psycopg.errors.SnapshotTooOld: The open transaction began to read before a swap made this
+            table the partition of the day. So the transaction cannot see the rows of the table.
     """
     if connection.info.transaction_status == TransactionStatus.IDLE:
         with connection.transaction():

@@ -312,7 +312,7 @@ def load_sealed_days(
 
 
 def is_packed(connection: Connection, table: str, day: date) -> bool:
-    """Return whether the table of a day may have blocks."""
+    """Return whether a day is packed: then its table can have blocks."""
     return load_sealed_days(connection, table, [day]).get(day, False)
 
 
@@ -422,10 +422,10 @@ def replace_table(
     day: date,
     merge: Callable[[DayTable], None] = lambda _: None,
 ) -> None:
-    """Make the table DayTable.new the partition of a day, in the caller's transaction.
+    """Attach DayTable.new as the partition of a day, in the caller's transaction.
 
-    The day's former table is dropped. Before that, `merge` is called, while the table is locked
-    against all readers and writers.
+    The former partition is locked against all readers and writers. Then `merge` is called. Then the
+    former partition is dropped, and DayTable.new takes its place.
 
     Raises:
         psycopg.errors.LockNotAvailable: The lock was not available for LOCK_WAIT_S seconds.
@@ -525,10 +525,15 @@ def _swap_tables(
 
 
 def _rename_indexes(connection: Connection, child: sql.Identifier, name: str) -> None:
-    """Give the indexes of the table that was DayTable.new the names of a day's indexes.
+    """Rename the indexes of a table that has just replaced the table of a day.
 
-    Otherwise a day that is replaced again and again gets index names with numbers. On a cluster the
-    consumer recognizes a repeated row only by the name of the primary key.
+    The indexes get the names that the indexes of the former table had. Otherwise the names would
+    get a new number with every swap. On a cluster the consumer recognizes a repeated row only by
+    the name of the primary key.
+
+    Args:
+        child: The table.
+        name: The name of the day's partition, with which the names of the indexes begin.
     """
     renames = connection.execute(
         _RENAMES, {"child": child.as_string(connection), "name": name}

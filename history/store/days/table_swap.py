@@ -161,16 +161,17 @@ class TableWatch:
         return sql.SQL(_INSERTED_ROWS).format(partition=sql.Literal(self.partition))
 
     def settle(self, connection: Connection, entity: EntityKind, day_table: DayTable) -> int:
-        """Copy the noted rows that the new table lacks, and prove that nothing else has changed.
+        """Copy the rows that were added to the old table since `watch_table` to the new table.
 
-        Call it while all writers are locked out.
+        Proves that no row of the old table was changed or removed. Call this method while all
+        writers are locked out.
 
         Returns:
             How many rows were copied.
 
         Raises:
-            ChangedMeanwhileError: Rows were changed or removed, the table was replaced, or its
-                triggers were touched. A later attempt may succeed.
+            ChangedMeanwhileError: Rows were changed or removed, the old table was replaced, or
+                somebody changed the triggers of the old table. A later attempt can succeed.
         """
         if _load_state(connection, day_table) != self:
             raise _build_changed_error(
@@ -216,8 +217,8 @@ def watch_table(connection: Connection, day_table: DayTable) -> Iterator[TableWa
 def remove_leftover_triggers(connection: Connection) -> None:
     """Remove the triggers of a process that was killed. Needs the run lock.
 
-    A locked table keeps its triggers until the next call. They are harmless, but note changes that
-    are not needed. Notes about tables that no longer exist are deleted, too.
+    A locked table keeps its triggers until the next call. Until then, the triggers write rows into
+    `changed_row` that nobody needs. Rows about tables that no longer exist are deleted, too.
     """
     for schema, name in connection.execute(_TABLES_WITH_TRIGGERS, [list(_TRIGGERS)]).fetchall():
         with suppress(errors.LockNotAvailable, errors.DeadlockDetected):
@@ -226,18 +227,18 @@ def remove_leftover_triggers(connection: Connection) -> None:
 
 
 def guard_table(connection: Connection, table: sql.Identifier) -> None:
-    """Let a packed table refuse a row with a version that one of its blocks has.
+    """Add a trigger to a packed table that refuses a row with a version that a block has already.
 
-    PostgreSQL then reports a violated primary key (SQLSTATE 23505), which every writer handles.
+    The trigger reports a violated primary key (SQLSTATE 23505), which every writer handles.
     """
     connection.execute(sql.SQL(_CREATE_GUARD).format(table=table))
 
 
 def guard_packed_days(connection: Connection) -> None:
-    """Let the days that an earlier release packed refuse versions that their blocks have.
+    """Add the trigger of `guard_table` to the days that an earlier release packed without it.
 
-    See `guard_table`. A locked table is left to the next call. A cluster does not have triggers:
-    there only the consumer looks into the blocks. Needs the run lock.
+    A locked table is left to the next call. Does nothing on a cluster, which does not have
+    triggers: there only the consumer looks into the blocks. Needs the run lock.
     """
     if distribution.is_distributed(connection):
         return

@@ -47,7 +47,7 @@ _answers_by_database: dict[tuple[object, ...], bool | None] = {}
 
 
 class NodeAnswer(NamedTuple):
-    """The answer of a node of a cluster."""
+    """The result of a query that a node of a cluster ran. See `ask_nodes`."""
 
     node: str  # host and port
     worker: bool  # False: the coordinator

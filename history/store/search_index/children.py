@@ -39,7 +39,7 @@ class ChildRow(NamedTuple):
 class NewChildren:
     """The children among the documents of some versions, with the days of these versions.
 
-    A child is left out if it is known that search_key has it with this day.
+    Leaves out a child for a day if search_key is known to have the child and the day.
 
     Args:
         known_fingerprints: The fingerprints of children that search_key has. A fingerprint stands

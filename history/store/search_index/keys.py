@@ -54,14 +54,15 @@ _encode = msgspec.json.Encoder().encode
 class NewSearchKeys:
     """The business keys of some records, with the days of the records.
 
-    The keys of a record are left out if it is known that search_key has them with this day.
+    Leaves out the keys of a record if search_key is known to have them for the day of the record.
 
     Args:
         known_fingerprints: The fingerprints of keys that search_key has. A fingerprint stands for
-            all keys of a record and its day.
+            all keys of a record and the day of the record.
 
     Attributes:
-        fingerprints: By the id of a document, the fingerprint of the keys that were added last.
+        fingerprints: Maps the id of a document to the fingerprint of the keys of the last record of
+            this document that was added.
     """
 
     def __init__(self, known_fingerprints: KnownFingerprints = NONE_KNOWN) -> None:
@@ -108,9 +109,9 @@ class NewSearchKeys:
 
 
 def _decode_one_by_one(record: Record, lookup: PointerLookup) -> KeyValues:
-    """Return the values of a snapshot that cannot be decoded at once.
+    """Return the business keys of a snapshot that `lookup` cannot decode in one step.
 
-    The snapshot is stored as a string, or one value does not have the expected type.
+    This is a snapshot that is stored as a JSON string, or with a value of an unexpected type.
     """
     data = record.data if record.data[0] != QUOTE else from_store(bytes(record.data))
     try:
@@ -139,7 +140,7 @@ def _generate_keys(record: Record, values: KeyValues) -> Iterator[SearchKeyId]:
 
 
 def list_stored_values(text: str) -> list[str]:
-    """Return the values of business keys that can stand for this text, the normalized form first.
+    """Return the Unicode forms in which search_key can have a text, the normalized form first.
 
     Earlier releases stored values without normalizing them.
     """
