@@ -97,7 +97,7 @@ def iterate_entries(filters: JournalFilters) -> Iterator[JournalEntry]:
 
 
 def _escape_texts(row: JournalEntry) -> JournalEntry:
-    """Put each text of an entry on one line. A program other than Annals may have written it."""
+    """Escape line breaks in the texts of an entry, which only other programs than Annals write."""
     for name in _TEXT_FIELDS:
         setattr(row, name, to_one_line(getattr(row, name)))
     return row
