@@ -33,10 +33,11 @@ class LossForecast:
     """The forecast of one topic partition.
 
     Attributes:
-        loss_seconds: The time until the broker deletes the oldest unread message; inf for never.
+        loss_seconds: The time until the broker deletes the oldest unread message; inf if the broker
+            keeps it without a limit.
         catch_up_seconds: The time that a consumer needs from now on to read the topic partition
-            to its end; inf for never.
-        kept_seconds: How long the broker keeps a new message; inf for ever.
+            to its end; inf if the consumer never catches up.
+        kept_seconds: How long the broker keeps a new message; inf without a limit.
         unread: The number of unread messages.
         is_halted: Whether the consumer has stopped reading the topic partition.
     """
@@ -155,7 +156,7 @@ def describe_deleted(
 
 
 class LossEntry(Answer, kw_only=True):
-    """The forecast of one topic partition as the API answers it. A null stands for never."""
+    """The forecast of one topic partition as the API returns it. A null stands for never."""
 
     topic: str
     partition: Count

@@ -1,4 +1,4 @@
-"""Records in the ledger that a consumer is alive, its partitions' end offsets, and forecasts."""
+"""Writes heartbeats of the consumer, end offsets and forecasts of losses to the ledger."""
 
 import logging
 import time
