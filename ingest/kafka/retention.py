@@ -55,10 +55,10 @@ class BrokerForecaster(Brokers):
         positions: Mapping[KafkaPartition, int | None],
         seen: Mapping[KafkaPartition, SeenEnd] | None = None,
     ) -> dict[KafkaPartition, Outlook]:
-        """Return the outlooks of partitions. Leave out partitions that do not exist.
+        """Return the log and the forecast of losses for each topic partition that exists.
 
         Args:
-            positions: The next offset to read of each partition; None if it was never read.
+            positions: For each partition, the next offset to read; None if it was never read.
             seen: End offsets that a consumer has recorded, for measuring the arrival rate.
 
         Raises:

@@ -94,7 +94,8 @@ class Command(BaseCommand):
         self.stdout.write(f"{topic} is retired: {reason}")
         if unread:
             self.stdout.write(
-                f"{unread:,} messages of the topic were not read. They hold nothing up."
+                f"{unread:,} messages of the topic were not read. Neither completeness nor the "
+                "dropping of old days waits for them."
             )
 
     def _unretire(self, options: dict[str, Any]) -> None:
@@ -139,7 +140,10 @@ class Command(BaseCommand):
             sys.exit(1)
 
     def _ask_brokers(self, entries: list[Ledger]) -> dict[KafkaPartition, Outlook]:
-        """Ask the brokers about all topic partitions, also those that are not in the ledger."""
+        """Fetch the logs of all declared topics from the brokers, with forecasts of losses.
+
+        If the brokers do not answer, print a warning and return an empty dict.
+        """
         from ingest.completeness import ledger_rows, losses
         from ingest.kafka.client import UnreachableError
         from ingest.kafka.retention import BrokerForecaster
@@ -208,8 +212,9 @@ class Command(BaseCommand):
 
         for topic in ledger_rows.find_never_read_topics(entries):
             self.stdout.write(
-                f"NEVER READ {topic}: nothing is known of its messages. Read it with `annals "
-                "consume`, or declare it finished with `annals ledger retire`.",
+                f"NOT YET READ {topic}: no consumer has ever read it, so it is not known how many "
+                "messages it has. Read it with `annals consume`, or declare it finished with "
+                "`annals ledger retire`.",
             )
         for topic, asked_at in ledger_rows.find_absent_topics(entries).items():
             expected = "a migration topic may be absent"
@@ -261,7 +266,7 @@ class Command(BaseCommand):
         for fault in faults:
             self.stdout.write(f"FAULT {fault}")
         if silence := find_main_silence(entry.silence for entry in entries):
-            self.stdout.write(f"SILENT {silence}: newer messages are not read.")
+            self.stdout.write(f"SILENT {silence}: messages that arrived since then are not read.")
         if not faults:
             self.stdout.write("Every message read is accounted for.")
 
