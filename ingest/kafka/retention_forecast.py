@@ -91,7 +91,7 @@ class DeletionForecast:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class LogForecast:
     """The log of one topic partition at the broker, and the forecast of its losses."""
 
     log: PartitionLog

@@ -204,7 +204,9 @@ def build_consumer(topics: tuple[str, ...], group: str, until_idle: float | None
             tolerance,
         ),
         heartbeats,
-        LossForecaster(BrokerForecaster(bootstrap, client_settings).fetch_outlooks, heartbeats),
+        LossForecaster(
+            BrokerForecaster(bootstrap, client_settings).fetch_log_forecasts, heartbeats
+        ),
     )
 
 
