@@ -151,7 +151,7 @@ def _measure_data(data: TimelineData, host: str, port: int, *, full: bool) -> Fi
 
 
 def _read_every_version(id: str) -> None:
-    """Read and parse all versions of a document. A blame is compared with the time of this."""
+    """Read and parse all versions of a document, as a baseline for the time of a blame."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT data::text FROM {ROOT.table} WHERE id = %s", [id])
         for (data,) in cursor.fetchall():

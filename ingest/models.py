@@ -105,7 +105,7 @@ class Ledger(models.Model):
 
     @property
     def newly_lost(self) -> int:
-        """The number of lost messages after the last `annals ledger acknowledge`."""
+        """The number of lost messages that no operator has acknowledged (`annals ledger`)."""
         return self.lost - self.lost_acknowledged
 
     @property

@@ -202,7 +202,8 @@ def _describe_due(table_day: TableDay, days: int, words: str, overdue: str) -> s
     """Return a text about a step that `partitions maintain` has not yet done for a table day.
 
     Args:
-        days: The step is due when more than this number of days have passed since the table day.
+        days: The step is due when more than this number of days have passed since the day of
+            `table_day`.
         words: The text to return while the step is not due yet. Its placeholder `{day}` is replaced
             by the day before the step is due.
         overdue: The words for the step in the text that is returned once the step is due.

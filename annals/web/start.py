@@ -166,7 +166,7 @@ def _print_uncaught(error: BaseException) -> None:
 
 
 def _start_missing_servers(settings: Settings, command: str) -> None:
-    """Start the embedded servers that the command needs, and set their URLs in os.environ.
+    """Start the embedded servers that the command needs, and set their addresses in os.environ.
 
     The embedded PostgreSQL is started only if DATABASE_URL is not set, and the embedded broker only
     if KAFKA_BOOTSTRAP_SERVERS is not set.

@@ -159,10 +159,10 @@ class TopicCensus:
             self._submit_answer(request)
 
     def _submit_answer(self, request: TopicRequest) -> None:
-        """Submit the answer of the brokers for the ledger, unless no topic exists at all.
+        """Submit the answer of the brokers for the ledger, unless it says that no topic exists.
 
-        Such an answer proves nothing: the broker may have just started, or may belong to another
-        cluster.
+        The answer that no topic exists proves nothing: it can come from a broker that has just
+        started, or from a broker of a different cluster.
         """
         states = request.get_states()
         if states.existing:

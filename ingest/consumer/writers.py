@@ -134,9 +134,9 @@ class WriterThreads:
     def end(self, seconds: float) -> None:
         """End the threads.
 
-        Claims and the jobs of `submit_job` have `seconds` to finish. A batch that is being written
-        does not: its connection is broken at once, and PostgreSQL rolls the batch back. The next
-        consumer reads the messages again.
+        Claims and the jobs of `submit_job` have `seconds` to finish. If a batch is being written,
+        this method does not wait for it: the connection is broken at once, PostgreSQL rolls the
+        batch back, and the next consumer reads the messages again.
         """
         until = time.monotonic() + seconds
         for thread in self._threads:

@@ -242,7 +242,8 @@ class StuckMemberTimer:
     def is_due(self, now: float) -> bool:
         """Return whether the caller should now send a request to the brokers.
 
-        Afterwards, the caller calls `note_answered` or `note_unanswered`.
+        If the brokers then answer the request, the caller calls `note_answered`. If they do not
+        answer it in time, the caller calls `note_unanswered`.
         """
         wait = min(ASK_AGAIN_SECONDS, self._wait) if self._may_be_away else self._wait
         return self._since is not None and now - self._since >= wait

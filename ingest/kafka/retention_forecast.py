@@ -157,7 +157,7 @@ class Backlog:
     Attributes:
         unread: The number of unread offsets.
         arriving: The number of offsets that arrive in a second.
-        loss_seconds: The time until the first unread message is lost; inf if it never is.
+        loss_seconds: The time until the first unread message is lost; inf if none is.
         kept_seconds: How long the broker keeps a new message; inf without a limit.
     """
 

@@ -97,7 +97,10 @@ def iterate_entries(filters: JournalFilters) -> Iterator[JournalEntry]:
 
 
 def _escape_texts(row: JournalEntry) -> JournalEntry:
-    """Escape line breaks in the texts of an entry, which only other programs than Annals write."""
+    """Escape line breaks in the texts of an entry.
+
+    Annals writes no line breaks, but a different program can have written the entry.
+    """
     for name in _TEXT_FIELDS:
         setattr(row, name, to_one_line(getattr(row, name)))
     return row
